@@ -18,10 +18,9 @@ from typing import Any
 from benchmarks.adding_cards import KNOWING, learn, learn_midterms
 from benchmarks.midterm import measure
 from benchmarks.neighbours import neighbours
-from kcard.evaluation.charts.chart import Intervals, Point
-from kcard.evaluation.charts.picture import svg
-from kcard.evaluation.intervals import interval
-from kcard.evaluation.record import Mean
+from kcard.evaluation.charts.chart import Intervals, Point, svg
+from kcard.evaluation.metrics import interval
+from kcard.evaluation.records import Mean
 from kcard.hub.registry import Hub
 
 VARIANTS: dict[str, dict[str, Any]] = {

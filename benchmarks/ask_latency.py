@@ -81,9 +81,9 @@ def main() -> None:
 
 def questions(cards: Sequence[str] | None, count: int, seed: int) -> list[str]:
     """Questions about passages of the cards, drawn from each of them in turn."""
-    from kcard.cards.format.passages import passages
+    from kcard.cards.passages import passages
     from kcard.hub.registry import Hub
-    from kcard.training.question_forms import held_out
+    from kcard.offline.pseudo_queries import held_out
 
     hub, rng = Hub(), Random(seed)
     folders = [hub.folder(version.reference) for version in hub.select(cards).versions]
@@ -143,9 +143,9 @@ def stopwatch(pipeline: "Pipeline") -> Stopwatch:
         (type(selectors.checker), "support", "factuality"),
     ):
         watch.wrap(kind, name, stage)
-    from kcard.integrators.nearest import Nearest
-    from kcard.llms.reader import SpanReader
-    from kcard.selectors.evidence.sources import CorpusEvidence
+    from kcard.integrators.card_ranking import Nearest
+    from kcard.offline.llm import SpanReader
+    from kcard.selectors.evidence import CorpusEvidence
 
     watch.wrap(Nearest, "__call__", "choice")
     watch.wrap(CorpusEvidence, "find", "evidence")
@@ -155,7 +155,7 @@ def stopwatch(pipeline: "Pipeline") -> Stopwatch:
 
 def by_file(pipeline: "Pipeline", asked: Sequence[str]) -> tuple[float, list[str]]:
     """Seconds of `ask --input` over all questions, and the answers."""
-    from kcard.integrators.batch import answer_file
+    from kcard.integrators.batch_files import answer_file
 
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "answers.jsonl"

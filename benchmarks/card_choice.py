@@ -9,7 +9,7 @@ training makes of a corpus, and an exam of questions; no question that is asked 
     BM25          the description that shares the rarest words with the question (kcard.index)
     descriptions  the nearest description (relevance minilm), which is how cards without profiles were chosen
     centroids     the nearest centroid, without covered words
-    profiles      what kcard does (kcard.integrators.card_index)
+    profiles      what kcard does (kcard.integrators.card_ranking)
 
 Right: the first card is the one. In three: it is among the first three. AUROC: how well the first card's score tells
 questions that a card answers from those that none was made for. Times are those of choosing alone, in milliseconds a
@@ -29,14 +29,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.card_choice_worlds import FOREIGN, WORLDS, Asked, Maker, worlds
-from kcard import embeddings, encoder
-from kcard.cards.format.profile import EMBEDDED, TOKENS
-from kcard.cards.format.routing import profile_of
+from kcard import cache
+from kcard.cards.card import EMBEDDED, TOKENS, profile_of
 from kcard.index import Index
-from kcard.integrators import card_index
-from kcard.integrators.card_index import CardIndex
-from kcard.integrators.profiles import Profiles
-from kcard.protocols import Array
+from kcard.integrators import card_ranking
+from kcard.integrators.card_ranking import CardIndex, Profiles
+from kcard.interfaces import Array
+from kcard.offline import minilm
 from kcard.selectors.relevance import MiniLM, top
 
 REPEATS = 5  # of which the fastest counts: others are disturbed by whatever else runs
@@ -60,7 +59,7 @@ def main() -> None:
     found = worlds(args.path, args.packages, args.cards, args.each, args.seed)
     known = Vectors(args.vectors)
     profiles = [_profile(card, known) for card in found.cards]
-    embeddings.embed = embeddings.matrix = known
+    cache.embed = cache.matrix = known
     names = [card.name for card in found.cards]
     descriptions = [card.description for card in found.cards]
     whole = CardIndex(MiniLM(), descriptions, Profiles.of(names, profiles))
@@ -91,12 +90,12 @@ class Vectors:
                 texts = json.loads(kept["texts"].tobytes())
                 self.known = dict(zip(texts, kept["vectors"], strict=True))
 
-    def __call__(self, texts: Sequence[str], tokens: int = encoder.MAX_TOKENS) -> Array:
+    def __call__(self, texts: Sequence[str], tokens: int = minilm.MAX_TOKENS) -> Array:
         del tokens  # texts that are embedded here are short
         missing = [text for text in dict.fromkeys(texts) if text not in self.known]
         for start in range(0, len(missing), 512):
             part = missing[start : start + 512]
-            self.known.update(zip(part, encoder.embed(part), strict=True))
+            self.known.update(zip(part, minilm.embed(part), strict=True))
             self.keep()
             print(f"embedded {start + len(part)} of {len(missing)}", file=sys.stderr)
         return np.stack([self.known[text] for text in texts])
@@ -110,7 +109,7 @@ class Vectors:
 def _profile(card: Maker, vectors: Vectors) -> Any:
     """As training and the exam make it."""
     spread = card.texts[:: -(-len(card.texts) // EMBEDDED)] if card.texts else []
-    sets = [encoder.embed(spread, min(encoder.MAX_TOKENS, TOKENS // len(spread)))] if spread else []
+    sets = [minilm.embed(spread, min(minilm.MAX_TOKENS, TOKENS // len(spread)))] if spread else []
     sets += [vectors(card.exam)] if card.exam else []
     return profile_of("en", [card.description, *card.texts, *card.exam], *sets)
 
@@ -140,11 +139,11 @@ def _indexed(index: CardIndex) -> Rank:
 
 def _centroids(index: CardIndex) -> Rank:
     def rank(text: str) -> Ranked:
-        lexical, card_index.LEXICAL = card_index.LEXICAL, 0.0
+        lexical, card_ranking.LEXICAL = card_ranking.LEXICAL, 0.0
         try:
             return _indexed(index)(text)
         finally:
-            card_index.LEXICAL = lexical
+            card_ranking.LEXICAL = lexical
 
     return rank
 
@@ -172,7 +171,7 @@ def measured(asked: Sequence[Asked], ranked: Sequence[Ranked], names: Sequence[s
 
 def calibration(asked: Sequence[Asked], ranked: Sequence[Ranked], names: Sequence[str]) -> dict[str, Any]:
     """The logistic curve of being right, each world and the foreign questions counting alike, as in
-    kcard.integrators.nearest; and which share of each is asked of a card at a probability of 0.3 and of a half."""
+    kcard.integrators.card_ranking; and which share of each is asked of a card at a probability of 0.3 and of a half."""
     worlds_ = np.array(["foreign" if q.world in FOREIGN else q.world for q in asked])
     score = np.array([score for _, score in ranked])
     right = np.array([names[cards[0]] == q.card for (cards, _), q in zip(ranked, asked, strict=True)])
@@ -228,12 +227,12 @@ def times(index: CardIndex, descriptions: Sequence[str], questions: Sequence[str
         return {"median": round(float(np.median(rows)), 3), "p95": round(float(np.quantile(rows, 0.95)), 3)}
 
     begun = time.perf_counter()
-    encoder.embed(some)
+    minilm.embed(some)
     batch = 1000 * (time.perf_counter() - begun) / len(some)
     return {
         "profiles": each(index),
         "descriptions": each(standing),
-        "embedding, singly": each(lambda question: encoder.embed([question])),
+        "embedding, singly": each(lambda question: minilm.embed([question])),
         "embedding, in a batch": {"median": round(batch, 3)},
     }
 

@@ -23,9 +23,9 @@ from recipes.packages import manuals
 from benchmarks.gate_relations import _relation
 from benchmarks.real_documents import MANUALS, gathered, questions
 from benchmarks.shortlist import EACH, SUBJECTS
-from kcard.gates.relations import BUILT_IN
+from kcard.gates.popularity import BUILT_IN
 from kcard.training.corpus import read_corpus
-from kcard.training.naming import describe
+from kcard.training.output import describe
 
 __all__ = ["FOREIGN", "WORLDS", "Asked", "Maker", "Worlds", "worlds"]
 

@@ -28,14 +28,14 @@ from typing import Any
 from benchmarks.prompt_styles import stated
 from benchmarks.recall import Question, holds, rows, share
 from benchmarks.xquad import learn, renamed
-from kcard.answer import Answer
-from kcard.cards.format.folder import Card, finish, passages
-from kcard.evaluation.metrics import exact_match
-from kcard.evaluation.paired_tests import compared
+from kcard.cards.card import Card, finish
+from kcard.cards.passages import passages
+from kcard.evaluation.metrics import compared, exact_match
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
-from kcard.llms.embedded import UNKNOWN
-from kcard.words import words
+from kcard.offline.llm import UNKNOWN_ANSWER
+from kcard.text import words
+from kcard.types import Answer
 
 MIDTERMS = Path(__file__).resolve().parents[1] / "demo" / "corpora" / "midterms-2022"
 MODES: dict[str, dict[str, Any]] = {
@@ -236,7 +236,7 @@ def measured(card: Card, label: str, group: Sequence[tuple[Asked, Answer]], seco
         "questions": label,
         "n": len(group),
         "EM": share(bool(exact_match(x.answer, a.question.answers)) for a, x in group),
-        "don't know": share(x.answer == UNKNOWN for _, x in group),
+        "don't know": share(x.answer == UNKNOWN_ANSWER for _, x in group),
         "written": share(any(holds(p.text, a.question) for p in x.passages) for a, x in group),
         "kept": share(any(holds(p.knowledge, a.question) for p in x.passages if p.kept) for a, x in group),
         "by the index": share(any(p.source is not None for p in x.passages if p.kept) for _, x in group),

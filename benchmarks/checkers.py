@@ -28,10 +28,10 @@ import numpy.typing as npt
 from recipes.checker.elections import TRUE, probes
 from recipes.checker.rows import SUPPORTS, Row, read
 
-from kcard import encoder
-from kcard.protocols import Array, Checker, Pair
+from kcard.interfaces import Array, Checker, Pair
+from kcard.offline import minilm
 from kcard.selectors.registry import Loading, checker
-from kcard.words import words
+from kcard.text import words
 
 Flags = npt.NDArray[np.bool_]
 VALIDATION = "validation.jsonl"
@@ -54,7 +54,7 @@ class Cosine:
     """The cosine of the two embeddings, negative ones as 0."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:
-        claims, texts = encoder.embed([p.claim for p in pairs]), encoder.embed([p.evidence for p in pairs])
+        claims, texts = minilm.embed([p.claim for p in pairs]), minilm.embed([p.evidence for p in pairs])
         cosines: Array = np.clip((claims * texts).sum(axis=1), 0.0, 1.0)
         return cosines
 

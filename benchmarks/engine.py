@@ -42,7 +42,7 @@ from benchmarks.engine_rivals import (
     make_base,
     synchronised,
 )
-from kcard.cards.lm.loader import in_single_precision
+from kcard.cards.models.loader import in_single_precision
 
 GROWTH = (1, 2, 4, 8, 16, 32, 64)
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.engine_rivals import SHAPES, Rivals, Work, machine, make_adapters, make_base, synchronised
-from kcard.cards.lm.engine import trees
+from kcard.cards.models.batched import decoder
 
 GIB = 2**30
 
@@ -44,7 +44,7 @@ def step_bytes(rivals: Rivals, work: Work) -> float:
     shape, layers = rivals.plain.shape, len(rivals.plain.layers)
     width = 2 * layers * shape.kv_heads * shape.width * rivals.plain.embed.table.element_size()
     kept = width * (work.cards * work.prompt + work.rows * work.tokens / 2)
-    return trees.size(rivals.decoder) + kept
+    return decoder.size(rivals.decoder) + kept
 
 
 def main() -> None:

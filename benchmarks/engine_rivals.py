@@ -18,14 +18,12 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import GenerationConfig, OPTConfig, OPTForCausalLM
 
-from kcard.cards.lm import weights
-from kcard.cards.lm.engine import families, lora, trees
-from kcard.cards.lm.engine.batch import Batch
-from kcard.cards.lm.engine.decoder import Decoder, Linear
-from kcard.cards.lm.engine.loop import decode
-from kcard.cards.lm.engine.packed import packed
-from kcard.cards.lm.engine.sampler import Sampler
-from kcard.quiet import quiet_loading
+from kcard.cards.models import weights
+from kcard.cards.models.batched import decoder as batched_decoder
+from kcard.cards.models.batched import families, lora
+from kcard.cards.models.batched.decoder import Decoder, Linear, packed
+from kcard.cards.models.batched.generate import Batch, Sampler, decode
+from kcard.system import quiet_loading
 
 __all__ = [
     "SHAPES",
@@ -254,4 +252,4 @@ def synchronised(run: Any, device: str) -> float:
 
 
 def _on(decoder: Decoder, device: str) -> Decoder:
-    return trees.mapped(decoder, lambda tensor: tensor.to(device))
+    return batched_decoder.mapped(decoder, lambda tensor: tensor.to(device))

@@ -25,10 +25,10 @@ from pathlib import Path
 import kcard
 from benchmarks.evaluation_page import Measured, write_page
 from benchmarks.model_server import served
-from kcard.evaluation.runs.questions import sampled
-from kcard.evaluation.tasks.registry import read_task, task_names
+from kcard.evaluation.runs.run import sampled
+from kcard.evaluation.tasks.base import read_task, task_names
 from kcard.hub.registry import Hub
-from kcard.llms.memory import POSITIONS, WEIGHTS
+from kcard.offline.llm import POSITIONS, WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = "direct,bottom-up,top-down,top-down:explicit,hybrid,retrieval,genread,gkp,recitation,replug,cards+retrieval"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcard.evaluation.runs.summary import SettingSummary
-from kcard.machine import cores
+from kcard.system import cores
 
 __all__ = ["Measured", "write_page"]
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from kcard.index import Index
-from kcard.selectors.evidence.local_corpus import LocalCorpus
-from kcard.training.evidence import CorpusFiles
+from kcard.selectors.local_corpus import LocalCorpus
+from kcard.training.corpus import CorpusFiles
 
 IN_A_FILE = 1000
 VOCABULARY = 50_000

@@ -25,10 +25,10 @@ from recipes.corpora.midterms import OUTPUT as CORPUS
 from recipes.corpora.midterms import WITH_ARTICLE, Office, Race, render, statements
 
 from benchmarks.roc import Curve, curve, svg
-from kcard.api.audit import audit
-from kcard.cards.format.folder import Card
-from kcard.evaluation.audit_record import Audit
+from kcard.api.exam import audit
+from kcard.cards.card import Card
 from kcard.evaluation.metrics import normalise
+from kcard.evaluation.records import Audit
 from kcard.training.train import train
 
 RATES = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)

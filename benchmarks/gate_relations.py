@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from kcard.gates.relations import BUILT_IN, SLOT, masked
-from kcard.gates.representation import CachedRepresentation, MiniLM
-from kcard.protocols import Array
+from kcard.gates.features import CachedRepresentation, MiniLM
+from kcard.gates.popularity import BUILT_IN, SLOT, masked
+from kcard.interfaces import Array
 
 FITTED = 200
 Form = Callable[[str], str]

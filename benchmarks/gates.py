@@ -33,21 +33,18 @@ import kcard
 from benchmarks.prompt_styles import stated
 from benchmarks.recall import rows
 from benchmarks.simulated_memory import Rule, known, remembering, taught
-from kcard.api.calibrate import CalibrationResult, calibrate
-from kcard.evaluation.gates.answer_scores import METRICS
-from kcard.evaluation.gates.data import as_data
-from kcard.evaluation.gates.outcome import both_ways
-from kcard.gates.best_threshold import BOUND
-from kcard.gates.kinds import Resources, find
-from kcard.gates.popularity import Popularity
-from kcard.gates.record import Record, write_records
-from kcard.gates.relations import BUILT_IN, Relations, templates
-from kcard.gates.representation import MiniLM
+from kcard.api.gates import CalibrationResult, calibrate
+from kcard.evaluation.gates.calibration import as_data
+from kcard.evaluation.gates.outcome import METRICS, both_ways
+from kcard.gates.base import Resources, find
+from kcard.gates.features import MiniLM
+from kcard.gates.popularity import BOUND, BUILT_IN, Popularity, Relations, templates
+from kcard.gates.records import Record, write_records
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
-from kcard.llms.embedded import EmbeddedLLM
-from kcard.protocols import LLM
-from kcard.request import Request
+from kcard.interfaces import LLM
+from kcard.offline.llm import EmbeddedLLM
+from kcard.types import Request
 
 BATCH = 64
 SHARE = 0.5
@@ -200,7 +197,7 @@ class Silent:
     """An LLM that says nothing: what cards write does not depend on who reads it."""
 
     def reply(self, request: Request) -> Any:
-        from kcard.request import Reply
+        from kcard.types import Reply
 
         del request
         return Reply("-")
@@ -236,7 +233,7 @@ def recorded(facts: Sequence[Fact], documents: Sequence[tuple[str, ...]], llm: L
 
 def kept(found: CalibrationResult, records: Sequence[Record], path: Path) -> None:
     from kcard.errors import MissingExtra
-    from kcard.evaluation.gates.plot import write_plot
+    from kcard.evaluation.gates.calibration import write_plot
 
     write_records(path.with_suffix(".jsonl"), records)
     try:

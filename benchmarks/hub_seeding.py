@@ -20,15 +20,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, insert, text
 
-from kcard.batches import batched
+from kcard.batching import batched
+from kcard.hub import search_index, trees
 from kcard.hub.checks import metadata
-from kcard.hub.records.account_tables import accounts
-from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import commits, holdings, publications, refs, repositories, versions
-from kcard.hub.records.repository_tables import terms as term_rows
-from kcard.hub.repositories import search_rows, stored_trees, terms
-from kcard.hub.repositories.values import Entry
-from kcard.hub.store.blobs import Blobs, put_stream
+from kcard.hub.db.models import accounts, commits, holdings, publications, refs, repositories, versions
+from kcard.hub.db.models import terms as term_rows
+from kcard.hub.db.session import Database
+from kcard.hub.storage import Blobs, put_stream
+from kcard.hub.values import Entry
 from kcard.manifest import MANIFEST, Base, Manifest
 
 __all__ = ["Seeded", "seed"]
@@ -111,7 +110,7 @@ def seed(database: Database, blobs: Blobs, count: int, *, draw: random.Random | 
         some = [_card(draw, number, topics, rare, configs) for number in numbers]
         names.extend(card.name for card in some if not _is_private(card))
         found.extend(
-            (kind, term, card.number) for card in some for kind, term in terms.of(card.name, card.tags)
+            (kind, term, card.number) for card in some for kind, term in search_index.of(card.name, card.tags)
         )
         with database.write() as connection:
             for table, rows in _rows(some):
@@ -124,7 +123,7 @@ def seed(database: Database, blobs: Blobs, count: int, *, draw: random.Random | 
         if connection.dialect.name == "postgresql":
             _count_on(connection)
         for some_ids in batched(range(1, count + 1), 1000):
-            search_rows.put(connection, *some_ids)
+            search_index.put_rows(connection, *some_ids)
         connection.execute(text("ANALYZE"))
     pairs = [
         (f"license:{a}", b)
@@ -198,7 +197,7 @@ def _card(
         "tags": ["kcard", topic, _often(draw, topics)],
     }
     tags = metadata.tags(card, [entry.path for entry in entries], manifest)
-    tree = stored_trees.full({entry.path: entry for entry in entries}).content
+    tree = trees.full({entry.path: entry for entry in entries}).content
     downloads = int(draw.paretovariate(0.7))
     return _Card(
         number, f"{owner}/{own}", topic, text_, sha256, card, tags, tree, entries, at, min(downloads, 10**9)

@@ -55,8 +55,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cold_start import ROOT, lay_out
-from kcard import encoder
-from kcard.machine import cores, features
+from kcard.offline import minilm
+from kcard.system import cores, features
 
 SEARCH = ROOT / "benchmarks" / "laptop_search.py"
 MANUAL = 600_000  # bytes
@@ -176,7 +176,7 @@ class Run:
         folder = self.folder(PLAIN)
         folder.mkdir(parents=True)
         command = ["-P", str(SEARCH), "plain-index", str(passages), str(folder / "index")]
-        plain.add("index", self.timed([*command, "--encoder", str(encoder.folder())], folder, ROOT)[0])
+        plain.add("index", self.timed([*command, "--encoder", str(minilm.folder())], folder, ROOT)[0])
 
     def plain_ask(self, question_file: Path) -> list[str]:
         index = self.folder(PLAIN) / "index"
@@ -187,7 +187,7 @@ class Run:
             str(question_file),
             str(index),
             "--encoder",
-            str(encoder.folder()),
+            str(minilm.folder()),
         ]
 
     def folder(self, tree: str) -> Path:

@@ -17,12 +17,12 @@ from typing import Any
 
 from recipes.checker.manuals import Sentences
 
-from kcard.answer import Source
 from kcard.api.check import TEXTS, deciding, verdict_of
-from kcard.evaluation.record import Mean
-from kcard.protocols import Pair, Verdict
-from kcard.selectors.checker import MiniLMChecker
-from kcard.selectors.evidence.sources import CorpusEvidence
+from kcard.evaluation.records import Mean
+from kcard.interfaces import Pair, Verdict
+from kcard.offline.checker import MiniLMChecker
+from kcard.selectors.evidence import CorpusEvidence
+from kcard.types import Source
 
 CLAIMS = Path(__file__).parent / "manual_claims.jsonl"
 

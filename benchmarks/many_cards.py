@@ -165,10 +165,10 @@ def _process(command: list[str]) -> tuple[float, float, Any]:
 # A process of its own, so that the memory is that of choosing alone.
 WARM = """
 import json, resource, statistics, time
-from kcard import embeddings
+from kcard import cache as embeddings
 from kcard.hub.registry import Hub
-from kcard.integrators.nearest import Nearest
-from kcard.request import Choice
+from kcard.integrators.card_ranking import Nearest
+from kcard.types import Choice
 from kcard.selectors.relevance import MiniLM
 
 def seconds(work):
@@ -229,8 +229,8 @@ def fill(home: Path, count: int) -> None:
 
 def _copy(hub: Any, manifest: Manifest, count: int) -> Iterator[str]:
     """Publish the card under other names; its files are in the hub already."""
-    from kcard.hub.repositories.own_cards import OwnCards
-    from kcard.hub.store.blobs import Blob, put
+    from kcard.hub.local_cards import OwnCards
+    from kcard.hub.storage import Blob, put
 
     sizes, own_cards = dict(hub.blobs.sizes()), OwnCards(hub.database, hub.blobs)
     topics = itertools.islice(itertools.product(WHAT, WHERE, SIDE), count)
@@ -255,7 +255,7 @@ def _pool(hub: Any, names: list[str]) -> None:
     """One pool of all of them, in bulk: adding them one by one takes minutes."""
     from sqlalchemy import insert, select
 
-    from kcard.hub.records.tables import members, pools
+    from kcard.hub.db.models import members, pools
 
     hub.pools.create("all", names[:1])
     with hub.database.write() as connection:

@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kcard.answer import Answer
-from kcard.cards.format.folder import Card
+from kcard.cards.card import Card
 from kcard.evaluation.metrics import exact_match, f1, substring
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
 from kcard.training.train import train
+from kcard.types import Answer
 
 CORPUS = Path(__file__).resolve().parents[1] / "demo" / "corpora" / "midterms-2022"
 DESCRIPTION = "winners of the 2022 U.S. midterm elections: House, Senate and governors"

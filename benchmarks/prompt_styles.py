@@ -17,15 +17,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kcard.cards.format.folder import Card, finish
+from kcard.cards.card import Card, finish
 from kcard.cards.pool import Pool
 from kcard.manifest import Manifest
-from kcard.sampling import Sampling
+from kcard.offline.recipe import Recipe, Style
+from kcard.offline.train import plan
 from kcard.training.corpus import read_corpus
-from kcard.training.embedded import plan
+from kcard.training.execution import one_thread
 from kcard.training.loop import run
-from kcard.training.recipe import Recipe, Style
-from kcard.training.threads import one_thread
+from kcard.types import Sampling
 
 STYLES: tuple[Style, ...] = ("tokens", "encoder-prefix")
 MIDTERMS = Path(__file__).parents[1] / "demo" / "corpora" / "midterms-2022"

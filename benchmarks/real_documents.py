@@ -27,9 +27,9 @@ from recipes.packages import Manual, fetch, manuals
 from benchmarks.kinds import KINDS, Kind, hub_with
 from kcard.index import Index
 from kcard.integrators.pipeline import Pipeline
-from kcard.llms.embedded import UNKNOWN, EmbeddedLLM
-from kcard.request import Request
+from kcard.offline.llm import UNKNOWN_ANSWER, EmbeddedLLM
 from kcard.training.corpus import read_corpus
+from kcard.types import Request
 
 MANUALS = Path(__file__).parent / "manuals"
 CHUNK = 150  # words
@@ -149,7 +149,7 @@ def _outcome(asked: Asked, kind: str, answer: str, confidence: float | None, sec
 
 def verdict_of(answer: str, gold: Sequence[Sequence[str]]) -> str:
     """right, wrong or unknown; see above. What is unknown is right where there is no answer."""
-    if answer == UNKNOWN:
+    if answer == UNKNOWN_ANSWER:
         return "unknown" if gold else "right"
     said = _plain(answer)
     return "right" if any(all(_plain(phrase) in said for phrase in phrases) for phrases in gold) else "wrong"

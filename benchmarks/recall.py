@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kcard.cards.format.folder import Card, passages
+from kcard.cards.card import Card
+from kcard.cards.passages import passages
 from kcard.cards.pool import Pool
 from kcard.evaluation.metrics import exact_match
-from kcard.llms.extract import extract
-from kcard.sampling import Sampling
+from kcard.offline.extract import extract
+from kcard.types import Sampling
 
 __all__ = ["Question", "holds", "measured", "plain", "rows"]
 

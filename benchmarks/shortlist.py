@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from kcard.integrators.nearest import Nearest
+from kcard.integrators.card_ranking import Nearest
 from kcard.integrators.options import AskOptions
-from kcard.request import Choice
 from kcard.selectors.registry import relevance
+from kcard.types import Choice
 
 EACH = 100
 KS = (1, 3, 5, 10, 20, 32)

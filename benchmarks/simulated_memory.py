@@ -14,10 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from kcard.llms import memory
-from kcard.llms.memory import Memory, Recollection
-from kcard.request import TokenScores
-from kcard.sampling import derive_seed
+from kcard.offline import llm
+from kcard.offline.llm import Memory, Recollection
+from kcard.types import TokenScores, derive_seed
 
 __all__ = ["Kind", "Played", "Rule", "known", "remembering", "taught"]
 
@@ -51,7 +50,7 @@ def known(
 
 @dataclass(frozen=True)
 class Played:
-    """A stand-in for kcard.llms.memory.Memory: `facts` are what it knows, question -> answer."""
+    """A stand-in for kcard.offline.llm.Memory: `facts` are what it knows, question -> answer."""
 
     facts: Mapping[str, str]
     seed: int = 0
@@ -94,9 +93,9 @@ def taught(
 @contextmanager
 def remembering(instead: Memory | Played) -> Iterator[None]:
     """Give the embedded LLM this memory for as long as the block lasts."""
-    shipped = memory.shared
-    memory.shared = lambda: instead  # type: ignore[assignment] # it recalls as a Memory does
+    shipped = llm.shared
+    llm.shared = lambda: instead  # type: ignore[assignment] # it recalls as a Memory does
     try:
         yield
     finally:
-        memory.shared = shipped
+        llm.shared = shipped

@@ -25,18 +25,19 @@ import numpy as np
 
 from benchmarks.kinds import KINDS, hub_with
 from benchmarks.recall import plain
-from kcard import encoder
-from kcard.batches import batched
-from kcard.cards.format.folder import Card, passages
+from kcard.batching import batched
+from kcard.cards.card import Card
+from kcard.cards.passages import passages
 from kcard.cards.pool import Pool
 from kcard.evaluation.metrics import exact_match, f1
 from kcard.hub.registry import Hub
 from kcard.index import Index
 from kcard.integrators.pipeline import Pipeline
-from kcard.llms.embedded import UNKNOWN
-from kcard.protocols import Array
-from kcard.sampling import Sampling
-from kcard.sentences import spans
+from kcard.interfaces import Array
+from kcard.offline import minilm
+from kcard.offline.llm import UNKNOWN_ANSWER
+from kcard.text import sentence_spans
+from kcard.types import Sampling
 
 FIRST = (1, 3, 10)
 DEEPEST = 10
@@ -83,7 +84,7 @@ def all_questions(articles: Sequence[dict[str, Any]]) -> list[Asked]:
         text = row["context"]
         for asked in row["questions"]:
             at = text.find(asked["answer"])
-            sentence = next((text[a:b] for a, b in spans(text) if a <= at < b), text)
+            sentence = next((text[a:b] for a, b in sentence_spans(text) if a <= at < b), text)
             found.append(Asked(asked["question"], asked["answer"], plain(sentence)))
     return found
 
@@ -105,8 +106,8 @@ def ranking(hub: Hub, asked: Sequence[Asked]) -> str:
     texts = [source.text for source in passages(card.folder)]
     plains = [f" {plain(text)} " for text in texts]
     questions = [a.question for a in asked]
-    index, vectors = Index.build(texts), encoder.embed(texts)
-    cosines = encoder.embed(questions) @ vectors.T
+    index, vectors = Index.build(texts), minilm.embed(texts)
+    cosines = minilm.embed(questions) @ vectors.T
     pool, sampling = Pool([card]), Sampling()
     orders: dict[str, list[list[str]]] = {"BM25": [], "encoder": [], "kcard": []}
     for at, question in enumerate(questions):
@@ -144,7 +145,7 @@ def answering(hub: Hub, asked: Sequence[Asked]) -> str:
         any(f" {plain(a.answer)} " in f" {plain(p.text)} " for p in answer.passages if p.kept)
         for answer, a in zip(answers, asked, strict=True)
     ]
-    known = [answer.answer != UNKNOWN for answer in answers]
+    known = [answer.answer != UNKNOWN_ANSWER for answer in answers]
     exact = [exact_match(answer.answer, [a.answer]) for answer, a in zip(answers, asked, strict=True)]
     overlap = [f1(answer.answer, [a.answer]) for answer, a in zip(answers, asked, strict=True)]
     given = [at for at, said in enumerate(known) if said]

@@ -26,13 +26,11 @@ from random import Random
 from typing import Any
 
 import kcard
-from kcard.batches import batched
-from kcard.cards.format.folder import Card
-from kcard.evaluation.asking import ask
-from kcard.evaluation.progress import silent
+from kcard.batching import batched
+from kcard.cards.card import Card
 from kcard.evaluation.questions import Question
-from kcard.evaluation.recall import recalled
-from kcard.training import rehearsal
+from kcard.evaluation.recall import ask, recalled, silent
+from kcard.offline import incremental
 
 A_FILE = 10
 UNSEEN = {"rows": 100, "data": 10, "races": 40}  # of WikiDYK's facts, XQuAD's paragraphs, the demo's races
@@ -74,7 +72,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, help="share of the learning rates")
     given = parser.parse_args()
     if given.rate:
-        rehearsal.RATE = given.rate
+        incremental.RATE = given.rate
     passages, unseen = _read(given.path)
     with tempfile.TemporaryDirectory() as scratch:
         place = (given.keep or Path(scratch)).absolute()

@@ -20,11 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from kcard import encoder
-from kcard.gates.kinds import Resources
-from kcard.gates.record import Record
-from kcard.gates.thrust import Thrust
-from kcard.gates.thrust_score import VARIANTS, Table, ThrustScore
+from kcard.gates.base import Resources
+from kcard.gates.records import Record
+from kcard.gates.thrust import VARIANTS, Table, Thrust, ThrustScore
+from kcard.offline import minilm
 
 SAMPLE = 200
 CENTROIDS, BATCH = 50, 1000
@@ -53,7 +52,7 @@ def fitting(questions: list[str]) -> dict[str, float]:
     """Seconds to load the encoder and scikit-learn, to fit with it, and to fit once more on other questions."""
     records = [Record(question, 1, 1) for question in questions]
     started = time.perf_counter()
-    encoder.embed(["a question"])
+    minilm.embed(["a question"])
     import_module("sklearn.cluster")
     loaded = time.perf_counter()
     Thrust.fit(records[:SAMPLE], {}, Resources())
@@ -71,8 +70,8 @@ def scoring() -> dict[str, float]:
     """Median microseconds a query: of the paper's score alone and in a batch, then of each variant in a batch."""
     random = np.random.default_rng(0)
     sizes = random.integers(1, 9, CENTROIDS).astype(np.float64)
-    table = Table(random.normal(size=(CENTROIDS, encoder.DIMENSIONS)), sizes)
-    queries = random.normal(size=(BATCH, encoder.DIMENSIONS)).astype(np.float32)
+    table = Table(random.normal(size=(CENTROIDS, minilm.DIMENSIONS)), sizes)
+    queries = random.normal(size=(BATCH, minilm.DIMENSIONS)).astype(np.float32)
     score = ThrustScore(table)
     found = {"one_microseconds": median(partial(score, queries[:1]), 2000)}
     for variant in VARIANTS:

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kcard import encoder
-from kcard.gates.kinds import Resources, find
-from kcard.gates.record import Record, read_records
-from kcard.gates.representation import CachedRepresentation, MiniLM
+from kcard.gates.base import Resources, find
+from kcard.gates.features import CachedRepresentation, MiniLM
+from kcard.gates.records import Record, read_records
+from kcard.offline import minilm
 
 SAMPLE, LIMIT, DRAWS = 200, 700, 5
 GATES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -93,7 +93,7 @@ def lettered(row: Mapping[str, Any]) -> Mapping[str, Any]:
 def by_choice(row: Mapping[str, Any]) -> Record:
     """The choice nearest to the question is the answer; the letter of the right one is the class."""
     letters, texts = list(row["choices"]), list(row["choices"].values())
-    near = encoder.embed(texts) @ encoder.embed([row["question"]])[0]
+    near = minilm.embed(texts) @ minilm.embed([row["question"]])[0]
     right = float(letters[int(near.argmax())] == row["answer"])
     return Record(row["question"], right, right, label=row["answer"])
 
@@ -101,10 +101,8 @@ def by_choice(row: Mapping[str, Any]) -> Record:
 def by_demonstration(demos: Sequence[Mapping[str, str]], rows: Sequence[Mapping[str, str]]) -> list[Record]:
     """The class whose demonstrations have the nearest mean is the answer."""
     labels = sorted({demo["label"] for demo in demos})
-    means = [
-        encoder.embed([d["text"] for d in demos if d["label"] == label]).mean(axis=0) for label in labels
-    ]
-    near = encoder.embed([row["text"] for row in rows]) @ np.stack(means).T
+    means = [minilm.embed([d["text"] for d in demos if d["label"] == label]).mean(axis=0) for label in labels]
+    near = minilm.embed([row["text"] for row in rows]) @ np.stack(means).T
     right = [float(labels[best] == row["label"]) for best, row in zip(near.argmax(axis=1), rows, strict=True)]
     return [Record(row["text"], x, x, label=row["label"]) for row, x in zip(rows, right, strict=True)]
 

@@ -18,7 +18,7 @@ from typing import Any
 import kcard
 from benchmarks.prompt_styles import stated
 from benchmarks.recall import Question, measured, rows
-from kcard.cards.format.folder import Card
+from kcard.cards.card import Card
 
 COLUMNS = ("facts", "style", "steps", "estimated", "taken", "greedy", "any of 3", "whole", "EM", "answerable")
 

@@ -22,11 +22,12 @@ from typing import Any
 import kcard
 from benchmarks.recall import Question, documents, holds, measured, recalled, rows, share
 from benchmarks.wikidyk import times
-from kcard.cards.format.folder import Card, finish, passages
+from kcard.cards.card import Card, finish
+from kcard.cards.passages import passages
 from kcard.evaluation.metrics import exact_match, f1
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
-from kcard.sampling import Sampling
+from kcard.types import Sampling
 
 COLUMNS = ("card", "greedy", "any of 3", "whole", "kept", "EM", "F1", "s a question")
 DESCRIPTION = "paragraphs of encyclopedic articles on history, science, sport and places"

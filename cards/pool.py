@@ -1,38 +1,231 @@
-"""Every card that may be asked, loaded when it is first needed and kept: the Generator of kcard.protocols.
+"""A pool of cards: loads them, lets them write in turn, and evicts them when memory runs short.
 
 It knows names and passages; what kinds of cards there are, and models, it does not know.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from kcard.answer import Passage
-from kcard.batches import alike
-from kcard.cards.format.folder import Card, CardHandle, CardSet
-from kcard.cards.kinds.generator import Both
-from kcard.cards.lm.loader import ROWS, Loader
-from kcard.cards.served import Served
-from kcard.cards.turns import Turns
+from kcard.batching import alike
+from kcard.cards.card import Card, CardHandle, CardSet
+from kcard.cards.generators.retrieval import Both, CardGenerator, load_generator
+from kcard.cards.models import weights
+from kcard.cards.models.loader import ROWS, Loader, explained
+from kcard.cards.models.stack import StackedCard
 from kcard.errors import CardError, UnknownCard, one_line
-from kcard.protocols import LLM
-from kcard.request import Choice
-from kcard.sampling import Sampling
+from kcard.interfaces import LLM
+from kcard.types import Choice, Passage, Sampling
 
 if TYPE_CHECKING:
-    from kcard.cards.lm.stacked import StackedCard
+    from kcard.cards.models.vllm_backend import ServedCard
+    from kcard.cards.models.vllm_engines import Engines
 
-__all__ = ["Pool"]
+__all__ = ["Pool", "Served", "Turns", "in_turn"]
+
+
+# Cards with whole models that write one after the other, each for all of its questions, as loaded cards allow.
+#
+# Models that are large, or too many to be stacked in memory, take turns: those that are loaded first, then the
+# others. A batch therefore begins with the cards that the last one left loaded, and loads each of the others
+# once. Of these the least asked come first, so that the most asked stay.
+
+LARGE = 200_000_000  # bytes of a model from which on a stack saves nothing: its products are as slow as its memory
+
+
+def in_turn(sizes: Mapping[str, int], limit: int) -> bool:
+    """Whether cards whose whole models have these sizes, in bytes, take turns within the limit. A stack is made of
+    copies, and has weights that are tied twice: it takes up to twice as much again."""
+    return max(sizes.values(), default=0) >= LARGE or 3 * sum(sizes.values()) > limit
+
+
+@dataclass
+class Turns:
+    """The cards of a pool as they are loaded. `progress`: see Pool. `broken`: cards that could not be read, and why."""
+
+    cards: CardSet
+    models: Loader
+    progress: Callable[[int, int], object] | None = None
+    broken: dict[str, CardError] = field(default_factory=dict)
+    _sizes: dict[Path, int] = field(default_factory=dict)
+    _alone: set[str] = field(default_factory=set)
+
+    @contextmanager
+    def tolerating(self, name: str) -> Iterator[None]:
+        """Leave out a card that turns out to be broken in the block: the others still write."""
+        try:
+            yield
+        except CardError as error:
+            self.broken[name] = error
+
+    def writer(self, name: str) -> CardGenerator:
+        """The card, loaded when it is first needed."""
+        card = self.cards[name]
+        key = (name, card.folder)  # another version of the card has another folder
+        writer: CardGenerator | None = self.models.held.get(key)
+        if writer is None:
+            writer = load_generator(card, self.models)
+            # Those of the engine hold nothing themselves.
+            self.models.held.put(key, writer, int(getattr(writer, "size", 0)))
+            self._warn(name, getattr(_model(writer), "unsupported", ""))
+        return writer
+
+    def taking(self, names: "Collection[str]") -> list[str]:
+        """Those of the cards that take turns: all that have models of their own, or none."""
+        whole = self._whole(names)
+        for name in whole:
+            if not self._known_size(name):
+                with self.tolerating(name):
+                    self._measured(self.cards[name])
+        whole = [name for name in whole if name not in self.broken]
+        return whole if self._in_turn(whole) else []
+
+    def expected(self) -> bool:
+        """Whether cards of the pool will take turns, as far as it is known before they are opened."""
+        return self._in_turn(self._whole(self.cards))
+
+    def _in_turn(self, whole: Sequence[str]) -> bool:
+        """By all of their files first, which are known without a look at them."""
+        limit = self.models.held.limit
+        return in_turn({name: self._at_most(name) for name in whole}, limit) and in_turn(
+            {name: self._known_size(name) for name in whole}, limit
+        )
+
+    def order(self, asked: Mapping[str, int]) -> list[str]:
+        """Sort cards as they take turns: the loaded ones first, and of each half the least asked first. `asked`: how
+        many questions each has."""
+        return sorted(asked, key=lambda name: (not self.is_loaded(name), asked[name]))
+
+    def is_loaded(self, name: str) -> bool:
+        """Return whether the card's model is in memory, in the engine or not; False before the card was opened."""
+        if not isinstance(card := self.cards.known(name), Card):
+            return False
+        held = self.models.held
+        model = _model(held.peek((name, card.folder)))
+        return card.folder in held or (model is not None and not isinstance(model, StackedCard))
+
+    def write(
+        self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
+    ) -> Iterator[tuple[str, list[list[Passage]]]]:
+        """Yield each card, as soon as it has written, with `documents` passages for each of its questions."""
+        order = self.order({name: len(own) for name, own in questions.items()})
+        for number, name in enumerate(order):
+            self._report(number, len(order))
+            with self.tolerating(name):
+                written = self.writer(name).write(questions[name], documents, sampling)
+            if name not in self.broken:
+                yield name, written
+        self._report(len(order), len(order))
+
+    def _report(self, done: int, total: int) -> None:
+        if self.progress is not None and total:
+            self.progress(done, total)
+
+    def _whole(self, names: "Iterable[str]") -> list[str]:
+        """Those of the cards that have models of their own."""
+        return [name for name in names if self.cards.manifest(name).kind == "full"]
+
+    def _at_most(self, name: str) -> int:
+        """Bytes of the card's own model; before it is opened, of all of its files."""
+        card = self.cards.known(name)
+        return self._measured(card) if isinstance(card, Card) else card.size or self._known_size(name)
+
+    def _known_size(self, name: str) -> int:
+        """Bytes of the card's own model, before it is opened of its files; 0 where they are not known."""
+        card = self.cards.known(name)
+        if isinstance(card, Card):
+            return self._measured(card)
+        return card.size if card.weights is None else card.weights()
+
+    def _measured(self, card: Card) -> int:
+        if card.folder not in self._sizes:
+            with explained(CardError, f"card {card.name!r}: its model can't be read"):
+                self._sizes[card.folder] = weights.size(card.folder, self.models.device)
+        return self._sizes[card.folder]
+
+    def _warn(self, name: str, reason: str) -> None:
+        """Say once of a card with a model why it does not write with others."""
+        if reason and name not in self._alone:
+            self._alone.add(name)
+            logging.getLogger(__name__).warning(
+                "card %s writes by itself, not in one batch with other cards, which would be faster: %s",
+                name,
+                reason,
+            )
+
+
+def _model(writer: CardGenerator | None) -> CardGenerator | None:
+    return writer.model if isinstance(writer, Both) else writer
+
+
+# The cards of a pool that servers write for: the questions of all of them are sent together.
+
+
+@dataclass(frozen=True)
+class Served:
+    """`cards`: of the pool, as they are loaded."""
+
+    cards: Turns
+    models: Loader
+
+    def names(self, names: Collection[str]) -> list[str]:
+        """Those of the cards that servers write for."""
+        engines = self.models.engines
+        if engines is None:
+            return []
+        served = []
+        for name in names:
+            with self.cards.tolerating(name):
+                if self._has(engines, name):
+                    served.append(name)
+        return served
+
+    def write(
+        self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
+    ) -> Iterator[tuple[str, list[list[Passage]]]]:
+        """Each card with the passages for its questions; those of its index, where it has one, come last."""
+        found: dict[str, ServedCard | None] = {}
+        for name in questions:
+            with self.cards.tolerating(name):
+                found[name] = _served(self.cards.writer(name))
+        members = [(card, questions[name]) for name, card in found.items() if card is not None]
+        if not members:
+            return
+        written = members[0][0].group.write_each(members, documents, sampling)
+        for name, rows in zip(found, written, strict=True):
+            writer = self.cards.writer(name)
+            if isinstance(writer, Both):
+                looked_up = writer.index.write(questions[name], documents, sampling)
+                rows = [[*own, *passages] for own, passages in zip(rows, looked_up, strict=True)]
+            yield name, rows
+
+    def _has(self, engines: "Engines", name: str) -> bool:
+        """Asked before the card is loaded, which would read its model where no server has it."""
+        from kcard.cards.models.vllm_engines import MODELS
+
+        card = self.cards.cards[name]
+        if card.manifest.kind == "reference":  # is one of the others once it was fetched
+            return _served(self.cards.writer(name)) is not None
+        return card.manifest.kind in MODELS and engines.card(card, self.models) is not None
+
+
+def _served(writer: "CardGenerator") -> "ServedCard | None":
+    from kcard.cards.models.vllm_backend import ServedCard
+
+    model = writer.model if isinstance(writer, Both) else writer
+    return model if isinstance(model, ServedCard) else None
 
 
 class Pool:
     """Cards that write passages.
 
     rows    most documents written at once; less where memory is short
-    llm     what finds the LLM that a card names (kcard.cards.kinds.llm)
+    llm     what finds the LLM that a card names (kcard.cards.generators.external)
     memory  bytes that the weights of cards may take; None: half of what the device has. Cards that are used least
             leave, and are read again when they are asked
     loader  what holds the models, for pools that share them; then its device, rows and memory count
@@ -82,8 +275,8 @@ class Pool:
         documents: int,
         sampling: Sampling,
     ) -> list[list[Passage]]:
-        """See Scheduling. Servers write for their cards (kcard.cards.served), whole models that are not stacked take
-        turns (kcard.cards.turns), the other cards write together; those whose weights are loaded first. A card that is
+        """See Scheduling. Servers write for their cards (kcard.cards.pool), whole models that are not stacked take
+        turns (kcard.cards.pool), the other cards write together; those whose weights are loaded first. A card that is
         broken is named in the log, and its documents are empty. Raises UnknownCard, CardError if all cards are broken.
         """
         rows: dict[str, list[int]] = {}

@@ -1,5 +1,6 @@
-"""kcard cards, show, pull, remove, verify, alias: the local hub."""
+"""Commands on cards and pools: list, show, add, export."""
 
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -7,23 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.cli.completion import published
-from kcard.cli.hub_option import LOCAL, HubOption, elsewhere, here
-from kcard.cli.output import Json, as_data, console, echo, note, print_json, table
-from kcard.errors import UsageError
-from kcard.hub.repositories.figures import shown
-from kcard.sizes import shown_size
+from kcard.api.add import add as verb
+from kcard.api.export import export as export_verb
+from kcard.cli.options import command_for, published
+from kcard.cli.output import Json, as_data, console, counter, echo, note, print_json, table
+from kcard.cli.publish import LOCAL, HubOption, elsewhere, here
+from kcard.errors import UnknownCard, UsageError
+from kcard.hub.values import shown
+from kcard.io import shown_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kcard.hub.client.listing import Listed
+    from kcard.hub.client.transfer import Listed
+    from kcard.hub.pools import Pool
     from kcard.hub.registry import Hub
-    from kcard.hub.repositories.figures import Reason
-    from kcard.hub.repositories.versions import Version
+    from kcard.hub.values import Reason
+    from kcard.hub.versions import Version
     from kcard.manifest import Manifest
 
 __all__ = ["register", "row"]
+
 
 Reference = Annotated[
     str,
@@ -39,7 +44,7 @@ Elsewhere = Annotated[
 listing = typer.Typer(no_args_is_help=True, help="List and search published cards.", rich_markup_mode=None)
 
 
-def register(app: typer.Typer) -> None:
+def _register_cards(app: typer.Typer) -> None:
     app.add_typer(listing, name="cards")
     for command in (show, pull, remove, verify, alias):
         app.command()(command)
@@ -158,7 +163,7 @@ def pull(
             )
         pulled = here().pull(card, destination)
     else:
-        from kcard.api.remote import pull as pull_from
+        from kcard.api.hub import pull as pull_from
 
         bars = sys.stderr.isatty()
         if destination is None:
@@ -236,7 +241,7 @@ def row(version: "Version") -> dict[str, Any]:
 
 def _print_listed(hub: str, text: str | None, domain: str | None, base: str | None, as_json: bool) -> None:
     """The cards of a hub elsewhere. A domain and a base are tags there."""
-    from kcard.api.remote import listed
+    from kcard.api.hub import listed
 
     if domain is not None or base is not None:
         raise UsageError("--domain and --base work on the local hub only: search a remote hub by text")
@@ -285,3 +290,202 @@ def _print_versions(hub: "Hub", versions: "list[Version]", as_json: bool) -> Non
         )
         rows.add_row(*map(escape, cells))
     console().print(rows)
+
+
+# kcard pool: named sets of cards, for `kcard ask --cards pool:NAME`.
+
+Name = Annotated[str, typer.Argument(help="The pool's name.", show_default=False)]
+Cards = Annotated[
+    list[str],
+    typer.Argument(help="Cards: name (its newest version), name@alias or name@v2.", show_default=False),
+]
+
+named = typer.Typer(no_args_is_help=True, help="Named sets of cards.", rich_markup_mode=None)
+
+
+def _register_pool(app: typer.Typer) -> None:
+    app.add_typer(named, name="pool")
+
+
+@named.command()
+def create(
+    name: Name,
+    cards: Annotated[
+        list[str] | None,
+        typer.Argument(help="Cards: name (its newest version), name@alias or name@v2.", show_default=False),
+    ] = None,
+) -> None:
+    """Create a pool; use it with `kcard ask --cards pool:NAME`."""
+    _print(here().pools.create(name, cards or ()))
+
+
+@named.command("add")
+def add_to_pool(name: Name, cards: Cards) -> None:
+    """Add cards to a pool, or change the version of cards in it."""
+    _print(here().pools.add(name, cards))
+
+
+@named.command("remove")
+def remove_pool(name: Name, cards: Cards) -> None:
+    """Remove cards from a pool; the cards themselves stay."""
+    _print(here().pools.remove(name, cards))
+
+
+@named.command("list")
+def list_pools(json_: Json = False) -> None:
+    """List the pools with their cards."""
+    found = here().pools.list()
+    if json_:
+        print_json([{"name": pool.name, "cards": list(pool.references)} for pool in found])
+        return
+    for pool in found:
+        _print(pool)
+    if not found:
+        note("no pool yet: create one with `kcard pool create NAME CARD ...`")
+
+
+@named.command("show")
+def show_pool(
+    name: Name,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(help="Also show which of these servers writes for each card: vllm=URL. Repeatable."),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Show the current version of each card in a pool; exit code 1 if one is missing."""
+    hub = here()
+    rows = [_row(hub, reference) for reference in hub.pools.get(name).references]
+    if engine:
+        rows = _with_writers(hub, rows, engine)
+    if json_:
+        print_json({"name": name, "cards": rows})
+    for row in () if json_ else rows:
+        mark = " (quarantined)" if "quarantined" in row else ""
+        writer = f"  [{row['writer']}]" if "writer" in row else ""
+        echo(
+            f"{row['card']}  {row['version'] or 'missing'}{mark}  {row['description'] or ''}{writer}".rstrip()
+        )
+    if any(row["version"] is None for row in rows):
+        raise typer.Exit(1)
+
+
+@named.command()
+def delete(name: Name) -> None:
+    """Delete a pool; its cards stay."""
+    here().pools.delete(name)
+    note(f"deleted the pool {name}")
+
+
+def _row(hub: "Hub", reference: str) -> dict[str, Any]:
+    try:
+        version = hub.get(reference)
+    except UnknownCard:
+        return {"card": reference, "version": None, "description": None}
+    row = {"card": reference, "version": version.reference, "description": version.manifest.description}
+    return row | ({"quarantined": True} if hub.quarantine.held([version]) else {})
+
+
+def _with_writers(hub: "Hub", rows: list[dict[str, Any]], specs: list[str]) -> list[dict[str, Any]]:
+    """The rows with what writes for each card: a server, or kcard itself and why."""
+    from kcard.cards.card import Card
+    from kcard.cards.models.loader import Loader
+    from kcard.integrators.assembly import make_engines
+
+    engines, models, found = make_engines(specs), Loader(), []
+    for row in rows:
+        if row["version"] is not None and engines is not None:
+            version = hub.get(row["version"])
+            row = row | {
+                "writer": engines.writer(Card(hub.folder(version.reference), version.manifest), models)
+            }
+        found.append(row)
+    return found
+
+
+def _print(pool: "Pool") -> None:
+    echo(f"{pool.name}: {', '.join(pool.references) or 'no card yet'}")
+
+
+# kcard add: a model of the Hugging Face Hub, or an adapter on this machine, becomes a card.
+
+
+def _register_add(app: typer.Typer) -> None:
+    app.command()(add)
+
+
+@command_for(verb, optional={"source", "description"})
+def add(
+    given: dict[str, Any],
+    published: Annotated[
+        bool, typer.Option("--published", help="Add the 26 cards of the Knowledge Card paper, as a pool.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM."""
+    if published == (given["source"] is not None):
+        raise UsageError("give one repository (hf:owner/name) or adapter, or --published")
+    if published:
+        _add_published(given["convert"], json_)
+        return
+    version = verb(**given | {"description": given["description"] or ""})
+    base = version.manifest.base
+    if json_:
+        print_json(
+            {
+                "name": version.name,
+                "version": version.number,
+                "kind": version.manifest.kind,
+                "sha256": version.sha256,
+                "base": base.name,
+                "revision": base.revision,
+            }
+        )
+    else:
+        echo(
+            f"{version.reference}  {version.manifest.kind}  {shown_size(version.size)}  "
+            + (f"{base.name}@{base.revision}" if base.revision else base.name)
+        )
+
+
+def _add_published(convert: bool, as_json: bool) -> None:
+    from kcard.api.add import add_published
+    from kcard.cards.importing import PUBLISHED
+
+    with counter("adding", len(PUBLISHED)) as report:
+        pool = add_published(convert=convert, report=report)
+    if as_json:
+        print_json({"pool": pool.name, "cards": list(pool.references)})
+        return
+    for reference in pool.references:
+        echo(reference)
+    note(f"use them with `kcard ask --cards pool:{pool.name} QUESTION`")
+
+
+# kcard export: cards as an existing engine runs them.
+
+
+def _register_export(app: typer.Typer) -> None:
+    app.command()(export)
+
+
+@command_for(export_verb)
+def export(
+    given: dict[str, Any],
+    json_: Json = False,
+) -> None:
+    """Write what vLLM or llama.cpp needs to run cards, and print the command that starts it."""
+    found = export_verb(**given, report=note)
+    if json_:
+        print_json(asdict(found) | {"folder": str(found.folder)})
+    else:
+        note("start the engine with this command; export.json says how the cards are prompted")
+        echo(f"cd {shlex.quote(str(found.folder))} && {shlex.join(found.command)}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    _register_cards(app)
+    _register_pool(app)
+    _register_add(app)
+    _register_export(app)

@@ -5,12 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from kcard.cli.defaults import effective, option, value_of
+from kcard.cli.options import effective, option, value_of
 from kcard.cli.output import Json, echo, note, print_json
 from kcard.config import settings, user_file
-from kcard.config_file import PROJECT, USER_ONLY, project_file
+from kcard.config_file import PROJECT, USER_ONLY, Origin, Setting, concealed, project_file
 from kcard.errors import UsageError
-from kcard.setting import Origin, Setting, concealed
 
 __all__ = ["register"]
 
@@ -62,7 +61,7 @@ def set_(
     ] = False,
 ) -> None:
     """Change a setting in your config file; the rest of the file stays unchanged."""
-    from kcard.config_edit import write_setting
+    from kcard.config_file import write_setting
 
     key = key.replace("-", "_")
     if project and key in USER_ONLY:

@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from kcard import __version__
-from kcard.cli import streams
+from kcard.cli import output
 from kcard.cli.output import echo
 from kcard.config import debug, let_threads_sleep, settings
 from kcard.config_file import TABLES
@@ -26,15 +26,15 @@ LONGEST = 2_000  # characters of an error, part of which a hub or a file may hav
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "train": ("train", "Train a card on a corpus."),
     "train-many": (
-        "train_many",
+        "train",
         "Train a card of each of many corpora, one after the other or on a Ray cluster.",
     ),
     "study": (
-        "study",
+        "train",
         "Have an LLM write questions and statements about a corpus for `kcard train --study`.",
     ),
     "sync": (
-        "sync",
+        "train",
         "Bring a card up to date with its folder: learn what was added, forget what was removed.",
     ),
     "exam": ("exam", "Examine a card with questions about its own corpus and about what is not in it."),
@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "audit",
         "Audit cards: let them write for many queries, judge each document, and store the results in the hub.",
     ),
-    "check": ("check", "Check how far evidence supports a claim, and with which words."),
+    "check": ("exam", "Check how far evidence supports a claim, and with which words."),
     "publish": (
         "publish",
         "Publish a card as its next version, which is immutable and verified on every read.",
@@ -55,15 +55,15 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "remove": ("cards", "Remove a card with all its versions, or one version (name@v2)."),
     "verify": ("cards", "Verify every sha256; exit code 1 if a file is damaged."),
     "alias": ("cards", "Give a version an alias, which can move to another version later."),
-    "login": ("login", "Log in to a hub with a token, typed on a terminal or read from standard input."),
-    "logout": ("login", "Remove the stored token of a hub."),
-    "whoami": ("login", "Show the account that you use on a hub."),
+    "login": ("publish", "Log in to a hub with a token, typed on a terminal or read from standard input."),
+    "logout": ("publish", "Remove the stored token of a hub."),
+    "whoami": ("publish", "Show the account that you use on a hub."),
     "add": (
-        "add",
+        "cards",
         "Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM.",
     ),
     "export": (
-        "export",
+        "cards",
         "Write what vLLM or llama.cpp needs to run cards, and print the command that starts it.",
     ),
     "ask": ("ask", "Ask a question; the gate decides whether cards help to answer it."),
@@ -71,22 +71,22 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "eval",
         "Compare settings on the same questions: what do cards add to an LLM, and what do they cost?",
     ),
-    "runs": ("runs", "Runs of `kcard eval`: list, show, export, delete."),
-    "serve": ("serve", "Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."),
+    "runs": ("eval", "Runs of `kcard eval`: list, show, export, delete."),
+    "serve": ("ask", "Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."),
     "serve-key": (
-        "serve",
+        "ask",
         "Add an API key to a file for `kcard serve --keys`, and print it; it is shown only once.",
     ),
     "calibrate": (
-        "calibrate",
+        "gates",
         "Compare all gates on your own records, and configure `kcard ask` to use the best one if it pays off.",
     ),
     "browse": (
-        "browse",
+        "audit",
         "Browse published cards: recall, faithfulness (own corpus) and factuality (independent evidence).",
     ),
     "selectors": (
-        "selectors",
+        "doctor",
         "List the presets of `kcard ask --selectors` and every selector, with model, revision, licence and size.",
     ),
     "doctor": (
@@ -94,10 +94,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Check models, machine, hub, endpoints and settings; exit code 1 if a bare `kcard ask` would fail.",
     ),
     "cards": ("cards", "List and search published cards."),
-    "pool": ("pool", "Named sets of cards."),
+    "pool": ("cards", "Named sets of cards."),
     "hub": ("hub", "The hub as a whole: quarantine, clean up, back up."),
-    "report": ("report", "Report a run of `kcard eval`: a web page, CSV files, paired tests, analyses."),
-    "gate": ("gate", "Gates: does a question need a card at all?"),
+    "report": ("eval", "Report a run of `kcard eval`: a web page, CSV files, paired tests, analyses."),
+    "gate": ("gates", "Gates: does a question need a card at all?"),
     "config": ("config", "Show every setting."),
 }
 
@@ -157,14 +157,14 @@ def _main(
     """Data goes to stdout; progress, notes and errors go to stderr. Exit codes: 0, 1 error, 2 usage."""
     del version
     if ctx.invoked_subcommand in {*TABLES, "serve", "train-many"}:
-        from kcard.cli.defaults import default_map
+        from kcard.cli.options import default_map
 
         ctx.default_map = default_map(settings())
 
 
 def run() -> None:
     """Entry point of the `kcard` command."""
-    streams.prepare()
+    output.prepare()
     let_threads_sleep()
     sys.exit(_code())
 
@@ -177,7 +177,7 @@ def _code() -> int | str | None:
         except SystemExit as done:
             return done.code
         finally:
-            streams.flush()
+            output.flush()
     except UsageError as error:
         return _failed(str(error), 2)
     except KcardError as error:

@@ -1,13 +1,14 @@
-"""Where words go: data to stdout, notes and progress to stderr.
+"""What commands print: data to stdout, the rest to stderr.
 
 Much of what is printed was written by others: hubs, cards, models. All of it passes here, where control characters that
-a terminal would obey are escaped (kcard.terminal).
+a terminal would obey are escaped (kcard.errors).
 """
 
 import json
+import os
 import sys
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -15,32 +16,87 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.segment import Segment
 
-from kcard.errors import TrainingInterrupted
-from kcard.terminal import json_escaped, printable
+from kcard.errors import TrainingInterrupted, json_escaped, printable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-    from rich.console import Console
     from rich.table import Table
 
-    from kcard.evaluation.record import Mean
+    from kcard.evaluation.records import Mean
 
 __all__ = [
+    "Escaping",
     "Json",
     "as_data",
     "console",
     "counter",
     "echo",
+    "flush",
     "interval",
     "late_counter",
     "note",
+    "prepare",
     "print_json",
     "progress",
     "resumable",
     "table",
     "worded_counter",
 ]
+
+
+# Escapes control characters in whatever rich prints, after its layout, where its own colours are not text yet.
+
+
+class Escaping(RenderHook):
+    """A hook of a console."""
+
+    def process_renderables(self, renderables: Iterable[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Each of them, to be rendered with its text escaped."""
+        return [_Escaped(renderable) for renderable in renderables]
+
+
+class _Escaped:
+    def __init__(self, inner: ConsoleRenderable) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for text, style, control in console.render(self._inner, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
+# stdin, stdout and stderr as they are found: closed, full, or unable to show every character.
+
+
+def prepare() -> None:
+    """Make the three streams safe to use.
+
+    A closed one is opened so that no file takes its number: what is written to a closed stdout fails, as in the
+    GNU tools; notes without a stderr go nowhere. A character that the locale has no way to show is escaped.
+    """
+    ways = (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
+    for number, (name, way) in enumerate(ways):
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, way)
+            if handle != number:
+                os.dup2(handle, number)
+                os.close(handle)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def flush() -> None:
+    """Write out what is still in stdout's buffer; after OSError it is given up, so that exit stays silent."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -49,9 +105,6 @@ PLAIN_EVERY = 10.0  # seconds between progress lines where stderr is not a termi
 
 def console() -> "Console":
     """A console on stdout: as wide as the terminal; elsewhere wide enough that no table is cut."""
-    from rich.console import Console
-
-    from kcard.cli.escaping import Escaping
 
     made = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     made.push_render_hook(Escaping())
@@ -143,7 +196,7 @@ def resumable(done: str, output: Path) -> Iterator[None]:
 @contextmanager
 def progress() -> Iterator[Callable[[Any], None]]:
     """Training, exams and audits as they go: their notes, and a bar for each step."""
-    from kcard.evaluation.progress import StepProgress as Asked
+    from kcard.evaluation.recall import StepProgress as Asked
     from kcard.training.progress import EmbeddingProgress, Note, TeacherProgress
 
     with ExitStack() as shown:
@@ -176,7 +229,6 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
     if not sys.stderr.isatty():
         yield _plain(what, total)
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (

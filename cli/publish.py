@@ -1,21 +1,60 @@
-"""kcard publish: a draft becomes a version of the hub."""
+"""kcard publish, login, logout and whoami."""
 
+import getpass
 import sys
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.api.publish import publish as verb
-from kcard.cli.command import command_for
-from kcard.cli.hub_option import elsewhere
+from kcard.api.hub import publish as verb
+from kcard.cli.options import command_for
 from kcard.cli.output import Json, echo, note, print_json
-from kcard.sizes import shown_size
+from kcard.config import settings
+from kcard.errors import UsageError
+from kcard.io import shown_size
 
-__all__ = ["register"]
+if TYPE_CHECKING:
+    from kcard.hub.client.connection import Who
+    from kcard.hub.registry import Hub
+
+__all__ = ["LOCAL", "HubOption", "elsewhere", "here", "named", "register"]
 
 
-def register(app: typer.Typer) -> None:
+# --hub: which hub is meant, for the commands that may speak to one elsewhere.
+
+LOCAL = "local"
+
+HubOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A hub's URL, or local. [default: the setting hub_url, else local]", show_default=False
+    ),
+]
+
+
+def elsewhere(hub: str | None) -> str | None:
+    """The URL of the hub that --hub or the setting names; None for the local one."""
+    url = hub or settings().hub_url
+    return None if url in {None, LOCAL} else url
+
+
+def named(hub: str | None) -> str:
+    """The URL of a hub elsewhere; UsageError where neither --hub nor the setting names one."""
+    if (url := elsewhere(hub)) is None:
+        raise UsageError("no hub given: use --hub URL, or set hub_url in your config.toml")
+    return url
+
+
+def here(database_url: str | None = None) -> "Hub":
+    """The local hub."""
+    from kcard.hub.registry import Hub
+
+    return Hub(database_url=database_url)
+
+
+def _register_publish(app: typer.Typer) -> None:
     app.command()(publish)
 
 
@@ -40,3 +79,61 @@ def publish(
         print_json(row(version))
     else:
         echo(f"{version.reference}  {version.sha256[:12]}  {shown_size(version.size)}")
+
+
+# kcard login, logout, whoami: who the user is at a hub elsewhere.
+
+
+def _register_login(app: typer.Typer) -> None:
+    for command in (login, logout, whoami):
+        app.command()(command)
+
+
+def login(
+    hub: HubOption = None,
+    token_file: Annotated[Path | None, typer.Option(help="A file that contains only the token.")] = None,
+    json_: Json = False,
+) -> None:
+    """Log in to a hub with a token, typed on a terminal or read from standard input."""
+    from kcard.api.hub import login as log_in
+
+    url = named(hub)
+    _show(log_in(url, _token(url, token_file)), json_)
+
+
+def logout(hub: HubOption = None) -> None:
+    """Remove the stored token of a hub."""
+    from kcard.api.hub import logout as log_out
+
+    url = named(hub)
+    note(f"logged out of {url}" if log_out(url) else f"not logged in to {url}")
+
+
+def whoami(hub: HubOption = None, json_: Json = False) -> None:
+    """Show the account that you use on a hub."""
+    from kcard.api.hub import whoami as who_am_i
+
+    _show(who_am_i(named(hub)), json_)
+
+
+def _token(url: str, file: Path | None) -> str:
+    if file is not None:
+        return file.read_text(encoding="utf-8").strip()
+    if sys.stdin.isatty():
+        return getpass.getpass(f"Token for {url}: ").strip()
+    return sys.stdin.readline().strip()
+
+
+def _show(who: "Who", as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(who))
+        return
+    echo(who.name)
+    groups = f"; in {', '.join(who.organisations)}" if who.organisations else ""
+    note(f"{who.hub}: token {who.token or '-'} ({who.role or 'role unknown'}){groups}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    _register_publish(app)
+    _register_login(app)

@@ -1,40 +1,547 @@
-"""The audit of a card: whether what it writes holds, by the evidence of others (Knowledge Card, figure 9).
+"""Audits: cards write for many queries, and each document is judged.
 
 An exam asks what a card knows and travels with it; whoever makes a card makes its exam. An audit is the hub's own: it
 is taken by whoever is about to use the card, against evidence of their choice, and kept beside the version.
 """
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import kcard
-from kcard.errors import CardError
-from kcard.evaluation.asking import written
-from kcard.evaluation.audit_record import Audit
-from kcard.evaluation.queries import Queries, of_corpus, read_queries
-from kcard.evaluation.record import mean_of
-from kcard.evaluation.scored import (
-    FACTUALITY,
-    FAITHFULNESS,
-    by_domain,
-    coverage,
-    factuality,
-    faithfulness,
-    grouped,
-    lowest,
-    overlap,
-    score,
-)
-from kcard.evaluation.scorer import Scorer
+from kcard.errors import CardError, UsageError
+from kcard.evaluation.questions import about, digest
+from kcard.evaluation.recall import Scorer, written
+from kcard.evaluation.records import DIGITS, Audit, AuditedDocument, Distribution, Domain, Exam, Mean, mean_of
 from kcard.evaluation.target import Target
-from kcard.sampling import Sampling
+from kcard.evaluation.tasks.base import entries
+from kcard.hub.values import FLOOR, covers, is_independent
+from kcard.interfaces import Evidence, NamedEvidence, Pair
+from kcard.io import Row, reading
+from kcard.manifest import file_digest
+from kcard.text import words
+from kcard.types import Passage, Sampling, Source
 
 if TYPE_CHECKING:
-    from kcard.cards.lm.loader import Loader
-    from kcard.hub.repositories.audits import AuditFinding
+    from kcard.cards.models.loader import Loader
+    from kcard.hub.audits import AuditFinding, StoredAudit
 
-__all__ = ["AuditSettings", "audited", "finding", "queries_for"]
+__all__ = [
+    "FACTUALITY",
+    "FAITHFULNESS",
+    "AuditQuery",
+    "AuditSettings",
+    "Independent",
+    "Measured",
+    "OwnText",
+    "PastAudit",
+    "PastExam",
+    "Queries",
+    "Scored",
+    "audited",
+    "by_domain",
+    "coverage",
+    "factuality",
+    "faithfulness",
+    "finding",
+    "grouped",
+    "latest_exam",
+    "lowest",
+    "measured",
+    "of_corpus",
+    "origin",
+    "overlap",
+    "queries_for",
+    "read",
+    "read_independent",
+    "read_queries",
+    "score",
+]
+
+
+# What an audit asks: the queries of a file, or questions about the card's own corpus, each with its domain.
+#
+# A file of queries is one of questions whose answers nobody needs to know:
+#
+#     {"question": "Who won the Senate race in Ohio?", "domain": "senate"}
+#
+# One such object a line (.jsonl), a list of them (.json), a table (.csv), or a question a line (.txt). The domain, or
+# `relation`, is what scores are broken down by; it may be left out.
+
+OWN = "own corpus"
+TEXT = ("question", "query")
+DOMAIN = ("domain", "relation")
+
+
+@dataclass(frozen=True)
+class AuditQuery:
+    """`domain`: the file's `domain` or `relation`; of a question about the corpus the file that it was made of."""
+
+    text: str
+    domain: str = ""
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Queries, none twice, and the digest that names them."""
+
+    name: str
+    sha256: str
+    queries: tuple[AuditQuery, ...]
+
+    @property
+    def own(self) -> bool:
+        """Whether they were made of the card's own corpus."""
+        return self.name == OWN
+
+
+def of_corpus(corpus: Sequence[Source], limit: int, seed: int) -> Queries:
+    """At most `limit` questions about the corpus, those of an exam with this seed."""
+    questions = about(corpus, limit, seed)
+    return Queries(OWN, digest(questions), tuple(AuditQuery(q.text, q.file) for q in questions))
+
+
+def read_queries(path: Path | str) -> Queries:
+    """The queries of a file; one that stands there twice is asked once, in its first domain.
+
+    Raises UsageError, naming file and line, for what is missing, of another kind or malformed, and for no query.
+    """
+    path = Path(path).expanduser()
+    rows = _lines(path) if path.suffix.lower() == ".txt" else entries(path, "queries")
+    found: dict[str, AuditQuery] = {}
+    for where, entry in rows:
+        query = _query(entry, where)
+        found.setdefault(query.text, query)
+    if not found:
+        raise UsageError(
+            f'queries {path}: none in it; expected a "question", and a "domain" where it has one'
+        )
+    return Queries(path.name, file_digest(path), tuple(found.values()))
+
+
+def _lines(path: Path) -> Iterator[tuple[str, Row]]:
+    with reading(path, "queries"):
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield f"queries {path}, line {number}", {"question": line}
+
+
+def _query(entry: Row, where: str) -> AuditQuery:
+    text = next((entry[key] for key in TEXT if key in entry), None)
+    if not isinstance(text, str) or not text.strip():
+        raise UsageError(f'{where}: expected a "question" that is a text')
+    domain = next((entry[key] for key in DOMAIN if entry.get(key) is not None), "")
+    if not isinstance(domain, str):
+        raise UsageError(f'{where}: "domain" must be a text, not {type(domain).__name__}')
+    return AuditQuery(text.strip(), domain.strip())
+
+
+# Independent evidence: texts from outside a card's corpus, by name and content, and how far they repeat it.
+
+RUN = 8  # words
+SAMPLE = 2000  # passages of a corpus whose words are compared: a run is a number in memory
+
+
+class OwnText:
+    """The corpus of a card, recognised in other texts: by the hashes of its passages, and by runs of eight words.
+
+    digests   of its passages or statements (kcard.text.passage_digest)
+    passages  their text, as far as it is at hand; of more than 2000 as many that are evenly spread
+
+    `repeats` remembers what it saw, so that `share` says how much of the corpus stood in the texts so far.
+    """
+
+    def __init__(self, digests: Iterable[str], passages: Sequence[Source] = ()) -> None:
+        self._digests = frozenset(digests)
+        step = max(1, -(-len(passages) // SAMPLE))
+        self._passages = [frozenset(_runs(source.text)) for source in passages[::step]]
+        self._runs = frozenset[int]().union(*self._passages)
+        self._seen = set[int]()
+        self._same = 0
+
+    def repeats(self, text: Source) -> bool:
+        """Whether it is a passage of the corpus, or shares half of its runs with the corpus."""
+        from kcard.training.corpus import is_known
+
+        runs = _runs(text.text)
+        shared = runs & self._runs
+        self._seen |= shared
+        same = is_known(text, self._digests)
+        self._same += same
+        return same or len(shared) * 2 > len(runs)
+
+    @property
+    def share(self) -> float:
+        """The share of the corpus' passages that stood in the texts so far, at least half of their runs; in [0, 1]."""
+        if not self._passages:
+            return min(1.0, self._same / len(self._digests)) if self._digests else 0.0
+        there = sum(2 * len(runs & self._seen) > len(runs) for runs in self._passages)
+        return there / len(self._passages)
+
+
+@dataclass(frozen=True)
+class Independent:
+    """Evidence that a card was not made of, as far as can be seen.
+
+    shared   how many of its texts repeat the card's corpus; 0 where they lie elsewhere
+    overlap  the share of its texts that do, or of the corpus that they repeat, whichever is more; in [0, 1]
+    own      recognises the card's corpus in a text
+    notes    what the user should know of it
+    """
+
+    name: str
+    sha256: str
+    evidence: Evidence
+    shared: int
+    overlap: float
+    own: OwnText
+    notes: tuple[str, ...] = ()
+
+
+def read_independent(
+    specs: Sequence[Path | str], digests: Iterable[str], passages: Sequence[Source] = ()
+) -> Independent | None:
+    """All that the specs name (files, folders, registered evidence) as one evidence; None of none.
+
+    digests   those of the card's corpus (kcard.text.passage_digest), of its passages or of its statements
+    passages  its text, where that is at hand
+
+    Raises CorpusError and UsageError as open_evidence does, and UsageError where every text is the card's own: that
+    would be faithfulness. Texts that don't lie here can't be compared before they are found.
+    """
+    from kcard.selectors.evidence import Union, open_evidence
+    from kcard.training.corpus import is_known
+
+    if not specs:
+        return None
+    parts = [open_evidence(str(spec)) for spec in specs]
+    name = ", ".join(part.name for part in parts)
+    local = [part for part in parts if isinstance(part, Iterable)]
+    texts = {source.text: source for part in local for source in part}
+    known = frozenset(digests)
+    if texts and len(local) == len(parts) and all(is_known(source, known) for source in texts.values()):
+        raise UsageError(
+            f"evidence {name}: every text in it is a passage of the card's own corpus, which faithfulness is "
+            "measured on: give text from elsewhere"
+        )
+    own = OwnText(known, passages)
+    shared = sum(own.repeats(source) for source in texts.values())
+    overlap = max(own.share, shared / len(texts)) if texts else 0.0
+    notes = tuple(note for part in parts for note in getattr(part, "notes", ()))
+    whole = parts[0] if len(parts) == 1 else Union(parts)
+    return Independent(name, _digest(parts), whole, shared, overlap, own, notes)
+
+
+def _runs(text: str) -> set[int]:
+    """Hashes of every run of eight words; a shorter text is one run."""
+    found = words(text)
+    return {hash(tuple(found[at : at + RUN])) for at in range(max(1, len(found) - RUN + 1))}
+
+
+def _digest(parts: Sequence[NamedEvidence]) -> str:
+    """Of one evidence its own, of several that of theirs, one a line."""
+    digests = [part.digest for part in parts]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+# The documents of an audit with their two scores, which are never mixed, and what is made of them.
+
+FAITHFULNESS, FACTUALITY = "faithfulness", "factuality"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One document. `recited`: the card's model wrote it, or the card only looks up.
+
+    What the index of a card of both wrote are the corpus' own words: faithful, which says nothing of its model. So
+    its faithfulness does not count; its factuality does. A score is None where no evidence covers the document.
+    """
+
+    query: AuditQuery
+    text: str
+    recited: bool
+    faithfulness: float | None = None
+    factuality: float | None = None
+    evidence: Source | None = None
+
+
+def score(
+    queries: Sequence[AuditQuery], rows: Sequence[Sequence[Passage]], scorer: Scorer, both: bool
+) -> list[Scored]:
+    """Judge what was written, a row for each query; empty documents are left out.
+
+    `both`: whether the card has a model and an index. `evidence` is that of the ranking score: factuality where
+    the scorer has independent evidence, else faithfulness.
+    """
+    written = [
+        (query, passage)
+        for query, row in zip(queries, rows, strict=True)
+        for passage in row
+        if passage.text.strip()
+    ]
+    passages = [passage for _, passage in written]
+    unjudged = [None] * len(passages)
+    own, outside = scorer.faithfulness(passages), scorer.factuality(passages)
+    return [
+        Scored(
+            query=query,
+            text=passage.text,
+            recited=not (both and passage.source is not None),
+            faithfulness=faithful.faithfulness if faithful else None,
+            factuality=factual.factuality if factual else None,
+            evidence=ranking.evidence if (ranking := factual or faithful) else None,
+        )
+        for (query, passage), faithful, factual in zip(
+            written, own or unjudged, outside or unjudged, strict=True
+        )
+    ]
+
+
+def grouped(scored: Iterable[Scored], key: Callable[[Scored], str]) -> dict[str, list[Scored]]:
+    """The documents by `key`, in the order in which each key first comes."""
+    found: dict[str, list[Scored]] = {}
+    for item in scored:
+        found.setdefault(key(item), []).append(item)
+    return found
+
+
+def faithfulness(by_query: Sequence[Sequence[Scored]], seed: int) -> Distribution:
+    """The faithfulness of what the card recited."""
+    return _distribution([[d.faithfulness for d in row if d.recited] for row in by_query], seed)
+
+
+def factuality(by_query: Sequence[Sequence[Scored]], seed: int) -> Distribution:
+    """The factuality of all that the card wrote."""
+    return _distribution([[d.factuality for d in row] for row in by_query], seed)
+
+
+def _distribution(rows: Sequence[Sequence[float | None]], seed: int) -> Distribution:
+    """The mean is that of the queries' means, and is resampled query by query.
+
+    Documents written for one query are much alike, and say less than as many of different ones.
+    """
+    known = [[value for value in row if value is not None] for row in rows]
+    scores = tuple(round(value, DIGITS) for row in known for value in row)
+    mean = Mean.of([sum(row) / len(row) for row in known if row], seed)
+    return Distribution(scores, mean, sum(map(len, rows)) - len(scores))
+
+
+def coverage(by_query: Sequence[Sequence[Scored]], seed: int) -> Mean | None:
+    """The share of the documents that have a factuality; a mean over queries, as in `factuality`."""
+    shares = [sum(d.factuality is not None for d in row) / len(row) for row in by_query if row]
+    return Mean.of(shares, seed)
+
+
+def overlap(scored: Sequence[Scored], independent: Independent) -> float:
+    """How far the evidence repeats the card's corpus, in [0, 1]: as a whole, or in the texts that decided."""
+    decided = [item.evidence for item in scored if item.factuality is not None and item.evidence is not None]
+    same = sum(map(independent.own.repeats, decided))
+    return round(max(independent.overlap, same / len(decided) if decided else 0.0), DIGITS)
+
+
+def by_domain(scored: Sequence[Scored], scorer: Scorer, seed: int) -> tuple[Domain, ...]:
+    """The scores of each domain, by name; none where there is only one, which is the whole."""
+    domains = grouped(scored, lambda item: item.query.domain)
+    if len(domains) < 2:
+        return ()
+    found = []
+    for name in sorted(domains):
+        by_query = [*grouped(domains[name], lambda item: item.query.text).values()]
+        own = faithfulness(by_query, seed) if scorer.own else None
+        outside = factuality(by_query, seed) if scorer.independent else None
+        found.append(
+            Domain(
+                name,
+                len(by_query),
+                own.mean if own else None,
+                outside.mean if outside else None,
+                outside.unknown if outside else 0,
+            )
+        )
+    return tuple(found)
+
+
+def lowest(scored: Sequence[Scored], scorer: Scorer, count: int) -> tuple[AuditedDocument, ...]:
+    """The documents with the lowest ranking score, lowest first, each once, with the window that decided it."""
+    ranked = sorted(
+        ((value, item) for item in scored if (value := _ranking(item, scorer)) is not None),
+        key=lambda pair: pair[0],
+    )
+    each: dict[tuple[str, str], Scored] = {}
+    for _, item in ranked:
+        each.setdefault((item.query.text, item.text), item)
+    chosen = [*each.values()][:count]
+    return tuple(
+        AuditedDocument(
+            item.query.text,
+            item.query.domain,
+            item.text,
+            _rounded(item.faithfulness),
+            _rounded(item.factuality),
+            item.evidence,
+            window,
+        )
+        for item, window in zip(chosen, _windows(chosen, scorer), strict=True)
+    )
+
+
+def _ranking(item: Scored, scorer: Scorer) -> float | None:
+    return item.factuality if scorer.independent else item.faithfulness
+
+
+def _windows(chosen: Sequence[Scored], scorer: Scorer) -> list[str]:
+    """The part of each document's evidence that decided."""
+    from kcard.selectors.factuality import verdicts
+
+    pairs = [Pair(item.text, item.evidence.text if item.evidence else "") for item in chosen]
+    return [verdict.window for verdict in verdicts(scorer.checker, pairs)]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, DIGITS)
+
+
+# The audits that a hub keeps of a card, read back, and which number of which source is shown.
+
+
+@dataclass(frozen=True)
+class PastAudit:
+    """An audit, the number of the version that it is about, and when it was taken, in UTC."""
+
+    version: int
+    taken: datetime
+    audit: Audit
+
+    def comparable(self, other: "PastAudit") -> bool:
+        """Whether their scores may be compared: the same checker, evidence and queries."""
+        mine, its = self.audit, other.audit
+        return (mine.checker, mine.checker_sha256, mine.evidence_sha256, mine.queries_sha256) == (
+            its.checker,
+            its.checker_sha256,
+            its.evidence_sha256,
+            its.queries_sha256,
+        )
+
+
+@dataclass(frozen=True)
+class PastExam:
+    """An exam that the hub took, the number of the version that it is about, and when it was taken, in UTC."""
+
+    version: int
+    taken: datetime
+    exam: Exam
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Scores and where they come from: `against` names the evidence; `taken`: when this hub measured them, in UTC.
+
+    `taken` is None for what the card's own exam says. `coverage`: the share of the documents that have a score, in
+    [0, 1]; None where it was not measured. `independent`: whether the evidence is not the card's own corpus.
+    """
+
+    scores: Distribution
+    against: str
+    taken: datetime | None = None
+    coverage: float | None = None
+    independent: bool = True
+
+    @property
+    def source(self) -> Literal["verified", "self-declared"]:
+        return "self-declared" if self.taken is None else "verified"
+
+    @property
+    def origin(self) -> str:
+        """The source with its day."""
+        return origin(self.taken)
+
+
+def origin(taken: datetime | None) -> str:
+    """Where a figure comes from: the hub measured it then, or the card's own exam says so."""
+    return (
+        "self-declared, in the card's exam" if taken is None else f"verified by this hub on {taken:%Y-%m-%d}"
+    )
+
+
+def read(stored: Sequence["StoredAudit"]) -> tuple[tuple[PastAudit, ...], str]:
+    """The audits in the order in which they were stored, and why some can't be read; empty where all can.
+
+    Second audits after an appeal are left out: an administrator judges them.
+    """
+    found, problem = [], ""
+    for row in stored:
+        if row.finding.kind != "audit":
+            continue
+        try:
+            audit = Audit.from_json(row.finding.record, _where("audit", row))
+        except CardError as error:
+            problem = str(error)  # one foreign record must not hide the others
+        else:
+            found.append(PastAudit(row.version, row.taken, audit))
+    return tuple(found), problem
+
+
+def latest_exam(stored: Sequence["StoredAudit"], version: int) -> PastExam | None:
+    """The latest exam that the hub took of a version; None without one that can be read."""
+    for row in reversed(stored):
+        if row.finding.kind == "exam" and row.version == version:
+            try:
+                return PastExam(version, row.taken, Exam.from_json(row.finding.record, _where("exam", row)))
+            except CardError:
+                continue
+    return None
+
+
+def measured(
+    what: Literal["faithfulness", "factuality"],
+    audits: Sequence[PastAudit],
+    taken: PastExam | None,
+    declared: Exam | None,
+    floor: float = FLOOR,
+) -> Measured | None:
+    """The scores of one version: by its latest audit that has them, else by the hub's exam, else by its own.
+
+    For factuality the latest audit counts whose evidence is independent and covers at least `floor` of the documents;
+    without one the latest with independent evidence, else the latest.
+
+    The hub decides by the same number whether the card is quarantined (kcard.hub.values).
+    """
+    ordered = sorted(audits, key=lambda past: _weight(past.audit, floor)) if what == "factuality" else audits
+    for past in reversed(ordered):
+        scores: Distribution | None = getattr(past.audit, what)
+        if scores is not None and scores.mean is not None:
+            found = Measured(scores, _against(what, past.audit.evidence), past.taken)
+            if what == "faithfulness":
+                return found
+            covered = past.audit.coverage.mean if past.audit.coverage else None
+            return replace(found, coverage=covered, independent=past.audit.independent)
+    for exam, at in ((taken.exam, taken.taken) if taken else (None, None), (declared, None)):
+        scores = getattr(exam, what) if exam else None
+        if exam is not None and scores is not None:
+            found = Measured(scores, _against(what, exam.evidence), at)
+            if what == "faithfulness":
+                return found
+            independent = is_independent(exam.evidence_overlap)
+            return replace(found, coverage=scores.coverage, independent=independent)
+    return None
+
+
+def _weight(audit: Audit, floor: float) -> tuple[bool, bool]:
+    """What makes an audit's factuality count before that of others."""
+    return audit.independent, covers(audit.coverage.mean if audit.coverage else None, floor)
+
+
+def _where(what: str, row: "StoredAudit") -> str:
+    return f"the {what} of {row.reference} at {row.taken:%Y-%m-%d}"
+
+
+def _against(what: str, evidence: str | None) -> str:
+    return "own corpus" if what == "faithfulness" else evidence or ""
+
 
 # How cards write for `kcard ask` by default.
 TEMPERATURE = 0.1
@@ -103,7 +610,7 @@ def audited(found: Target, asked: Queries, scorer: Scorer, settings: AuditSettin
 
 def finding(made: Audit) -> "AuditFinding":
     """The audit as the hub keeps it."""
-    from kcard.hub.repositories.audits import AuditFinding
+    from kcard.hub.audits import AuditFinding
 
     return AuditFinding(
         checker=made.checker,

@@ -1,23 +1,138 @@
-"""What is known of a published card: its own exam, which is self-declared, and what this hub measured."""
+"""Published cards side by side, as a table and as a web page."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.errors import CardError
-from kcard.evaluation.history import Measured, PastAudit, PastExam, latest_exam, measured, origin, read
-from kcard.evaluation.record import EXAM, Exam, Judged, mean_of
-from kcard.hub.repositories.figures import FLOOR
+from kcard.evaluation.audit import Measured, PastAudit, PastExam, latest_exam, measured, origin, read
+from kcard.evaluation.metrics import counts
+from kcard.evaluation.records import EXAM, Exam, Judged, Mean, mean_of
+from kcard.hub.values import FLOOR
 
 if TYPE_CHECKING:
+    from kcard.hub.audits import StoredAudit
     from kcard.hub.registry import Hub
-    from kcard.hub.repositories.audits import StoredAudit
-    from kcard.hub.repositories.figures import Declared, Reason, Verified
-    from kcard.hub.repositories.versions import Version
+    from kcard.hub.values import Declared, Reason, Verified
+    from kcard.hub.versions import Version
 
-__all__ = ["SORTS", "CardReport", "reports"]
+__all__ = ["SORTS", "Bar", "CardReport", "Dot", "Plot", "Timeline", "plot", "reports", "timeline"]
+
+
+# Geometry of the plot of a card's audits over time: values in, positions out. How they look is the template's.
+
+Kind = Literal["faithfulness", "factuality"]
+KINDS: tuple[Kind, ...] = ("faithfulness", "factuality")
+SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A mean at (x, y) with its interval from `low` up to `high`, in the plot's units."""
+
+    kind: Kind
+    x: float
+    y: float
+    low: float
+    high: float
+    mean: Mean
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The last audits, evenly spaced in the order taken.
+
+    columns  for each audit where it stands, and the audit
+    lines    between neighbours of one kind whose scores may be compared: kind, x and y of both ends
+    """
+
+    width: float
+    height: float
+    columns: tuple[tuple[float, PastAudit], ...]
+    dots: tuple[Dot, ...]
+    lines: tuple[tuple[Kind, float, float, float, float], ...]
+
+
+def timeline(audits: Sequence[PastAudit], width: float = 560, height: float = 110) -> Timeline:
+    """Scores in [0, 1] from the bottom to the top; at most SHOWN audits, the latest."""
+    shown = audits[-SHOWN:]
+    step = width / max(len(shown), 4)
+    columns = [(round((i + 0.5) * step, 2), past) for i, past in enumerate(shown)]
+    dots: list[Dot] = []
+    lines: list[tuple[Kind, float, float, float, float]] = []
+    for nudge, kind in zip((-4, 4), KINDS, strict=True):
+        before: tuple[PastAudit, Dot] | None = None
+        for x, past in columns:
+            if (mean := _mean(past, kind)) is None:
+                continue
+            y, low, high = (round(height * (1 - value), 2) for value in (mean.mean, mean.low, mean.high))
+            dot = Dot(kind, x + nudge, y, low, high, mean)
+            dots.append(dot)
+            if before is not None and past.comparable(before[0]):
+                lines.append((kind, before[1].x, before[1].y, dot.x, dot.y))
+            before = past, dot
+    return Timeline(width, height, tuple(columns), tuple(dots), tuple(lines))
+
+
+def _mean(past: PastAudit, kind: Kind) -> Mean | None:
+    scores = past.audit.faithfulness if kind == "faithfulness" else past.audit.factuality
+    return scores.mean if scores else None
+
+
+# Geometry of the page's plots: numbers in, rectangles and positions out. How they look is the template's.
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A rectangle in the plot's units, and what it stands for: `count` scores in [low, high)."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    low: float
+    high: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A histogram of scores in [0, 1]. `mean_x`: where the mean lies; None where there are no scores."""
+
+    width: float
+    height: float
+    bars: tuple[Bar, ...]
+    most: int
+    mean_x: float | None
+
+
+def plot(scores: Sequence[float], bins: int = 20, width: float = 400, height: float = 120) -> Plot:
+    """Bars of equal width, the fullest as high as the plot; ranges that hold nothing have no bar."""
+    found = counts(scores, bins)
+    most, step, gap = max(found), width / bins, min(2.0, width / bins / 6)
+    bars = []
+    for i, n in enumerate(found):
+        if n:
+            tall = max(height * n / most, 1.5)
+            bars.append(
+                Bar(
+                    _r(i * step + gap / 2),
+                    _r(height - tall),
+                    _r(step - gap),
+                    _r(tall),
+                    i / bins,
+                    (i + 1) / bins,
+                    n,
+                )
+            )
+    mean = _r(sum(scores) / len(scores) * width) if scores else None
+    return Plot(width, height, tuple(bars), most, mean)
+
+
+def _r(value: float) -> float:
+    return round(value, 2)
 
 
 @dataclass(frozen=True)

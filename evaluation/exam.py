@@ -1,31 +1,276 @@
-"""The exam of a card: what it recalls of its own corpus and of a given file, and how far it can be trusted.
+"""Exams: questions about a card's own corpus and about what is not in it.
 
 It asks about the corpus as people would, in other words than the corpus' own, and about things that are not in it. It
 judges passages, not an LLM's answers: no LLM takes part.
 """
 
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import kcard
-from kcard.cards.format.folder import Card
-from kcard.errors import CardError
-from kcard.evaluation.absent import absent
-from kcard.evaluation.abstention import answered
-from kcard.evaluation.asking import BaseAnswers, Rows, ask, ask_base
-from kcard.evaluation.eval_run import evaluated
-from kcard.evaluation.progress import Report, silent
-from kcard.evaluation.question_file import QuestionFile
-from kcard.evaluation.questions import Question, about, digest
-from kcard.evaluation.recall import CHANCE, recalled
-from kcard.evaluation.record import DIGITS, Exam, Mean, read_exam
-from kcard.evaluation.scorer import Scorer
+from kcard.cards.card import Card
+from kcard.errors import CardError, HubError, UsageError
+from kcard.evaluation.metrics import substring
+from kcard.evaluation.questions import Question, QuestionFile, about, digest
+from kcard.evaluation.recall import (
+    CHANCE,
+    BaseAnswers,
+    Report,
+    Rows,
+    Scorer,
+    answered,
+    ask,
+    ask_base,
+    chance,
+    recalled,
+    silent,
+)
+from kcard.evaluation.records import DIGITS, Distribution, EvalRun, Exam, Judged, Mean, read_exam
 from kcard.evaluation.target import Target, find
-from kcard.words import is_english
+from kcard.offline.pseudo_queries import entities
+from kcard.text import is_english
+from kcard.types import Passage, Source, derive_seed
 
-__all__ = ["LIMIT", "Sitting", "examine", "is_smaller", "nothing_to_ask", "questions_of", "recall", "sit"]
+__all__ = [
+    "LIMIT",
+    "Evaluated",
+    "Sitting",
+    "absent",
+    "advice",
+    "check_exam",
+    "evaluated",
+    "examine",
+    "is_smaller",
+    "nothing_to_ask",
+    "questions_of",
+    "recall",
+    "sit",
+]
+
+
+# Questions that a corpus does not answer, to see whether that is admitted: its own questions about somebody or
+# something that is not in it, and questions on quite other subjects.
+
+_TABLES = tomllib.loads(Path(__file__).with_name("absent.toml").read_text(encoding="utf-8"))
+INVENTED: dict[int, Sequence[str]] = {int(words): names for words, names in _TABLES["invented"].items()}
+ELSEWHERE: Sequence[str] = _TABLES["elsewhere"]
+
+
+def absent(asked: Sequence[Question], corpus: Iterable[Source], count: int, seed: int) -> list[Question]:
+    """`count` questions without an answer: half of them like `asked` with another name, half on other subjects."""
+    rng = Random(derive_seed(seed, "absent"))
+    known = _known(corpus)
+    strange = [renamed for question in asked if (renamed := _renamed(question.text, known, rng))]
+    near = [Question(text, ()) for text in list(dict.fromkeys(strange))[: (count + 1) // 2]]
+    others = [text for text in ELSEWHERE if not _is_about(text, known)]
+    far = [Question(text, ()) for text in rng.sample(others, min(len(others), count - len(near)))]
+    return [*near, *far]
+
+
+def _known(corpus: Iterable[Source]) -> Collection[str]:
+    """The words of a corpus that begin with a capital."""
+    return {
+        word.strip(".,;:()\"'") for source in corpus for word in source.text.split() if word[:1].isupper()
+    }
+
+
+def _renamed(question: str, known: Collection[str], rng: Random) -> str | None:
+    """The question about somebody or something that is not in the corpus; None where it names nothing."""
+    first = len(question.split(" ")[0])
+    names = [(a, b) for a, b in entities(question) if a > first and question[a].isupper()]
+    if not names:
+        return None
+    start, end = rng.choice(names)
+    words = min(3, question[start:end].count(" ") + 1)
+    invented = [name for name in INVENTED[words] if not any(part in known for part in name.split())]
+    before = question[:start].removesuffix("the ").removesuffix("The ")
+    return f"{before}{rng.choice(invented)}{question[end:]}" if invented else None
+
+
+def _is_about(question: str, known: Collection[str]) -> bool:
+    """Whether the corpus may hold the answer: it has a name of the question."""
+    return any(word.strip("?") in known for word in question.split()[1:] if word[:1].isupper())
+
+
+# What a card must have reached in its exam: a number that is missing reaches nothing.
+
+
+def check_exam(card: Card, least: Mapping[str, float | None]) -> None:
+    """Raise HubError unless the card's exam found at least what `least` asks of recall and factuality.
+
+    None asks nothing. The message says what was found, what is needed and how to measure. Raises UsageError
+    for a threshold outside [0, 1].
+    """
+    for what, threshold in least.items():
+        if threshold is None:
+            continue
+        if not 0 <= threshold <= 1:
+            raise UsageError(f"min-{what} is {threshold}: it must be between 0 and 1")
+        exam = read_exam(card.folder)
+        found = _mean(exam, what)
+        if found is None:
+            measure = f"kcard exam {card.folder}" + (" --evidence PATH" if what == "factuality" else "")
+            raise HubError(
+                f"{card.name} is not published: {_missing(exam, what)}, and {threshold:g} is needed; measure it "
+                f"with `{measure}`"
+            )
+        if found < threshold:
+            raise HubError(
+                f"{card.name} is not published: its {what} is {found:g}, and {threshold:g} is needed; train it "
+                f"longer or on more text, or ask for less with --min-{what}"
+            )
+
+
+def _mean(exam: Exam | None, what: str) -> float | None:
+    """On the card's own corpus; on the given file where the corpus' text is not at hand."""
+    run = exam and (exam.own or exam.given)
+    if not run:
+        return None
+    factuality = run.factuality.mean if run.factuality else None
+    mean = factuality if what == "factuality" else run.recall
+    return None if mean is None else mean.mean
+
+
+def _missing(exam: Exam | None, what: str) -> str:
+    if exam is None:
+        return "it has no exam"
+    if what == "factuality" and exam.evidence is None:
+        return "its exam measured no factuality (no independent evidence was given)"
+    return f"its exam found no {what}"
+
+
+# Which kind of card serves a corpus best, by its exam, and what leaving a part out would cost.
+
+LITTLE = 0.02  # of recall
+
+
+def advice(exam: Exam) -> str | None:
+    """A sentence on a card of a model and an index; None for any other."""
+    own = exam.own
+    if own is None or own.model is None or own.index is None or own.recall is None:
+        return None
+    both, model, index = own.recall.mean, own.model.mean, own.index.mean
+    alone = f"its model alone recalls {model:.2f}, its index alone {index:.2f}, both {both:.2f}"
+    summary = f"of {own.questions} questions {alone}"
+    if both - index <= LITTLE and index >= model:
+        return f"{summary}: an index alone (--kind retrieval) serves this corpus; without it {both - model:.2f} is lost"
+    if both - model <= LITTLE:
+        return f"{summary}: the model alone (--kind model) serves this corpus as well, where its text must not travel"
+    return (
+        f"{summary}: leaving the index out costs {both - model:.2f}, leaving the model out {both - index:.2f}"
+    )
+
+
+# One set of questions, asked: what was recalled, by what, above what, and how the documents were judged.
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A run and every document that has a score, the best first: by factuality, or faithfulness without it."""
+
+    run: EvalRun
+    ranked: tuple[Judged, ...]
+
+
+def evaluated(
+    asked: str,
+    sha256: str,
+    questions: Sequence[Question],
+    rows: Rows,
+    base: BaseAnswers,
+    scorer: Scorer,
+    *,
+    both: bool,
+    seed: int,
+) -> Evaluated:
+    """Measure what was written (`rows`, one a question) in answer to these questions.
+
+    asked, sha256  what they are and where they come from, as in EvalRun
+    base           what recall is compared with; its rows are those of these questions
+    both           whether the card has a model and an index: then each is measured alone too. Judged is what
+                   the model wrote, since what the index wrote are the corpus' own words
+    """
+    hits = _hits(questions, rows)
+    floor = _floor(questions, rows, base)
+    first = [row[0] for row in rows]
+    faithful, factual = scorer.faithfulness(first), scorer.factuality(first)
+    run = EvalRun(
+        asked=asked,
+        sha256=sha256,
+        questions=len(questions),
+        questions_sha256=digest(questions),
+        recall=Mean.of(hits, seed),
+        lift=None
+        if floor is None
+        else Mean.of([a - b for a, b in zip(hits, floor, strict=True)], seed, paired=True),
+        base=None if floor is None else Mean.of(floor, seed),
+        model=Mean.of(_hits(questions, [row[:1] for row in rows]), seed) if both else None,
+        index=Mean.of(_hits(questions, [_looked_up(row) for row in rows]), seed) if both else None,
+        faithfulness=_distribution(faithful, seed),
+        factuality=_distribution(factual, seed),
+    )
+    return Evaluated(run, _ranked(questions, first, faithful, factual))
+
+
+def _hits(questions: Sequence[Question], rows: Rows) -> list[float]:
+    return recalled(questions, [[passage.text for passage in row] for row in rows])
+
+
+def _floor(questions: Sequence[Question], rows: Rows, base: BaseAnswers) -> list[float] | None:
+    """What the base recalls, question by question; None where it could not be asked."""
+    if base.rows is not None:
+        return _hits(questions, base.rows)
+    if base.name != CHANCE or len(questions) < 2:
+        return None
+    return chance(questions, [[passage.text for passage in row] for row in rows])
+
+
+def _looked_up(row: Sequence[Passage]) -> list[Passage]:
+    return [passage for passage in row if passage.source is not None]
+
+
+def _distribution(judged: Sequence[Passage] | None, seed: int) -> Distribution | None:
+    return None if judged is None else Distribution.of([passage.support for passage in judged], seed)
+
+
+def _ranked(
+    questions: Sequence[Question],
+    written: Sequence[Passage],
+    faithful: Sequence[Passage] | None,
+    factual: Sequence[Passage] | None,
+) -> tuple[Judged, ...]:
+    """Every passage with a known ranking score, the best first; equal ones in the order asked."""
+    ranking = faithful if factual is None else factual
+    if ranking is None:
+        return ()
+    known = [(passage.support, i) for i, passage in enumerate(ranking) if passage.support is not None]
+    return tuple(
+        Judged(
+            question=questions[i].text,
+            answer=_answer(questions[i], written[i].text),
+            text=written[i].text,
+            recalled=substring(written[i].text, questions[i].answers),
+            faithfulness=_score(faithful, i),
+            factuality=_score(factual, i),
+            evidence=ranking[i].evidence,
+        )
+        for _, i in sorted(known, key=lambda pair: (-pair[0], pair[1]))
+    )
+
+
+def _answer(question: Question, text: str) -> str:
+    """The accepted answer that the text holds, else the first."""
+    return next((a for a in question.answers if substring(text, [a])), question.answers[0])
+
+
+def _score(judged: Sequence[Passage] | None, at: int) -> float | None:
+    score = None if judged is None else judged[at].support
+    return None if score is None else round(score, DIGITS)
+
 
 NATURAL = "natural questions"
 HELD_OUT = "held-out forms"

@@ -1,5 +1,4 @@
-"""The questions of an exam: a seeded sample about a corpus, as people would ask (natural_questions.py), and some on
-things that are not in it (absent.py).
+"""Questions of exams: made of passages, or read from files.
 
 Where the sentences of a corpus give too few such questions, the others have a gap to be filled, in forms that training
 never uses. A question is right about every sentence that differs from its own in the answer alone: "What is a moon of
@@ -11,14 +10,433 @@ import json
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 from random import Random
 
-from kcard.answer import Source
 from kcard.evaluation.metrics import substring
-from kcard.sampling import derive_seed
+from kcard.evaluation.tasks.base import Columns, Item, from_rows
+from kcard.offline.pseudo_queries import SMALL, bare, entities, held_out_wording
+from kcard.types import Source, derive_seed
 
-__all__ = ["Question", "about", "digest"]
+__all__ = [
+    "AUXILIARIES",
+    "Clause",
+    "Natural",
+    "Question",
+    "QuestionFile",
+    "about",
+    "clause",
+    "digest",
+    "drawn",
+    "natural_questions",
+    "read_questions",
+    "reworded",
+]
+
+
+# A plain English sentence taken apart: subject, verb and the rest, as far as its words tell for sure.
+#
+# There is no parser here: sentences whose verb could be something else, or whose subject stands for something
+# said before ("it", "this"), are passed over. So a question made of the parts is a question that a person could ask.
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+AUXILIARIES = _words(
+    """is are was were has have had can could will would may might must should does did do cannot"""
+)
+# A subject that begins with one of these, or holds one of SUBORDINATE, is not the subject of the whole sentence.
+OPENERS = _words(
+    """
+    in on at by for from with without to of as if when while after before since until because although though unless
+    it this these those that they he she we i you there here its their his her our my your some such many most other
+    another both either neither each not no nor and but or so then thus hence however therefore also note see use using
+    one currently today now nowadays recently initially finally originally later earlier similarly additionally
+    furthermore moreover instead indeed first second third given during under over between among per via once where
+    which who what how why according
+    """
+)
+SUBORDINATE = _words(
+    """that which who whom whose where when if because although while whether to and or but as"""
+)
+DETERMINERS = _words("""a an the this that these those its his her their all any""")
+AFTER_VERB = DETERMINERS | _words(
+    """
+    some no one two three four five six seven eight nine ten in on at by for from with to into onto of as over under
+    between about after before during through until since not only also both many more most several each every
+    """
+)
+SUBJECT = 9  # words
+VAGUE = re.compile(
+    r"\b(?:these|those|this|that|such|latter|former|first|second|last|other|others|result|example)\b"
+)
+WHOLE = re.compile(r"[A-Za-z][\w'’-]*$")
+STRANGE = re.compile(r"[,;:()\[\]\"“”„]")
+TIMED = re.compile(r"^((?:In|On|Since|By|During|Until|After|Before) [^,]{2,30}\d[^,]{0,20}), ")
+
+
+@dataclass(frozen=True)
+class Clause:
+    """`verb`: as it stands; `lemma`: of a main verb alone, None of an auxiliary, behind which the main verb is the
+    first word of `rest`. `time`: when, said before the subject, such as "In 1993"."""
+
+    subject: str
+    verb: str
+    lemma: str | None
+    rest: str
+    time: str = ""
+
+    @property
+    def is_past(self) -> bool:
+        return self.lemma is not None and not self.verb.endswith("s")
+
+
+def clause(sentence: str) -> Clause | None:
+    """The parts of a sentence; None where they are not certain."""
+    text = " ".join(sentence.split()).rstrip(".!")
+    time = ""
+    if found := TIMED.match(text):
+        time, text = found[1], text[found.end() :]
+    words = text.split(" ")
+    if not WHOLE.match(words[0]) or (words[0].endswith("ing") and words[0][0].isupper()):
+        return None
+    if not 4 <= len(words) <= 40 or bare(words[0]).lower() in OPENERS or text.endswith(("?", ":")):
+        return None
+    for at, raw in enumerate(words[: SUBJECT + 1]):
+        word = bare(raw).lower()
+        if at == 0:
+            if word in AUXILIARIES or (_lemma(word) and not words[0][0].isupper()):
+                return None
+            continue
+        if word in SUBORDINATE or STRANGE.search(raw):
+            return None
+        if word in AUXILIARIES:
+            return _made(words, at, None, time)
+        following = words[at + 1] if at + 1 < len(words) else ""
+        if raw.islower() and (lemma := _lemma(word)) and _follows_verb(word, following):
+            return _made(words, at, lemma, time)
+    return None
+
+
+def _made(words: list[str], at: int, lemma: str | None, time: str) -> Clause | None:
+    subject, rest = " ".join(words[:at]), " ".join(words[at + 1 :])
+    if VAGUE.search(subject):
+        return None
+    return Clause(subject, words[at], lemma, rest, time) if rest else None
+
+
+def _follows_verb(word: str, following: str) -> bool:
+    """Whether the next word shows that this one is a verb: "stores the", "founded Debian"; not "used by", nor "clips
+    from", which may be a noun."""
+    if following.lower() == "by" and word.endswith("ed"):
+        return False
+    if _is_noun(word):
+        return bare(following).lower() in DETERMINERS
+    return bare(following).lower() in AFTER_VERB or following[:1].isupper() or following[:1].isdigit()
+
+
+@lru_cache(maxsize=50_000)
+def _is_noun(word: str) -> bool:
+    import lemminflect
+
+    return "NOUN" in lemminflect.getAllLemmas(word)
+
+
+@lru_cache(maxsize=50_000)
+def _lemma(word: str) -> str | None:
+    """The base form of a word that can be a verb in the past or the third person; None for any other."""
+    import lemminflect
+
+    if not word.isalpha():
+        return None
+    for lemma in lemminflect.getAllLemmas(word).get("VERB", ()):
+        if lemma == word:
+            continue
+        if word in (*lemminflect.getInflection(lemma, "VBD"), *lemminflect.getInflection(lemma, "VBZ")):
+            return str(lemma)
+    return None
+
+
+# The same question in other words: synonyms for some, here and there an apposition or an adverb left out.
+
+_SYNONYMS = """
+founded: started, set up, established | establish: set up, start, create | established: set up, founded, started
+built: constructed, erected | constructed: built | created: made, set up | create: make, set up
+discovered: found | discover: find | invented: came up with, devised | wrote: authored, penned | written: authored
+won: came out on top in | defeated: beat | defeat: beat | killed: slain | died: passed away
+began: started | begin: start | started: began | ended: finished, came to an end | end: finish, stop
+located: situated, found | situated: located | contains: holds, includes | contain: hold, include | includes: covers
+include: contain, have | uses: makes use of, employs | use: employ, make use of | used: employed, made use of
+called: named, known as | known: called | named: called | shows: displays | show: display | displays: shows
+provides: gives, offers | provide: give, offer | offers: provides | allows: lets, permits | allow: let, permit
+requires: needs | require: need | needed: required, necessary | needs: requires | helps: assists | help: assist
+removes: deletes, takes out | remove: delete, get rid of | removed: deleted | delete: remove | deletes: removes
+changes: alters, modifies | change: alter, modify | changed: altered, modified | modify: change
+stores: keeps, saves | store: keep, save | stored: kept, saved | saves: stores | save: store, keep | keeps: stores
+sends: transmits | send: transmit | received: got | receive: get | returns: gives back | return: give back
+reads: looks at | starts: launches, begins | start: launch, begin | run: execute | runs: executes | stops: ends, halts
+stop: end, halt | increases: raises | increase: raise | reduced: lowered, cut | reduce: lower, cut | lower: reduce
+moved: relocated, went | move: relocate | became: turned into | become: turn into | led: headed | lead: head
+large: big | big: large | small: little | important: significant | main: chief, principal | fast: quick
+largest: biggest | biggest: largest | new: recent | old: former | many: numerous | entire: whole | whole: entire
+about: roughly, around | approximately: roughly, about | often: frequently | usually: normally, generally
+people: persons, folks | children: kids | city: town | country: nation | house: home | film: movie | company: firm
+year: twelve months | picture: image | file: document | folder: directory | directory: folder | option: switch, flag
+error: failure | problem: issue | person: individual | area: region | region: area | part: portion, piece
+"""
+SYNONYMS = {
+    word.strip(): [other.strip() for other in others.split(",")]
+    for entry in _SYNONYMS.replace("\n", " | ").split(" | ")
+    if ":" in entry
+    for word, _, others in [entry.partition(":")]
+}
+OFTEN = 0.5  # share of the words with synonyms that are replaced
+ADVERBS = re.compile(
+    r" (?:also|mainly|primarily|generally|usually|often|then|later|still|however|originally|currently|officially)\b"
+)
+WORD = re.compile(r"(?<![\w-])(?<!How )[a-z]+(?![\w-])")
+
+
+def reworded(question: str, rng: Random) -> str:
+    """The question in other words; the same state of `rng` gives the same."""
+    text = ADVERBS.sub(lambda found: "" if rng.random() < 0.7 else found[0], question)
+
+    def other(found: re.Match[str]) -> str:
+        choices = SYNONYMS.get(found[0])
+        return rng.choice(choices) if choices and rng.random() < OFTEN else found[0]
+
+    return WORD.sub(other, text)
+
+
+# Questions as people ask them, made of the sentences of a corpus by rules: who, when, where, how many, what, why, how.
+#
+# The answer is a part of the sentence, the question the rest of it, turned round and put into other words. They are a
+# little easier for a card than people's own (docs/results.md, "Does the exam flatter?").
+
+MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
+DATE = re.compile(
+    rf"\b(?:(?:\d{{1,2}} )?(?:{MONTHS})(?: \d{{1,2}}(?:st|nd|rd|th)?)?(?:,? \d{{4}})?"
+    r"|[12]\d{3}s?|\d{1,2}th century)\b"
+)
+NUMBER = re.compile(
+    r"\d[\d,.]*(?: (?:million|billion|thousand|percent))?|(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+    r"|twenty|thirty|forty|fifty|hundred)\b",
+    re.IGNORECASE,
+)
+TIMES = {"in", "on", "since", "until", "by", "before", "after", "during", "from"}
+PLACES = {"in", "at", "near", "outside", "within"}
+PREPOSITIONS = (
+    TIMES
+    | PLACES
+    | {"to", "of", "for", "with", "as", "into", "under", "over", "about", "between", "through", "against"}
+)
+REASON = re.compile(r",? (?:because(?: of)?|due to|so that|in order to) ", re.IGNORECASE)
+MEANS = re.compile(r" (?:by (?=\w+ing\b)|using |by means of |with the help of )")
+TASK = re.compile(
+    r"To ([a-z][^,]{8,80}), "
+    r"((?:use|run|type|press|set|add|enter|select|choose|click|call|open|edit|pass|specify)\b.{3,})"
+)
+ENDS = re.compile(r"[,;:(]| (?:and|but|which|that|who|where|when|while|because|so|although|as|or|if)\b")
+PERSON = re.compile(
+    r"(?:(?:Dr|Mr|Mrs|Sir|Saint|St|King|Queen|Pope|President)\.? )?"
+    r"[A-Z][\w.'’-]+(?: (?:de|van|von|der|la|[A-Z]\.?))?(?: [A-Z][\w'’-]+)+$"
+)
+GROUPS = re.compile(
+    r"\b(?:University|Company|Project|Foundation|Party|Army|Church|Council|Museum|Institute|Association|System|Act|War|"
+    r"Empire|Republic|River|City|Street|College|School|League|Bowl|Treaty|Law|Linux|Software|Corporation|Inc|Ltd|States?|"
+    r"Kingdom|Union|Society|Park|Island|Valley|Ocean|Sea|Lake|Mountains?|County|Parliament|Court|Station|Center|Centre)\b"
+)
+ARTICLES = ("The", "A", "An", "Each", "Every", "All", "Both", "Most", "Some")
+BRACKETS = re.compile(r"[\"“”()\[\]{}]")
+LONGEST_ANSWER = 8  # words
+RARE = {"what": 0.3}  # how often a form is drawn, beside the others
+
+
+@dataclass(frozen=True)
+class Natural:
+    """A question with its answer, a part of the sentence. `around`: what stands before and after the answer there."""
+
+    text: str
+    answer: str
+    form: str
+    around: tuple[str, str] = ("", "")
+
+
+def natural_questions(sentence: str, rng: Random) -> list[Natural]:
+    """The questions that the sentence answers, in other words than its own; none where its structure is unclear."""
+    sentence = " ".join(sentence.split())
+    found = [*_task(sentence)]
+    if parts := clause(sentence):
+        found += [*_subject(parts), *_reason(parts), *_means(parts), *_definition(parts), *_spans(parts)]
+    return [
+        Natural(_tidy(reworded(text, rng)), answer, form, _around(sentence, answer))
+        for form, text, answer in found
+        if _is_answer(answer, form) and sentence.count(answer) == 1 and _tells(text)
+    ]
+
+
+Made = Iterator[tuple[str, str, str]]  # form, question, answer
+
+
+def _subject(c: Clause) -> Made:
+    """Who founded Debian?"""
+    rest = _clipped(c.rest)
+    words = c.subject.split()
+    named = any(word[:1].isupper() for word in words[1:]) or (
+        words[0][:1].isupper() and words[0] not in ARTICLES
+    )
+    if named and len(words) <= 6 and len(rest.split()) >= 3:
+        word = _asking(c.subject)
+        yield word.lower(), f"{word} {c.verb} {rest}{_when(c)}?", _named(c.subject)
+
+
+def _definition(c: Clause) -> Made:
+    """What is a swap file?"""
+    if c.verb in ("is", "are", "was", "were") and len(c.subject.split()) <= 4:
+        definition = re.match(r"(?:an?|the) (.+)", _clipped(c.rest))
+        if definition and 1 < len(definition[1].split()) <= LONGEST_ANSWER:
+            yield "what", f"What {c.verb} {_lowered(c.subject)}?", definition[1]
+
+
+def _spans(c: Clause) -> Made:
+    """A question for each date, number and name after the verb."""
+    for start, end in _answers(c.rest):
+        span, lead, tail = c.rest[start:end], c.rest[:start].rstrip(), c.rest[end:].lstrip()
+        if ENDS.search(f"{lead} "):
+            return  # what follows stands in another clause
+        before = bare(lead.rpartition(" ")[2]).lower()
+        without = lead.rpartition(" ")[0] if before in PREPOSITIONS else lead
+        after = _clipped(tail) if tail[:1].isalpha() else ""
+        if before in TIMES and DATE.fullmatch(span):
+            yield "when", f"When {_turned(c, f'{without} {after}')}?", span
+        elif before in PLACES and span[:1].isupper() and not DATE.fullmatch(span) and not _is_person(span):
+            yield "where", f"Where {_turned(c, f'{without} {after}')}?", span
+        elif NUMBER.fullmatch(span) and (noun := re.match(r"([a-z]{3,}s)\b", tail)):
+            others = _clipped(tail[noun.end() :].strip()) if tail[noun.end() : noun.end() + 1] == " " else ""
+            yield "how many", f"How many {noun[1]} {_turned(c, f'{lead} {others}')}?", span
+        elif before == "by" and c.verb in AUXILIARIES and span[:1].isupper():
+            yield (
+                "who",
+                f"By {'whom' if _is_person(span) else 'what'} {_turned(c, f'{without} {after}')}?",
+                span,
+            )
+        elif not lead and c.lemma and span[:1].isupper():
+            word = "Whom" if _is_person(span) else "What"
+            yield "what", f"{word} {_turned(c, after)}?", span
+
+
+def _is_answer(answer: str, form: str) -> bool:
+    longest = LONGEST_ANSWER * (3 if form in ("why", "how") else 1)
+    return 0 < len(answer.split()) <= longest and len(bare(answer)) > 1 and substring(answer, [answer])
+
+
+def _tells(question: str) -> bool:
+    """Whether a question says what it is about: names or numbers, or enough other words."""
+    words = [bare(word) for word in question.split()[1:]]
+    telling = [word for word in words if len(word) > 3 and word.lower() not in SMALL]
+    if BRACKETS.search(question):
+        return False
+    named = any(word[:1].isupper() or word[:1].isdigit() for word in words)
+    return len(telling) >= (2 if named else 3)
+
+
+def _reason(c: Clause) -> Made:
+    """Why was it moved?"""
+    if found := REASON.search(c.rest):
+        yield "why", f"Why {_turned(c, _clipped(c.rest[: found.start()]))}?", _clipped(c.rest[found.end() :])
+
+
+def _means(c: Clause) -> Made:
+    """How is the list made?"""
+    if found := MEANS.search(c.rest):
+        yield "how", f"How {_turned(c, _clipped(c.rest[: found.start()]))}?", _clipped(c.rest[found.end() :])
+
+
+def _task(sentence: str) -> Made:
+    """How do I undo a commit?"""
+    if found := TASK.match(sentence.rstrip(".")):
+        yield "how", f"How {'do I' if found[1].count(' ') % 2 else 'can I'} {found[1]}?", _clipped(found[2])
+
+
+def _turned(c: Clause, rest: str) -> str:
+    """The clause as it stands in a question: the auxiliary first, or do."""
+    said = f"{rest.strip()}{_when(c)}" if not DATE.search(rest) else rest.strip()
+    if c.lemma is None:
+        return f"{c.verb} {_lowered(c.subject)} {said}".strip()
+    helper = "did" if c.is_past else "does"
+    return f"{helper} {_lowered(c.subject)} {c.lemma} {said}".strip()
+
+
+def _when(c: Clause) -> str:
+    return f" {c.time[0].lower()}{c.time[1:]}" if c.time else ""
+
+
+def _answers(text: str) -> list[tuple[int, int]]:
+    """Places of names, dates and numbers, whole."""
+    dates = [match.span() for match in DATE.finditer(text)]
+    names = [span for span in entities(text) if not any(a < span[1] and span[0] < b for a, b in dates)]
+    numbers = [
+        m.span()
+        for m in NUMBER.finditer(text)
+        if m[0].islower() and not any(a <= m.start() < b for a, b in dates)
+    ]
+    return sorted(dates + names + numbers)
+
+
+def _asking(name: str) -> str:
+    return "Who" if _is_person(name) else "What"
+
+
+def _is_person(name: str) -> bool:
+    return bool(PERSON.match(name)) and not GROUPS.search(name) and not any(map(str.isdigit, name))
+
+
+def _named(subject: str) -> str:
+    """A subject as an answer: without its article."""
+    return re.sub(r"^(?:The|An?) ", "", subject)
+
+
+def _lowered(subject: str) -> str:
+    """A subject within a question, its article in lower case."""
+    first, blank, rest = subject.partition(" ")
+    return f"{first.lower()}{blank}{rest}" if first in ARTICLES else subject
+
+
+def _clipped(text: str) -> str:
+    """Up to where another clause begins."""
+    found = ENDS.search(f"{text} ")
+    return re.sub(
+        r"(?: (?:such|like|and|or|as|the|a|an|of|in|to))+$",
+        "",
+        (text[: found.start()] if found else text).strip(" ."),
+    )
+
+
+def _around(sentence: str, answer: str) -> tuple[str, str]:
+    before, _, after = sentence.partition(answer)
+    return before.strip(), after.strip().rstrip(".!?…")
+
+
+def _tidy(text: str) -> str:
+    return re.sub(r" +([?,.])", r"\1", " ".join(text.split()))
+
+
+def drawn(sentences: Sequence[str], rng: Random) -> Natural | None:
+    """One question of the first of these sentences that gives any, in a wording that training never asks."""
+    for sentence in sentences:
+        found = [
+            replace(question, text=text)
+            for question in natural_questions(sentence, rng)
+            if (text := held_out_wording(question.text))
+        ]
+        if found and (rng.random() < RARE["what"] or any(question.form not in RARE for question in found)):
+            return rng.choices(found, [RARE.get(question.form, 1.0) for question in found])[0]
+    return None
+
 
 FEW = 0.1  # of the wanted questions: with fewer natural ones, the others have gaps
 ROUNDS = 3  # questions that a passage may give
@@ -96,12 +514,11 @@ def _distinct(asked: Iterable[_Asked], limit: int) -> list[_Asked]:
 
 def _natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[_Asked]:
     """A question for each passage and round, where one of its sentences gives one that training never asks."""
-    from kcard.evaluation.natural_questions import drawn
-    from kcard.sentences import split
+    from kcard.text import split_sentences
 
     for passage, nth in passages:
         rng = Random(derive_seed(seed, "natural", nth, passage.text))
-        sentences = split(passage.text)
+        sentences = split_sentences(passage.text)
         rng.shuffle(sentences)
         if asked := drawn(sentences, rng):
             yield _Asked(asked.text, asked.answer, asked.around, passage.file)
@@ -109,9 +526,8 @@ def _natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[_Ask
 
 def _gapped(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> Iterator[_Asked]:
     """A gap to be filled in each passage that names something."""
-    from kcard.training.lazy import Lazy
-    from kcard.training.question_forms import held_out
-    from kcard.training.spans import Rarity
+    from kcard.offline.pseudo_queries import Rarity, held_out
+    from kcard.training.epochs import Lazy
 
     rarity = Rarity(Lazy(len(corpus), lambda row: corpus[row].text))
     for passage in passages:
@@ -125,7 +541,6 @@ def _fillings(
     corpus: Sequence[Source], wanted: set[tuple[str, str]]
 ) -> dict[tuple[str, str], dict[str, None]]:
     """What stands between each wanted beginning and end of a sentence, anywhere in the corpus, in its order."""
-    from kcard.training.spans import bare
 
     sought = {key: _between(*key) for key in wanted if any(key)}
     found: dict[tuple[str, str], dict[str, None]] = {key: {} for key in sought}
@@ -142,3 +557,42 @@ def _between(before: str, after: str) -> "re.Pattern[str]":
     begins = rf"(?:^|(?<=[.!?] )){re.escape(before)}" if before else r"(?:^|(?<=[.!?] ))"
     ends = rf"{re.escape(after)}(?=[.!?…]|$)" if after else r"(?=[.!?…](?: |$)|$)"
     return re.compile(rf"{begins}\s*(\S.{{0,{FILLING}}}?)\s*{ends}")
+
+
+# Exam files: questions that somebody wrote, with their accepted answers.
+#
+#     {"question": "Which sea does the Rhine reach?", "answer": "North Sea"}
+#     {"question": "Who discovered Triton?", "answers": ["William Lassell", "Lassell"]}
+#
+# Every layout of the task jsonl (evaluation/tasks/datasets.py), and SQuAD's. Of a multiple-choice question the
+# text of the right option is the answer, since an exam shows no options.
+
+COLUMNS = Columns(id=(), popularity=())
+
+
+@dataclass(frozen=True)
+class QuestionFile:
+    """The questions of one file, each once, and the sha256 of its bytes."""
+
+    name: str
+    sha256: str
+    questions: tuple[Question, ...]
+
+
+def read_questions(path: Path | str) -> QuestionFile:
+    """Read an exam file. Of a question that stands there twice, the answers of both are accepted.
+
+    Raises UsageError, naming file and line (or entry), for what is missing, no UTF-8 text, of another kind or
+    malformed, and for a file without a question.
+    """
+    path = Path(path).expanduser()
+    data = from_rows("questions", "em", path, COLUMNS)
+    found: dict[str, dict[str, None]] = {}
+    for item in data.items:
+        found.setdefault(item.question, {}).update(dict.fromkeys(_question_file_answers(item)))
+    return QuestionFile(path.name, data.sha256, tuple(Question(text, tuple(a)) for text, a in found.items()))
+
+
+def _question_file_answers(item: Item) -> tuple[str, ...]:
+    options = {choice.name: choice.description for choice in item.choices}
+    return tuple(options.get(answer, answer) for answer in item.answers)

@@ -1,11 +1,59 @@
-"""Recall: in how many of the documents that a card wrote the answer occurs, and in how many it would anyway."""
+"""What cards write for questions, and how it is scored."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from kcard.batching import batched
+from kcard.errors import CardError, ModelUnavailable, UsageError
 from kcard.evaluation.metrics import Searched, substring
 from kcard.evaluation.questions import Question
+from kcard.types import Passage, Sampling
 
-__all__ = ["CHANCE", "chance", "recalled"]
+if TYPE_CHECKING:
+    from kcard.cards.card import Card
+    from kcard.cards.generators.retrieval import CardGenerator
+    from kcard.cards.models.loader import Loader
+    from kcard.evaluation.audit import Independent
+    from kcard.interfaces import Checker, Evidence
+
+__all__ = [
+    "CHANCE",
+    "BaseAnswers",
+    "Report",
+    "Rows",
+    "Scorer",
+    "StepProgress",
+    "answered",
+    "ask",
+    "ask_base",
+    "chance",
+    "check_device",
+    "named_checker",
+    "recalled",
+    "silent",
+    "written",
+]
+
+
+# What an exam tells while it runs; the command line shows it as it likes.
+
+
+@dataclass(frozen=True)
+class StepProgress:
+    """`done` of `total` items of the step `what`, such as "asking rivers"."""
+
+    what: str
+    done: int
+    total: int
+
+
+Report = Callable[[StepProgress], None]
+
+
+def silent(progress: StepProgress) -> None:
+    """A report that goes nowhere."""
+
 
 CHANCE = "chance"
 # Other questions whose documents stand in for an unrelated one.
@@ -37,4 +85,190 @@ def chance(questions: Sequence[Question], documents: Sequence[Sequence[str]]) ->
     for at, question in enumerate(questions):
         others = (pages[(at + step) % count] for step in steps)
         found.append(sum(any(text.holds(question.answers) for text in page) for page in others) / taken)
+    return found
+
+
+# What a fact checker makes of a card's documents: how far its own corpus, and independent texts, support them.
+
+TEXTS = 3
+# Documents that go to the checker at once.
+PAIRS_AT_ONCE = 32
+
+
+def named_checker(
+    checker: "Checker | str",
+    device: str = "cpu",
+    trust_remote_code: bool = False,
+    report: Callable[[str], None] | None = None,
+) -> "tuple[Checker, str]":
+    """A checker, and the name by which a record of its judgement knows it: a registered one, or one of your own."""
+    if not isinstance(checker, str):
+        return checker, f"{type(checker).__module__}.{type(checker).__qualname__}"
+    from kcard.selectors import registry
+
+    return registry.checker(checker, registry.Loading(device, trust_remote_code, report=report)), checker
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A checker, the card's own corpus and independent evidence; either is None where it is not at hand."""
+
+    checker: "Checker"
+    own: "Evidence | None"
+    independent: "Independent | None"
+    report: Report
+
+    def faithfulness(self, written: Sequence[Passage]) -> list[Passage] | None:
+        """The passages with their faithfulness to the card's own corpus."""
+        if self.own is None:
+            return None
+        return self._judged(written, self.own, None, "checking against its own corpus")
+
+    def factuality(self, written: Sequence[Passage]) -> list[Passage] | None:
+        """The passages with their factuality against the independent evidence; None if it does not cover them."""
+        from kcard.offline.checker import COVERED
+
+        if self.independent is None:
+            return None
+        return self._judged(
+            written,
+            None,
+            self.independent.evidence,
+            f"checking against {self.independent.name}",
+            COVERED,
+        )
+
+    def _judged(
+        self,
+        written: Sequence[Passage],
+        own: "Evidence | None",
+        independent: "Evidence | None",
+        what: str,
+        floor: float = 0.0,
+    ) -> list[Passage]:
+        """Nothing is pruned in an exam, so s = s_fact (Knowledge Card, section 2.2)."""
+        from kcard.selectors.factuality import judge
+
+        found: list[Passage] = []
+        self.report(StepProgress(what, 0, len(written)))
+        for block in batched(written, PAIRS_AT_ONCE):
+            texts = {} if own is None else {passage.card: own for passage in block}
+            found += judge(
+                block, texts, self.checker, k=TEXTS, with_summary=False, independent=independent, floor=floor
+            )
+            self.report(StepProgress(what, len(found), len(written)))
+        return found
+
+
+# A card, and the base that it was made from, asked the questions of an exam: greedily, one document a writer.
+
+# Questions that are asked at once.
+QUESTIONS_AT_ONCE = 64
+# For each question what was written: by the card's model first, where it has one, then by its index.
+Rows = list[list[Passage]]
+
+
+@dataclass(frozen=True)
+class BaseAnswers:
+    """What the card's recall is compared with. `rows`: what it wrote; None for chance, or where `note` says why."""
+
+    name: str
+    rows: Rows | None = None
+    note: str = ""
+
+    def part(self, start: int, stop: int | None = None) -> "BaseAnswers":
+        """The same of some of the questions."""
+        return self if self.rows is None else replace(self, rows=self.rows[start:stop])
+
+
+def check_device(device: str) -> None:
+    """Raise UsageError for a device that torch does not have here."""
+    import torch
+
+    kind, _, number = device.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
+        raise UsageError(f"device {device!r} is unknown: choose cpu, cuda or cuda:N")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise UsageError(f"device {device!r}: there are {torch.cuda.device_count()} GPUs here: choose cpu")
+
+
+def ask(card: "Card", questions: Sequence[Question], seed: int, device: str, report: Report) -> Rows:
+    """Have the card write a document for each question, greedily. Raises what loading does."""
+    from kcard.cards.models.loader import Loader
+
+    texts = [question.text for question in questions]
+    return written(card, texts, 1, Sampling(temperature=0, seed=seed), Loader(device=device), report)
+
+
+def written(
+    card: "Card",
+    questions: Sequence[str],
+    documents: int,
+    sampling: Sampling,
+    models: "Loader",
+    report: Report,
+) -> Rows:
+    """Have the card, loaded by `models`, write so many documents for each question."""
+    from kcard.cards.generators.retrieval import load_generator
+
+    return _written(
+        load_generator(card, models), questions, documents, sampling, f"asking {card.name}", report
+    )
+
+
+def ask_base(
+    card: "Card", questions: Sequence[Question], seed: int, device: str, report: Report
+) -> BaseAnswers:
+    """Have the base model write for the same prompts, without what the card learned.
+
+    A card from scratch, or one that only looks up, has none: chance stands in for it. A base that can't be had
+    is named with the reason.
+    """
+    name = card.manifest.base.name
+    if not name:
+        return BaseAnswers(CHANCE)
+    from kcard.cards.models.loader import Loader
+    from kcard.cards.models.transformers_backend import CausalCard
+
+    try:
+        base = CausalCard(card, Loader(device=device), bare=True)
+    except (ModelUnavailable, CardError) as error:
+        return BaseAnswers(name, note=str(error))
+    texts, sampling = [question.text for question in questions], Sampling(temperature=0, seed=seed)
+    return BaseAnswers(name, _written(base, texts, 1, sampling, f"asking {name}", report))
+
+
+def _written(
+    writer: "CardGenerator",
+    questions: Sequence[str],
+    documents: int,
+    sampling: Sampling,
+    what: str,
+    report: Report,
+) -> Rows:
+    rows: Rows = []
+    report(StepProgress(what, 0, len(questions)))
+    for block in batched(questions, QUESTIONS_AT_ONCE):
+        rows += writer.write(block, documents, sampling)
+        report(StepProgress(what, len(rows), len(questions)))
+    return rows
+
+
+# Whether a question is answered or admitted as unanswerable, as far as the documents of a card decide it.
+#
+# The embedded reader judges, so that the figure is the card's and not that of the LLM which happens to answer.
+
+SURE = 0.5
+
+
+def answered(questions: Sequence[Question], rows: Rows, report: Report) -> list[float]:
+    """For each question 1.0 where the reader holds that one of its documents answers it, else 0.0."""
+    from kcard.offline.reader import read
+
+    found: list[float] = []
+    for question, row in zip(questions, rows, strict=True):
+        texts = [passage.knowledge for passage in row if passage.text.strip()]
+        best = max((reading.probability for reading in read(question.text, texts)), default=0.0)
+        found.append(float(best >= SURE))
+        report(StepProgress("judging the documents", len(found), len(questions)))
     return found

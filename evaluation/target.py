@@ -6,20 +6,19 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcard.answer import Source
-from kcard.cards.format.folder import README, Card
-from kcard.cards.format.passages import hashes, passages
-from kcard.cards.format.routing import ROUTING
+from kcard.cards.card import README, ROUTING, Card
+from kcard.cards.passages import hashes, passages
 from kcard.config import settings
 from kcard.errors import CorpusError, HubError, UnknownCard, UsageError
-from kcard.evaluation.record import EXAM, Exam
-from kcard.files import write_text
+from kcard.evaluation.records import EXAM, Exam
+from kcard.io import write_text
 from kcard.manifest import Manifest, check_files, file_digest, seal
-from kcard.words import passage_digest
+from kcard.text import passage_digest
+from kcard.types import Source
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
-    from kcard.protocols import Evidence
+    from kcard.interfaces import Evidence
 
 __all__ = ["Target", "find", "find_published"]
 
@@ -37,7 +36,7 @@ class Target:
 
     @property
     def digests(self) -> Iterator[str]:
-        """What names the corpus' passages (kcard.words.passage_digest), even where there is no text."""
+        """What names the corpus' passages (kcard.text.passage_digest), even where there is no text."""
         if self.corpus:
             yield from (passage_digest(source.text) for source in self.corpus)
         else:
@@ -51,8 +50,8 @@ class Target:
     @property
     def own_evidence(self) -> "Evidence":
         """The card's own corpus, to be searched; the card's index where it has one."""
-        from kcard.cards.format.passages import index
-        from kcard.selectors.evidence.sources import CorpusEvidence, Statements
+        from kcard.cards.passages import index
+        from kcard.selectors.evidence import CorpusEvidence, Statements
 
         made = index(self.card) if self.shares_text else None
         corpus = CorpusEvidence(self.corpus, self.card.name, made)
@@ -64,9 +63,9 @@ class Target:
 
         Ctrl-C is heard before or after, not in between.
         """
-        from kcard.cards.format.profile import write_profile
-        from kcard.evaluation.results import with_results
-        from kcard.training.interrupt import Interrupt
+        from kcard.cards.card import write_profile
+        from kcard.evaluation.records import with_results
+        from kcard.training.loop import Interrupt
 
         page = with_results(self._readme(), exam)
         with Interrupt() as interrupt:
@@ -79,7 +78,7 @@ class Target:
 
     def _readme(self) -> str:
         """README.md as it was sealed; one that an interrupted exam left, or a missing one, is made anew."""
-        from kcard.cards.format.model_card import readme
+        from kcard.cards.model_card import readme
 
         path = self.card.folder / README
         if path.is_file() and file_digest(path) == self.card.manifest.files.get(README):
@@ -128,8 +127,7 @@ def find_published(card: Path | str, hub: "Hub | None" = None) -> Target:
 
 
 def _folder(card: Path | str) -> tuple[Path, str | None]:
-    from kcard.hub.drafts import draft
-    from kcard.hub.registry import Hub
+    from kcard.hub.registry import Hub, draft
 
     name = str(card)
     bare = isinstance(card, str) and Path(name).name == name

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.gates.kinds import GateState, Resources, typed
-from kcard.gates.query import Query
-from kcard.gates.record import Record
+from kcard.gates.base import GateState, Resources, typed
+from kcard.gates.records import Query, Record
 from kcard.index import Index
-from kcard.protocols import Array
-from kcard.words import words
+from kcard.interfaces import Array
+from kcard.text import words
 
 __all__ = ["BM25", "BM25Settings"]
 

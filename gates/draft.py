@@ -1,29 +1,166 @@
-"""The draft gate: the LLM's own draft, read beside the question, tells whether cards would improve on it.
+"""The draft gate: a first answer without cards decides.
 
 Two logistic heads give the probability that the answer is right without cards, and with them. Their features are the
 vectors of question and answer by a sentence encoder, and what the draft tells of itself (draft_features.py).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from kcard.errors import UsageError
-from kcard.gates.draft_features import COUNT
-from kcard.gates.draft_inputs import Floats, inputs, standardised
-from kcard.gates.kinds import GateState, Resources, typed
-from kcard.gates.logistic import Head, cross_fitted
-from kcard.gates.query import Query
-from kcard.gates.record import Record
-from kcard.gates.representation import Representation, bind, find
+from kcard.gates.base import GateState, Resources, typed
+from kcard.gates.features import Head, Representation, bind, cross_fitted, find, finite
+from kcard.gates.records import Query, Record
 from kcard.gates.skr import Bools
-from kcard.protocols import LLM, Array
-from kcard.replies import replies
-from kcard.request import Reply, Request
+from kcard.interfaces import LLM, Array, replies
+from kcard.offline.questions import Form, fits, form_of
+from kcard.types import Reply, Request
 
-__all__ = ["Draft", "DraftSettings"]
+__all__ = [
+    "COUNT",
+    "Draft",
+    "DraftSettings",
+    "Floats",
+    "answer_of",
+    "features",
+    "inputs",
+    "plain",
+    "standardised",
+]
+
+
+# What a draft tells of itself: its form against the question's, hedges, lengths, repetition. Numbers, no model.
+
+Floats = npt.NDArray[np.float64]
+FORMS: tuple[Form, ...] = get_args(Form)
+OF_DRAFT = 7
+COUNT = len(FORMS) + OF_DRAFT + 18
+HEDGE = re.compile(
+    r"\b(unknown|not (?:available|known|mentioned|specified|provided|given|sure|clear|possible|enough)"
+    r"|no information|don't know|do not know|cannot|can't|unable|unclear|uncertain|incomplete|insufficient"
+    r"|probably|possibly|perhaps|might|may be|i think|i believe)\b",
+    re.IGNORECASE,
+)
+CONCLUSION = re.compile(r"\banswer is:?\s+", re.IGNORECASE)
+CONCLUDED = re.compile(r"\bso the answer is\b", re.IGNORECASE)
+ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
+WORD = re.compile(r"\w+")
+CAPITAL = re.compile(r"(?<=\s)[A-Z]\w+")
+RELATION = re.compile(r"\b(?:of|that|which|whose)\b")
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+LONGEST = 200  # characters of an answer
+
+
+def plain(text: str) -> str:
+    """The text without the escapes that some files keep as letters (backslash, u, four digits), on one line."""
+    return " ".join(ESCAPED.sub(lambda found: chr(int(found[1], 16)), text).replace('\\"', '"').split())
+
+
+def answer_of(draft: str) -> str:
+    """What follows "the answer is:" in a draft that reasons first, else the text; at most 200 characters."""
+    return CONCLUSION.split(draft)[-1].strip().removesuffix(".")[:LONGEST]
+
+
+def features(question: str, answer: str, draft: str | None) -> list[float]:
+    """COUNT numbers; any text will do, an empty one too. What is known of a draft only is NaN where there is none."""
+    form = form_of(question)
+    asked, said = _words(question), _words(answer)
+    return [
+        *(float(form == known) for known in FORMS),
+        *_of_draft(answer, draft),
+        # The answer
+        float(fits(form, answer)),
+        float(answer.lower().strip(" .") in {"yes", "no"}),
+        float(bool(HEDGE.search(answer))),
+        float(bool(re.search(r"\d", answer))),
+        float(bool(re.fullmatch(r"\W*\d{4}\W*", answer))),
+        float(answer[:1].isupper()),
+        float("," in answer),
+        float(np.log1p(len(answer))),
+        float(len(said)),
+        sum(word in set(asked) for word in said) / max(1, len(said)),
+        # The question
+        float(len(asked)),
+        float(np.log1p(len(question))),
+        float(bool(re.search(r"\d", question))),
+        float(question[:1].isupper()),
+        float(question.rstrip().endswith("?")),
+        float(len(CAPITAL.findall(question))),
+        float(len(RELATION.findall(question.lower()))),
+        _letters(asked),
+    ]
+
+
+def _of_draft(answer: str, draft: str | None) -> list[float]:
+    if draft is None:
+        return [float("nan")] * OF_DRAFT
+    words = draft.lower().split()
+    return [
+        float(bool(HEDGE.search(draft))),
+        float(bool(CONCLUDED.search(draft))),
+        float(np.log1p(len(draft))),
+        float(len(SENTENCE_END.split(draft))),
+        len(set(words)) / max(1, len(words)),
+        float(len(CAPITAL.findall(draft))),
+        float(draft.lower().count(answer.lower()) if answer else 0),
+    ]
+
+
+def _words(text: str) -> list[str]:
+    return WORD.findall(text.lower())
+
+
+def _letters(words: list[str]) -> float:
+    """The mean length of a word."""
+    return sum(map(len, words)) / max(1, len(words))
+
+
+# Questions with their answers and drafts as rows of numbers, and these at the scales that they are to count with.
+
+# How far features count beside each other, per standard deviation; a penalty shrinks what is small first.
+OF_FORM = 0.5
+OF_VECTORS = 0.2
+LEAST = 1e-9  # spread of a feature below which it is the same everywhere
+
+
+def inputs(representation: Representation, queries: Sequence[Query], sure: bool) -> Floats:
+    """Shape (n, d): what answers and drafts tell of themselves, COUNT numbers or one more, then the vectors of
+    questions and of answers. NaN: not known."""
+    questions = [query.question for query in queries]
+    drafts = [plain(query.draft) if query.draft else None for query in queries]
+    answers = [
+        answer_of(plain(query.answer or draft or "")) for query, draft in zip(queries, drafts, strict=True)
+    ]
+    form = np.array(
+        [features(*three) for three in zip(questions, answers, drafts, strict=True)], dtype=np.float64
+    ).reshape(len(queries), COUNT)
+    if sure:
+        known = [query.draft_log_probability for query in queries]
+        form = np.column_stack([form, [np.nan if value is None else value for value in known]])
+    return np.hstack([form, finite(representation, questions), finite(representation, answers)])
+
+
+def standardised(values: Floats, of_form: int) -> tuple[Floats, Floats, Floats]:
+    """The values about their mean, each column at the scale that it is to count with; that scale, and the mean.
+
+    What is not known is at the mean; a column in which nothing is known, or all is the same, does not count.
+    `of_form`: how many of the columns are not of vectors.
+    """
+    known = ~np.isnan(values)
+    counts = np.maximum(known.sum(axis=0), 1)
+    centre = np.where(known, values, 0).sum(axis=0) / counts
+    apart = np.where(known, values - centre, 0)
+    spread = np.sqrt((apart**2).sum(axis=0) / counts)
+    weight = np.full(values.shape[1], OF_VECTORS)
+    weight[:of_form] = OF_FORM
+    scale = np.where(spread > LEAST, weight / np.maximum(spread, LEAST), 0.0)
+    return apart * scale, scale, centre
+
 
 KIND = "draft"
 RIGHT = 0.5  # correctness from which on an answer counts as right
@@ -35,7 +172,7 @@ class DraftSettings:
     """How the gate is fitted.
 
     share    at most this share of the questions uses cards, in (0, 1]
-    encoder  see kcard.gates.representation
+    encoder  see kcard.gates.features
     seed     of the folds on which penalties are chosen
     """
 

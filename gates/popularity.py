@@ -1,24 +1,205 @@
-"""The popularity gate: what few ask about, the LLM does not know (Adaptive Retrieval, section 5)."""
+"""The popularity gate (Mallen et al., 2023): a threshold for each relation."""
 
+import json
+import math
+import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
+from kcard import system
 from kcard.errors import UsageError
-from kcard.gates.best_threshold import BOUND, best_threshold
-from kcard.gates.kinds import GateState, Resources, typed
-from kcard.gates.popularity_source import checked, find
-from kcard.gates.query import Query
-from kcard.gates.record import Record
-from kcard.gates.relations import Relations, templates
-from kcard.gates.representation import Representation, bind
-from kcard.gates.representation import find as representation
-from kcard.protocols import Array
+from kcard.gates.base import GateState, Resources, typed
+from kcard.gates.features import Representation, bind, finite, unit
+from kcard.gates.features import find as representation
+from kcard.gates.records import Query, Record
+from kcard.interfaces import Array
+from kcard.io import Row, parse, read_rows
 
-__all__ = ["Popularity", "PopularitySettings"]
+__all__ = [
+    "BOUND",
+    "GROUP",
+    "Popularity",
+    "PopularityFile",
+    "PopularitySettings",
+    "Relations",
+    "best_threshold",
+    "checked",
+    "find",
+    "masked",
+    "templates",
+]
+
+
+# Where the popularity of a question's subject comes from, by name: file:PATH, or NAME:REST of a user's own source.
+#
+# Sources are found through the entry-point group `kcard.popularity`, and made with what stands after the colon.
+
+GROUP = "kcard.popularity"
+
+
+def find(name: str) -> Callable[[str], float | None]:
+    """The source of that name, from a question to its subject's popularity; UsageError lists the ones there are."""
+    kind, _, given = name.partition(":")
+    made: Callable[[str], float | None] = system.load(GROUP, kind)(given)
+    return made
+
+
+def checked(value: float, question: str) -> float:
+    """The value, if it is a popularity: finite and at least 0. Raises UsageError."""
+    if not (math.isfinite(value) and value >= 0):
+        raise UsageError(
+            f"popularity of {question[:60]!r} is {value}, expected a number of at least 0: correct its source"
+        )
+    return value
+
+
+class PopularityFile:
+    """A JSONL file, one object a line with `question` and `popularity`, such as a file of records.
+
+    Raises UsageError, naming file and line, for what can't be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        if not path:
+            raise UsageError("popularity source file: name the file, as in file:popularity.jsonl")
+        self._known = dict(
+            _entry(row, where) for where, row in read_rows(Path(path).expanduser(), "popularity file")
+        )
+
+    def __call__(self, question: str) -> float | None:
+        return self._known.get(_key(question))
+
+
+def _entry(row: Row, where: str) -> tuple[str, float]:
+    if not isinstance(row.get("question"), str):
+        raise UsageError(f"{where}: an object with a question and its popularity was expected")
+    value = row.get("popularity")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e300:
+        raise UsageError(f"{where}: popularity is {value!r:.40}, expected a number of at least 0")
+    return _key(row["question"]), float(value)
+
+
+def _key(question: str) -> str:
+    return " ".join(question.lower().split())
+
+
+# What a question asks about its subject: the relation whose questions are nearest, once names are masked.
+#
+# Names say nothing of the relation and would decide the cosine; with a placeholder in their stead, the forms of two
+# questions of one relation are nearly equal.
+
+SLOT = "it"
+BUILT_IN = Path(__file__).resolve().with_name("popqa_relations.json")
+TAIL = re.compile(r"""(['’]s)?[)\]"'”’]*([?.!,;:]*)$""")
+
+
+@dataclass(frozen=True, eq=False)
+class Relations:
+    """A prototype for each relation: `vectors` of unit length, shape (r, d)."""
+
+    names: tuple[str, ...]
+    vectors: Array
+
+    @classmethod
+    def of(cls, questions: Iterable[tuple[str, str]], representation: Representation) -> "Relations":
+        """From (relation, question) pairs: the mean vector of each relation's masked questions."""
+        by_relation: defaultdict[str, set[str]] = defaultdict(set)
+        for relation, question in questions:
+            by_relation[relation].add(masked(question))
+        names = sorted(by_relation)
+        means = [finite(representation, sorted(by_relation[name])).mean(axis=0) for name in names]
+        return cls(tuple(names), unit(np.stack(means)))
+
+    def nearest(
+        self, questions: Sequence[str], representation: Representation, floor: float
+    ) -> list[str | None]:
+        """For each question the nearest relation, by cosine; None where it is not as near as `floor`."""
+        if not questions:
+            return []
+        found = unit(finite(representation, [masked(question) for question in questions])) @ self.vectors.T
+        return [
+            self.names[i] if row[i] >= floor else None for i, row in zip(found.argmax(1), found, strict=True)
+        ]
+
+
+def templates(path: str) -> list[tuple[str, str]]:
+    """(relation, question) pairs of a JSON object that maps relations to questions with {} for the subject.
+
+    "popqa": the sixteen relations of PopQA. Raises UsageError for a file that is no such object.
+    """
+    file = BUILT_IN if path == "popqa" else Path(path).expanduser()
+    try:
+        given = parse(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"relation templates {path} can't be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"relation templates {path}: not JSON in UTF-8: {error}") from error
+    if not isinstance(given, dict) or not given:
+        raise UsageError(f"relation templates {path}: an object from relations to questions was expected")
+    for relation, question in given.items():
+        if not isinstance(question, str) or "{}" not in question:
+            raise UsageError(
+                f"relation templates {path}: {relation!r} is {json.dumps(question)[:60]}, expected a question with "
+                "{} for its subject"
+            )
+    return [(relation, question.replace("{}", SLOT)) for relation, question in given.items()]
+
+
+def masked(question: str) -> str:
+    """The question with one placeholder for every run of words that begin with anything but a small letter.
+
+    The first word is left as it is, since questions begin with a capital.
+    """
+    words = question.split()
+    found = words[:1]
+    inside = False
+    for word in words[1:]:
+        name = word[0].isupper() or not word[0].isalpha()
+        ending = TAIL.search(word)
+        placed = f"{SLOT}{ending[1] or ''}{ending[2]}" if name and ending else word
+        if name and inside:
+            found[-1] = placed
+        else:
+            found.append(placed)
+        inside = name
+    return " ".join(found)
+
+
+# The threshold that serves the questions of a development set best (Adaptive Retrieval, section 5), found fast.
+
+BOUND = 1000.0  # stands for an infinite threshold, so that it can be stored and subtracted
+DIGITS = 9  # sums that agree so far are equal
+
+
+def best_threshold(
+    scores: npt.ArrayLike, without: npt.ArrayLike, with_: npt.ArrayLike, bound: float = BOUND
+) -> float:
+    """The threshold t that maximises the mean of: with knowledge where the score is below t, without elsewhere.
+
+    scores, without, with_: shape (n,), n at least 1, scores within (-bound, bound). What is tried: -bound, which seeks
+    nowhere; the middle between neighbouring scores, equal ones staying together; bound, which seeks everywhere. Of
+    thresholds that are as good the lowest is taken, which seeks least. One sort and a running sum: n log n, where
+    brute force is n squared.
+    """
+    order = np.argsort(scores, kind="stable")
+    values = np.asarray(scores, dtype=np.float64)[order]
+    gains = np.asarray(with_, dtype=np.float64)[order] - np.asarray(without, dtype=np.float64)[order]
+    sums = np.round(np.concatenate([[0.0], np.cumsum(gains)]), DIGITS)
+    apart = np.flatnonzero(values[1:] > values[:-1]) + 1
+    places = np.concatenate([[0], apart, [len(values)]])
+    cut = int(places[np.argmax(sums[places])])
+    if cut in {0, len(values)}:
+        return bound if cut else -bound
+    middle = float(values[cut - 1] / 2 + values[cut] / 2)
+    # The middle of two neighbouring floats may round to the lower one, which would then not lie below it.
+    return middle if middle > values[cut - 1] else float(values[cut])
+
 
 KIND = "popularity"
 Source = Callable[[str], float | None]
@@ -28,7 +209,7 @@ Source = Callable[[str], float | None]
 class PopularitySettings:
     """How popularity and relations are found where a question comes without them.
 
-    source     where popularity comes from (kcard.gates.popularity_source); "": only from the records and queries
+    source     where popularity comes from (kcard.gates.popularity); "": only from the records and queries
     templates  "popqa", or a JSON file of relation templates: used where no record names its relation
     floor      a question that is less like every relation than this (cosine) belongs to none
     encoder    of questions, for the nearest relation

@@ -1,25 +1,37 @@
-"""Self-ask: the LLM itself says whether it needs more information (Knowledge Card, section 2.3; SKR, section 3.2)."""
+"""Self-ask gates: the LLM says itself whether it needs more information, with or without demonstrations."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from kcard.protocols import LLM, Array
-from kcard.replies import replies
-from kcard.request import Example, Request, Turn
+from kcard.errors import UsageError
+from kcard.gates.base import GateState, Resources, typed
+from kcard.gates.records import Query, Record
+from kcard.gates.skr import sorted_out
+from kcard.interfaces import LLM, Array, replies
+from kcard.io import build
+from kcard.types import Example, Request, Turn
 
 __all__ = [
     "KNOWLEDGE_CARD",
+    "KNOWLEDGE_CARD_SELF_ASK",
     "SKR",
+    "SKR_ICL",
+    "SKR_PROMPT",
+    "FittedSelfAsk",
     "SelfAsk",
     "SelfAskEnsemble",
+    "SelfAskKind",
     "SelfAskSKR",
     "SelfAskSKREnsemble",
+    "SelfAskSettings",
     "asked",
     "needs",
 ]
+
 
 KNOWLEDGE_CARD = (0, 1, 2)  # Request.template of each paper's wordings
 SKR = (3, 4, 5, 6, 7)
@@ -71,3 +83,102 @@ def needs(llm: LLM, requests: Sequence[Request], wordings: Sequence[int] = KNOWL
         [1.0 if reply.yes is None else reply.yes for reply in votes] for votes in zip(*said, strict=True)
     ]
     return [v[0] if len(v) == 1 else sum(yes > 0.5 for yes in v) / len(v) for v in found]
+
+
+# Self-ask as kinds that can be compared with the fitted ones, and with demonstrations from the user's own records.
+#
+# self-ask is Knowledge Card's (section 2.3), skr-prompt and skr-icl are SKR's direct prompting and in-context learning
+# (section 3.2): one kind with three sets of defaults.
+
+Wording = Literal["skr", "knowledge-card"]
+WORDINGS: Mapping[Wording, Sequence[int]] = {"skr": SKR, "knowledge-card": KNOWLEDGE_CARD}
+
+
+@dataclass(frozen=True)
+class SelfAskSettings:
+    """How the LLM is asked.
+
+    wording         whose: SKR's, or Knowledge Card's
+    ensemble        whether in all of them, the majority deciding, or in the first
+    demonstrations  records shown, in turn of D+ and of D-; 0: none
+    seed            draws them
+    """
+
+    wording: Wording
+    ensemble: bool = False
+    demonstrations: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.demonstrations < 0:
+            raise ValueError(
+                f"demonstrations is {self.demonstrations}, expected a whole number of at least 0"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class FittedSelfAsk:
+    """The score is 1 - P(more is needed), or the share of wordings that say it is not; the threshold is 0.5."""
+
+    kind: str
+    given: SelfAskSettings
+    examples: tuple[Example, ...]
+    llm: LLM | None
+    threshold: ClassVar[float] = 0.5
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return asdict(self.given)
+
+    def scores(self, queries: Sequence[Query]) -> Array:
+        """Raises UsageError where the gate was made without an LLM."""
+        if self.llm is None:
+            raise UsageError(f"gate {self.kind} needs an LLM, and none is given: choose one with --llm")
+        wordings = WORDINGS[self.given.wording][: None if self.given.ensemble else 1]
+        return asked(self.llm, [query.question for query in queries], self.examples, wordings)
+
+    def state(self) -> GateState:
+        return GateState({}, {"examples": [asdict(example) for example in self.examples]})
+
+
+@dataclass(frozen=True)
+class SelfAskKind:
+    """See kcard.gates.base.Kind. `defaults`: the settings where none are given."""
+
+    name: str
+    defaults: SelfAskSettings
+
+    def fit(
+        self, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
+    ) -> FittedSelfAsk:
+        """Draw the demonstrations. Raises UsageError where they are wanted and D+ or D- is empty."""
+        given = typed(SelfAskSettings, {**asdict(self.defaults), **settings}, self.name)
+        examples = _drawn(records, given, self.name) if given.demonstrations else ()
+        return FittedSelfAsk(self.name, given, examples, resources.llm)
+
+    def restore(
+        self, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
+    ) -> FittedSelfAsk:
+        if threshold != FittedSelfAsk.threshold:
+            raise ValueError("its threshold is invalid")
+        examples = tuple(build(Example, example) for example in state.values["examples"])
+        return FittedSelfAsk(self.name, typed(SelfAskSettings, settings, self.name), examples, resources.llm)
+
+
+KNOWLEDGE_CARD_SELF_ASK = SelfAskKind("self-ask", SelfAskSettings("knowledge-card"))
+SKR_PROMPT = SelfAskKind("skr-prompt", SelfAskSettings("skr"))
+SKR_ICL = SelfAskKind("skr-icl", SelfAskSettings("skr", demonstrations=4))
+
+
+def _drawn(records: Sequence[Record], given: SelfAskSettings, kind: str) -> tuple[Example, ...]:
+    """So many records of D+ and D- in turn, D+ first; fewer where there are not so many."""
+    held, known = sorted_out(records, kind)
+    order = np.random.default_rng(given.seed).permutation(len(held))
+    knows = [held[i] for i in order if known[i]]
+    seeks = [held[i] for i in order if not known[i]]
+    shown = [
+        Example("need", record.question, reply)
+        for pair in zip(knows, seeks, strict=False)
+        for record, reply in zip(pair, ("No", "Yes"), strict=True)
+    ]
+    return tuple(shown[: given.demonstrations])

@@ -1,14 +1,42 @@
-"""What SKR's gates are fitted on: the questions of D+, which the LLM answers as well alone, and those of D-."""
+"""SKR (Wang et al., 2023): nearest neighbours, a classifier, or a fine-tuned encoder."""
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from kcard.batching import batched, by_length
 from kcard.errors import UsageError
-from kcard.gates.record import Record
+from kcard.gates.base import GateState, LeftOut, Resources, typed
+from kcard.gates.features import Head, Representation, bind, calibrated, find, finite, unit
+from kcard.gates.records import Query, Record
+from kcard.interfaces import Array
+from kcard.offline import minilm
+from kcard.system import loading
 
-__all__ = ["Bools", "sorted_out"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "KNN_KIND",
+    "TRIED",
+    "Bools",
+    "Classifier",
+    "ClassifierSettings",
+    "FineTuned",
+    "FineTunedSettings",
+    "NearestNeighbours",
+    "NearestNeighboursSettings",
+    "leave_one_out",
+    "nearest",
+    "sorted_out",
+    "tuned",
+]
+
 
 Bools = npt.NDArray[np.bool_]
 
@@ -28,3 +56,416 @@ def sorted_out(records: Sequence[Record], kind: str) -> tuple[list[Record], Bool
                 "records, or use the gate never or always"
             )
     return held, known
+
+
+# SKR's gate of the nearest neighbours: a question is known where those like it were (SKR, section 3.2).
+
+Indices = npt.NDArray[np.int64]
+
+KNN_KIND = "skr-knn"
+TRIED = range(3, 11)  # the paper's k
+DIGITS = 1e6  # similarities that agree to a millionth are equal, and then the order decides
+KNN_ROWS = 1024
+NOWHERE = -(2**62)  # below every key, and its negative is still a number
+
+
+@dataclass(frozen=True)
+class NearestNeighboursSettings:
+    """k: neighbours asked; None: the best of 3 to 10, by leave-one-out. encoder: see kcard.gates.features."""
+
+    k: int | None = None
+    encoder: str = "minilm"
+
+
+@dataclass(frozen=True, eq=False)
+class NearestNeighbours:
+    """The score is the share l/k of the k nearest records that are of D+, by cosine; of equally near ones those that
+    come first. The threshold is m/(m+n), D+ having m records and D- n: the paper's l/(k-l) >= m/n, finite at l = k.
+
+    `vectors`: the records', of unit length, shape (m+n, d); `known`: which are of D+.
+    """
+
+    k: int
+    representation: Representation
+    vectors: Array
+    known: Bools
+    kind: ClassVar[str] = KNN_KIND
+
+    @classmethod
+    def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
+        """Records wrong both ways are left out. Raises UsageError for an empty D+ or D-, and k above what is left."""
+        given = typed(NearestNeighboursSettings, settings, KNN_KIND)
+        held, known = sorted_out(records, KNN_KIND)
+        if given.k is not None and not 1 <= given.k <= len(held):
+            raise UsageError(
+                f"gate {KNN_KIND}: k is {given.k}, expected 1 to {len(held)}, the records to fit on (those wrong both "
+                "ways are left out): choose a smaller k or add records"
+            )
+        representation = resources.representation or find(given.encoder)
+        vectors = unit(finite(representation, [record.question for record in held]))
+        k = given.k
+        if k is None:
+            most = min(TRIED[-1], len(held) - 1)
+            k = tuned(np.concatenate([*nearest(vectors, vectors, most, leave_out=True)]), known, held)
+        return cls(k, representation, vectors, known)
+
+    @classmethod
+    def restore(
+        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
+    ) -> Self:
+        given = typed(NearestNeighboursSettings, settings, KNN_KIND)
+        vectors, known = state.arrays["vectors"], state.arrays["known"]
+        if vectors.ndim != 2 or known.shape != vectors.shape[:1] or not 1 <= (given.k or 0) <= len(known):
+            raise ValueError("its arrays don't fit each other")
+        representation = bind(given.encoder, state.values["encoder_sha256"], resources.representation)
+        found = cls(given.k or 0, representation, vectors, known.astype(bool))
+        if found.threshold != threshold:
+            raise ValueError("its threshold does not match its records")
+        return found
+
+    @classmethod
+    def leave_one_out(
+        cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
+    ) -> LeftOut | None:
+        """See kcard.gates.base.LeavesOneOut; raises what `fit` raises for all records."""
+
+        return leave_one_out(records, typed(NearestNeighboursSettings, settings, KNN_KIND), resources)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"k": self.k, "encoder": self.representation.name}
+
+    @property
+    def threshold(self) -> float:
+        """As float32, like the scores, so that equal shares compare as equal."""
+        return float(np.float32(self.known.mean()))
+
+    def scores(self, queries: Sequence[Query]) -> Array:
+        asked = unit(finite(self.representation, [query.question for query in queries]))
+        shares = [self.known[near].mean(axis=1) for near in nearest(self.vectors, asked, self.k)]
+        return np.concatenate(shares).astype(np.float32) if shares else np.zeros(0, dtype=np.float32)
+
+    def state(self) -> GateState:
+        return GateState(
+            {"vectors": self.vectors, "known": self.known.astype(np.uint8)},
+            {"encoder_sha256": self.representation.digest},
+        )
+
+
+def tuned(lists: Indices, known: Bools, records: Sequence[Record], out: int | None = None) -> int:
+    """The k of 3 to 10 by which leaving one record out answers most of them right; the smallest of equals.
+
+    lists  the nearest of each record, itself apart, shape (m+n, at most 10)
+    out    a record that takes no part; `lists` don't hold it
+
+    The one that is left out counts in neither m nor n. Where it is alone in D+ or D- the others say nothing of
+    it, so it is passed over.
+    """
+    count, total = len(records), int(known.sum())
+    rows = np.ones(count, dtype=bool)
+    if out is not None:
+        rows[out], count, total = False, count - 1, total - int(known[out])
+    positive = total - known  # m without the record
+    judged = rows & (positive > 0) & (positive < count - 1)
+    if not judged.any():
+        return min(TRIED[0], count)
+    largest = lists.shape[1]
+    ks = np.arange(min(TRIED[0], largest), largest + 1)
+    # l / k >= m / (m + n), in whole numbers
+    knows = known[lists].cumsum(axis=1)[:, ks - 1] * (count - 1) >= positive[:, None] * ks
+    without = np.array([record.correct_without for record in records])
+    with_ = np.array([record.correct_with for record in records])
+    right = np.where(knows, without[:, None], with_[:, None])[judged].mean(axis=0)
+    return int(ks[right.round(9).argmax()])
+
+
+def nearest(vectors: Array, asked: Array, k: int, leave_out: bool = False) -> Iterator[Indices]:
+    """For each asked vector the k nearest others, nearest first, shape (rows, k), some rows at a time.
+
+    `leave_out`: each asked vector is the one of the same number, which is not its own neighbour.
+    """
+    count = len(vectors)
+    order = count - 1 - np.arange(count, dtype=np.int64)
+    for start in range(0, len(asked), KNN_ROWS):
+        rows = asked[start : start + KNN_ROWS]
+        keys = np.rint((rows @ vectors.T) * DIGITS).astype(np.int64) * count + order
+        if leave_out:
+            keys[np.arange(len(rows)), start + np.arange(len(rows))] = NOWHERE
+        found = np.argpartition(-keys, k - 1, axis=1)[:, :k]
+        near = np.take_along_axis(keys, found, axis=1)
+        yield np.take_along_axis(found, np.argsort(-near, axis=1), axis=1)
+
+
+# SKR's nearest neighbours, each record left out in turn, without fitting as many gates as there are records.
+#
+# The nearest records are sought once. To leave one out is to strike it from the lists of the others; what is tuned is
+# tuned on those lists, so every figure is that of a gate which was fitted without the record.
+
+
+def leave_one_out(
+    records: Sequence[Record], given: NearestNeighboursSettings, resources: Resources
+) -> LeftOut | None:
+    """The score, threshold and k of each record by a gate that was fitted on the others.
+
+    None where the records are too few for it: to leave one out might empty D+ or D-, or leave fewer than k.
+    """
+    held, known = sorted_out(records, KNN_KIND)
+    count, positive = len(held), int(known.sum())
+    if positive < 2 or count - positive < 2 or (given.k or 0) >= count or count <= TRIED[-1] + 1:
+        return None
+    representation = resources.representation or find(given.encoder)
+    vectors = unit(finite(representation, [record.question for record in held]))
+    rest = [record for record in records if record.wrong_both_ways]
+    asked = unit(finite(representation, [record.question for record in rest])) if rest else vectors[:0]
+    lists = np.concatenate(list(nearest(vectors, vectors, max(given.k or 0, TRIED[-1] + 1), leave_out=True)))
+    near = lists[:, : TRIED[-1] + 1]
+    ks = np.array([given.k or tuned(_without(near, i), known, held, i) for i in range(count)])
+    whole = given.k or tuned(near[:, :-1], known, held)
+    left = np.array([known[lists[i, :k]].mean() for i, k in enumerate(ks)])
+    others = [known[found].mean(axis=1) for found in nearest(vectors, asked, whole)]
+    return _together(records, known, ks, left, np.concatenate([np.zeros(0), *others]), whole)
+
+
+def _together(
+    records: Sequence[Record], known: Bools, ks: Array, left: Array, others: Array, whole: int
+) -> LeftOut:
+    """Figures in the order of the records, of which those wrong both ways took no part in fitting."""
+    fitted = np.array([not record.wrong_both_ways for record in records])
+    scores, thresholds = np.empty(len(records), np.float32), np.empty(len(records), np.float32)
+    chosen = np.full(len(records), whole)
+    scores[fitted], scores[~fitted] = left, others
+    thresholds[fitted], thresholds[~fitted] = (known.sum() - known) / (len(known) - 1), known.mean()
+    chosen[fitted] = ks
+    return LeftOut(scores, thresholds, {"k": chosen.tolist()})
+
+
+def _without(lists: Indices, out: int) -> Indices:
+    """The lists with a record struck from each: what follows it moves up, and the last of the others goes."""
+    keep = lists != out
+    keep[keep.all(axis=1), -1] = False
+    kept: Indices = lists[keep].reshape(len(lists), -1)
+    return kept
+
+
+# SKR's classifier: a head over a sentence encoder tells D+ from D- (SKR, section 3.2).
+
+CLASSIFIER_KIND = "skr-classifier"
+
+
+@dataclass(frozen=True)
+class ClassifierSettings:
+    """encoder: see kcard.gates.features; it stays as it is, only the head is trained."""
+
+    encoder: str = "minilm"
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """The score is the calibrated probability that a question is of D+; the threshold is 0.5."""
+
+    representation: Representation
+    head: Head
+    seed: int
+    kind: ClassVar[str] = CLASSIFIER_KIND
+    threshold: ClassVar[float] = 0.5
+
+    @classmethod
+    def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
+        """Records wrong both ways are left out. Raises UsageError where D+ or D- is empty."""
+        given = typed(ClassifierSettings, settings, CLASSIFIER_KIND)
+        held, known = sorted_out(records, CLASSIFIER_KIND)
+        representation = resources.representation or find(given.encoder)
+        vectors = finite(representation, [record.question for record in held])
+        return cls(representation, calibrated(vectors, known, given.seed), given.seed)
+
+    @classmethod
+    def restore(
+        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
+    ) -> Self:
+        given = typed(ClassifierSettings, settings, CLASSIFIER_KIND)
+        weights, bias = state.arrays["weights"], state.arrays["bias"]
+        if weights.ndim != 1 or bias.shape != (1,) or threshold != cls.threshold:
+            raise ValueError("its arrays or its threshold are invalid")
+        representation = bind(given.encoder, state.values["encoder_sha256"], resources.representation)
+        return cls(representation, Head(weights.astype(np.float64), float(bias[0])), given.seed)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"encoder": self.representation.name, "seed": self.seed}
+
+    def scores(self, queries: Sequence[Query]) -> Array:
+        vectors = finite(self.representation, [query.question for query in queries])
+        return self.head.probabilities(vectors).astype(np.float32)
+
+    def state(self) -> GateState:
+        return GateState(
+            {"weights": self.head.weights, "bias": np.array([self.head.bias])},
+            {"encoder_sha256": self.representation.digest},
+        )
+
+
+# SKR's classifier as in the paper: the whole encoder is trained with its head to tell D+ from D- (section 3.2).
+#
+# A gate of this kind is as large as its encoder, and takes minutes where kcard.gates.skr takes seconds.
+
+TUNED_KIND = "skr-fine-tuned"
+TOKENS = 128
+FINE_TUNED_ROWS = 64
+
+
+@dataclass(frozen=True)
+class FineTunedSettings:
+    """encoder: minilm, or hf:NAME of an encoder of transformers (the paper's: hf:bert-base-uncased).
+
+    The rates are those of the paper's code; one that is so much smaller than BERT needs a higher one: 0 takes 2e-5,
+    and 2e-4 for minilm.
+    """
+
+    encoder: str = "minilm"
+    epochs: int = 10
+    learning_rate: float = 0.0
+    batch: int = 16
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 1 or not 0 <= self.learning_rate < 1:
+            raise ValueError("epochs and batch must be at least 1, learning_rate from 0 to 1")
+
+
+@dataclass(frozen=True, eq=False)
+class FineTuned:
+    """The score is the network's probability that a question is of D+; it is not calibrated. The threshold is 0.5.
+
+    The weights are held as half precision stores them, so that a stored gate scores as it did before.
+    """
+
+    given: FineTunedSettings
+    model: Any
+    tokenizer: Any
+    kind: ClassVar[str] = TUNED_KIND
+    threshold: ClassVar[float] = 0.5
+
+    @classmethod
+    def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
+        """Records wrong both ways are left out. Raises UsageError where D+ or D- is empty, and for too high a rate."""
+        import torch
+
+        del resources
+        given = typed(FineTunedSettings, settings, TUNED_KIND)
+        given = replace(
+            given, learning_rate=given.learning_rate or (2e-4 if given.encoder == "minilm" else 2e-5)
+        )
+        held, known = sorted_out(records, TUNED_KIND)
+        with torch.random.fork_rng():
+            torch.manual_seed(given.seed)
+            model, tokenizer = _pretrained(given.encoder)
+            _train(model, tokenizer, [record.question for record in held], known.tolist(), given)
+        return cls(given, model.half().float().eval(), tokenizer)
+
+    @classmethod
+    def restore(
+        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
+    ) -> Self:
+        import torch
+
+        del resources
+        given = typed(FineTunedSettings, settings, TUNED_KIND)
+        model, tokenizer = _pretrained(given.encoder)
+        found = _digest(model, tokenizer)
+        if found != state.values["encoder_sha256"]:
+            raise UsageError(
+                f"this gate was fitted on the encoder {given.encoder} "
+                f"({state.values['encoder_sha256'][:12]}…), not on the model that now has this name "
+                f"({found[:12]}…): use that one, or fit the gate again"
+            )
+        weights = {name: torch.from_numpy(array.astype(np.float32)) for name, array in state.arrays.items()}
+        try:
+            model.load_state_dict(weights)
+        except RuntimeError as error:
+            raise ValueError("its arrays do not match its encoder") from error
+        if threshold != cls.threshold:
+            raise ValueError("its threshold is invalid")
+        return cls(given, model.eval(), tokenizer)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return asdict(self.given)
+
+    def scores(self, queries: Sequence[Query]) -> Array:
+        import torch
+
+        found = np.zeros(len(queries), dtype=np.float32)
+        with torch.inference_mode():
+            for rows in batched(by_length([len(query.question) for query in queries]), FINE_TUNED_ROWS):
+                logits = _logits(self.model, self.tokenizer, [queries[row].question for row in rows])
+                found[rows] = logits.softmax(-1)[:, 1].numpy()
+        return found
+
+    def state(self) -> GateState:
+        weights = self.model.state_dict().items()
+        arrays = {name: weight.half().numpy().copy() for name, weight in weights}
+        return GateState(arrays, {"encoder_sha256": _digest(self.model, self.tokenizer)})
+
+
+def _pretrained(name: str) -> tuple[Any, Any]:
+    """The encoder with a new head for two classes, and its tokenizer. Raises UsageError, ModelUnavailable."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    kind, _, where = name.partition(":")
+    if name != "minilm" and (kind != "hf" or not where):
+        raise UsageError(f"gate {TUNED_KIND}: encoder is {name!r}, expected minilm or hf:NAME")
+    source = minilm.folder() if name == "minilm" else where
+    with loading(f"the encoder {name}"):
+        model = AutoModelForSequenceClassification.from_pretrained(
+            source, num_labels=2, dtype="float32", trust_remote_code=False
+        )
+        return model, AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+
+
+def _train(
+    model: Any, tokenizer: Any, questions: Sequence[str], known: Sequence[bool], given: FineTunedSettings
+) -> None:
+    """AdamW at a rate that falls to 0, the order drawn anew in each epoch."""
+    import torch
+
+    model.train()
+    truth = torch.tensor(known, dtype=torch.long)
+    steps = given.epochs * -(-len(questions) // given.batch)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=given.learning_rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+    for rows in _batches(len(questions), given):
+        loss = torch.nn.functional.cross_entropy(
+            _logits(model, tokenizer, [questions[row] for row in rows]), truth[rows]
+        )
+        if not torch.isfinite(loss):
+            raise UsageError(
+                f"gate {TUNED_KIND}: training diverged at learning_rate {given.learning_rate:g}: choose a lower one"
+            )
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+
+
+def _batches(count: int, given: FineTunedSettings) -> Iterable[list[int]]:
+    rng = np.random.default_rng(given.seed)
+    for _ in range(given.epochs):
+        yield from batched(rng.permutation(count).tolist(), given.batch)
+
+
+def _logits(model: Any, tokenizer: Any, questions: Sequence[str]) -> "torch.Tensor":
+    """Shape (n, 2): seeks, knows."""
+    inputs = tokenizer(list(questions), padding=True, truncation=True, max_length=TOKENS, return_tensors="pt")
+    found: torch.Tensor = model(**inputs).logits
+    return found
+
+
+def _digest(model: Any, tokenizer: Any) -> str:
+    """sha256 of the encoder's form and vocabulary; its weights are the gate's own."""
+    form = model.config.to_diff_dict()
+    shape = {key: value for key, value in form.items() if not key.startswith(("_", "transformers"))}
+    vocabulary = sorted(tokenizer.get_vocab().items())
+    text = json.dumps([shape, vocabulary], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()

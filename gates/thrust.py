@@ -1,4 +1,4 @@
-"""Thrust (Zhao et al., 2023): the LLM knows what lies near clusters of questions of the same task, in some embedding.
+"""Thrust (Zhao et al., 2023): how far a question lies from the clusters of a task.
 
 It is fitted on questions alone; which of them were answered rightly it does not use.
 """
@@ -7,25 +7,154 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from kcard.errors import UsageError
-from kcard.gates.best_threshold import best_threshold
-from kcard.gates.kinds import GateState, Resources, typed
-from kcard.gates.kmeans import Clusters, kmeans
-from kcard.gates.query import Query
-from kcard.gates.record import Record
-from kcard.gates.representation import Representation, bind, find, finite
-from kcard.gates.thrust_score import Table, ThrustScore, Variant
-from kcard.protocols import Array
-from kcard.sampling import derive_seed
+from kcard.gates.base import GateState, Resources, typed
+from kcard.gates.features import Representation, bind, find, finite
+from kcard.gates.popularity import best_threshold
+from kcard.gates.records import Query, Record
+from kcard.interfaces import Array
+from kcard.types import derive_seed
 
-__all__ = ["Thrust", "ThrustSettings", "clusters_by_rule"]
+__all__ = [
+    "VARIANTS",
+    "Clusters",
+    "Table",
+    "Thrust",
+    "ThrustScore",
+    "ThrustSettings",
+    "Variant",
+    "clusters_by_rule",
+    "kmeans",
+]
+
+
+# k-means (scikit-learn's), where fewer vectors may be distinct than there are to be clusters.
 
 Matrix = npt.NDArray[np.float64]
+RUNS = 10
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """The parts of a set of vectors.
+
+    centroids  their means, shape (k, d)
+    members    the cluster of each vector, shape (n,)
+    inertia    summed squared distance of each cluster's members to its centroid, shape (k,)
+    """
+
+    centroids: Matrix
+    members: npt.NDArray[np.intp]
+    inertia: Matrix
+
+    @property
+    def sizes(self) -> Matrix:
+        """Members of each cluster, shape (k,); none is empty."""
+        return np.bincount(self.members, minlength=len(self.centroids)).astype(np.float64)
+
+
+def kmeans(points: Matrix, k: int, seed: int = 0) -> Clusters:
+    """The best of ten runs; at most `k` clusters of `points`, shape (n, d). n and k are at least 1.
+
+    The same points in the same order, and the same seed, give the same clusters.
+    """
+    from sklearn.cluster import KMeans
+
+    distinct = len(np.unique(points, axis=0))
+    found = KMeans(min(k, distinct), n_init=RUNS, tol=0, random_state=seed % 2**32).fit(points)
+    apart = ((points - found.cluster_centers_[found.labels_]) ** 2).sum(axis=1)
+    inertia = np.bincount(found.labels_, weights=apart).astype(np.float64)
+    return Clusters(found.cluster_centers_, found.labels_, inertia)
+
+
+# The Thrust score (equation 1 of the paper) and its variants (appendix A.5), for many queries at once.
+#
+# Each cluster pulls at the query, the harder the larger and the nearer it is; the score is the length of the mean pull.
+
+Variant = Literal[
+    "thrust", "without-size", "without-direction", "without-distance", "cosine-distance", "inertia"
+]
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
+# Relative to the centroids' length: nearer than this, rounding of single-precision vectors decides about direction
+# and distance, and the query counts as lying on the centroid, at this distance.
+CLOSE = 1e-5
+LEAST = 1e-30
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a score needs of the sample, one row a cluster, over all classes.
+
+    centroids  shape (c, d); c is the N K of the paper where no class has fewer distinct samples than K
+    weights    sizes, or the inertia for the variant of that name, shape (c,), at least 0
+    """
+
+    centroids: Matrix
+    weights: Matrix
+
+
+class ThrustScore:
+    """s(q) = |mean over clusters of weight / distance^2 * direction|, finite.
+
+    A query on a centroid scores weight / (c * CLOSE^2 * mean squared length of the centroids): very high, but the
+    same in any batch. The variants change one part each:
+
+    without-size       weight 1
+    without-direction  the mean of the numbers weight / distance^2, not of vectors
+    without-distance   weight times direction, however far; on the centroid itself there is no direction, so 0
+    cosine-distance    (1 - cosine)^2 takes the place of distance^2
+    inertia            the weights are the clusters' inertia (as the table gives them)
+    """
+
+    def __init__(self, table: Table, variant: Variant = "thrust") -> None:
+        self._variant = variant
+        self._weights = np.ones_like(table.weights) if variant == "without-size" else table.weights
+        # About their mean, distances by scalar products lose no digits to a common offset.
+        self._middle = table.centroids.mean(axis=0)
+        self._centroids = table.centroids - self._middle
+        self._squares = (self._centroids**2).sum(axis=1)
+        length = np.linalg.norm(table.centroids, axis=1)
+        self._between = self._squares + self._squares[:, None] - 2 * self._centroids @ self._centroids.T
+        self._near = max(CLOSE**2 * float((length**2).mean() or 1), LEAST)
+        self._units = table.centroids / np.maximum(length, LEAST)[:, None]
+
+    def __call__(self, vectors: npt.NDArray[np.floating]) -> Matrix:
+        """The scores of vectors, shape (n, d) to (n,)."""
+        queries = vectors - self._middle
+        squares = np.einsum("nd,nd->n", queries, queries)[:, None] + self._squares
+        squares -= 2 * queries @ self._centroids.T
+        np.maximum(squares, self._near, out=squares)
+        pulls = self._pulls(vectors, squares)
+        count = len(self._weights)
+        if self._variant == "without-direction":
+            return np.asarray(pulls.sum(axis=1) / count)
+        # With d_i . d_j = (|d_i|^2 + |d_j|^2 - |m_i - m_j|^2) / 2, the sum of vectors needs distances alone.
+        parts = pulls / np.sqrt(squares)
+        total = parts.sum(axis=1) * np.einsum("nc,nc->n", parts, squares)
+        total -= np.einsum("nc,nc->n", parts @ self._between, parts) / 2
+        scores = np.sqrt(np.maximum(total, 0))
+        on = squares <= self._near
+        if self._variant != "without-distance" and on.any():
+            # The direction is lost there, but one such pull outweighs all others.
+            scores = np.where(on.any(axis=1), (pulls * on).sum(axis=1), scores)
+        return np.asarray(scores / count)
+
+    def _pulls(self, vectors: npt.NDArray[np.floating], squares: Matrix) -> Matrix:
+        """The length of each cluster's pull at each query, shape (n, c); `squares` are squared distances."""
+        if self._variant == "without-distance":
+            return np.broadcast_to(self._weights, squares.shape)
+        if self._variant == "cosine-distance":
+            length = np.linalg.norm(vectors, axis=1, keepdims=True)
+            apart = 1 - (vectors / np.maximum(length, LEAST)) @ self._units.T
+            return np.asarray(self._weights / np.maximum(apart, CLOSE**2) ** 2)
+        return np.asarray(self._weights / squares)
+
+
 FEWEST = 3
 
 
@@ -33,8 +162,8 @@ FEWEST = 3
 class ThrustSettings:
     """How a Thrust gate is fitted.
 
-    encoder        what embeds the questions (kcard.gates.representation)
-    variant        a row of the paper's table 5 (kcard.gates.thrust_score)
+    encoder        what embeds the questions (kcard.gates.features)
+    variant        a row of the paper's table 5 (kcard.gates.thrust)
     clusters       K, clusters a class; 0: by the paper's rule. A class with fewer distinct vectors has fewer
     by_label       whether the records' labels are the classes, where they have labels; else all are one class
     percentile     of the sample's own scores, the threshold: 25, 50 and 75 are scarce, medium and abundant knowledge;
@@ -63,7 +192,7 @@ class ThrustSettings:
 
 @dataclass(frozen=True)
 class Thrust:
-    """A fitted gate: centroids, weights and a threshold. See kcard.gates.kinds.Fitted.
+    """A fitted gate: centroids, weights and a threshold. See kcard.gates.base.Fitted.
 
     table  as single precision holds it, so that a stored gate scores as it did before
     """

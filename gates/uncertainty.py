@@ -10,13 +10,11 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.gates.best_threshold import best_threshold
-from kcard.gates.kinds import GateState, Resources, typed
-from kcard.gates.query import Query
-from kcard.gates.record import Record
-from kcard.protocols import LLM, Array
-from kcard.replies import replies
-from kcard.request import Example, Reply, Request, TokenScores
+from kcard.gates.base import GateState, Resources, typed
+from kcard.gates.popularity import best_threshold
+from kcard.gates.records import Query, Record
+from kcard.interfaces import LLM, Array, replies
+from kcard.types import Example, Reply, Request, TokenScores
 
 __all__ = ["CalibratedUncertainty", "Measure", "Uncertainty", "UncertaintySettings", "drafted"]
 

@@ -11,14 +11,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from kcard.hub.snapshots import Snapshots
-from kcard.hub.store.blobs import Blobs
-from kcard.hub.store.disk import discard, remains
+from kcard.hub.selection import Snapshots
+from kcard.hub.storage import Blobs, discard, remains
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from kcard.hub.records.database import Database
+    from kcard.hub.db.session import Database
 
 __all__ = ["Garbage", "collect"]
 
@@ -52,7 +51,7 @@ def collect(
 
 
 def _snapshots(database: "Database", snapshots: Snapshots, dry_run: bool) -> Iterator[Garbage]:
-    from kcard.hub.repositories.blob_references import existing
+    from kcard.hub.trees import existing
 
     found = {folder.name: folder for folder in snapshots}
     freed = {name: _freed(folder) for name, folder in found.items()}
@@ -66,8 +65,8 @@ def _snapshots(database: "Database", snapshots: Snapshots, dry_run: bool) -> Ite
 
 
 def _files(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
-    from kcard.hub.repositories import verdicts
-    from kcard.hub.repositories.blob_references import expire, named
+    from kcard.hub import verdicts
+    from kcard.hub.trees import expire, named
 
     if not dry_run:
         with database.write() as connection:
@@ -112,7 +111,7 @@ def _remains(blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
 
 def _half_sent(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
     """Abandoned uploads of clients."""
-    from kcard.hub.repositories.parts import Parts
+    from kcard.hub.uploads import Parts
 
     for path, size in Parts(blobs.partial.parent / "parts", database).collect(dry_run=dry_run):
         yield Garbage("remains", str(path), size)

@@ -1,4 +1,4 @@
-"""The hub: publishes card folders as immutable versions. It loads no models.
+"""The local hub: publish, get, list and delete cards.
 
     hub = Hub()
     version = hub.publish("drafts/oncology")
@@ -10,27 +10,98 @@ partial/ (writes in progress). The database may be a PostgreSQL server instead, 
 """
 
 import hashlib
+import json
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from kcard.config import settings
-from kcard.errors import DamagedCard, HubError, UnknownCard
-from kcard.hub.repositories.versions import Contents, Problem, Reference, Version, check_alias, damaged
-from kcard.hub.selection import EMPTY, Selection, select
-from kcard.hub.snapshots import Snapshots
-from kcard.hub.store.blobs import Blobs, fault, opened_store, put, verified
-from kcard.hub.store.disk import explained, sweep
+from kcard.errors import CardError, DamagedCard, HubError, UnknownCard
+from kcard.hub.checks.formats import PICKLE
+from kcard.hub.selection import EMPTY, Selection, Snapshots, select
+from kcard.hub.storage import Blobs, explained, fault, opened_store, put, sweep, verified
+from kcard.hub.versions import Contents, Problem, Reference, Version, check_alias, damaged
 from kcard.manifest import MANIFEST, Manifest, check_files, file_digest
 
 if TYPE_CHECKING:
     from kcard.hub.backup import Backup
     from kcard.hub.garbage import Garbage
-    from kcard.hub.repositories.own_cards import OwnCards
-    from kcard.hub.repositories.runs import Runs
+    from kcard.hub.local_cards import OwnCards
+    from kcard.hub.pools import Runs
 
-__all__ = ["Hub"]
+__all__ = ["Hub", "draft", "refuse_pickles"]
+
+
+# Finds the folder to publish: the card trained last, a draft by name, or any folder.
+
+
+def draft(drafts: Path, card: Path | str | None) -> Path:
+    """The folder for `card`: None is the draft sealed last, a bare name that draft or folder, otherwise a path.
+
+    Raises HubError if there is none.
+    """
+    trained = sorted(drafts.glob(f"*/{MANIFEST}"), key=lambda path: path.stat().st_mtime)
+    if card is None:
+        if not trained:
+            remedy = "train one with `kcard train --corpus PATH`, or name a card's folder"
+            raise HubError(f"no trained card in {drafts}: {remedy}")
+        return trained[-1].parent
+    if isinstance(card, Path) or Path(card).name != card:
+        return Path(card)
+    for folder in (drafts / card, Path(card)):
+        if folder.is_dir():
+            return folder
+    names = ", ".join(path.parent.name for path in trained) or "none"
+    raise HubError(f"no draft {card!r} in {drafts} (drafts: {names}), and no folder {card!r}")
+
+
+# Refuses pickled weights, which can run code when loaded.
+
+PICKLED = {".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth"}
+REMEDY = "save the weights as .safetensors (`save_pretrained` does) and seal the card again"
+
+
+def refuse_pickles(manifest: Manifest, opened: Callable[[str], BinaryIO]) -> None:
+    """Raise CardError if a file of the manifest is a pickle, by name or content. `opened` opens the file of a path."""
+    for path in manifest.files:
+        if PurePosixPath(path).suffix.lower() in PICKLED:
+            raise CardError(
+                f"card {manifest.name!r}: {path} has the extension of pickled weights, which can run code: {REMEDY}"
+            )
+        with opened(path) as stream:
+            pickled = _is_pickle(stream)
+        if pickled:
+            raise CardError(f"card {manifest.name!r}: {path} contains a pickle, which can run code: {REMEDY}")
+
+
+def _is_pickle(stream: BinaryIO) -> bool:
+    start = stream.read(9)
+    if PICKLE.match(start):
+        # Safetensors start with the length of their header, which may have the same bytes.
+        return not _is_safetensors(stream)
+    if start.startswith(b"PK"):  # torch.save writes a zip with data.pkl
+        return zipfile.is_zipfile(stream) and _zips_pickle(stream)
+    return False
+
+
+def _zips_pickle(stream: BinaryIO) -> bool:
+    with zipfile.ZipFile(stream) as archive:
+        return any(name.lower().endswith(".pkl") for name in archive.namelist())
+
+
+def _is_safetensors(stream: BinaryIO) -> bool:
+    size = stream.seek(0, 2)
+    stream.seek(0)
+    length = int.from_bytes(stream.read(8), "little")
+    if length > size - 8:
+        return False
+    try:
+        return isinstance(json.loads(stream.read(length)), dict)
+    except ValueError:
+        return False
+
 
 Versions: TypeAlias = list[Version]  # `list` is a method below
 Garbages: TypeAlias = "list[Garbage]"
@@ -54,11 +125,10 @@ class Hub:
         blobs_url     likewise a store of files: KCARD_BLOBS_URL
         serving       for servers: see Database
         """
-        from kcard.hub.records.database import Database
-        from kcard.hub.repositories.audits import Audits  # SQLAlchemy takes 0.2 s: not for `kcard --help`
-        from kcard.hub.repositories.catalogue import Catalogue
-        from kcard.hub.repositories.pools import Pools
-        from kcard.hub.repositories.quarantine import Quarantine
+        from kcard.hub.audits import Audits  # SQLAlchemy takes 0.2 s: not for `kcard --help`
+        from kcard.hub.db.session import Database
+        from kcard.hub.pools import Pools
+        from kcard.hub.versions import Catalogue, Quarantine
 
         configured = settings()
         self.home = configured.home if home is None else Path(home).expanduser().absolute()
@@ -83,14 +153,14 @@ class Hub:
 
     @cached_property
     def _own_cards(self) -> "OwnCards":
-        from kcard.hub.repositories.own_cards import OwnCards  # what asking does not need
+        from kcard.hub.local_cards import OwnCards  # what asking does not need
 
         return OwnCards(self.database, self.blobs)
 
     @cached_property
     def runs(self) -> "Runs":
         """Evaluation runs."""
-        from kcard.hub.repositories.runs import Runs
+        from kcard.hub.pools import Runs
 
         return Runs(self.database)
 
@@ -101,7 +171,7 @@ class Hub:
         CardError if the folder is not a card or has a file that a shared hub refuses (code, pickles, unsafe paths),
         DamagedCard if a file does not match the manifest, HubError for errors of the disk or the database.
         """
-        from kcard.hub.checks.card import check_contents
+        from kcard.hub.checks.content import check_contents
 
         folder = Path(folder).expanduser()
         for alias in aliases:
@@ -293,7 +363,7 @@ class Hub:
         Every sha256 is checked first. Raises HubError, without changes, if the hub is not empty or the backup is
         incomplete or invalid.
         """
-        from kcard.hub.restore import load
+        from kcard.hub.backup import load
 
         restored = False
         try:

@@ -11,23 +11,19 @@ from pathlib import Path
 
 from sqlalchemy import insert, select
 
-from kcard.hub.accounts.accounts import Accounts
-from kcard.hub.accounts.events import Events
-from kcard.hub.accounts.sessions import Sessions
-from kcard.hub.accounts.tokens import Tokens
-from kcard.hub.records.database import Database
-from kcard.hub.records.tables import settings
+from kcard.hub.accounts import Accounts, Events
+from kcard.hub.commits import Commits
+from kcard.hub.db.models import settings
+from kcard.hub.db.session import Database
+from kcard.hub.history import Refs
+from kcard.hub.publications import Publications
 from kcard.hub.registry import Hub
-from kcard.hub.repositories.commits import Commits
-from kcard.hub.repositories.listing import Listing
-from kcard.hub.repositories.publications import Publications
-from kcard.hub.repositories.refs import Refs
-from kcard.hub.repositories.repositories import Repositories
-from kcard.hub.repositories.reservations import Reservations
-from kcard.hub.repositories.search import Search
-from kcard.hub.repositories.uploads import Uploads
-from kcard.hub.repositories.verdicts import Verdicts
-from kcard.hub.store.blobs import Blobs
+from kcard.hub.repositories import Listing, Repositories
+from kcard.hub.search import Search
+from kcard.hub.storage import Blobs
+from kcard.hub.tokens import Sessions, Tokens
+from kcard.hub.uploads import Reservations, Uploads
+from kcard.hub.verdicts import Verdicts
 
 __all__ = ["SharedHub"]
 

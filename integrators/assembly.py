@@ -7,26 +7,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from kcard import plugins
+from kcard import system
 from kcard.config import ENDPOINTS, OFFLINE_LLMS, settings
 from kcard.errors import UsageError
-from kcard.integrators.card_evidence import CardEvidence
-from kcard.integrators.gathered import Gathered
-from kcard.integrators.metered import TimedGenerator
+from kcard.integrators.citations import Gathered
 from kcard.integrators.options import AskOptions
-from kcard.protocols import LLM, Evidence, Gate, Generator
-from kcard.request import Example, Turn
-from kcard.selectors.presets import SelectorChoice
-from kcard.selectors.registry import Loading
+from kcard.integrators.pool_views import CardEvidence
+from kcard.interfaces import LLM, Evidence, Gate, Generator
+from kcard.llms.client import TimedGenerator
+from kcard.selectors.registry import Loading, SelectorChoice
+from kcard.types import Example, Turn
 
 if TYPE_CHECKING:
-    from kcard.cards.format.folder import CardSet
-    from kcard.cards.lm.loader import Loader
-    from kcard.cards.lm.vllm.engines import Engines
-    from kcard.hub.repositories.versions import Version
+    from kcard.cards.card import CardSet
+    from kcard.cards.models.loader import Loader
+    from kcard.cards.models.vllm_engines import Engines
     from kcard.hub.selection import Selection
-    from kcard.hub.store.blobs import Blobs
-    from kcard.integrators.selectors import Selectors
+    from kcard.hub.storage import Blobs
+    from kcard.hub.versions import Version
+    from kcard.integrators.pool_views import Selectors
 
 __all__ = [
     "CardSource",
@@ -94,12 +93,12 @@ def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, 
     """The backend that `spec` names (backend or backend:model), or an LLM as it is, or one around a function from a
     prompt to a reply; None: the configured one."""
     if spec is not None and not isinstance(spec, str):
-        from kcard.llms.function import FunctionLLM
+        from kcard.llms.prompts import FunctionLLM
 
         return spec if hasattr(spec, "reply") else FunctionLLM(spec)
     configured = settings()
     backend, _, model = (spec or configured.llm).partition(":")
-    make: Callable[..., LLM] = plugins.load("kcard.llms", backend)
+    make: Callable[..., LLM] = system.load("kcard.llms", backend)
     if backend == "embedded":
         if model:
             raise UsageError(f"--llm {backend}:{model}: {backend} takes no model")
@@ -141,7 +140,7 @@ def card_llm(named: str, chosen: str, answering: LLM, endpoint: Endpoint) -> LLM
 
 def make_loader(options: AskOptions) -> "Loader":
     """What holds the models of cards: on a device, and on the servers of engines."""
-    from kcard.cards.lm.loader import Loader
+    from kcard.cards.models.loader import Loader
 
     if options.device != "cpu":
         import torch
@@ -157,7 +156,7 @@ def make_engines(specs: Sequence[str] | None, places: int | None = None) -> "Eng
     configured = settings()
     if not (chosen := configured.engine if specs is None else specs):
         return None
-    from kcard.cards.lm.vllm.engines import Engines
+    from kcard.cards.models.vllm_engines import Engines
 
     return Engines(chosen, places, configured.engine_key)
 
@@ -182,7 +181,7 @@ def make_pool(
 
 def chosen_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tuple[CardSet, str]":
     """The chosen cards, unopened, and what quarantine left out, in a sentence; None: all."""
-    from kcard.cards.format.folder import CardHandle, CardSet
+    from kcard.cards.card import CardHandle, CardSet
     from kcard.hub.registry import Hub
 
     hub = hub or Hub()
@@ -203,7 +202,7 @@ def chosen_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tu
 
 def _weights(hub: CardSource, version: "Version") -> Callable[[], int] | None:
     """What tells the bytes of a version's own model, where the source of cards has its files at hand."""
-    from kcard.cards.format.folder import is_weights
+    from kcard.cards.card import is_weights
 
     blobs: Blobs | None = getattr(hub, "blobs", None)
     files = [sha256 for name, sha256 in version.manifest.files.items() if is_weights(name)]
@@ -219,7 +218,7 @@ def integrator(
     gate: Gate,
 ) -> Integrator:
     """What gathers knowledge in the chosen mode. `gate`: what decided that it is wanted."""
-    from kcard.integrators.abstaining import Abstaining
+    from kcard.integrators.top_down import Abstaining
 
     made = _integrator(options, found, writer, llm, examples, gate)
     return Abstaining(made, writer.cards, options.min_relevance) if options.min_relevance else made
@@ -235,9 +234,7 @@ def _integrator(
 ) -> Integrator:
     """The same for questions that a card fits."""
     from kcard.integrators.bottom_up import BottomUp
-    from kcard.integrators.choice import AutoChoice, ExplicitChoice
-    from kcard.integrators.single import SingleDocument
-    from kcard.integrators.top_down import TopDown
+    from kcard.integrators.top_down import AutoChoice, ExplicitChoice, SingleDocument, TopDown
 
     bottom_up = BottomUp(
         writer,
@@ -282,11 +279,10 @@ def selectors(
     options: AskOptions, cards: "CardSet", report: Callable[[str], None] | None = None
 ) -> "Selectors":
     """The selectors, and what the passages of each card are checked against."""
-    from kcard.integrators.profiles import profiles_of
-    from kcard.integrators.selectors import Selectors
-    from kcard.selectors.cached import cached
-    from kcard.selectors.evidence.registry import open_evidence
-    from kcard.selectors.evidence.sources import Union
+    from kcard.integrators.card_ranking import profiles_of
+    from kcard.integrators.pool_views import Selectors
+    from kcard.selectors.evidence import Union, open_evidence
+    from kcard.selectors.factuality import cached
 
     choice = SelectorChoice(options.selectors, options.relevance, options.pruner, options.checker)
     loading = Loading(options.device, options.trust_remote_code, report=report)

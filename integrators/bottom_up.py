@@ -7,20 +7,16 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kcard.answer import Passage
 from kcard.errors import UsageError
-from kcard.integrators import grouped
-from kcard.integrators.gathered import Gathered, distinct
-from kcard.integrators.looked_up import outdone
-from kcard.integrators.nearest import Nearest
+from kcard.integrators.card_ranking import Nearest
+from kcard.integrators.citations import Gathered, distinct, outdone
 from kcard.integrators.options import AskOptions
-from kcard.integrators.selectors import Selectors
-from kcard.protocols import Generator
-from kcard.sampling import Sampling, derive_seed
-from kcard.scores import valid
-from kcard.selectors.factuality import judge
+from kcard.integrators.pool_views import Selectors
+from kcard.interfaces import Generator, valid
+from kcard.llms import client
+from kcard.selectors.factuality import draw, judge
 from kcard.selectors.relevance import top
-from kcard.selectors.sampling import draw
+from kcard.types import Passage, Sampling, derive_seed
 
 __all__ = ["BottomUp"]
 
@@ -65,7 +61,7 @@ class BottomUp:
         self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
     ) -> list[Gathered]:
         """The same for cards of each question's own; see Step of top_down.py."""
-        written = grouped.write(self.writer, questions, cards, self.n1, sampling)
+        written = client.write(self.writer, questions, cards, self.n1, sampling)
         different = [distinct(passages) for passages in written]
         out = outdone(questions, different)
         ranked = [self._rank(*row) for row in zip(questions, different, out, strict=True)]

@@ -1,20 +1,21 @@
-"""The options of asking: `kcard ask`, kcard.ask and kcard.Pipeline take these."""
+"""Options of a question: what `ask`, a pipeline and the baselines take."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from kcard.engine_url import engine_url
+from kcard.config import engine_url
 from kcard.errors import UsageError
-from kcard.option import Option, check_values, documented
-from kcard.sampling import Sampling
-from kcard.sizes import parse_size
+from kcard.io import parse_size
+from kcard.options import Option, check_values, documented
+from kcard.types import Sampling
 
 if TYPE_CHECKING:
-    from kcard.protocols import LLM
+    from kcard.interfaces import LLM
 
-__all__ = ["GATE", "AskOptions", "Mode", "Preset", "Select"]
+__all__ = ["GATE", "AskOptions", "BaselineOptions", "Mode", "Preset", "Select"]
+
 
 Mode = Literal["top-down", "bottom-up", "hybrid", "direct"]
 Select = Literal["auto", "explicit"]
@@ -206,3 +207,39 @@ class AskOptions:
     def sampling(self) -> Sampling:
         """How cards write."""
         return Sampling(self.card_temperature, self.card_tokens, seed=self.seed)
+
+
+# The options of the baselines, beside those of asking.
+
+
+@documented
+@dataclass(frozen=True, kw_only=True)
+class BaselineOptions:
+    """What the baselines search, and how much they read and write.
+
+    Raises UsageError for a value that is out of range.
+    """
+
+    corpus: Annotated[
+        str | Path | None,
+        Option(
+            "What retrieval searches: a file, a folder, or a name such as wikipedia.",
+            default="the cards' source passages",
+            command_line=str | None,
+        ),
+    ] = None
+    retriever: Annotated[
+        str,
+        Option(
+            "How retrieval searches: bm25, minilm, contriever, contriever:MODEL or hf:MODEL,pooling=mean."
+        ),
+    ] = "bm25"
+    passages: Annotated[
+        int | None, Option("Passages that retrieval gives to the LLM.", least=1, default="3; replug 10")
+    ] = None
+    samples: Annotated[
+        int, Option("Texts that gkp and recitation let the LLM write (their papers: 20).", least=1)
+    ] = 5
+
+    def __post_init__(self) -> None:
+        check_values(BaselineOptions, vars(self))

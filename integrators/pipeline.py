@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kcard.answer import Answer, Citation, Decision, Passage, Source
-from kcard.batches import questions_together
-from kcard.choices import choices_of
+from kcard.batching import questions_together
 from kcard.config import settings
 from kcard.errors import LLMError, QuestionsFailed, UsageError
-from kcard.gates.decision import decide
+from kcard.gates.base import decide
+from kcard.gates.registry import named_gate
 from kcard.integrators.assembly import (
     CardSource,
     Integrator,
@@ -25,22 +24,30 @@ from kcard.integrators.assembly import (
     make_pool,
     selectors,
 )
-from kcard.integrators.batch import asked_together
-from kcard.integrators.citation import cite, cite_quote, line_of, without_headings
-from kcard.integrators.disagreement import reconciled
-from kcard.integrators.gathered import Gathered
-from kcard.integrators.metered import Metered, TimedGenerator
-from kcard.integrators.named_gate import named_gate
-from kcard.integrators.narrowed import Narrowed
+from kcard.integrators.batch_files import asked_together
+from kcard.integrators.citations import Gathered, cite, cite_quote, line_of, reconciled, without_headings
 from kcard.integrators.options import AskOptions, Mode
-from kcard.language import language_name, language_of_question
-from kcard.protocols import LLM, Evidence
-from kcard.question import Question, checked, distinct_texts
-from kcard.request import Reply, Request
+from kcard.integrators.pool_views import Narrowed
+from kcard.interfaces import LLM, Evidence
+from kcard.llms.client import Metered, TimedGenerator
+from kcard.text import language_name, language_of_question
+from kcard.types import (
+    Answer,
+    Citation,
+    Decision,
+    Passage,
+    Question,
+    Reply,
+    Request,
+    Source,
+    checked,
+    choices_of,
+    distinct_texts,
+)
 
 if TYPE_CHECKING:
-    from kcard.cards.format.folder import CardSet
-    from kcard.cards.lm.loader import Loader
+    from kcard.cards.card import CardSet
+    from kcard.cards.models.loader import Loader
 
 __all__ = ["Pipeline", "Prepared", "ask"]
 
@@ -81,7 +88,7 @@ class Pipeline:
         **given: Any,
     ) -> None:
         self.options = options = replace(options or AskOptions(), **given)
-        from kcard.llms.examples import load as load_examples
+        from kcard.llms.prompts import load as load_examples
 
         self._examples = load_examples(options.examples)
         endpoint = endpoint_of(options, report)
@@ -101,7 +108,7 @@ class Pipeline:
                 report(loader.engines.announcement)
             cards, self._writer, self._left_out = make_pool(options.card_names, hub, loader, find, progress)
             if retriever is not None:
-                from kcard.integrators.beside import Beside
+                from kcard.integrators.baselines import Beside
 
                 self._writer = TimedGenerator(Beside(self._writer, retriever))
             self._cards = cards
@@ -284,7 +291,7 @@ class Pipeline:
     def _reconciled(self, question: str, gathered: Gathered) -> Gathered:
         if self._writer is None or len({p.card for p in gathered.passages}) < 2:
             return gathered
-        from kcard.llms.reader import SpanReader
+        from kcard.offline.llm import SpanReader
 
         cards = {card.name: card for card in self._writer.cards}
         return reconciled(question, gathered, cards, SpanReader(), self.options.reorder_by_date)
@@ -350,7 +357,7 @@ class Pipeline:
 def ask(
     question: str | Question, choices: Sequence[str] | Mapping[str, str] | str = (), **options: Any
 ) -> Answer:
-    """Answer one question. `choices`: the options of a multiple-choice question (see kcard.choices). `options`: see
+    """Answer one question. `choices`: the options of a multiple-choice question (see kcard.types). `options`: see
     AskOptions, `hub` and `report` of Pipeline; for many questions, make one Pipeline and call it."""
     if isinstance(question, str):
         question = Question(question, choices_of(choices))
@@ -359,15 +366,15 @@ def ask(
 
 def _too_long(question: str) -> tuple[str, ...]:
     """A note where the question is longer than cards and the sentence encoder read."""
-    from kcard import encoder
+    from kcard.offline import minilm
 
-    if len(question) <= encoder.MAX_TOKENS:
+    if len(question) <= minilm.MAX_TOKENS:
         return ()
-    tokens = encoder.words().count(question) + 2  # and two special ones
-    if tokens <= encoder.MAX_TOKENS:
+    tokens = minilm.words().count(question) + 2  # and two special ones
+    if tokens <= minilm.MAX_TOKENS:
         return ()
     return (
-        f"the question has {tokens} tokens; cards and the sentence encoder read about {encoder.MAX_TOKENS} of them",
+        f"the question has {tokens} tokens; cards and the sentence encoder read about {minilm.MAX_TOKENS} of them",
     )
 
 

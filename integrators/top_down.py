@@ -1,19 +1,281 @@
-"""Top-down: the LLM asks for cards, round by round (Knowledge Card, section 2.3 and algorithm 2)."""
+"""Top-down integration: the LLM says whether it needs knowledge, and of which card."""
 
-from collections.abc import Sequence
+import functools
+import math
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kcard.gates.self_ask import KNOWLEDGE_CARD, needs
-from kcard.integrators.choice import CardChoice
-from kcard.integrators.gathered import Gathered
-from kcard.integrators.selectors import Selectors
-from kcard.protocols import LLM
-from kcard.replies import replies
-from kcard.request import Example, Request, Turn
-from kcard.sampling import Sampling, derive_seed
+from kcard.integrators.assembly import Integrator
+from kcard.integrators.card_ranking import Nearest
+from kcard.integrators.citations import Gathered, distinct, outdone
+from kcard.integrators.options import AskOptions
+from kcard.integrators.pool_views import Selectors
+from kcard.interfaces import LLM, Generator, replies
+from kcard.llms import client
+from kcard.selectors.factuality import judge
+from kcard.types import Choice, Example, Passage, Reply, Request, Sampling, Turn, derive_seed
 
-__all__ = ["Step", "TopDown"]
+__all__ = [
+    "Abstaining",
+    "AutoChoice",
+    "CardChoice",
+    "Chosen",
+    "ExplicitChoice",
+    "SingleDocument",
+    "Step",
+    "TopDown",
+    "named",
+]
+
+
+# No card is asked where none fits the question: what a card far from its subject writes would only mislead.
+
+
+@dataclass(frozen=True)
+class Abstaining:
+    """An integrator that is asked only about questions that one of the cards fits with at least `min_relevance`, a
+    probability in [0, 1] (Nearest.best). Others get nothing but a note."""
+
+    integrator: Integrator
+    cards: Sequence[Choice]
+    min_relevance: float
+
+    @property
+    def selectors(self) -> Selectors:
+        return self.integrator.selectors
+
+    def gather(self, questions: Sequence[str]) -> list[Gathered]:
+        """One Gathered a question."""
+        best = {question: self._nearest.best(question) for question in questions}
+        fitting = [question for question in questions if best[question][1] >= self.min_relevance]
+        gathered = iter(self.integrator.gather(fitting) if fitting else [])
+        kept = set(fitting)
+        return [
+            next(gathered) if question in kept else Gathered(notes=(self._note(*best[question]),))
+            for question in questions
+        ]
+
+    @functools.cached_property
+    def _nearest(self) -> Nearest:
+        return self.selectors.nearest(self.cards)
+
+    def _note(self, card: Choice, relevance: float) -> str:
+        return (
+            f"no card was asked: {card.name} comes nearest, with relevance {relevance:.2f}, below "
+            f"{self.min_relevance:g} (--min-relevance)"
+        )
+
+
+# The paper's step of top-down: a card writes, its most factual document is kept (Knowledge Card, algorithm 2).
+
+
+@dataclass(frozen=True)
+class SingleDocument:
+    """n1 documents are written; they are not pruned. Of what a card's model wrote the best is taken, not drawn.
+
+    What an index looked up is kept whole: its passages are true to the corpus whatever was asked, and which of them
+    answers the question the LLM sees best (docs/integrators.md). `min_factuality`: a document that is known to be
+    supported less is not kept; 0 is the paper's.
+    """
+
+    writer: Generator
+    selectors: Selectors
+    n1: int = 3
+    min_factuality: float = 0.0
+
+    def run(
+        self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
+    ) -> list[Gathered]:
+        written = client.write(self.writer, questions, cards, self.n1, sampling)
+        candidates = [distinct(passages) for passages in written]
+        judged = judge(
+            [p for group in candidates for p in group],
+            self.selectors.own,
+            self.selectors.checker,
+            with_summary=False,
+            independent=self.selectors.independent,
+        )
+        gathered, start = [], 0
+        for group, out in zip(candidates, outdone(questions, candidates), strict=True):
+            gathered.append(self._chosen(judged[start : start + len(group)], out))
+            start += len(group)
+        return gathered
+
+    def _chosen(self, passages: Sequence[Passage], out: Sequence[bool]) -> Gathered:
+        """The passages, those that the LLM reads marked and in front, looked up ones by their index's score. `out`:
+        which passages the index of their card outdoes."""
+        standing = [i for i in range(len(passages)) if not out[i]]
+        able = [i for i in standing if (score := passages[i].support) is None or score >= self.min_factuality]
+        looked_up = [i for i in able if passages[i].source is not None]
+        recited = [i for i in able if passages[i].source is None]
+        best: dict[str, int] = {}
+        for i in sorted(recited, key=lambda i: -_known(passages[i])):
+            best.setdefault(passages[i].card, i)
+        kept = sorted(best.values())
+        kept += sorted(looked_up, key=lambda i: -_score(passages[i]))
+        others = [i for i in range(len(passages)) if i not in kept]
+        marked = [replace(passages[i], kept=True) for i in kept] + [
+            replace(passages[i], kept=False) for i in others
+        ]
+        return Gathered(tuple(marked))
+
+
+def _known(passage: Passage) -> float:
+    """Unknown support ranks below every known one."""
+    return -1.0 if passage.support is None else passage.support
+
+
+def _score(passage: Passage) -> float:
+    return passage.source.score if passage.source else 0.0
+
+
+# Which cards the LLM asks for: automatic or explicit selection (Knowledge Card, section 2.3).
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Names of cards, the one wanted most in front, notes for the user, and what the LLM was asked and replied."""
+
+    cards: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    turn: Turn | None = None
+
+
+class CardChoice(Protocol):
+    """`asked`: cards that wrote for this question before. They are not offered again: prompted with the same
+    question, a card has nothing new to say. `turns`: see Request."""
+
+    def request(
+        self,
+        question: str,
+        knowledge: Sequence[str] = (),
+        asked: Collection[str] = (),
+        turns: tuple[Turn, ...] = (),
+    ) -> Request:
+        """What the LLM is asked."""
+        ...
+
+    def chosen(self, request: Request, reply: Reply, asked: Collection[str] = ()) -> Chosen:
+        """What its reply means."""
+        ...
+
+
+@dataclass(frozen=True)
+class AutoChoice:
+    """Asks what kind of information is needed and takes the `most` cards that fit that best; of those after the first
+    only such as fit nearly as well (`margin`: see Nearest)."""
+
+    nearest: Nearest
+    examples: tuple[Example, ...] = ()
+    most: int = 1
+    margin: float = math.inf
+
+    def request(
+        self,
+        question: str,
+        knowledge: Sequence[str] = (),
+        asked: Collection[str] = (),
+        turns: tuple[Turn, ...] = (),
+    ) -> Request:
+        del asked
+        return Request("what", question, tuple(knowledge), self.examples, turns=turns)
+
+    def chosen(self, request: Request, reply: Reply, asked: Collection[str] = ()) -> Chosen:
+        wanted = reply.text.strip()
+        turn = Turn("what", wanted)
+        found = self.nearest(wanted or request.question, self.most, asked, self.margin)
+        nearest = tuple(card.name for card in found)
+        if wanted:
+            return Chosen(nearest, turn=turn)
+        note = "the LLM did not say what it needs; cards were chosen by the question"
+        return Chosen(nearest, (note,), turn)
+
+
+@dataclass(frozen=True)
+class ExplicitChoice:
+    """Shows the LLM the cards and takes those that its reply names, at most `most` (None: all).
+
+    Of more cards than `shortlist` it sees those that fit the question best, best first; where there is no `nearest`,
+    all. A reply that names none is reported; a card is never picked at random.
+    """
+
+    cards: Sequence[Choice]
+    examples: tuple[Example, ...] = ()
+    most: int | None = 1
+    nearest: Nearest | None = None
+    shortlist: int = AskOptions.shortlist
+
+    def request(
+        self,
+        question: str,
+        knowledge: Sequence[str] = (),
+        asked: Collection[str] = (),
+        turns: tuple[Turn, ...] = (),
+    ) -> Request:
+        offered = self._offered(question, asked)
+        return Request("choose", question, tuple(knowledge), self.examples, offered, turns)
+
+    def chosen(self, request: Request, reply: Reply, asked: Collection[str] = ()) -> Chosen:
+        offered, notes = request.choices, self._left_out(request, asked)
+        turn = Turn("choose", reply.text.strip(), choices=offered)
+        before = [card for card in self.cards if card.name in asked] if asked else []
+        found = [card.name for card in named(reply.text, [*offered, *before])]
+        fresh = tuple(name for name in found if name not in asked)
+        if not fresh:
+            return Chosen((), (*notes, _refusal(reply.text, found)), turn)
+        taken = fresh[: self.most]
+        return Chosen(taken, (*notes, *_shortened(fresh, taken)), turn)
+
+    def _offered(self, question: str, asked: Collection[str]) -> tuple[Choice, ...]:
+        """The cards that the LLM sees."""
+        if self.nearest is None or len(self.cards) - len(asked) <= self.shortlist:
+            return tuple(card for card in self.cards if card.name not in asked)
+        return self.nearest(question, self.shortlist, asked)
+
+    def _left_out(self, request: Request, asked: Collection[str]) -> tuple[str, ...]:
+        """What the user should know of the cards that the LLM does not see."""
+        count, near = len(self.cards) - len(asked), len(request.choices)
+        if near == count:
+            return ()
+        return (f"of {count} cards the LLM chose among the {near} nearest to the question (--shortlist)",)
+
+
+def _refusal(reply: str, found: Sequence[str]) -> str:
+    if found:
+        return f"the LLM chose {', '.join(found)} again; each card is used once"
+    if not reply.strip():
+        return "the LLM's choice of a card is empty; none was used"
+    return f"the LLM's choice {reply.strip()[:80]!r} names no card; none was used"
+
+
+def _shortened(fresh: Sequence[str], taken: Sequence[str]) -> tuple[str, ...]:
+    if len(fresh) == len(taken):
+        return ()
+    return (
+        f"the LLM named {', '.join(fresh)}; {', '.join(taken)} was used (--mode hybrid uses several at once)",
+    )
+
+
+def named(reply: str, cards: Sequence[Choice]) -> list[Choice]:
+    """The cards that a reply names, by name or by whole description, in the order of their first mention.
+
+    A name inside a longer name or inside another card's description ("moons" in "moons of Saturn") is not a mention.
+    """
+    spans = [
+        (match.start(), match.end(), card)
+        for card in cards
+        for label in (card.name, card.description)
+        for match in re.finditer(rf"(?<![\w-]){re.escape(label)}(?![\w-])", reply, re.IGNORECASE)
+    ]
+    outer = [
+        (start, card)
+        for start, end, card in spans
+        if not any(a <= start and end <= b and (a, b) != (start, end) for a, b, _ in spans)
+    ]
+    return list(dict.fromkeys(card for _, card in sorted(outer, key=lambda span: span[0])))
 
 
 class Step(Protocol):

@@ -1,24 +1,214 @@
-"""Any OpenAI-compatible endpoint as the LLM: OpenAI itself, vLLM, llama.cpp, Ollama, LM Studio and so on.
+"""LLMs behind an OpenAI-compatible endpoint.
 
 Nothing but the text of requests is sent, and nothing of the model's inside is needed (the LLM is a black box). An
 endpoint is used only where it was chosen: a key in the environment is not a choice.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from kcard.errors import LLMError, UsageError
-from kcard.llms.endpoint_errors import context_tokens, failure, refused_parameter, too_long
-from kcard.llms.option_tokens import chosen
-from kcard.llms.token_scores import DRAFT_TOKENS
-from kcard.llms.wire_forms import Chat, Completions, WireForm, token_scores
-from kcard.llms.wordings import NEED
-from kcard.llms.yes_no import from_probabilities, from_text
-from kcard.openai_client import connected
-from kcard.request import Reply, Request
+from kcard.errors import LLMError, RequestRefused, UsageError
+from kcard.llms.parsing import DRAFT_TOKENS, chosen, first_line, from_probabilities, from_text, from_top
+from kcard.llms.prompts import NEED, messages, render
+from kcard.system import connected
+from kcard.types import Reply, Request, TokenScores
 
-__all__ = ["OpenAIEndpoint", "completions"]
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+__all__ = [
+    "Chat",
+    "Completions",
+    "OpenAIEndpoint",
+    "WireForm",
+    "completions",
+    "context_tokens",
+    "failure",
+    "refused_parameter",
+    "token_scores",
+    "too_long",
+]
+
+
+# What an OpenAI-compatible endpoint's refusals mean, as one line with URL and remedy.
+
+# vLLM also says "max_tokens=300 cannot be greater than max_model_len=256" and "the maximum model length of 256".
+TOO_LONG = re.compile(
+    r"context.(length|window|size)|context too|prompt is too long|too many (input )?tokens"
+    r"|max_model_len|maximum model length"
+)
+OF_THE_REQUEST = {400, 413, 422}  # statuses that are about what was sent
+CONTEXT = re.compile(
+    r"(?:context.(?:length|window|size)\D{0,20}|tokens > |max_model_len(?: ?= ?| \(?)|maximum model length of )"
+    r"(\d[\d,]*)"
+)
+
+
+def too_long(reason: str) -> bool:
+    """Whether a 400 is about a prompt, or a reply's limit, that is longer than what the model reads and writes."""
+    return TOO_LONG.search(reason.lower()) is not None
+
+
+def context_tokens(reason: str) -> int | None:
+    """The tokens that the model reads and writes at a time, where the refusal names them."""
+    found = CONTEXT.search(reason.lower())
+    return int(found.group(1).replace(",", "")) if found else None
+
+
+def refused_parameter(reason: str, given: Mapping[str, Any]) -> str | None:
+    """The parameter that a 400 is about, as far as one can tell: newer models refuse some of the usual ones."""
+    reason = reason.lower()
+    if "max_completion_tokens" in reason and "max_tokens" in given:
+        return "max_tokens"
+    if "temperature" in reason and "support" in reason and "temperature" in given:
+        return "temperature"
+    return next((name for name in ("logprobs", "stream_options") if name in given), None)
+
+
+def failure(where: str, model: str, error: Exception) -> LLMError:
+    """The error of the openai package or of the connection, as ours."""
+    import openai
+
+    reason = " ".join(str(error).split())[:200]
+    if isinstance(error, openai.APITimeoutError):
+        return LLMError(f"{where} did not answer in time: try again, or choose a faster model than {model!r}")
+    if isinstance(error, openai.APIConnectionError):
+        return LLMError(f"{where} can't be reached: start the server, or correct --llm-url")
+    if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
+        return LLMError(f"{where} refused the key: set OPENAI_API_KEY to a key with access to {model!r}")
+    if isinstance(error, openai.NotFoundError):
+        return LLMError(
+            f"{where} does not know the model {model!r} or no such path: correct --llm or --llm-url ({reason})"
+        )
+    if isinstance(error, openai.RateLimitError):
+        return LLMError(f"{where} accepts no more requests at present: wait and try again ({reason})")
+    if isinstance(error, openai.APIStatusError):
+        refused = error.status_code in OF_THE_REQUEST
+        kind = RequestRefused if refused else LLMError
+        return kind(f"{where} failed with status {error.status_code}: {reason}")
+    return LLMError(
+        f"{where} sent a reply that can't be read: is this an OpenAI-compatible URL (…/v1)? ({reason})"
+    )
+
+
+# The two forms in which an OpenAI-compatible server is asked: chat completions, and completions of a plain text.
+#
+# Chat models have a template of their own on the server. A base model has none: it continues the text of the
+# prompt, and what follows the first line is no longer the reply.
+
+Tokens = list[tuple[str, float]]
+
+
+class WireForm(Protocol):
+    """What differs between the forms. Readers raise AttributeError, IndexError or TypeError for other answers."""
+
+    def create(self, client: "OpenAI", model: str, request: Request, given: dict[str, Any]) -> Any: ...
+
+    def texts(self, request: Request) -> list[str]:
+        """What is sent, for counting tokens."""
+        ...
+
+    def shown(self, request: Request) -> str:
+        """What is sent, as one text for people."""
+        ...
+
+    def scored(self, top: int) -> dict[str, Any]:
+        """The parameters that ask for the log-probabilities of the likeliest tokens at each place."""
+        ...
+
+    def said(self, choice: Any) -> str | None: ...
+
+    def piece(self, choice: Any) -> str | None: ...
+
+    def pieces(self, pieces: Iterable[str]) -> Iterator[str]:
+        """The pieces of a stream that belong to the reply."""
+        ...
+
+    def places(self, choice: Any) -> list[tuple[float, Tokens]]:
+        """At each place the log-probability of the token there, and (token, log-probability) of the likeliest ones;
+        empty where the server gives none."""
+        ...
+
+
+class Chat:
+    """`POST /chat/completions`."""
+
+    def create(self, client: "OpenAI", model: str, request: Request, given: dict[str, Any]) -> Any:
+        return client.chat.completions.create(model=model, messages=cast(Any, messages(request)), **given)
+
+    def texts(self, request: Request) -> list[str]:
+        return [message["content"] for message in messages(request)]
+
+    def shown(self, request: Request) -> str:
+        return "\n\n".join(f"{message['role']}: {message['content']}" for message in messages(request))
+
+    def scored(self, top: int) -> dict[str, Any]:
+        return {"logprobs": True, "top_logprobs": top}
+
+    def said(self, choice: Any) -> str | None:
+        text: str | None = choice.message.content
+        return text
+
+    def piece(self, choice: Any) -> str | None:
+        text: str | None = choice.delta.content
+        return text
+
+    def pieces(self, pieces: Iterable[str]) -> Iterator[str]:
+        return iter(pieces)
+
+    def places(self, choice: Any) -> list[tuple[float, Tokens]]:
+        content = choice.logprobs.content if choice.logprobs else None
+        return [
+            (place.logprob, [(top.token, top.logprob) for top in place.top_logprobs])
+            for place in content or ()
+        ]
+
+
+class Completions:
+    """`POST /completions`, whose prompt is `prompts.render`."""
+
+    STOP = ("\n\n", "\nQuestion:")  # where the next example would begin
+    MOST_TOP = 5  # likeliest tokens that servers give
+
+    def create(self, client: "OpenAI", model: str, request: Request, given: dict[str, Any]) -> Any:
+        return client.completions.create(model=model, prompt=render(request), stop=list(self.STOP), **given)
+
+    def texts(self, request: Request) -> list[str]:
+        return [render(request)]
+
+    def shown(self, request: Request) -> str:
+        return render(request)
+
+    def scored(self, top: int) -> dict[str, Any]:
+        return {"logprobs": min(top, self.MOST_TOP)}
+
+    def said(self, choice: Any) -> str | None:
+        return "".join(first_line([choice.text]))
+
+    def piece(self, choice: Any) -> str | None:
+        text: str | None = choice.text
+        return text
+
+    def pieces(self, pieces: Iterable[str]) -> Iterator[str]:
+        return first_line(pieces)
+
+    def places(self, choice: Any) -> list[tuple[float, Tokens]]:
+        given = choice.logprobs
+        if not given or not given.token_logprobs:
+            return []
+        tops = given.top_logprobs or [{} for _ in given.token_logprobs]
+        return [
+            (own or 0.0, list((top or {}).items()))
+            for own, top in zip(given.token_logprobs, tops, strict=False)
+        ]
+
+
+def token_scores(places: list[tuple[float, Tokens]]) -> tuple[TokenScores, ...] | None:
+    """Those of each token; None where the server gives none."""
+    return tuple(from_top(own, [value for _, value in top]) for own, top in places) if places else None
+
 
 TOP_TOKENS = 5
 OPTION_TOKENS = 20  # likeliest first tokens, among them the letters of the options

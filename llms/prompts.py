@@ -1,4 +1,4 @@
-"""Every prompt that kcard shows to a text LLM, and nothing else: this and wordings.py are what to read or change.
+"""Prompts: templates, wordings and few-shot examples.
 
 The wordings are the paper's (Knowledge Card, section 2.3 and tables 9 to 11; of "need", also SKR's, section 3.2; of
 "document" GenRead's, of "knowledge" that of generated knowledge prompting, of "recite" RECITE's, each from its code).
@@ -8,25 +8,131 @@ itself off as another part of the prompt.
 """
 
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TypedDict
 
-from kcard.llms.named_option import named_option
-from kcard.llms.study_prompts import STUDY
-from kcard.llms.wordings import NEED
-from kcard.request import Choice, Example, Kind, Request
+from kcard.errors import LLMError, UsageError
+from kcard.io import Row, build, read_rows
+from kcard.llms.parsing import from_text, named_option
+from kcard.types import Choice, Example, Kind, Reply, Request
 
 __all__ = [
     "ANSWER",
+    "BUILT_IN",
     "CHOOSE",
     "DOCUMENT",
+    "NEED",
+    "STUDY",
     "WHAT",
+    "FunctionLLM",
     "Message",
+    "Wording",
+    "load",
     "messages",
     "render",
     "unified_qa",
     "without_control",
 ]
+
+
+# The ways to ask an LLM whether it needs more information: three of Knowledge Card, then five of SKR.
+
+
+@dataclass(frozen=True)
+class Wording:
+    """One way to ask. `replies`: how a demonstration says that it needs more, and that it doesn't; None: as given."""
+
+    ask: str
+    yes_needs: bool = True
+    replies: tuple[str, str] | None = None
+
+    def needed(self, yes: float | None) -> float | None:
+        """The probability that more is needed, from that of a yes: the same, or what is left of 1."""
+        return yes if yes is None or self.yes_needs else 1 - yes
+
+    def demonstrated(self, reply: str) -> str:
+        """The reply of an example, whose yes means that more is needed, as a reply to this wording."""
+        needs = from_text(reply)
+        if self.replies is None or needs is None:
+            return reply
+        return self.replies[0] if needs else self.replies[1]
+
+
+_TABLES = tomllib.loads(Path(__file__).with_name("wordings.toml").read_text(encoding="utf-8"))
+NEED = tuple(build(Wording, row) for row in _TABLES["need"])
+
+
+# In-context examples: the built-in ones (examples.jsonl) or a user's own file of the same form.
+
+BUILT_IN = Path(__file__).resolve().with_name("examples.jsonl")
+
+
+def load(path: Path | str | None = None) -> tuple[Example, ...]:
+    """The examples of a JSONL file, one object a line: kind, question, reply and, optionally, knowledge (a list).
+
+    None: the built-in ones. Raises UsageError that names the file, the line and what is wrong with it.
+    """
+    path = BUILT_IN if path is None else Path(path)
+    found = tuple(_example(row, where) for where, row in read_rows(path, "examples"))
+    if not found:
+        raise UsageError(
+            f"examples {path} contains no examples: write one JSON object per line, or leave out --examples"
+        )
+    return found
+
+
+def _example(row: Row, where: str) -> Example:
+    try:
+        example = build(Example, row)
+    except TypeError as error:
+        raise UsageError(f"{where}: {error}") from None
+    for key in ("question", "reply"):
+        if not getattr(example, key).strip():
+            raise UsageError(f"{where}: {key!r} must be a non-empty text")
+    return example
+
+
+# How a text LLM is asked for study material about a passage; its replies are read by kcard.training.study_writer.
+#
+# The kinds of questions and statements follow MeMo (arXiv 2605.15156: direct, indirect and reverse questions, rewrites
+# that stand alone, questions across documents) and SEAL (section 3: implications). Left alone, LLMs write as an
+# implication what might be (GPT-4.1 in SEAL's data: "may", "could", "suggests"), so they are told not to guess.
+
+COMMON = (
+    "Use only what the text says. Every line must be understood by someone who does not see the text: write names "
+    "instead of pronouns, and never mention the text. Write in its language. Write nothing but these lines."
+)
+ANSWERS = "An answer is a few words copied from {}, the only right ones, and no part of its question."
+STUDY: Mapping[str, str] = {
+    "questions": (
+        "Write questions about the text above, one on each line, in these forms:\n"
+        "DIRECT: question | answer\n"
+        "REVERSE: question that gives a detail and asks what or whom it belongs to | answer\n"
+        "FAR: question in words that the text does not use | answer\n"
+        "UNANSWERABLE: question on the same subject that the text leaves open\n"
+        "Write a DIRECT line for each fact, eight at most, two REVERSE, three FAR and one UNANSWERABLE. Of the FAR "
+        "lines each is further from the text than the one before: the first has other verbs, the second other nouns, "
+        "too, the third describes things instead of naming them. "
+        f"{ANSWERS.format('the text')} {COMMON}"
+    ),
+    "statements": (
+        "Write statements about the text above, one on each line, in these forms:\n"
+        "REWRITE: a sentence of the text in other words\n"
+        "IMPLICATION: something that the text does not say but that must be true if the text is\n"
+        "SUMMARY: the whole text in one sentence\n"
+        "Write a REWRITE for each sentence, which begins with another part of it than the text does, three IMPLICATION "
+        f"lines, no guesses at what may be, and one SUMMARY. {COMMON}"
+    ),
+    "links": (
+        "Write two questions that need both texts above, one on each line, in this form:\n"
+        "LINK: question that describes by one text what the other tells of | answer\n"
+        f"If nothing connects the texts, write NONE. {ANSWERS.format('one of the texts')} {COMMON}"
+    ),
+}
+
 
 WHAT = "What kind of information do you need?"
 CHOOSE = "Choose an information source from the following:"
@@ -207,3 +313,26 @@ def without_control(text: str, tokens: Sequence[str] = ()) -> str:
     for token in tokens:
         text = text.replace(token, f"{token[0]} {token[1:]}")
     return text
+
+
+# Any function from a prompt to a reply as the LLM: a few lines of one's own around whatever answers.
+
+
+class FunctionLLM:
+    """`complete` takes a prompt, examples included, and returns the text that continues it."""
+
+    def __init__(self, complete: Callable[[str], str]) -> None:
+        self._complete = complete
+        self.announcement = f"LLM: the function {getattr(complete, '__name__', repr(complete))}"
+
+    def reply(self, request: Request) -> Reply:
+        """Raises LLMError where the function does not return a text; what it raises goes through."""
+        text = self._complete(render(request))
+        if not isinstance(text, str):
+            raise LLMError(
+                f"the LLM function returned {type(text).__name__}, not a string: return the reply as a string"
+            )
+        if request.kind != "need":
+            return Reply(text)
+        yes = from_text(text)
+        return Reply(text, yes if yes is None or NEED[request.template].yes_needs else 1 - yes)

@@ -8,12 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcard.answer import Source
 from kcard.errors import CorpusError
-from kcard.training.corpora.compressed import opened
-from kcard.training.corpora.document import Document
-from kcard.training.corpora.formats import format_of
 from kcard.training.passages import passages
+from kcard.training.readers.files import Document, format_of, opened
+from kcard.types import Source
 
 __all__ = ["Manual", "fetch", "manuals", "read"]
 

@@ -1,14 +1,49 @@
-"""Pruning: what of a document serves the question (Knowledge Card, section 2.2), by extraction."""
+"""Pruning: the part of a passage that a question needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kcard.batching import by_tokens
+from kcard.selectors.checkpoints import (
+    Checkpoint,
+    announce,
+    check_trust,
+    load,
+    loading_errors,
+    placed,
+    tokenizer,
+)
+from kcard.selectors.registry import Loading, models
 from kcard.selectors.relevance import Cosine
-from kcard.sentences import whole
+from kcard.system import quiet_loading
+from kcard.text import sentence_spans, split_sentences, whole
 
-__all__ = ["Extractive"]
+if TYPE_CHECKING:
+    from kcard.offline.reader import Sentence
+
+__all__ = [
+    "Extractive",
+    "Provence",
+    "ReaderPruner",
+    "Summariser",
+    "Unpruned",
+    "pegasus",
+    "provence",
+    "summariser",
+]
+
+
+# No pruning, to measure what pruning is good for (Knowledge Card, figure 3).
+
+
+class Unpruned:
+    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
+        """Each text as it is."""
+        del question
+        return list(texts)
 
 
 @dataclass(frozen=True)
@@ -37,3 +72,155 @@ class Extractive:
         floor = self.ratio * scores.max() if scores.max() > 0 else scores.max()
         order = [i for i in np.argsort(-scores, kind="stable") if scores[i] >= floor][: self.most]
         return " ".join(distinct[i] for i in sorted(order))
+
+
+# Pruning by the embedded reader: of a document the sentences that an answer rests on (Knowledge Card, section 2.2).
+
+
+@dataclass(frozen=True)
+class ReaderPruner:
+    """Keeps the sentences that fall behind the best one by at most `near` log-odds; it copies and never rewrites.
+
+    A text of up to `short` sentences is returned as it is.
+    """
+
+    near: float = 2.5
+    short: int = 2
+
+    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
+        """Each text condensed; its sentences stay in their order."""
+        from kcard.offline.reader import read
+
+        long = [text for text in texts if len(sentence_spans(text)) > self.short]
+        readings = dict(zip(long, read(question, long), strict=True))
+        return [
+            self._condensed(text, readings[text].sentences) if text in readings else text for text in texts
+        ]
+
+    def _condensed(self, text: str, sentences: "Sequence[Sentence]") -> str:
+        if not sentences:
+            return text
+        least = max(sentence.evidence for sentence in sentences) - self.near
+        return "\n".join(" ".join(text[s.start : s.end].split()) for s in sentences if s.evidence >= least)
+
+
+# Pruning by a summariser, as in the Knowledge Card paper. It writes anew and may add what the text does not say.
+
+BATCH_TOKENS = 4096
+# Of the Knowledge Card code: one sentence of 10 to 30 tokens, searched by beams without sampling.
+PAPER = {"min_length": 10, "max_length": 30}
+
+
+@dataclass(frozen=True)
+class Summariser:
+    """A sequence-to-sequence model; it does not look at the question. `lengths`: in tokens, else the model's own.
+
+    A text is read as far as the model reads. Nothing is sampled: the same text has the same summary.
+    """
+
+    model: Any
+    tokenizer: Any
+    lengths: dict[str, int]
+
+    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
+        """Each text summarised; a text of which nothing comes back stays as it is."""
+        del question
+        distinct = [text for text in dict.fromkeys(texts) if text.strip()]
+        rows = [self._row(text) for text in distinct]
+        found: dict[str, str] = {}
+        for batch in by_tokens([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
+            written = self._write([rows[i] for i in batch])
+            found |= {distinct[i]: summary for i, summary in zip(batch, written, strict=True)}
+        return [found.get(text) or text for text in texts]
+
+    def _row(self, text: str) -> dict[str, Any]:
+        return dict(
+            self.tokenizer(self._prefix + text, truncation=True, max_length=self._window, verbose=False)
+        )
+
+    @property
+    def _window(self) -> int:
+        config = self.model.config
+        positions = getattr(config, "max_position_embeddings", None) or self.tokenizer.model_max_length
+        return int(min(positions, self.tokenizer.model_max_length))
+
+    @property
+    def _prefix(self) -> str:
+        """What the model was trained to find before a text to be summarised (T5: "summarize: ")."""
+        tasks = getattr(self.model.config, "task_specific_params", None) or {}
+        return str(tasks.get("summarization", {}).get("prefix", ""))
+
+    def _write(self, rows: Sequence[dict[str, Any]]) -> list[str]:
+        import torch
+
+        inputs = self.tokenizer.pad(list(rows), return_tensors="pt").to(self.model.device)
+        known = {key: inputs[key] for key in ("input_ids", "attention_mask")}
+        with torch.inference_mode():
+            written = self.model.generate(**known, do_sample=False, **self.lengths)
+        return [text.strip() for text in self.tokenizer.batch_decode(written, skip_special_tokens=True)]
+
+
+def pegasus(loading: Loading, model: str | None = None) -> Summariser:
+    return _summariser(Checkpoint.known(models("pruner", "pegasus")[0], model), loading, PAPER)
+
+
+def summariser(model: str, loading: Loading) -> Summariser:
+    return _summariser(Checkpoint.parse("pruner 'summariser'", model), loading, {})
+
+
+def _summariser(checkpoint: Checkpoint, loading: Loading, lengths: dict[str, int]) -> Summariser:
+    from transformers import AutoModelForSeq2SeqLM
+
+    network = load(AutoModelForSeq2SeqLM, checkpoint, loading)
+    return Summariser(network, tokenizer(checkpoint, loading), lengths)
+
+
+# Pruning by an OpenProvence model: it reads question and text together and keeps the sentences that serve.
+#
+# Its code lies in its repository and is run only where that is trusted. `process` is the interface which that code
+# documents; the sentences are ours (sentences.py), so it needs no data of nltk, only the package.
+
+
+@dataclass(frozen=True)
+class Provence:
+    """It copies sentences and adds none. The threshold is the model's own."""
+
+    model: Any
+
+    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
+        """The sentences of each text that are kept, in their order; a text of which none is kept stays whole."""
+        distinct = [text for text in dict.fromkeys(texts) if text.strip()]
+        if not distinct:
+            return list(texts)
+        result = self.model.process(
+            question=question,
+            context=distinct,
+            title=None,
+            sentence_splitter=split_sentences,
+            return_sentence_texts=True,
+            show_progress=False,
+            enable_warnings=False,
+        )
+        kept = [" ".join(s.strip() for s in sentences if s.strip()) for sentences in result["kept_sentences"]]
+        found = dict(zip(distinct, kept, strict=True))
+        return [found.get(text) or text for text in texts]
+
+
+def provence(loading: Loading, model: str | None = None) -> Provence:
+    """Raises UsageError where remote code is not trusted, else as checkpoint.load does."""
+    import torch
+    from transformers import AutoModel
+
+    checkpoint = Checkpoint.known(models("pruner", "provence")[0], model)
+    check_trust(checkpoint, loading)
+    announce(checkpoint, loading)
+    with loading_errors(checkpoint), quiet_loading():
+        # Its own from_pretrained returns the model alone, so what it lacks can't be asked for.
+        found = AutoModel.from_pretrained(
+            checkpoint.name,
+            revision=checkpoint.revision,
+            dtype=getattr(torch, loading.dtype),
+            use_safetensors=True,
+            trust_remote_code=True,
+        )
+    return Provence(placed(found.eval(), loading.device))

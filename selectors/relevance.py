@@ -1,13 +1,42 @@
-"""Relevance: how near a text lies to the question (Knowledge Card, section 2.2)."""
+"""Relevance of passages to a question: cosine of embeddings, sentence-transformers, chance."""
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from kcard.numbers import Agreement, agreement
-from kcard.protocols import Array
+from kcard.errors import MissingExtra
+from kcard.interfaces import Array
+from kcard.selectors.checkpoints import (
+    EXTRA,
+    Checkpoint,
+    announce,
+    check_code,
+    digest,
+    loading_errors,
+    placed,
+)
+from kcard.selectors.registry import Loading, models
+from kcard.system import quiet_loading
+from kcard.text import Agreement, agreement
+from kcard.types import derive_seed
 
-__all__ = ["Cosine", "MiniLM", "top"]
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+__all__ = [
+    "Chance",
+    "Cosine",
+    "MiniLM",
+    "SentenceEmbedding",
+    "cls",
+    "granite",
+    "mpnet",
+    "mpnet_base",
+    "sentence_transformers",
+    "top",
+]
 
 
 class Cosine:
@@ -15,12 +44,12 @@ class Cosine:
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
         """Shape (n,), in [-1, 1]."""
-        from kcard import embeddings
+        from kcard import cache
 
         if not texts:
             return np.zeros(0, dtype=np.float32)
         distinct = list(dict.fromkeys(texts))
-        vectors = embeddings.embed([question, *distinct])
+        vectors = cache.embed([question, *distinct])
         cosines = np.clip(vectors[1:] @ vectors[0], -1.0, 1.0)
         place = {text: i for i, text in enumerate(distinct)}
         found: Array = cosines[[place[text] for text in texts]]
@@ -28,14 +57,14 @@ class Cosine:
 
     def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
         """See Precomputed; equal texts score alike, as they do in `scores`."""
-        from kcard import embeddings
+        from kcard import cache
 
         distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        vectors = embeddings.matrix(list(distinct))
+        vectors = cache.matrix(list(distinct))
         places = np.array([distinct[text] for text in texts], dtype=np.int64)
 
         def scores(question: str) -> Array:
-            found: Array = np.clip(vectors @ embeddings.embed([question])[0], -1.0, 1.0)[places]
+            found: Array = np.clip(vectors @ cache.embed([question])[0], -1.0, 1.0)[places]
             return found
 
         return scores
@@ -74,3 +103,131 @@ def top(scores: Array | Sequence[float], k: int, floor: float = 0.0) -> list[int
     if not floor or not order or scores[order[0]] <= 0:
         return order
     return [i for i in order if scores[i] >= floor * scores[order[0]]]
+
+
+# Relevance left to chance, to measure what relevance is good for (Knowledge Card, figure 3).
+
+LOW = 0.99
+
+
+class Chance:
+    """Scores that say nothing. They lie so close together that no floor cuts any off."""
+
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        """Shape (n,), in [0.99, 1]; by question and text, so that a run can be repeated."""
+        drawn = [np.random.default_rng(derive_seed(0, question, text)).random() for text in texts]
+        return np.array([LOW + (1 - LOW) * x for x in drawn], dtype=np.float32)
+
+
+# Relevance by any model of sentence-transformers: the cosine of question and text, as in the paper.
+#
+# mpnet-base is a plain language model: its embedding is the mean over the states of all tokens of a text, padding
+# left out. The others say themselves how they pool, and what they put before a question.
+
+Pooled = Literal["mean", "cls"]
+_POOLED = {None: False, "mean": True, "cls": "cls"}  # what scores of earlier versions are named by
+
+
+class SentenceEmbedding:
+    """`sha256` names the scores."""
+
+    def __init__(self, checkpoint: Checkpoint, loading: Loading, pooling: Pooled | None = None) -> None:
+        """`pooling`: by the mean over tokens, or by the first ([CLS]), whatever the model says. Raises as
+        checkpoint.load does."""
+        if find_spec("sentence_transformers") is None:
+            raise MissingExtra(f"{checkpoint.selector} needs sentence-transformers: {EXTRA}")
+        check_code(checkpoint, loading)
+        announce(checkpoint, loading)
+        with loading_errors(checkpoint), quiet_loading():
+            model = _pooled(checkpoint, loading, pooling) if pooling else _as_published(checkpoint, loading)
+        self._model = placed(model.eval(), loading.device)
+        self.sha256 = digest(checkpoint, _config(model), _POOLED[pooling], loading.dtype)
+
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        """Shape (n,), in [-1, 1]; the same for a text in any company."""
+        if not texts:
+            return np.zeros(0, dtype=np.float32)
+        asked = self._model.encode_query([question], **_ENCODING)
+        distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        found = self._model.encode_document(list(distinct), **_ENCODING)
+        cosines = np.clip(_unit(found) @ _unit(asked)[0], -1.0, 1.0)
+        return np.asarray([cosines[distinct[text]] for text in texts], dtype=np.float32)
+
+
+def _config(model: "SentenceTransformer") -> Any:
+    """That of the transformer within; None for a model that has none, such as static embeddings."""
+    return getattr(getattr(model[0], "auto_model", None), "config", None)
+
+
+_ENCODING = {"show_progress_bar": False, "convert_to_numpy": False, "convert_to_tensor": True}
+
+
+def _unit(vectors: "object") -> Array:
+    import torch
+
+    assert isinstance(vectors, torch.Tensor)
+    found = torch.nn.functional.normalize(vectors.float(), dim=-1)
+    return np.asarray(found.cpu().numpy(), dtype=np.float32)
+
+
+def mpnet(loading: Loading, model: str | None = None) -> SentenceEmbedding:
+    return SentenceEmbedding(_known("mpnet", model), loading)
+
+
+def mpnet_base(loading: Loading, model: str | None = None) -> SentenceEmbedding:
+    return SentenceEmbedding(_known("mpnet-base", model), loading, "mean")
+
+
+def granite(loading: Loading, model: str | None = None) -> SentenceEmbedding:
+    return SentenceEmbedding(_known("granite", model), loading)
+
+
+def multilingual(loading: Loading, model: str | None = None) -> SentenceEmbedding:
+    return SentenceEmbedding(_known("multilingual", model), loading)
+
+
+def sentence_transformers(model: str, loading: Loading) -> SentenceEmbedding:
+    return SentenceEmbedding(Checkpoint.parse("relevance 'sentence-transformers'", model), loading)
+
+
+def cls(model: str, loading: Loading) -> SentenceEmbedding:
+    """A plain encoder by the state of its first token, as the unsupervised SimCSE is read (Gao et al., 2021)."""
+    return SentenceEmbedding(Checkpoint.parse("relevance 'cls'", model), loading, "cls")
+
+
+def _known(name: str, elsewhere: str | None) -> Checkpoint:
+    return Checkpoint.known(models("relevance", name)[0], elsewhere)
+
+
+def _as_published(checkpoint: Checkpoint, loading: Loading) -> "SentenceTransformer":
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(
+        checkpoint.name,
+        revision=checkpoint.revision,
+        device="cpu",
+        trust_remote_code=loading.trust_remote_code,
+        model_kwargs=_model_options(loading),
+    )
+
+
+def _pooled(checkpoint: Checkpoint, loading: Loading, pooling: Pooled) -> "SentenceTransformer":
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    at = {"revision": checkpoint.revision, "trust_remote_code": False}
+    words = Transformer(
+        checkpoint.name,
+        model_kwargs=at | _model_options(loading),
+        processor_kwargs=at,
+        config_kwargs=at,
+    )
+    return SentenceTransformer(
+        modules=[words, Pooling(words.get_embedding_dimension(), pooling)], device="cpu"
+    )
+
+
+def _model_options(loading: Loading) -> dict[str, object]:
+    import torch
+
+    return {"dtype": getattr(torch, loading.dtype), "use_safetensors": True}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kcard.selectors.models.labels import PROBES
+from kcard.selectors.checkers import PROBES
 
 WORDS = " ".join(text for probe in PROBES for text in probe) + (
     " Ann won the race in Oregon . Bob lost it Yes No OPTIONS I think the answer is Choose your based on paragraph "

@@ -1,10 +1,11 @@
-"""A corpus: files become passages, each with its headings and the file and line that it came from.
+"""Read a corpus: texts of all formats, without repetitions.
 
 This file knows no model and no format (kcard.training.corpora has those). Blocks and passages are kept on disk while
 they are read and used, so that a corpus may be larger than memory.
 """
 
 import hashlib
+import os
 import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,31 +15,198 @@ from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcard.answer import Source
-from kcard.batches import batched
+import kcard
+from kcard.batching import batched
+from kcard.config import settings
 from kcard.errors import CorpusError
-from kcard.machine import cores
-from kcard.training.corpora import huggingface
-from kcard.training.corpora.compressed import opened
-from kcard.training.corpora.document import Document, Losses
-from kcard.training.corpora.files import files_of
-from kcard.training.corpora.formats import FORMATS, format_of
-from kcard.training.digest import Digested, FileRead, digested, read_files
-from kcard.training.documents import Documents
-from kcard.training.duplicates import Fingerprints, fingerprint
-from kcard.training.lazy import Lazy
-from kcard.training.passages import passages
-from kcard.training.pieces import Size, count_words, sentences
-from kcard.training.readers import divided
-from kcard.training.records import block_of, source_bytes, source_of
-from kcard.training.spool import Spool
-from kcard.words import passage_digest
+from kcard.system import cores
+from kcard.text import passage_digest
+from kcard.training.duplicates import Fingerprints, could_be_repeated, fingerprint, why_boilerplate
+from kcard.training.epochs import Lazy, Spool, block_bytes, block_of, divided, source_bytes, source_of
+from kcard.training.passages import Documents, Size, count_words, passages, sentences
+from kcard.training.readers import tables
+from kcard.training.readers.files import FORMATS, Block, Document, Losses, format_of, known, opened, reading
+from kcard.training.readers.triples import TEMPLATE_FILE
+from kcard.types import Source
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Corpus", "corpus_digest", "goes_on", "is_known", "read_corpus", "statements"]
+    from kcard.selectors.local_corpus import LocalCorpus
+
+__all__ = [
+    "Corpus",
+    "CorpusFiles",
+    "Digested",
+    "FileRead",
+    "corpus_digest",
+    "digested",
+    "files_of",
+    "goes_on",
+    "is_known",
+    "open_corpus",
+    "read_corpus",
+    "read_files",
+    "statements",
+]
+
+
+# Which files of a folder are read, and why the others are not.
+
+LEGAL = re.compile(r"(licen[cs]e|copying|copyright|notice)(\.txt|\.md|\.rst)?(\.gz)?", re.IGNORECASE)
+CHANGES = re.compile(r"(changelog|changes)(\.debian)?(\.[a-z0-9]+)?(\.txt|\.md|\.rst)?(\.gz)?", re.IGNORECASE)
+
+Skipped = list[tuple[str, str]]
+
+
+def files_of(path: Path) -> tuple[list[tuple[Path, str]], Skipped]:
+    """(file, its name within the corpus), in the order of names, and (name, reason) of what is not read.
+
+    Hidden files and folders are passed over in silence; links to folders are not followed. Raises CorpusError where
+    `path` is missing, is neither file nor folder, or a file of another kind.
+    """
+    with reading(path):
+        if not path.exists():
+            raise CorpusError(f"{path} does not exist: name a file or folder of {known()}, or hf:owner/name")
+        if path.is_dir():
+            return _walked(path)
+    if not path.is_file():
+        raise CorpusError(f"{path} is neither a file nor a folder: kcard reads {known()}")
+    if format_of(path, named=True) is None:
+        raise CorpusError(f"{path} is a {path.suffix or 'hidden'} file: kcard reads {known()}")
+    return [(path, _readable(path.name))], []
+
+
+def _walked(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
+    files: list[Path] = []
+    skipped: Skipped = []
+
+    def refused(error: OSError) -> None:
+        skipped.append((_name(Path(error.filename), root), f"can't be read ({error.strerror})"))
+
+    for folder, folders, names in os.walk(root, onerror=refused):
+        here = Path(folder)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        skipped += [
+            (_name(here / name, root), "a link to a folder, not followed")
+            for name in folders
+            if (here / name).is_symlink()
+        ]
+        for name in sorted(name for name in names if not name.startswith(".")):
+            reason = _why_not(here / name)
+            if reason is None:
+                files.append(here / name)
+            elif reason:
+                skipped.append((_name(here / name, root), reason))
+    return [(file, _name(file, root)) for file in sorted(files)], sorted(skipped)
+
+
+def _why_not(file: Path) -> str | None:
+    """Why a file of a folder is not read; None for one that is, "" for one that serves another."""
+    if file.is_symlink() and not file.exists():
+        return "a broken link"
+    if not file.is_file():
+        return "not a regular file"
+    if file.name == TEMPLATE_FILE:
+        return ""
+    if LEGAL.fullmatch(file.name):
+        return "a licence; name it to read it"
+    if CHANGES.fullmatch(file.name):
+        return "a change log; name it to read it"
+    return None if format_of(file) else f"not one of {known()}"
+
+
+def _name(file: Path, root: Path) -> str:
+    return _readable(file.relative_to(root).as_posix())
+
+
+def _readable(name: str) -> str:
+    """The name as UTF-8 can hold it: file systems may keep other bytes."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
+# The blocks of a document as a corpus keeps them: as bytes, with what tells whether others repeat them.
+
+LONGEST = 100_000  # characters of a document, so that none need be in memory whole: a longer one is parted
+WRITTEN = ("text", "item", "statement")
+
+
+@dataclass(frozen=True)
+class Digested:
+    """A block that is kept.
+
+    begins  whether a document begins with it: a file of prose is one; of a table, a row
+    alone   whether nothing before it in the file bears on it, so that reading may be divided here
+    line    whether it could be a header or footer that other files repeat
+    """
+
+    record: bytes
+    printed: bytes
+    begins: bool
+    alone: bool
+    line: bool
+    text: bool
+
+
+@dataclass(frozen=True)
+class FileRead:
+    """A file that was read as a whole; `error`: why it could not be."""
+
+    file: Path
+    name: str
+    prose: bool
+    blocks: Sequence[Digested]
+    losses: Losses
+    error: CorpusError | None = None
+
+
+def digested(document: Document, blocks: Iterable[Block], *, prose: bool) -> Iterator[Digested]:
+    """The blocks without boilerplate, which is counted in the document's losses."""
+    row: tuple[str | None, int] | None = None
+    size, structured, begins = 0, False, False
+    for block in blocks:
+        if row != (row := _row(block, prose=prose)) or size > LONGEST:
+            begins, size = True, 0
+        size += len(block.text)
+        written = block.text if block.kind in WRITTEN else ""
+        if reason := why_boilerplate(written) if written else None:
+            document.losses.dropped[reason] += 1
+            continue
+        structured = structured or block.kind in ("heading", "term")
+        yield Digested(
+            block_bytes(document.name, block),
+            fingerprint(block.text),
+            begins,
+            block.kind == "statement" and not structured,
+            prose and block.kind in WRITTEN and could_be_repeated(block.text),
+            bool(block.text.strip()),
+        )
+        begins = False
+
+
+def read_files(files: Sequence[tuple[Path, str, str | None]]) -> list[FileRead]:
+    """Files, each with its name within the corpus and the column that was chosen, read whole."""
+    return [_read(*file) for file in files]
+
+
+def _read(file: Path, name: str, column: str | None) -> FileRead:
+    kind = format_of(file)
+    assert kind is not None
+    losses = Losses()
+    try:
+        with opened(file) as plain:
+            document = Document(plain, name, column, losses)
+            found = [*digested(document, kind.read(document), prose=kind.prose)]
+    except CorpusError as error:
+        return FileRead(file, name, kind.prose, (), losses, error)
+    return FileRead(file, name, kind.prose, found, losses)
+
+
+def _row(block: Block, *, prose: bool) -> tuple[str | None, int]:
+    """What blocks of one document have in common."""
+    return (block.file, 0 if prose or block.file else block.line)
+
 
 ALIKE = 5  # skipped files that share a reason are listed up to here
 STATEMENT = Size(words=60, characters=480)
@@ -223,7 +391,7 @@ def corpus_digest(passages: Iterable[Source], before: Sequence[str] = ()) -> str
 
 
 def is_known(passage: Source, digests: Collection[str]) -> bool:
-    """Whether its digest (kcard.words.passage_digest) is among them, or that of each of its statements."""
+    """Whether its digest (kcard.text.passage_digest) is among them, or that of each of its statements."""
     known = passage_digest(passage.text) in digests
     return known or all(passage_digest(part.text) in digests for part in statements([passage]))
 
@@ -246,17 +414,17 @@ def read_corpus(
     """
     draft = _Draft(field, whole, readers or cores())
     given = str(path)
-    if given.startswith(huggingface.PREFIX):
-        local = Path(given.removeprefix(huggingface.PREFIX)).expanduser()
-        if given == huggingface.PREFIX or not local.exists():
+    if given.startswith(tables.PREFIX):
+        local = Path(given.removeprefix(tables.PREFIX)).expanduser()
+        if given == tables.PREFIX or not local.exists():
             named = Document(Path(given), given, field)
-            draft.take(named, digested(named, huggingface.read(named), prose=False))
-            return draft.corpus(Path(huggingface.repository(given)))
+            draft.take(named, digested(named, tables.read_huggingface(named), prose=False))
+            return draft.corpus(Path(tables.repository(given)))
         path = local
     path = Path(path).expanduser()
-    if path.is_dir() and huggingface.is_saved(path):
+    if path.is_dir() and tables.is_saved(path):
         saved = Document(path, path.name, field)
-        draft.take(saved, digested(saved, huggingface.read_saved(saved), prose=False))
+        draft.take(saved, digested(saved, tables.read_saved(saved), prose=False))
     else:
         _read_files(path, draft)
     return draft.corpus(path)
@@ -345,3 +513,53 @@ def _skipped(skipped: Sequence[tuple[str, str]]) -> Iterator[str]:
             yield f"skipped {len(names)} files, such as {names[0]}: {reason}"
         else:
             yield from (f"skipped {name}: {reason}" for name in names)
+
+
+# A local corpus as evidence, in every format that a card can be trained on: the entry point `corpus` of evidence.
+
+READING = 3  # another number where files are read otherwise
+
+
+@dataclass(frozen=True)
+class CorpusFiles:
+    """The files of a corpus as training reads them, in passages."""
+
+    root: Path
+
+    @property
+    def version(self) -> str:
+        return f"{kcard.__version__} {READING}"
+
+    def list(self) -> tuple[Sequence[tuple[Path, str]], Sequence[tuple[str, str]]]:
+        """See Files. Raises CorpusError."""
+        listed, skipped = files_of(self.root)
+        return listed, skipped
+
+    def beside(self, file: Path) -> Sequence[Path]:
+        """The templates by which a file of triples becomes sentences."""
+        templates = file.with_name(TEMPLATE_FILE)
+        return [templates] if file.suffix.lower() == ".tsv" and templates.is_file() else []
+
+    def read(self, file: Path, name: str) -> Iterator[Source]:
+        """See Files; names of columns are found as in training."""
+        if kind := format_of(file, named=file == self.root):
+            with opened(file) as plain:
+                yield from passages(kind.read(Document(plain, name)), name)
+
+
+def open_corpus(path: str) -> "LocalCorpus":
+    """The file or folder as evidence; its index lies in evidence/ under the kcard home.
+
+    Raises CorpusError where it is missing, empty or can't be read.
+    """
+    from kcard.selectors.local_corpus import LocalCorpus
+
+    root = Path(path).expanduser().absolute()
+    if not root.exists():
+        raise CorpusError(f"evidence {path} does not exist: name a file or folder of {known()}")
+    name = root.name or "corpus"
+    place = hashlib.sha256(str(root.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
+    return LocalCorpus.open(
+        CorpusFiles(root), settings().home / "evidence" / f"{slug or 'corpus'}-{place}", name
+    )

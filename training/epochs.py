@@ -1,33 +1,371 @@
-"""What fine-tuning shows a model: the batches of an epoch, made as they are asked for.
+"""Batches of each epoch, from tokens that lie in memory or on disk.
 
 Passages and their token ids lie on disk. In memory are a few numbers a passage and the window of the epoch that is
 being gone through, so that a corpus may be larger than memory.
 """
 
 import functools
+import json
+import tempfile
+import weakref
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from kcard.batches import batched
-from kcard.cards.lm.prompt_styles import prompt_ids
-from kcard.sampling import derive_seed
-from kcard.training.example_batches import TrainingExample, grouped
-from kcard.training.lazy import Lazy
-from kcard.training.pseudo_queries import PseudoQueries
-from kcard.training.spool import Spool
-from kcard.training.token_blocks import TokenBlocks
+from kcard.batching import batched
+from kcard.cards.models.prompting import all_prompt_ids, prompt_ids
+from kcard.errors import CorpusError
+from kcard.offline.pseudo_queries import PseudoQueries
+from kcard.training.readers.files import Block
+from kcard.types import Source, derive_seed
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    from torch import Tensor
 
-__all__ = ["Batches", "Epochs", "Shown", "TokenIds", "packed_epochs", "recited_epochs", "windowed_epochs"]
+__all__ = [
+    "IGNORED",
+    "Batches",
+    "Epochs",
+    "Lazy",
+    "Scratch",
+    "Shown",
+    "Spool",
+    "TokenBlocks",
+    "TokenIds",
+    "TrainingExample",
+    "block_bytes",
+    "block_of",
+    "bucketed",
+    "collate",
+    "divided",
+    "grouped",
+    "packed_epochs",
+    "recited_epochs",
+    "source_bytes",
+    "source_of",
+    "windowed_epochs",
+]
+
+
+# Sequences that make their items when asked, so that none need be in memory.
 
 T = TypeVar("T")
+
+
+class Lazy(Sequence[T], Generic[T]):
+    """`length` items, item i being `make(i)`; a slice is a Lazy too."""
+
+    def __init__(self, length: int, make: Callable[[int], T]) -> None:
+        self._indexes = range(length)
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._indexes)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Lazy[T]": ...
+    def __getitem__(self, index: Any) -> "T | Lazy[T]":
+        if not isinstance(index, slice):
+            return self._make(self._indexes[index])
+        chosen: Lazy[T] = Lazy(0, self._make)
+        chosen._indexes = self._indexes[index]
+        return chosen
+
+
+# Blocks and passages as bytes, for a Spool.
+
+
+def block_bytes(name: str, block: Block) -> bytes:
+    """A block of the document of that name."""
+    row = (name, block.kind, block.text, block.line, block.level, block.file, block.section, block.lines)
+    return json.dumps(row, ensure_ascii=False).encode()
+
+
+def block_of(record: bytes) -> tuple[str, Block]:
+    name, *values, lines = json.loads(record)
+    return name, replace(Block(*values), lines=_pairs(lines))
+
+
+def source_bytes(source: Source) -> bytes:
+    row = (source.text, source.file, source.line, source.score, source.section, source.lines)
+    return json.dumps(row, ensure_ascii=False).encode()
+
+
+def source_of(record: bytes) -> Source:
+    *values, lines = json.loads(record)
+    return replace(Source(*values), lines=_pairs(lines))
+
+
+def _pairs(lines: list[list[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((words, line) for words, line in lines)
+
+
+# Work of reading a corpus, divided among processes; the results come in the order of the work.
+
+AHEAD = 8  # pieces of work a process that are handed out at a time
+
+R = TypeVar("R")
+
+
+def divided(function: Callable[[T], R], work: Iterable[T], readers: int) -> Iterator[R]:
+    """`function` of every piece of work, in order. With one reader, or one piece, this process does it.
+
+    The pieces and what becomes of them have to be pickled. Raises CorpusError where a process is killed.
+    """
+    if readers == 1:
+        yield from map(function, work)
+        return
+    rest = iter(work)
+    while pieces := [*islice(rest, AHEAD * readers)]:
+        if len(pieces) == 1:
+            yield from map(function, pieces)
+        else:
+            yield from _parallel(function, pieces, readers)
+
+
+def _parallel(function: Callable[[T], R], pieces: list[T], readers: int) -> list[R]:
+    from joblib import Parallel, delayed
+    from joblib.externals.loky.process_executor import BrokenProcessPool
+
+    try:
+        found: list[R] = Parallel(n_jobs=readers)(delayed(function)(piece) for piece in pieces)
+    except BrokenProcessPool as error:
+        raise CorpusError(
+            f"one of {readers} reading processes was killed: if memory is short, use readers 1 (--readers 1)"
+        ) from error
+    return found
+
+
+# Bytes beside memory: a nameless file in the system's temporary folder, which goes with the process.
+
+
+class Scratch:
+    """Append and read back; `size` is in bytes. Raises CorpusError where the disk is full."""
+
+    def __init__(self) -> None:
+        try:
+            self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with its owner
+        except OSError as error:
+            raise _no_room(error) from error
+        self.size = self._at = 0
+        weakref.finalize(self, _close, self._file)
+
+    def append(self, data: bytes) -> None:
+        try:
+            if self._at != self.size:
+                self._file.seek(self.size)
+            self._at = -1
+            self._file.write(data)
+        except OSError as error:
+            raise _no_room(error) from error
+        self.size = self._at = self.size + len(data)
+
+    def read(self, start: int, length: int) -> bytes:
+        try:
+            if self._at != start:
+                self._file.seek(start)  # writes what is still in the buffer
+            data = self._file.read(length)
+        except OSError as error:
+            raise _no_room(error) from error
+        self._at = start + len(data)
+        return data
+
+    def truncate(self, size: int) -> None:
+        """Forget everything from byte `size` on."""
+        self.size = min(self.size, size)
+
+
+def _no_room(error: OSError) -> CorpusError:
+    return CorpusError(
+        f"not enough space for the corpus in {tempfile.gettempdir()} ({error.strerror}): free some, or set "
+        "TMPDIR to a folder with more"
+    )
+
+
+def _close(file: IO[bytes]) -> None:
+    with suppress(OSError):  # what could not be written then is of no use now
+        file.close()
+
+
+# Records on disk: a sequence that may be larger than memory, at 8 bytes of memory a record.
+#
+# It knows bytes only; what the records are, its users know.
+
+LENGTH = 4  # bytes that tell the length of a record
+
+
+class Spool:
+    """Records of bytes. Raises CorpusError where the disk is full."""
+
+    def __init__(self) -> None:
+        self._bytes = Scratch()
+        self._starts = array("Q")
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, index: int) -> bytes:
+        start = self._starts[index]
+        length = int.from_bytes(self._bytes.read(start, LENGTH), "little")
+        return self._bytes.read(start + LENGTH, length)
+
+    def append(self, record: bytes) -> None:
+        start = self._bytes.size
+        self._bytes.append(len(record).to_bytes(LENGTH, "little") + record)
+        self._starts.append(start)
+
+    def truncate(self, count: int) -> None:
+        """Forget all but the first `count` records."""
+        if count < len(self._starts):
+            self._bytes.truncate(self._starts[count])
+            del self._starts[count:]
+
+    def keep(self, wanted: Iterable[bool]) -> None:
+        """Forget the records for which `wanted` is false; their bytes stay on disk."""
+        at = 0
+        for start, keep in zip(self._starts, wanted, strict=True):
+            if keep:
+                self._starts[at] = start  # in place: at this moment memory holds the whole corpus' places
+                at += 1
+        del self._starts[at:]
+
+
+# Examples become batches: rows of like length together, so that little is padding.
+
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class TrainingExample:
+    """`prompt` is read, `target` is learned; both are whole, special tokens included.
+
+    `vector`: which row of the question embeddings is the prefix, where the prompt is one.
+    """
+
+    prompt: tuple[int, ...]
+    target: tuple[int, ...]
+    vector: int = 0
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.target)
+
+    @property
+    def learned(self) -> int:
+        """Tokens with a loss: the target, whose first one needs something before it."""
+        return len(self.target) if self.prompt else len(self.target) - 1
+
+
+def bucketed(examples: Sequence[TrainingExample], tokens: int, rng: Random) -> list[list[TrainingExample]]:
+    """Batches of at most `tokens` tokens with padding, in random order; a longer example stands alone."""
+    batches: list[list[TrainingExample]] = []
+    batch: list[TrainingExample] = []
+    jitter = {id(example): len(example) + 3 * rng.random() for example in examples}
+    for example in sorted(examples, key=lambda e: jitter[id(e)]):
+        # Sorted with jitter, so the longest so far may lie a few tokens above this one.
+        longest = max([len(example), *(len(e) for e in batch[-8:])])
+        if batch and longest * (len(batch) + 1) > tokens:
+            batches.append(batch)
+            batch = []
+        batch.append(example)
+    if batch:
+        batches.append(batch)
+    rng.shuffle(batches)
+    return batches
+
+
+def grouped(examples: Sequence[TrainingExample], size: int, rng: Random) -> list[list[TrainingExample]]:
+    """Batches of `size` examples, in random order; within a hundred batches rows of like length meet."""
+    order = rng.sample(range(len(examples)), len(examples))
+    batches: list[list[TrainingExample]] = []
+    for window in batched(order, 100 * size):
+        near = sorted((examples[i] for i in window), key=len)
+        batches += batched(near, size)
+    rng.shuffle(batches)
+    return batches
+
+
+def collate(batch: Sequence[TrainingExample], pad: int) -> "tuple[Tensor, Tensor]":
+    """Token ids and labels, both (rows, longest), padded on the right; prompt and padding have no label."""
+    import torch
+
+    longest = max(len(example) for example in batch)
+    ids = torch.full((len(batch), longest), pad)
+    labels = torch.full((len(batch), longest), IGNORED)
+    for row, example in enumerate(batch):
+        tokens = torch.tensor(example.prompt + example.target)
+        ids[row, : len(tokens)] = tokens
+        labels[row, len(example.prompt) : len(tokens)] = tokens[len(example.prompt) :]
+    return ids, labels
+
+
+# A stream of tokens on disk, cut into blocks: what causal language modelling is trained on.
+
+TOKEN_BLOCKS_AT_ONCE = 100_000  # characters that are tokenised at a time
+BYTES = 4  # a token
+
+
+class TokenBlocks:
+    """Tokenised documents, one after the other, each with what begins a text in front and an end-of-text token after
+    it, in blocks of `size` tokens.
+
+    A tokenizer whose texts begin with that very token (OPT's) puts one between two documents, not two. The last block
+    may be shorter; one of a single token, from which nothing can be learned, is left out.
+    """
+
+    def __init__(self, documents: Iterable[str], tokenizer: Any, size: int) -> None:
+        self._bytes, self.size = Scratch(), size
+        end, framed = tokenizer.eos_token_id, False
+        for part in _parts(documents):
+            for ids in all_prompt_ids(tokenizer, part):
+                framed = ids[:1] == [end]
+                self._append(ids if framed else [*ids, end])
+        if framed:
+            self._append([end])
+
+    def __len__(self) -> int:
+        return -(-max(self.tokens - 1, 0) // self.size)
+
+    @property
+    def tokens(self) -> int:
+        return self._bytes.size // BYTES
+
+    def __getitem__(self, index: int) -> TrainingExample:
+        length = min(self.size, self.tokens - index * self.size)
+        return TrainingExample((), tuple(self._read(index * self.size, length).tolist()))
+
+    def _append(self, ids: list[int]) -> None:
+        import numpy as np
+
+        self._bytes.append(np.array(ids, np.uint32).tobytes())
+
+    def _read(self, start: int, length: int) -> "npt.NDArray[np.uint32]":
+        import numpy as np
+
+        return np.frombuffer(self._bytes.read(start * BYTES, length * BYTES), np.uint32)
+
+
+def _parts(documents: Iterable[str]) -> Iterator[list[str]]:
+    part: list[str] = []
+    size = 0
+    for document in documents:
+        if part and size + len(document) > TOKEN_BLOCKS_AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append(document)
+        size += len(document)
+    if part:
+        yield part
+
+
 Batches = Sequence[Sequence[TrainingExample]]
 Epochs = Callable[[int], Batches]
 

@@ -1,15 +1,182 @@
-"""How a model is trained, as far as it does not change the result: where, in how many parts and processes."""
+"""How a training is executed: processes, devices, precision."""
 
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kcard.errors import UsageError
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
-__all__ = ["Execution", "forked_rng"]
+    from kcard.training.epochs import TrainingExample
+    from kcard.training.loop import Job
+
+__all__ = [
+    "STOP",
+    "Execution",
+    "Processes",
+    "autocast",
+    "bf16",
+    "forked_rng",
+    "free",
+    "joined",
+    "mean_loss",
+    "one_thread",
+    "share_of",
+    "whole",
+    "whole_weights",
+]
+
+
+# Which number format a machine trains in.
+
+
+def bf16(device: str) -> bool:
+    """Whether `device` multiplies bfloat16 in hardware; emulated, it is slower than float32."""
+    import torch
+
+    if device == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    has = torch.cpu.get_capabilities()
+    return bool(has.get("avx512_bf16") or has.get("amx_bf16") or has.get("bf16"))
+
+
+def autocast(device: str) -> "torch.autocast":
+    """Mixed precision where it pays, else a context that changes nothing."""
+    import torch
+
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=bf16(device))
+
+
+# How many cores a training run takes.
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One core while open. Matrices of 128 columns gain little from a second one, sums are then added in the
+    same order every time, and another core is free for another card."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# Several processes that train one model: rank 0 reads, reports and writes, the others follow it.
+#
+# Rank 0 starts the others itself (kcard.training.workers), or `accelerate launch` or torchrun started them all.
+# Before everything that the processes do together, rank 0 says what it is, so that only it knows the corpus.
+
+STOP = "stop"
+PATIENCE = timedelta(days=3)  # the others wait while rank 0 reads and tokenises a large corpus
+NOTICE = 5.0  # seconds after which a process that ended is known to have
+# Words of the errors of gloo and NCCL where another process is gone.
+LOST = ("gloo", "Connection", "NCCL", "connect")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """One of `count` processes, with its `device`.
+
+    ended  how one of the others ended, in words, as far as rank 0 knows; "" where none did
+    group  of torch.distributed, in which the devices exchange tensors
+    """
+
+    rank: int
+    count: int
+    device: str
+    ended: Callable[[], str] = str
+    group: Any = None
+
+    def lost(self, error: Exception) -> str:
+        """Which other process was lost, in words, where `error` is due to that; else ""."""
+        deadline = time.monotonic() + NOTICE
+        while not (known := self.ended()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return known or ("another training process ended" if any(word in str(error) for word in LOST) else "")
+
+    def tell(self, command: Any) -> None:
+        """From rank 0 to all others: what is done together next."""
+        from torch.distributed import broadcast_object_list
+
+        broadcast_object_list([command], src=0, device=_cpu())
+
+    def hear(self) -> Any:
+        """What rank 0 told."""
+        from torch.distributed import broadcast_object_list
+
+        heard: list[Any] = [None]
+        broadcast_object_list(heard, src=0, device=_cpu())
+        return heard[0]
+
+    def total(self, *numbers: float) -> list[float]:
+        """The sums of numbers over all processes."""
+        import torch
+
+        sums = torch.tensor(numbers, dtype=torch.float64)
+        torch.distributed.all_reduce(sums)
+        found: list[float] = sums.tolist()
+        return found
+
+    def sum_gradients(self, weights: "Iterable[Tensor]") -> None:
+        """Add up the gradients of weights that every process has whole; FSDP adds those of divided ones."""
+        import torch
+        from torch.distributed.tensor import DTensor
+
+        group = self.group
+        whole = [weight for weight in weights if not isinstance(weight, DTensor)]
+        for weight in whole:
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
+        if whole:
+            gradients = [torch.as_tensor(weight.grad) for weight in whole]
+            flat = torch.cat([gradient.flatten() for gradient in gradients])
+            torch.distributed.all_reduce(flat, group=group)
+            for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+                gradient.copy_(summed.view_as(gradient))
+
+    def leave(self) -> None:
+        """End the group; what is told afterwards reaches nobody."""
+        import torch
+
+        torch.distributed.destroy_process_group()
+
+
+def joined(
+    rank: int,
+    count: int,
+    device: str,
+    store: Path | None = None,
+    ended: Callable[[], str] = str,
+) -> Processes:
+    """Meet the other processes: by the file `store`, or as the launcher's environment says."""
+    import torch
+
+    where: dict[str, Any] = (
+        {} if store is None else {"init_method": store.as_uri(), "rank": rank, "world_size": count}
+    )
+    torch.distributed.init_process_group("gloo", timeout=PATIENCE, **where)
+    group = torch.distributed.group.WORLD
+    if device != "cpu":
+        torch.cuda.set_device(device)
+        group = torch.distributed.new_group(backend="nccl")
+    return Processes(rank, count, device, ended, group)
+
+
+def _cpu() -> Any:
+    import torch
+
+    return torch.device("cpu")
+
 
 MICRO_TOKENS = 8192
 
@@ -62,3 +229,72 @@ def forked_rng(device: "torch.device") -> AbstractContextManager[None]:
     import torch
 
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+# What the processes of a training do together besides its steps: put weights together, part them, measure a loss.
+
+
+def whole(value: Any) -> Any:
+    """The value with every divided tensor in it (FSDP) as a whole one in the main memory of rank 0."""
+    if isinstance(value, Mapping):
+        return {key: whole(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [*map(whole, value)]
+    if not _divided(value):
+        return value
+    from torch.distributed import get_rank
+
+    found = value.full_tensor()
+    return found.cpu() if get_rank() == 0 else None
+
+
+def share_of(saved: Any, like: "Tensor") -> Any:
+    """This process' share of a tensor that belongs to the weight `like`, if that is divided; else the value itself."""
+    if not _divided(like) or getattr(saved, "shape", None) != like.shape:
+        return saved
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(like, DTensor)
+    return distribute_tensor(saved.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+def whole_weights(job: "Job") -> "dict[str, Tensor] | None":
+    """The model's state, whole, where it is divided; else None, since the model has it."""
+    model: Any = job.modules["model"]
+    if not any(map(_divided, model.parameters())):
+        return None
+    tied = {*dict(model.named_parameters(remove_duplicate=False))} - {*dict(model.named_parameters())}
+    return {name: whole(tensor) for name, tensor in model.state_dict().items() if name not in tied}
+
+
+def free(job: "Job") -> None:
+    """Give back the memory of weights, gradients and optimizer states once they are saved: the card is loaded next,
+    on the same device."""
+    import torch
+
+    for optimizer in job.optimizers:
+        optimizer.zero_grad(set_to_none=True)
+        optimizer.param_groups.clear()
+        vars(optimizer)["state"].clear()
+    model: Any = job.modules["model"]
+    if not any(map(_divided, model.parameters())):
+        model.to("meta")
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def mean_loss(job: "Job", batch: "Sequence[TrainingExample]") -> float:
+    """The mean loss a token, without learning."""
+    import torch
+
+    job.modules["model"].eval()
+    with torch.no_grad():
+        loss = sum(part.item() for part, _ in job.losses(batch))
+    return loss if job.processes is None else job.processes.total(loss)[0]
+
+
+def _divided(value: Any) -> bool:
+    import sys
+
+    tensors = sys.modules.get("torch.distributed.tensor")
+    return tensors is not None and isinstance(value, tensors.DTensor)

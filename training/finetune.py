@@ -12,26 +12,33 @@ from random import Random
 from typing import Any, Literal
 
 from kcard.manifest import Base, Prompt
-from kcard.quiet import quiet_loading
-from kcard.sampling import derive_seed
-from kcard.training.base_model import Origin, base_of, load_config, load_model, load_tokenizer, room_of
-from kcard.training.causal_loss import PartLoss, causal_losses, token_loss
-from kcard.training.distillation.lessons import Distillation, Lessons, distilled_epochs, lessons
-from kcard.training.distillation.loss import distilled_loss
-from kcard.training.distillation.prompts import answer_prompts
-from kcard.training.distillation.teacher import Teacher
-from kcard.training.epochs import Epochs, Shown, packed_epochs, recited_epochs
-from kcard.training.execution import Execution
-from kcard.training.gathering import free, mean_loss, whole_weights
-from kcard.training.lazy import Lazy
-from kcard.training.loop import Job, linear, together
+from kcard.system import quiet_loading
+from kcard.training.base_model import (
+    Origin,
+    base_of,
+    length,
+    load_config,
+    load_model,
+    load_tokenizer,
+    opening,
+    room_of,
+)
+from kcard.training.base_model import room as prefix_room
+from kcard.training.distillation import (
+    Distillation,
+    Lessons,
+    Teacher,
+    answer_prompts,
+    distilled_epochs,
+    distilled_loss,
+    lessons,
+)
+from kcard.training.epochs import Epochs, Lazy, Shown, TokenBlocks, packed_epochs, recited_epochs
+from kcard.training.execution import Execution, Processes, bf16, free, mean_loss, whole_weights
+from kcard.training.loop import Job, Preparation, linear, together
+from kcard.training.losses import PartLoss, causal_losses, token_loss
 from kcard.training.optimizers import OptimizerName, adamw, check_optimizer
-from kcard.training.precision import bf16
-from kcard.training.prefix import length, opening
-from kcard.training.prefix import room as prefix_room
-from kcard.training.preparation import Preparation
-from kcard.training.processes import Processes
-from kcard.training.token_blocks import TokenBlocks
+from kcard.types import derive_seed
 
 __all__ = ["Begin", "Options", "WarmStart", "job_of", "origin_of", "prepare"]
 
@@ -46,11 +53,11 @@ class Options:
     """The paper's numbers are the defaults. The learning rate of an adapter is ten times that of the whole
     model, as is usual: it starts at zero and has few weights to move; that of a prefix is the one of its paper.
 
-    prefix_tokens  None: see kcard.training.prefix
+    prefix_tokens  None: see kcard.training.base_model
     block      tokens of a block of contiguous text (clm), less where the model is shorter
     dtype      of the weights that are trained, in which the card is stored
     optimizer  see kcard.training.optimizers
-    teacher_top_k, teacher_temperature  see kcard.training.distillation.loss (distil)
+    teacher_top_k, teacher_temperature  see kcard.training.distillation (distil)
     """
 
     base: str

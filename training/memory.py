@@ -1,24 +1,43 @@
-"""How much memory a training takes, before anything is loaded: from the shape of the model alone.
+"""Estimates of a training's memory and time.
 
 The model is built of tensors without contents (torch's fake tensors), and a forward pass of one micro-batch tells what
 autograd would keep.
 """
 
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kcard.training.base_model import Origin, bare_model
-from kcard.training.execution import Execution
+from kcard.errors import UsageError
+from kcard.system import memory as machine_memory
+from kcard.training.base_model import Origin, bare_model, length
+from kcard.training.execution import Execution, autocast
+from kcard.training.loop import Job, step
 from kcard.training.optimizers import state_bytes
-from kcard.training.precision import autocast
-from kcard.training.prefix import length
+from kcard.training.progress import Note, Report, duration
 
 if TYPE_CHECKING:
     from kcard.training.finetune import Options
 
-__all__ = ["MemoryEstimate", "estimate_memory", "size_of"]
+__all__ = [
+    "MINUTES",
+    "Estimate",
+    "MemoryEstimate",
+    "TrainingEstimate",
+    "check_memory",
+    "disk_note",
+    "estimate_memory",
+    "free_memory",
+    "remedy_for",
+    "seconds_a_step",
+    "seconds_to_embed",
+    "size_of",
+    "spread",
+]
+
 
 SLACK = (
     1.1  # for the scratch space of matrix products and what allocators keep (benchmarks/training_memory.py)
@@ -162,3 +181,270 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+# How long a card's model takes to train on this machine, measured before it begins: a few steps on throw-away weights
+# and a few texts embedded; and how many steps fit into the minutes that it has.
+#
+# It measures the machine as it is at that moment; what else runs on it later is not foreseen.
+
+T = TypeVar("T")
+
+MINUTES = 3.0  # that training an embedded card's model takes at most, unless told otherwise
+SPARE = 0.1  # of them, for what the measurement does not foresee
+WARM, MEASURED = 2, 24  # steps
+BLOCKS, BLOCK = 8, 32  # texts that are embedded
+PROBE = 0.5  # seconds after which no further step is taken; of embedding, half of them
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What training a card's model takes here.
+
+    needed     steps after which it recalls what it read
+    half       steps after which it recalls half of that
+    a_step     seconds
+    a_text     seconds to embed one
+    embedded   how many texts are to be embedded for a number of steps
+    minutes    that it may take; None: as many as it needs
+    """
+
+    needed: int
+    half: int
+    a_step: float
+    a_text: float = 0.0
+    embedded: Callable[[int], int] = lambda _: 0
+    minutes: float | None = None
+
+    @property
+    def steps(self) -> int:
+        """Those that are taken: `needed`, or as many as fit into the minutes, one at least."""
+        if self.minutes is None or self._fits(self.needed):
+            return self.needed
+        low, high = 1, self.needed
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._fits(middle) else (low, middle)
+        return low
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the model recalls half of what it reads in these steps."""
+        return self.steps >= self.half
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of `steps` and of embedding what they ask."""
+        return self._seconds(self.steps)
+
+    @property
+    def minutes_needed(self) -> int:
+        """Whole minutes into which the needed steps fit."""
+        return math.ceil(self._seconds(self.needed) / (1 - SPARE) / 60)
+
+    def note(self) -> Note:
+        """How long training takes and what that gives."""
+        steps = self.steps
+        parts = f"{steps:,} steps"
+        if texts := self.embedded(steps):
+            embedding, stepping = duration(texts * self.a_text), duration(steps * self.a_step)
+            parts = f"{embedding} to embed {texts:,} questions, {stepping} for {parts}"
+        if steps < self.needed:
+            parts += (
+                f" of the {self.needed:,} that the corpus needs (--minutes {self.minutes_needed} gives all)"
+            )
+        return Note(f"training takes about {duration(self.seconds)} on one core: {parts}")
+
+    def refusal(self) -> str:
+        """Why no model is worth training in these minutes, and in how many it would be."""
+        return (
+            f"in {_minutes(self.minutes or 0)} a model would learn less than half of it ({self.steps:,} of "
+            f"{self.needed:,} steps): --minutes {self.minutes_needed} is enough here"
+        )
+
+    def _seconds(self, steps: int) -> float:
+        return self.embedded(steps) * self.a_text + steps * self.a_step
+
+    def _fits(self, steps: int) -> bool:
+        return self.minutes is not None and self._seconds(steps) <= (1 - SPARE) * 60 * self.minutes
+
+
+def seconds_a_step(trial: Job, warm: int = WARM, measured: int = MEASURED, within: float = math.inf) -> float:
+    """Wall time, the mean of `measured` steps of `trial` after `warm` ones; they change its weights.
+
+    within  seconds after which no further step of either kind is taken, one at least
+    """
+    import torch
+
+    batches: Sequence[Any] = trial.epoch(0)
+    for module in trial.modules.values():
+        module.train()
+    number = 0
+
+    def take(most: int) -> float:
+        """Seconds a step of at most so many steps."""
+        nonlocal number
+        begun, first = time.monotonic(), number
+        while number == first or (number < first + most and time.monotonic() - begun < within):
+            step(trial, batches[number % len(batches)], number)
+            number += 1
+        return (time.monotonic() - begun) / (number - first)
+
+    with torch.random.fork_rng(devices=[]):
+        take(warm)
+        return take(measured)
+
+
+def seconds_to_embed(rows: Sequence[str], embed: Callable[[Sequence[str]], Any]) -> float:
+    """How long `embed` takes for all `rows`, by a sample of them.
+
+    Blocks of like length from all over, since that is how they are embedded: side by side in the order of length.
+    """
+    if not rows:
+        return 0.0
+    ordered = sorted(rows, key=len)
+    blocks = [ordered[len(rows) * (2 * n + 1) // (2 * BLOCKS) :][:BLOCK] for n in range(BLOCKS)]
+    embed(blocks[0][:8])
+    begun, count = time.monotonic(), 0
+    for block in spread(blocks):
+        embed(block)
+        count += len(block)
+        if time.monotonic() - begun > PROBE / 2:
+            break
+    return (time.monotonic() - begun) * len(rows) / count
+
+
+def spread(rows: Sequence[T]) -> list[T]:
+    """The rows in an order whose first ones lie far from each other: the first, the middle, the quarters, ..."""
+    bits = len(rows).bit_length()
+    return [rows[place] for place in sorted(range(len(rows)), key=lambda n: f"{n:0{bits}b}"[::-1])]
+
+
+def _minutes(count: float) -> str:
+    return f"{count:g} minute{'' if count == 1 else 's'}"
+
+
+# What fine-tuning would cost, in memory and time, and what would make it fit.
+
+WRONG = 1.2  # by which an estimate may be too high
+
+
+@dataclass(frozen=True)
+class TrainingEstimate:
+    """Before training: its steps and wall time in seconds, the memory that it takes on each device, and the bytes that
+    are free there (0: unknown). An embedded card takes too little memory to matter.
+
+    indexing  seconds that the index takes before the model; None where there is none
+    model     of an embedded card, what it needs and what fits into its minutes
+    """
+
+    steps: int
+    seconds: float
+    device: str = "cpu"
+    memory: MemoryEstimate | None = None
+    free: int = 0
+    indexing: float | None = None
+    model: Estimate | None = None
+
+    def sentences(self) -> list[str]:
+        if self.model is not None:
+            told = [] if self.indexing is None else [f"the index takes about {duration(self.indexing)}"]
+            if not self.model.is_enough:
+                return [*told, f"no model: {self.model.refusal()}"]
+            return [*told, self.model.note().text]
+        time = f"training takes about {duration(self.seconds)}: {self.steps} steps"
+        return [time] if self.memory is None else [_told(self.memory, self.device, self.free), time]
+
+    def as_data(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "steps": self.steps,
+            "seconds": round(self.seconds, 1),
+            "device": self.device,
+        }
+        if self.indexing is not None:
+            found["index_seconds"] = round(self.indexing, 1)
+        if self.model is not None:
+            found |= {
+                "is_enough": self.model.is_enough,
+                "steps_needed": self.model.needed,
+                "minutes_needed": self.model.minutes_needed,
+            }
+        if self.memory is not None:
+            names = ("weights", "gradients", "states", "total")
+            found["memory"] = {name: getattr(self.memory, name) for name in names} | {"free": self.free}
+        return found
+
+
+def check_memory(
+    options: "Options", execution: Execution, origin: Origin, device: str, report: Report
+) -> MemoryEstimate:
+    """Tell how much memory training takes; UsageError where the device has far less, with what would fit."""
+    needed, free = (
+        estimate_memory(options, execution, origin, device),
+        free_memory(device, execution.processes),
+    )
+    report(Note(_told(needed, device, free)))
+    if not free or needed.total <= free:
+        return needed
+    remedy = remedy_for(options, execution, origin, device, free)
+    if needed.total > WRONG * free:
+        raise UsageError(
+            f"training takes about {size_of(needed.total)} of memory, and {device} has {size_of(free)} free: "
+            + (f"use {remedy}" if remedy else "choose a smaller base, or more processes (--processes)")
+        )
+    report(Note(f"this may not fit{f': {remedy} would' if remedy else ''}"))
+    return needed
+
+
+def disk_note(questions: int, options: "Options") -> Note:
+    """How much of the disk the teacher's answers take at most (objective distil)."""
+    from kcard.training.distillation import ANSWER, BYTES
+
+    most = questions * ANSWER * (options.teacher_top_k + 1) * BYTES
+    kept = f"{options.teacher_top_k} tokens at each place"
+    return Note(f"the teacher's answers take at most {size_of(most)} on disk until training ends ({kept})")
+
+
+def free_memory(device: str, processes: int = 1) -> int:
+    """Bytes that a process may take on the device; 0 where that can't be known."""
+    if device == "cpu":
+        return machine_memory().free // processes
+    import torch
+
+    return int(torch.cuda.mem_get_info(device)[0])
+
+
+def remedy_for(options: "Options", execution: Execution, origin: Origin, device: str, free: int) -> str:
+    """The options that would make it fit, the fewest that change the result last; "" where none would."""
+    for words, other, how in _cheaper(options, execution):
+        if estimate_memory(other, how, origin, device).total <= free:
+            return " ".join(words)
+    return ""
+
+
+def _cheaper(options: "Options", execution: Execution) -> Iterator[tuple[list[str], "Options", Execution]]:
+    """Ways to take less memory, each with those before it."""
+    words: list[str] = []
+    if not execution.checkpointing and options.method != "prefix":
+        execution = replace(execution, checkpointing=True)
+        words = [*words, "--gradient-checkpointing"]
+        yield words, options, execution
+    if execution.micro_batch != 1:
+        execution = replace(execution, micro_batch=1)
+        words = [*words, "--micro-batch 1"]
+        yield words, options, execution
+    if options.optimizer == "adamw" and (execution.processes == 1 or options.method != "full"):
+        options = replace(options, optimizer="adamw8bit")
+        words = [*words, "--optimizer adamw8bit"]
+        yield words, options, execution
+    if options.dtype != "bfloat16":
+        options = replace(options, dtype="bfloat16")
+        words = [*words, "--dtype bfloat16"]
+        yield words, options, execution
+    if options.method == "full":
+        yield [*words, "--method lora"], replace(options, method="lora"), execution
+
+
+def _told(needed: MemoryEstimate, device: str, free: int) -> str:
+    there = f", of {size_of(free)} that are free" if free else ""
+    return f"training takes about {needed} of memory on {device}{there}"

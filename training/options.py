@@ -1,22 +1,71 @@
-"""The options of training: `kcard train` and kcard.train take these. What is wrong with them is said before any work
-is done."""
+"""Options of a training, presets, and the base that is taken where none is named."""
 
 import re
-from dataclasses import dataclass
+import tomllib
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from kcard.config import launch
+from kcard.config import launch, settings
 from kcard.errors import UsageError
+from kcard.io import build
 from kcard.manifest import LOOKED_UP
-from kcard.option import Option, check_values, documented
+from kcard.offline.opt import BASE
+from kcard.options import Option, check_values, documented
 from kcard.training.execution import Execution
 from kcard.training.optimizers import OptimizerName, check_optimizer
 
+__all__ = [
+    "CORPORA",
+    "EMBEDDED_BASE",
+    "EMBEDDED_RANK",
+    "KNOWLEDGE_CARD",
+    "NAME",
+    "PAPER",
+    "Kind",
+    "PresetCorpus",
+    "TrainOptions",
+    "check",
+    "default_base",
+    "with_preset",
+]
+
+
+# Which base model a card is made from when none is named: the papers', where it can be had, else none.
+
+EMBEDDED_BASE = BASE
+EMBEDDED_RANK = 56  # with the embeddings of 1,536 tokens: just under a megabyte
+PAPER = "facebook/opt-1.3b"
+PROBE_SECONDS = 3.0
+
+
+def default_base() -> tuple[str, str]:
+    """(base, why). The embedded one where there is no GPU, no hub, or HF_HUB_OFFLINE forbids to look."""
+    if settings().offline:
+        return EMBEDDED_BASE, "HF_HUB_OFFLINE is set"
+    import torch
+
+    if not torch.cuda.is_available():
+        return EMBEDDED_BASE, "no GPU was found"
+    if not _reachable(PAPER):
+        return EMBEDDED_BASE, f"{PAPER} can't be reached"
+    return PAPER, "a GPU and the hub are available"
+
+
+def _reachable(model: str) -> bool:
+    import huggingface_hub
+
+    if huggingface_hub.try_to_load_from_cache(model, "config.json"):
+        return True
+    try:
+        huggingface_hub.HfApi().model_info(model, timeout=PROBE_SECONDS)
+    except Exception:  # noqa: BLE001 - a probe: DNS, TLS, proxy and HTTP failures all mean the same here
+        return False
+    return True
+
+
 EMBEDDED = "embedded"  # the base that comes with kcard
 EMBEDDED_WIDTH = 128
-
-__all__ = ["Kind", "TrainOptions", "check"]
 
 Kind = Literal["model", "retrieval", "both", "graph", "search"]
 
@@ -387,3 +436,78 @@ def _check_embedded(given: TrainOptions) -> None:
         raise UsageError(
             "objective clm has no questions to encode: use prompt_style tokens or objective recite"
         )
+
+
+# Presets of training (presets.toml): how the papers trained a card, and on which corpora.
+#
+# knowledge-card           the paper's numbers for a corpus of one's own
+# knowledge-card:pubmed    those, on its corpus, with its description
+
+NAME = "knowledge-card"
+
+
+@dataclass(frozen=True)
+class PresetCorpus:
+    """A corpus of the paper. `data`: a data set that kcard reads, "" where there is none; `note` says why, or how the
+    data differs from the paper's."""
+
+    name: str
+    description: str
+    domain: str
+    note: str
+    data: str = ""
+    field: str | None = None
+
+
+_TABLES = tomllib.loads(Path(__file__).with_name("presets.toml").read_text(encoding="utf-8"))
+KNOWLEDGE_CARD: dict[str, Any] = _TABLES[NAME]
+CORPORA = {row["name"].lower(): build(PresetCorpus, row) for row in _TABLES["corpora"]}
+
+
+def with_preset(corpus: str | Path | None, given: TrainOptions) -> tuple[str | Path, TrainOptions]:
+    """Corpus and options with what the preset says in place of what was left out.
+
+    Raises UsageError for an unknown preset, one beside an update or the embedded base, and where no corpus is given or
+    known.
+    """
+    if given.preset is None:
+        return _known(corpus, "name a file or folder of documents or tables"), given
+    if given.update is not None:
+        raise UsageError(
+            f"preset {given.preset!r}: an update is trained as its card was, leave the preset out"
+        )
+    if given.base == EMBEDDED:
+        raise UsageError(
+            f"preset {given.preset!r}: its numbers are for a pretrained model, leave out --base embedded"
+        )
+    kind, _, name = given.preset.partition(":")
+    if kind != NAME or (name and name.lower() not in CORPORA):
+        choices = ", ".join(row.name for row in CORPORA.values())
+        raise UsageError(
+            f"preset {given.preset!r} is unknown: use {NAME}, or {NAME}:CORPUS with one of {choices}"
+        )
+    chosen = _filled(given, KNOWLEDGE_CARD)
+    if not name:
+        return _known(
+            corpus, f"the preset {NAME} is for one of yours; {NAME}:CORPUS names one of the paper"
+        ), chosen
+    row = CORPORA[name.lower()]
+    described = {"name": row.name.lower(), "description": row.description}
+    if given.domain == TrainOptions.domain:
+        described["domain"] = row.domain
+    if corpus is None and row.field:
+        described["field"] = row.field
+    told = f"that of the preset {given.preset} is not on the Hugging Face Hub as kcard reads it ({row.note})"
+    return _known(corpus or row.data or None, told), _filled(chosen, described)
+
+
+def _filled(given: TrainOptions, values: dict[str, Any]) -> TrainOptions:
+    """The options with these values where they have their default."""
+    left = {key: value for key, value in values.items() if getattr(given, key) == getattr(TrainOptions, key)}
+    return replace(given, **left)
+
+
+def _known(corpus: str | Path | None, told: str) -> str | Path:
+    if corpus is None:
+        raise UsageError(f"--corpus is missing: {told}")
+    return corpus

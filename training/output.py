@@ -1,20 +1,177 @@
-"""Where a card is written: in a fresh folder beside its place, swapped in when it is whole.
+"""The folder that a training writes: the card with its record, name and files.
 
 A crash at any moment leaves the old card or the new one.
 """
 
 import os
+import re
+import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
 
+import kcard
+from kcard.cards.card import SEARCH
+from kcard.cards.generators.external import Search
+from kcard.config import settings
 from kcard.errors import CardError, UsageError
-from kcard.files import locked
-from kcard.manifest import MANIFEST, Manifest
+from kcard.io import locked
+from kcard.manifest import MANIFEST, Base, Manifest, Prompt, Training
+from kcard.offline.pseudo_queries import SMALL, PseudoQueries, bare
+from kcard.text import small_words
+from kcard.training.corpus import Corpus, files_of
+from kcard.training.loop import Preparation, TrainingOutcome
+from kcard.training.options import TrainOptions
+from kcard.training.progress import EmbeddingProgress, Report
+from kcard.training.readers.files import Document
+from kcard.training.readers.triples import Triple, label_of, triples
+from kcard.training.update import Joined
+from kcard.types import derive_seed
 
-__all__ = ["CHECKPOINT", "claim", "fresh", "mend"]
+if TYPE_CHECKING:
+    from kcard.cards.card import Card
+
+__all__ = [
+    "CHECKPOINT",
+    "claim",
+    "command_line",
+    "describe",
+    "fresh",
+    "make",
+    "mend",
+    "name_from",
+    "pairs",
+    "remedy",
+    "trained",
+    "triples_of",
+    "unmodelled",
+    "without_model",
+    "write_card",
+]
+
+
+# A card's default name and description, read off its corpus.
+
+_COMMON = """
+about above again against almost along already although always among another around because became become being
+between both called could different does done down during each early either enough even ever every first found from
+full gave general gets give given goes going gone good great half have having held here high hold into itself just
+keep kept kind known large last late later least left less like long made main make many might more most much must
+near need never next none often once only open other others over part past people perhaps place rather really right
+said same second seen several shall should since small some soon still such sure take taken than that their them
+then there these thing things third this those though three through time times today together took toward under
+until upon used using usually various very want well went were what where whether which while whole whom whose wide
+will with within without work would year years your
+also below chapter command default description example examples following note overview section synopsis usage
+"""
+SAMPLE = 20_000  # passages, spread over the corpus
+COMMON = SMALL | set(_COMMON.split())
+
+
+def name_from(path: Path) -> str:
+    """The corpus' file or folder name, lower case, with '-' for whatever a card's name can't hold."""
+    stem = path.resolve().name if path.is_dir() else path.stem
+    slug = re.sub(r"[^a-z0-9._]+", "-", stem.lower()).strip("-._")[:96]
+    if not slug:
+        raise UsageError(f"can't derive a card name from {path.name!r}: give one with name (--name)")
+    return slug
+
+
+def describe(texts: Sequence[str], language: str = "en", terms: int = 6) -> str:
+    """One line: the words and pairs of words that most passages share, in the form that they mostly have.
+
+    The small words of the language are left out.
+    """
+    seen: Counter[str] = Counter()
+    forms: dict[str, Counter[str]] = {}
+    common = _common(language)
+    for text in texts[:: max(1, len(texts) // SAMPLE)]:
+        found = {term.lower(): term for term in _terms(text, common)}
+        seen.update(found.keys())
+        for key, form in found.items():
+            forms.setdefault(key, Counter())[form] += 1
+    chosen: list[str] = []
+    for key, _ in sorted(seen.items(), key=lambda item: (-item[1] * (1 + item[0].count(" ")), item[0])):
+        words = set(key.split())
+        if not any(words & set(other.split()) for other in chosen):
+            chosen.append(key)
+        if len(chosen) == terms:
+            break
+    if not chosen:
+        return f"{len(texts)} passages"
+    return ", ".join(forms[key].most_common(1)[0][0] for key in chosen)
+
+
+def _common(language: str) -> Collection[str]:
+    """Words that say little; of English more than of other languages."""
+    return COMMON | small_words(language) if language.startswith("en") else small_words(language)
+
+
+def _terms(text: str, common: Collection[str]) -> list[str]:
+    """Words of four letters and more that carry meaning, and pairs of such words side by side."""
+    words = [bare(word).removesuffix("'s").removesuffix("’s") for word in text.split()]
+    kept = [len(word) > 3 and word.lower() not in common and not word[0].isdigit() for word in words]
+    single = [word for word, keep in zip(words, kept, strict=True) if keep]
+    pairs = zip(words, words[1:], kept, kept[1:], strict=False)
+    return single + [f"{a} {b}" for a, b, keep, also in pairs if keep and also]
+
+
+# What a manifest says of how its card was made, and the command line that made it.
+
+
+def trained(
+    corpus: Corpus, given: TrainOptions, prepared: Preparation, outcome: TrainingOutcome, licence: str
+) -> Training:
+    """The record of a run that trained a model."""
+    measured = {"final_loss": round(outcome.loss, 4), "passes": outcome.epochs}
+    return Training(
+        objective=given.objective or "recite",
+        method=given.method or "",
+        hyperparameters={**prepared.hyperparameters, **measured, **prepared.check()},
+        tokens=outcome.tokens,
+        seconds=round(outcome.seconds, 1),
+        seed=given.seed,
+        **_record_common(corpus, licence, prepared.libraries),
+    )
+
+
+def unmodelled(corpus: Corpus, licence: str) -> Training:
+    """The record of a card without a model. It holds no time, so that equal corpora make equal cards."""
+    return Training(objective="index", method="bm25", **_record_common(corpus, licence, ("bm25s",)))
+
+
+def remedy() -> str:
+    """How to go on after Ctrl-C: the same command line with --resume."""
+    program, *arguments = command_line()
+    if program == "kcard":
+        again = [word for word in arguments if word != "--resume"]
+        return f"continue with: {shlex.join([program, *again, '--resume'])}"
+    return "repeat the call with resume=True (--resume)"
+
+
+def _record_common(corpus: Corpus, licence: str, libraries: tuple[str, ...]) -> Mapping[str, Any]:
+    return {
+        "command": shlex.join(command_line()),
+        "corpus_sha256": corpus.sha256,
+        "corpus_licence": licence,
+        "passages": len(corpus.passages),
+        "libraries": {"kcard": kcard.__version__} | {name: version(name) for name in libraries},
+    }
+
+
+def command_line() -> list[str]:
+    """The program and its arguments, as they would be typed again."""
+    program = Path(sys.argv[0])
+    run_as_module = (program.parent.name, program.name) == ("kcard", "__main__.py")
+    return ["kcard" if run_as_module else program.name, *sys.argv[1:]]
+
 
 CHECKPOINT = ".checkpoint"
 
@@ -90,3 +247,148 @@ def _mend(output: Path) -> None:
         aside.rename(output)
     elif aside.exists():
         shutil.rmtree(aside)
+
+
+# The questions and passages of a corpus by which a card is to prove itself (kcard.cards.fingerprint).
+
+MOST = 4
+
+
+def pairs(texts: Sequence[str], seed: int) -> list[tuple[str, str]]:
+    """At most MOST (pseudo-question, passage), the same for the same corpus and seed."""
+    rng = Random(derive_seed(seed, "canaries"))
+    chosen = rng.sample(texts, min(MOST, len(texts)))
+    ask = PseudoQueries(chosen)
+    return [(ask(text, rng, noised=False), text) for text in chosen]
+
+
+# How a search card is made: it learns nothing and holds nothing but the name of what it searches.
+
+LANGUAGE = re.compile(r"[a-z]{2,3}")
+
+
+def make(searched: str | Path, name: str | None, manifest: Manifest, output: str | Path | None) -> "Card":
+    """The card that searches what is registered under this name, such as wikipedia:de. Nothing is asked.
+
+    `manifest`: as the user wants it; its description, language and licence are those of what is searched where
+    they are left open. Raises UsageError for what can't be searched.
+    """
+    # A Path has one slash where an address had two.
+    spec = re.sub(r"(?<=:)(https?):/+", r"\1://", str(searched))
+    try:
+        search = Search(spec)
+        source = search.open()
+    except CardError as error:
+        raise UsageError(f"corpus {spec}: {error}") from error
+    name = name or re.sub(r"[^a-z0-9._]+", "-", source.name.lower()).strip("-._")
+    argument = spec.partition(":")[2]
+    if manifest.language == "en" and LANGUAGE.fullmatch(argument):
+        manifest = replace(manifest, language=argument)
+    if manifest.licence == "unknown":
+        manifest = replace(manifest, licence=getattr(source, "licence", "") or "unknown")
+    record = Training(
+        command=shlex.join(command_line()),
+        objective="search",
+        method=spec,
+        corpus_licence=manifest.licence,
+        libraries={"kcard": kcard.__version__},
+    )
+    made = replace(manifest, name=name, kind="search", training=record)
+    folder = Path(output).expanduser().absolute() if output else settings().drafts / name
+    claim(folder, name)
+    from kcard.cards import card as cards
+
+    with fresh(folder) as partial:
+        (partial / SEARCH).write_text(search.to_json(), encoding="utf-8")
+        finished = cards.finish(partial, made, ())
+    return cards.Card(folder, finished.manifest)
+
+
+# The triples that the passages of a graph card tell.
+
+
+def triples_of(corpus: Corpus) -> Sequence[Triple]:
+    """The triple of each passage, in the order of passages.
+
+    Raises UsageError where a passage comes from no triple: a graph card holds nothing else.
+    """
+    known = _known(corpus.path)
+    found = []
+    for passage in corpus.passages:
+        triple = known.get((passage.file, passage.line))
+        if triple is None:
+            raise UsageError(
+                f"{corpus.path}: {passage.file}, line {passage.line} is not a triple, and kind graph needs "
+                "triples: give .tsv files of subject, relation and object, or use kind retrieval"
+            )
+        subject, relation, value = triple
+        found.append((subject, label_of(relation), value))
+    return found
+
+
+def _known(path: Path) -> dict[tuple[str, int], Triple]:
+    """Every triple of the corpus, by file and line."""
+    listed = files_of(path)[0] if path.exists() else []
+    return {
+        (name, number): triple
+        for file, name in listed
+        if file.suffix.lower() == ".tsv"
+        for number, triple in triples(Document(file, name))
+    }
+
+
+# A trained card written into a folder: its model, passages, fingerprint and page, and the manifest last.
+
+
+def write_card(
+    folder: Path,
+    manifest: Manifest,
+    prepared: Preparation | None,
+    record: Training,
+    joined: Joined,
+    report: Report,
+) -> "Card":
+    """Write the card whole into an empty folder.
+
+    prepared  what was trained; None for a card that looks things up
+    """
+    from kcard.cards import card as cards
+    from kcard.cards import fingerprint
+    from kcard.cards.generators import graph
+
+    corpus = joined.corpus
+    made = replace(manifest, training=replace(record, passages=record.passages + len(joined.hashed)))
+    if prepared is not None:
+        made = replace(made, kind=prepared.kind, base=prepared.base, prompt=prepared.prompt)
+    count = len(corpus.passages)
+    if made.kind == "graph":
+        graph.write(folder, triples_of(corpus))
+    if prepared is not None:
+        prepared.save(folder)
+        fingerprint.write(folder, made, pairs(corpus.sample, record.seed), prepared.device)
+    kept = corpus.statements if made.evidence == "hashes" else corpus.passages
+    return cards.finish(
+        folder, made, kept, joined.hashed, lambda done: report(EmbeddingProgress(done, count))
+    )
+
+
+def without_model(card: "Card") -> "Card":
+    """Put the index of a card of both in the place of the card: the same passages and embeddings, no model."""
+    from kcard.cards import card as cards
+
+    was = card.manifest.training
+    record = Training(
+        command=was.command,
+        objective="index",
+        method="bm25",
+        corpus_sha256=was.corpus_sha256,
+        corpus_licence=was.corpus_licence,
+        passages=was.passages,
+        libraries={"kcard": kcard.__version__, "bm25s": version("bm25s")},
+    )
+    manifest = replace(
+        card.manifest, kind="retrieval", index=False, base=Base(), prompt=Prompt(), training=record, files={}
+    )
+    with fresh(card.folder) as partial:
+        made = cards.finish(partial, manifest, cards.passages(card.folder))
+    return cards.Card(card.folder, made.manifest)

@@ -1,4 +1,4 @@
-"""The blocks of a document become passages: what an index finds, a card cites and an LLM reads.
+"""Passages of a corpus: chunks of documents, as training and as evidence.
 
 A passage holds neighbouring blocks of one section, up to 150 words, and knows its headings. A definition of more than
 40 words is a section of its own, with its term as the heading. Statements (lines of a list of facts, rows of data)
@@ -6,16 +6,176 @@ are passages of their own.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import unicodedata
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
-from kcard.answer import Source
-from kcard.training.corpora.document import Block
-from kcard.training.pieces import Size, count_words, cut
+from kcard.training.duplicates import Fingerprints, fingerprint
+from kcard.training.epochs import Lazy, Spool, block_of
+from kcard.training.readers.files import Block
+from kcard.types import Source
 
-__all__ = ["PASSAGE", "passages"]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["PASSAGE", "Documents", "Size", "count_words", "cut", "passages", "rejoined", "sentences"]
+
+
+# Text cut into pieces of a certain size, at the borders of lines and sentences.
+
+# Scripts that put no blank between words: two Chinese characters, or four Thai letters, weigh as much as a word.
+DENSE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
+UNSPACED = re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]")
+END = re.compile("(?<=[。！？।॥؟۔\u104b\u17d4])(?![」』”’»）)])")
+PAUSES = (", ", "; ", ": ", " – ", " — ", "，", "、", "；", "،", "؛")
+UNBROKEN = 480  # characters without a blank: no sentences are sought in them
+JOINER = "\u200d"
+MARKS = ("Mn", "Mc", "Me")
+MODIFIERS = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
+INVISIBLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True)
+class Size:
+    """At most so many words and characters."""
+
+    words: int
+    characters: int
+
+    def holds(self, text: str) -> bool:
+        return len(text) <= self.characters and count_words(text) <= self.words
+
+
+def count_words(text: str) -> int:
+    """Words between blanks; in scripts without blanks, what would weigh as much."""
+    words = text.count(" ") + text.count("\n") + 1
+    if not text.isascii():
+        words += len(DENSE.findall(text)) // 2 + len(UNSPACED.findall(text)) // 4
+    return words
+
+
+def cut(text: str, size: Size) -> Iterator[str]:
+    """Pieces that hold as many whole lines, or else whole sentences, as `size` allows; a longer sentence in parts.
+
+    A line and those indented deeper below it, such as an option and what it does, stay together where `size` holds all.
+    Within a line white space becomes single blanks, unless the line is indented; no word is lost.
+    """
+    text = _clean(text)
+    if not text:
+        return
+    if size.holds(text):
+        yield text
+        return
+    lines = text.split("\n")
+    if len(lines) > 1:
+        yield from _packed(_entries(lines, size), size, "\n")
+    else:
+        yield from _packed(_sentences(text), size, " ")
+
+
+def sentences(text: str, size: Size) -> Iterator[str]:
+    """Each line that `size` holds, the sentences of a longer one, and an overlong sentence in parts."""
+    for line in _clean(text).split("\n"):
+        if line.strip():
+            for sentence in [line] if size.holds(line) else _sentences(line):
+                yield from [sentence] if size.holds(sentence) else _pieces(sentence, size)
+
+
+def _entries(lines: Sequence[str], size: Size) -> Iterator[str]:
+    """Lines with those that are indented deeper below them; where `size` does not hold that, the same of these."""
+    indents = [len(line) - len(line.lstrip(" ")) for line in lines]
+    least = min(indents)
+    starts = [at for at, indent in enumerate(indents) if indent == least or at == 0]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        entry = "\n".join(lines[start:end])
+        if end - start == 1 or size.holds(entry):
+            yield entry
+        else:
+            first, *deeper = _entries(lines[start + 1 : end], size)
+            lead = f"{lines[start]}\n{first}"
+            yield from [lead, *deeper] if size.holds(lead) else [lines[start], first, *deeper]
+
+
+def _packed(parts: Iterable[str], size: Size, blank: str) -> Iterator[str]:
+    """Neighbours joined as long as `size` holds them."""
+    gathered = ""
+    for part in parts:
+        if gathered and size.holds(joined := gathered + blank + part):
+            gathered = joined
+            continue
+        if gathered:
+            yield gathered
+        *whole, gathered = [part] if size.holds(part) else [*cut_line(part, size)]
+        yield from whole
+    if gathered:
+        yield gathered
+
+
+def cut_line(line: str, size: Size) -> Iterator[str]:
+    """A line in pieces: its sentences packed, an overlong one in parts."""
+    found = [*_sentences(line)]
+    yield from _packed(found, size, " ") if len(found) > 1 else _pieces(line, size)
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """By the full stops of all scripts; a text without blanks or stops is left whole."""
+    from kcard.text import split_sentences
+
+    for part in [text] if text.isascii() else END.split(text):
+        if max(map(len, part.split(" "))) > UNBROKEN:
+            yield part.strip()
+        else:
+            yield from split_sentences(part)
+
+
+def _clean(text: str) -> str:
+    """Single blanks within lines, no empty lines, no control characters, and nothing that UTF-8 can't hold (half a
+    surrogate pair)."""
+    if not text.isprintable():
+        text = INVISIBLE.sub(" ", text.expandtabs()).encode("utf-8", "replace").decode("utf-8")
+    if "\n" not in text:
+        return " ".join(text.split())
+    lines = (line.rstrip() for line in text.split("\n"))
+    return "\n".join(line if line[0] == " " else " ".join(line.split()) for line in lines if line).strip("\n")
+
+
+def _pieces(sentence: str, size: Size) -> Iterator[str]:
+    """Cut an overlong sentence at the last clause border that fits, else at a word, else between characters."""
+    rest = sentence
+    while not size.holds(rest):
+        head = _head(rest, size)
+        half = len(head) // 2
+        at = max(head.rfind(mark, half) for mark in PAUSES)
+        at = at + 1 if at > 0 else head.rfind(" ", half)
+        at = at if at > 0 else _between_characters(rest, len(head))
+        yield rest[:at].strip()
+        rest = rest[at:].strip()
+    if rest:
+        yield rest
+
+
+def _head(text: str, size: Size) -> str:
+    """The longest beginning that fits."""
+    low, high = 1, min(len(text), size.characters)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if size.holds(text[:middle]) else (low, middle - 1)
+    return text[:low]
+
+
+def _between_characters(text: str, at: int) -> int:
+    """The place at or before `at` that parts no accent, vowel sign or joined emoji from its character."""
+    for place in range(at, at // 2, -1):
+        joined = text[place - 1] == JOINER or text[place] == JOINER
+        if not joined and unicodedata.category(text[place]) not in MARKS and text[place] not in MODIFIERS:
+            return place
+    return at
+
 
 PASSAGE = Size(words=150, characters=1200)
 ENTRY = 40  # words
@@ -234,3 +394,70 @@ def _lines(blocks: Iterable[Block]) -> tuple[tuple[int, int], ...]:
 def _short(heading: str, most: int) -> str:
     words = heading.split()
     return " ".join(words[:most]) + ("…" if len(words) > most else "")
+
+
+# Whole documents, as causal language modelling reads them: a file of prose, or one row of a table.
+#
+# A card is trained to write on, so what follows a sentence in the text follows it here (Knowledge Card, section 2.1).
+
+SENTENCE = Size(words=60, characters=480)
+
+
+class Documents(Sequence[str]):
+    """The distinct documents of a corpus in reading order, read from disk as they are asked for.
+
+    Blocks of a document stand on lines of their own. Of equal documents the first is kept.
+    """
+
+    def __init__(self, blocks: Spool, starts: "array[int]", dropped: "npt.NDArray[np.bool_]") -> None:
+        """`blocks`: records of blocks; `starts`: which block begins a document; `dropped`: which are left out."""
+        self._blocks, self._dropped = blocks, dropped
+        self._starts = starts + array("Q", [len(blocks)])
+        prints, full = Fingerprints(), array("Q")
+        for number in range(len(starts)):
+            if text := self._text(number):
+                prints.append(fingerprint(text), 0, line=False)
+                full.append(number)
+        marks = prints.marks(1)
+        self._kept = array("Q", (number for number, mark in zip(full, marks, strict=True) if not mark))
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override] # slices are not needed
+        return self._text(self._kept[index])
+
+    def of(self, wanted: Callable[[Source], bool]) -> Sequence[str]:
+        """Those of whose passages one is wanted."""
+        chosen = array("Q", (n for n in self._kept if any(map(wanted, self._passages(n)))))
+        return Lazy(len(chosen), lambda index: self._text(chosen[index]))
+
+    def _text(self, number: int) -> str:
+        return "\n".join(block.text for _, block in self._read(number) if block.text.strip())
+
+    def _passages(self, number: int) -> Iterator[Source]:
+        found = [*self._read(number)]
+        return passages((block for _, block in found), found[0][0])
+
+    def _read(self, number: int) -> Iterator[tuple[str, Block]]:
+        for at in range(self._starts[number], self._starts[number + 1]):
+            if not self._dropped[at]:
+                yield block_of(self._blocks[at])
+
+
+def rejoined(found: Iterable[Source]) -> Iterator[str]:
+    """The documents that a card's passages were cut from, as far as these tell: those of one file that follow each
+    other, without headings."""
+    for _, group in groupby(found, key=lambda passage: passage.file):
+        first, *others = group
+        text = first.text
+        for before, passage in pairwise([first, *others]):
+            text += (" " if _one_paragraph(before, passage) else "\n") + passage.text
+        yield text
+
+
+def _one_paragraph(before: Source, after: Source) -> bool:
+    """Whether two passages were cut from one paragraph: they begin on one line, and no more fitted into the first."""
+    if before.line != after.line or "\n" in before.text + after.text:
+        return False
+    return not PASSAGE.holds(f"{before.text} {next(sentences(after.text, SENTENCE), '')}")

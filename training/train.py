@@ -13,33 +13,48 @@ import kcard
 from kcard.config import settings
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.manifest import LOOKED_UP, MANIFEST, Manifest, Training
-from kcard.training.bases import EMBEDDED, EMBEDDED_RANK, default_base
-from kcard.training.checkpoint import steps_of
+from kcard.text import is_english, stemmer_of
 from kcard.training.corpus import Corpus, read_corpus
-from kcard.training.costs import TrainingEstimate, check_memory, disk_note, free_memory
-from kcard.training.estimate import MINUTES, Estimate, seconds_a_step, seconds_to_embed
-from kcard.training.execution import Execution
-from kcard.training.following import processes_of
-from kcard.training.loop import run
-from kcard.training.naming import describe, name_from
-from kcard.training.options import TrainOptions, check
-from kcard.training.output import CHECKPOINT, claim, fresh
-from kcard.training.preparation import Preparation
-from kcard.training.presets import with_preset
-from kcard.training.processes import Processes
+from kcard.training.execution import Execution, Processes, one_thread
+from kcard.training.loop import Preparation, run, steps_of
+from kcard.training.memory import (
+    MINUTES,
+    Estimate,
+    TrainingEstimate,
+    check_memory,
+    disk_note,
+    free_memory,
+    seconds_a_step,
+    seconds_to_embed,
+)
+from kcard.training.options import (
+    EMBEDDED_BASE,
+    EMBEDDED_RANK,
+    TrainOptions,
+    check,
+    default_base,
+    with_preset,
+)
+from kcard.training.output import (
+    CHECKPOINT,
+    claim,
+    describe,
+    fresh,
+    name_from,
+    remedy,
+    trained,
+    unmodelled,
+    write_card,
+)
 from kcard.training.progress import Note, Report, silent
-from kcard.training.record import remedy, trained, unmodelled
-from kcard.training.study.learned import Learned, learned
-from kcard.training.study.material import study_material
-from kcard.training.threads import one_thread
+from kcard.training.study import Learned, learned, study_material
 from kcard.training.update import Joined, Previous, previous
-from kcard.training.writing import write_card
-from kcard.words import is_english, stemmer_of
+from kcard.training.workers import processes_of
 
 if TYPE_CHECKING:
-    from kcard.cards.format.folder import Card
-    from kcard.training.distillation.lessons import Distillation
-    from kcard.training.embedded import Plan
+    from kcard.cards.card import Card
+    from kcard.offline.train import Plan
+    from kcard.training.distillation import Distillation
 
 __all__ = ["estimate", "planned", "study_of", "train"]
 
@@ -76,10 +91,10 @@ def train(
             f"a {chosen.kind} card is built in one step, so there is nothing to resume: leave out --resume"
         )
     if chosen.kind == "search":
-        from kcard.training import search
+        from kcard.training import output
 
         wanted = _manifest(asked, "search", asked.description or SEARCHES, asked.language or "en")
-        return search.make(corpus, asked.name, replace(wanted, kind="search"), asked.output)
+        return output.make(corpus, asked.name, replace(wanted, kind="search"), asked.output)
     read = _read(Path(corpus), chosen, report)
     joined = (
         Joined(read, 0, documents=read.documents) if before is None else _joined(before, read, asked, report)
@@ -104,7 +119,7 @@ def train(
 
     if chosen.kind in LOOKED_UP or (not settled and _foreign(language, report)):
         return index()
-    alone = chosen.base == EMBEDDED
+    alone = chosen.base == EMBEDDED_BASE
     if not (alone and chosen.kind == "both" and before is None):
         return _modelled(joined, before, chosen, folder, manifest, report) or index()
     # The index first: whatever becomes of the model, there is a card by then.
@@ -146,7 +161,7 @@ def estimate(
     joined = (
         Joined(read, 0, documents=read.documents) if before is None else _joined(before, read, asked, report)
     )
-    if chosen.base == EMBEDDED:
+    if chosen.base == EMBEDDED_BASE:
         indexing = _seconds_to_index(joined, asked) if chosen.kind == "both" else None
         with one_thread():
             minutes = chosen.minutes or (MINUTES if before is None else None)
@@ -171,7 +186,7 @@ def estimate(
 
 def _seconds_to_index(joined: Joined, asked: TrainOptions) -> float:
     """How long the passages take to embed, by which a card in English is searched."""
-    from kcard.static_embeddings import embed
+    from kcard.offline.static import embed
 
     if not is_english(asked.language or _language(joined.corpus, silent)):
         return 0.0
@@ -188,7 +203,7 @@ def _manifest(asked: TrainOptions, name: str, description: str, language: str) -
 
 def _language(read: Corpus, report: Report) -> str:
     """The language of the corpus; English where its text does not tell."""
-    from kcard.language import detect
+    from kcard.text import detect
 
     found = detect([passage.text for passage in read.passages[:: max(1, len(read.passages) // 100)]])
     if found and found != "en":
@@ -213,7 +228,7 @@ def _foreign(language: str, report: Report) -> bool:
 def _first_index(folder: Path, index: "Callable[[], Card]", *, resume: bool) -> "Card | None":
     """The index that lies in the folder while the model is trained; None where a card with a model lies there, which
     stays until the new one is whole."""
-    from kcard.cards.format.folder import Card
+    from kcard.cards.card import Card
 
     if not (folder / MANIFEST).exists():
         return None if resume and (folder / CHECKPOINT).exists() else index()
@@ -232,7 +247,7 @@ def _modelled(
     report: Report,
 ) -> "Card | None":
     """The card with its model, trained; None where it could not learn enough in the minutes that it has."""
-    alone = chosen.base == EMBEDDED
+    alone = chosen.base == EMBEDDED_BASE
     execution = Execution() if alone else chosen.execution
     minutes = chosen.minutes or (MINUTES if before is None else None)
     with one_thread() if alone else nullcontext(), processes_of(execution) as processes:
@@ -306,12 +321,12 @@ def _with_base(given: TrainOptions, report: Report) -> TrainOptions:
     if given.kind in LOOKED_UP:
         return given
     base = given.base or _announced_base(report)
-    return replace(given, base=base, method=given.method or ("full" if base == EMBEDDED else "lora"))
+    return replace(given, base=base, method=given.method or ("full" if base == EMBEDDED_BASE else "lora"))
 
 
 def _announced_base(report: Report) -> str:
     base, why = default_base()
-    what = "embedded, a small model" if base == EMBEDDED else base
+    what = "embedded, a small model" if base == EMBEDDED_BASE else base
     report(Note(f"base: {what}, since {why}"))
     return base
 
@@ -332,8 +347,7 @@ def study_of(given: TrainOptions, joined: Joined, report: Report) -> "tuple[Lear
     study = study_material(Path(given.study), report) if given.study is not None else None
     if given.objective != "distil" or study is None:
         return learned(study, passages, report), None
-    from kcard.training.distillation.lessons import Distillation
-    from kcard.training.distillation.questions import passage_questions
+    from kcard.training.distillation import Distillation, passage_questions
 
     questions = passage_questions(study.items, passages, joined.known)
     if not any(not question.known for question in questions):
@@ -365,15 +379,15 @@ def planned(
 ) -> "Plan":
     """The way of training that the base calls for, with what was given in place of its defaults.
 
-    minutes, steps, measured  of the embedded base, see kcard.training.embedded.plan
+    minutes, steps, measured  of the embedded base, see kcard.offline.train.plan
     """
     assert given.base is not None
     chosen, corpus = given.settings(), joined.corpus
     version = "" if before is None else before.sha256
     fingerprint = _fingerprint(corpus, {"base": given.base, "updates": version, **chosen, **studied.record})
-    from kcard.training import embedded
+    from kcard.offline import train
 
-    if given.base != EMBEDDED:
+    if given.base != EMBEDDED_BASE:
         from kcard.training import finetune
 
         options = finetune.Options(given.base, **chosen)
@@ -384,14 +398,14 @@ def planned(
         memory = check_memory(options, execution, finetune.origin_of(onward), device, report)
         if distillation is not None:
             report(disk_note(len(distillation.questions), options))
-        return embedded.Plan(
+        return train.Plan(
             None,
             lambda: finetune.prepare(
                 new, options, fingerprint, onward, execution, processes, studied.queries, distillation
             ),
             memory,
         )
-    from kcard.training.recipe import Recipe, choose_style
+    from kcard.offline.recipe import Recipe, choose_style
 
     recipe = {key: value for key, value in chosen.items() if key not in {"method", "learning_rate"}}
     if given.method == "lora":
@@ -404,7 +418,7 @@ def planned(
     start = None if before is None else before.card.folder
     documents = None if joined.documents is None else [*chain.from_iterable(reversed(joined.learned()))]
     queries = studied.queries
-    return embedded.plan(
+    return train.plan(
         corpus.texts,
         Recipe(**recipe),
         fingerprint,

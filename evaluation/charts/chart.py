@@ -1,16 +1,86 @@
-"""Charts as values: what is drawn and where. How it looks is charts.html's and charts.css's.
+"""Charts as SVG, and the web pages that they stand in.
 
 All are drawn in units of which a page shows about one per pixel.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from kcard.evaluation.charts.axis import Axis
-from kcard.evaluation.record import Mean
+from kcard.errors import UsageError
+from kcard.evaluation.browse import CardReport, plot, timeline
+from kcard.evaluation.records import Mean
+from kcard.io import shown_size, write_text
 
-__all__ = ["Chart", "Heat", "Intervals", "Line", "Lines", "Placed", "Point", "Scatter", "shortened"]
+__all__ = [
+    "Axis",
+    "Chart",
+    "Heat",
+    "Intervals",
+    "Line",
+    "Lines",
+    "Placed",
+    "Point",
+    "Scatter",
+    "filled",
+    "render",
+    "shortened",
+    "svg",
+    "write_page",
+    "write_pictures",
+    "written",
+]
+
+
+# The ticks of an axis, and where a value lies on it.
+
+STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A linear axis from `start` to `end`, in a picture's units, with its ticks; `end` may lie before `start`."""
+
+    ticks: tuple[float, ...]
+    start: float
+    end: float
+
+    @classmethod
+    def over(
+        cls,
+        values: Iterable[float],
+        start: float,
+        end: float,
+        *,
+        least: float = -math.inf,
+        most: float = math.inf,
+        count: int = 5,
+    ) -> "Axis":
+        """An axis with about `count` round ticks that covers the values, and not more than [least, most]."""
+        known = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
+        low, high = min(known), max(known)
+        if high - low < 1e-9:
+            low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
+        low, high = max(low, least), min(high, most)
+        rough = (high - low) / count or 1.0
+        size = 10.0 ** math.floor(math.log10(rough))
+        step = next(s for s in STEPS if s * size >= rough - 1e-12) * size
+        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+        return cls(tuple(round(step * i, 10) for i in range(first, last + 1)), start, end)
+
+    def at(self, value: float) -> float:
+        """Where the value lies, cut to the axis' ends."""
+        low, high = self.ticks[0], self.ticks[-1]
+        share = min(max((value - low) / (high - low), 0.0), 1.0)
+        return round(self.start + share * (self.end - self.start), 2)
+
+    def named(self, tick: float) -> str:
+        """A tick as text."""
+        return f"{tick:,.10g}"
+
 
 WIDTH = 520.0
 LABEL = 168.0
@@ -228,3 +298,71 @@ class Heat:
 
 
 Chart = Intervals | Scatter | Lines | Heat
+
+
+# The browse table as one self-contained web page: no script is needed to read it, nothing is fetched.
+
+TEMPLATE = Path(__file__).parents[1] / "browse.html"
+
+
+def render(reports: Sequence[CardReport], title: str = "Knowledge cards") -> str:
+    """The page as HTML. Whatever a card says is escaped: a card's text is not to be trusted."""
+    return filled(TEMPLATE, title=title, reports=reports, plot=plot, timeline=timeline, size=shown_size)
+
+
+def write_page(reports: Sequence[CardReport], path: Path | str, title: str = "Knowledge cards") -> Path:
+    """Write the page to `path`, whole or not at all; UsageError where that can't be written."""
+    return written(path, render(reports, title))
+
+
+def filled(template: Path, **values: Any) -> str:
+    """A page of this folder as HTML. Whatever a value says is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATE.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["shortened"] = shortened
+    return environment.get_template(template.relative_to(TEMPLATE.parent).as_posix()).render(values)
+
+
+def written(path: Path | str, page: str) -> Path:
+    """Write a page, whole or not at all; UsageError where that can't be done."""
+    path = Path(path).expanduser()
+    try:
+        write_text(path, page)
+    except OSError as error:
+        raise UsageError(f"can't write the page {path}: {error.strerror or error}") from error
+    return path
+
+
+# Charts as files: SVG with its own style sheet, light or dark as its reader's system is.
+
+FOLDER = Path(__file__).parent
+
+
+def svg(chart: Chart) -> str:
+    """A chart as an SVG document."""
+    style = "svg { background: var(--panel); }\n" + "\n".join(
+        (FOLDER / name).read_text(encoding="utf-8") for name in ("palette.css", "charts.css")
+    )
+    return filled(FOLDER / "picture.svg", chart=chart, style=style).strip() + "\n"
+
+
+def write_pictures(charts: tuple[Chart, ...], path: Path) -> list[Path]:
+    """Write the charts: one to `path`, several to NAME-1.svg, NAME-2.svg and so on.
+
+    Raises UsageError where there is none, and where a file can't be written.
+    """
+    if not charts:
+        raise UsageError("this analysis has no chart: leave out --plot")
+    if len(charts) == 1:
+        return [written(path, svg(charts[0]))]
+    return [
+        written(path.with_name(f"{path.stem}-{number}{path.suffix}"), svg(chart))
+        for number, chart in enumerate(charts, 1)
+    ]

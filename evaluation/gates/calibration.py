@@ -1,28 +1,148 @@
-"""One calibration: gates compared on a user's own records, each cross-validated on the same folds.
+"""Compare gates on records and choose one.
 
 Every gate scores each record held out. Its threshold is chosen anew, on the held-out scores of the other folds: the
 most accurate one that lets at most the budget seek. So all gates are compared as what they are, a ranking of
 questions, and a gate that ranks no better than chance ends at never or always.
 """
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.evaluation.gates.cost_curve import Point, cheapest_best, curve
-from kcard.evaluation.gates.folds import FOLDS, Indices, folds
-from kcard.evaluation.gates.outcome import Floats, GateOutcome, Seeks, both_ways, outcomes
-from kcard.evaluation.gates.trial import Trial, tried
-from kcard.evaluation.intervals import interval
-from kcard.evaluation.paired_tests import holm, sign_flip
-from kcard.gates.kinds import Kind, Resources
-from kcard.gates.query import Query
-from kcard.gates.record import Record
+from kcard.evaluation.charts.chart import filled, written
+from kcard.evaluation.gates.outcome import (
+    FOLDS,
+    Floats,
+    GateOutcome,
+    Indices,
+    Point,
+    Seeks,
+    both_ways,
+    cheapest_best,
+    curve,
+    folds,
+    outcomes,
+)
+from kcard.evaluation.metrics import holm, interval, sign_flip
+from kcard.evaluation.plots import COLOURS, GREY, STYLES, bare, new_figure, saved, write
+from kcard.gates import features
+from kcard.gates.base import Calibrated, Fitted, Kind, LeavesOneOut, Probabilistic, Resources
+from kcard.gates.records import Query, Record
 
-__all__ = ["Baseline", "Calibration", "ComparedGate", "GateCandidate", "calibrated", "reference"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "Baseline",
+    "Calibration",
+    "ComparedGate",
+    "GateCandidate",
+    "Recommendation",
+    "Trial",
+    "as_data",
+    "calibrated",
+    "choose",
+    "deployed",
+    "draw",
+    "embedding_once",
+    "png",
+    "reference",
+    "render",
+    "require",
+    "scored",
+    "svg",
+    "tried",
+    "write_page",
+    "write_plot",
+]
+
+
+# A kind of gate tried on records that it was not fitted on: fold by fold, each record is scored held out.
+
+ENCODER = "minilm"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Scores and thresholds, shape (n,) each.
+
+    correct_without  P(right without cards), shape (n,); None where the kind gives none
+    fits   the gate of each fold, in their order; empty where the kind left records out by itself
+    tuned  how many folds took each value of the settings in which the folds differ: {"k": {"5": 4, "7": 1}}
+    """
+
+    scores: Floats
+    thresholds: Floats
+    correct_without: Floats | None = None
+    fits: tuple[Fitted, ...] = ()
+    tuned: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def seeks(self) -> Seeks:
+        return np.asarray(self.scores < self.thresholds)
+
+
+def tried(
+    records: Sequence[Record],
+    kind: Kind,
+    settings: Mapping[str, Any],
+    resources: Resources,
+    folds: Sequence[Indices],
+    report: Callable[[int], None] | None = None,
+) -> Trial:
+    """Fit the kind on all folds but one, and score that one; whatever a kind tunes, it tunes on the others.
+
+    `report` is called with how many folds are done. Raises what fitting and scoring raise.
+    """
+    if len(folds) == len(records) and isinstance(kind, LeavesOneOut):
+        left = kind.leave_one_out(records, settings, resources)
+        if left is not None:
+            tuned = _counted(left.tuned)
+            return Trial(left.scores.astype(np.float64), left.thresholds.astype(np.float64), tuned=tuned)
+    scores, thresholds, right = (np.zeros(len(records)) for _ in range(3))
+    fits: list[Fitted] = []
+    for done, held_out in enumerate(folds, 1):
+        out = set(held_out.tolist())
+        fitted = kind.fit([r for i, r in enumerate(records) if i not in out], settings, resources)
+        queries = [records[i].query for i in held_out]
+        scores[held_out] = fitted.scores(queries)
+        if isinstance(fitted, Probabilistic):
+            right[held_out] = fitted.correct_without(queries)
+        thresholds[held_out] = fitted.threshold
+        fits.append(fitted)
+        if report:
+            report(done)
+    values = {key: [fit.settings.get(key) for fit in fits] for key in fits[0].settings}
+    correct_without = right if isinstance(fits[0], Probabilistic) else None
+    return Trial(scores, thresholds, correct_without, tuple(fits), _counted(values))
+
+
+def scored(records: Sequence[Record], fitted: Fitted) -> Trial:
+    """A fitted gate as it is, on records that it may have been fitted on: no fold is held out."""
+    queries = [record.query for record in records]
+    scores = np.asarray(fitted.scores(queries), dtype=np.float64)
+    right = fitted.correct_without(queries).astype(np.float64) if isinstance(fitted, Probabilistic) else None
+    return Trial(scores, np.full(len(records), fitted.threshold), right, (fitted,))
+
+
+def _counted(settings: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, int]]:
+    found = {key: Counter(map(str, values)) for key, values in settings.items()}
+    return {key: dict(counts.most_common()) for key, counts in found.items() if len(counts) > 1}
+
+
+def embedding_once(resources: Resources, settings: Mapping[str, Any]) -> Resources:
+    """The same, with a representation that embeds each question once however often gates are fitted."""
+    if resources.representation is not None:
+        return resources
+    found = features.find(str(settings.get("encoder", ENCODER)))
+    return replace(resources, representation=features.CachedRepresentation(found))
+
 
 Report = Callable[[str], None]
 
@@ -190,3 +310,226 @@ def _obstacle(trial: Trial, question: str) -> str:
     except UsageError as error:
         return str(error)
     return ""
+
+
+# What a calibration comes to: which gate to use, in words, and as a gate that is ready to be used.
+
+LEVEL = 0.05
+MARGIN = 0.01  # as good as the reference: so much accuracy may be lost, at most
+SAVING = 0.1  # share of the questions from which on a cheaper gate is worth a word
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """`gate`: the row that is to be used; None where none is worth it. `text`: the sentence for the user."""
+
+    gate: ComparedGate | None
+    text: str
+
+
+def choose(found: Calibration) -> Recommendation:
+    """The most accurate gate that beats the reference, minding how many were compared; none where none does.
+
+    A gate beats it where it is more accurate and its p, by Holm's rule for all that were compared, is below 0.05. One
+    that can't be asked with a question's text alone is named, not chosen.
+    """
+    beating = [row for row in found.rows if row.difference > 0 and row.p_holm < LEVEL]
+    beating.sort(key=lambda row: (-row.outcome.accuracy, row.outcome.share))
+    usable = next((row for row in beating if not row.obstacle), None)
+    text = _none(found) if not beating else "" if usable is None else _told(usable, found)
+    if beating and beating[0].obstacle:
+        first = f"best is {_figures(beating[0], found)}, but it can't be used yet: {beating[0].obstacle}"
+        text = f"{first}; {text}" if text else first
+    return Recommendation(usable, text)
+
+
+def _told(row: ComparedGate, found: Calibration) -> str:
+    return f"use {_figures(row, found)}"
+
+
+def _figures(row: ComparedGate, found: Calibration) -> str:
+    return (
+        f"{row.gate}: {row.outcome.accuracy:.3f} right with cards for {row.outcome.share:.0%} of the questions, "
+        f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}] over {found.reference.name} "
+        f"(p = {row.p_holm:.2g} for all {len(found.rows)} gates)"
+    )
+
+
+def _none(found: Calibration) -> str:
+    best = found.reference
+    text = f"no gate beats {best.name} here: use {best.name} ({best.accuracy:.3f} right)"
+    as_good = (row for row in found.rows if row.difference_low >= -MARGIN and not row.obstacle)
+    cheaper = [row for row in as_good if row.outcome.share <= best.share - SAVING]
+    if not cheaper:
+        return text
+    row = min(cheaper, key=lambda row: row.outcome.share)
+    gain = f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]"
+    return f"{text}; {row.gate} is as good ({gain}) and uses cards for only {row.outcome.share:.0%} of the questions"
+
+
+def deployed(
+    records: Sequence[Record], candidate: GateCandidate, row: ComparedGate, found: Calibration
+) -> Fitted:
+    """The gate of that row, fitted on all records, with the threshold that the comparison chose.
+
+    The scale of scores may grow with the records (Thrust's does), and the comparison fitted on fewer: so the threshold
+    is the one below which as many records score as did below the chosen one, in the first fold's gate.
+    """
+    fitted = candidate.kind.fit(records, candidate.settings, candidate.resources)
+    held_out = set(folds(records, found.folds, found.seed)[0].tolist())
+    common = [record for i, record in enumerate(records) if i not in held_out]
+    queries = [record.query for record in common]
+    before = np.asarray(row.trial.fits[0].scores(queries), dtype=np.float64)
+    after = np.asarray(fitted.scores(queries), dtype=np.float64)
+    share = float((before < row.threshold).mean())
+    return Calibrated(fitted, _finite(after, _nearest(common, after, share)))
+
+
+def _nearest(records: Sequence[Record], scores: Floats, share: float) -> float:
+    """The threshold below which nearest to that share of the scores lie."""
+    return min(curve(records, scores), key=lambda point: abs(point.share - share)).threshold
+
+
+def _finite(scores: Floats, threshold: float) -> float:
+    """The threshold as a number that a file can hold: one beyond all scores for an infinite one."""
+    return float(np.clip(threshold, scores.min() - 1, scores.max() + 1))
+
+
+# A calibration as JSON-ready data.
+
+DIGITS = 6
+
+
+def as_data(found: Calibration) -> dict[str, Any]:
+    """All figures; the curve as [share, accuracy] pairs; an infinite threshold (never, always) as null."""
+    best = found.reference
+    return {
+        "n": found.records,
+        "folds": found.folds,
+        "seed": found.seed,
+        "budget": found.budget,
+        **{key: _rounded(getattr(found.baselines, key)) for key in ("never", "always", "oracle")},
+        "reference": {"name": best.name, "accuracy": _rounded(best.accuracy), "share": best.share},
+        "gates": [_gate(row) for row in found.rows],
+        "skipped": [{"gate": gate, "why": why} for gate, why in found.skipped],
+    }
+
+
+def _gate(row: ComparedGate) -> dict[str, Any]:
+    outcome = row.outcome.to_json()
+    return {
+        "gate": row.gate,
+        **{key: outcome[key] for key in ("accuracy", "share", "beneficial_guidance", "random_same_share")},
+        "interval": [_rounded(row.low), _rounded(row.high)],
+        "difference": _rounded(row.difference),
+        "difference_interval": [_rounded(row.difference_low), _rounded(row.difference_high)],
+        "p": _rounded(row.p),
+        "p_holm": _rounded(row.p_holm),
+        "threshold": _rounded(row.threshold) if math.isfinite(row.threshold) else None,
+        "curve": [[_rounded(point.share), _rounded(point.accuracy)] for point in row.curve],
+        **({"obstacle": row.obstacle} if row.obstacle else {}),
+    }
+
+
+def _rounded(value: float) -> float:
+    return round(value, DIGITS)
+
+
+# The cost/accuracy curves of a calibration as a picture.
+
+
+def draw(found: Calibration, title: str = "") -> "Figure":
+    """One line a gate: accuracy against the share of questions that ask cards; a dot where the gate is used.
+
+    The dots are the figures of the table (thresholds chosen without the record that is judged), so they may lie below
+    their line, on which the best of all thresholds would be picked afterwards. Raises MissingExtra without matplotlib.
+    """
+    figure = new_figure()
+    axes = figure.add_subplot()
+    base = found.baselines
+    axes.plot([0, 1], [base.never, base.always], color=GREY, linewidth=1, label="random")
+    axes.plot([0, 1], [base.oracle] * 2, color=GREY, linewidth=1, linestyle=(0, (1, 3)), label="oracle")
+    for number, row in enumerate(found.rows):
+        style: dict[str, Any] = {
+            "color": COLOURS[number % len(COLOURS)],
+            "linestyle": STYLES[number // len(COLOURS) % len(STYLES)],
+        }
+        axes.plot(
+            [p.share for p in row.curve],
+            [p.accuracy for p in row.curve],
+            linewidth=1.4,
+            label=row.gate,
+            **style,
+        )
+        axes.plot(
+            [row.outcome.share],
+            [row.outcome.accuracy],
+            "o",
+            color=style["color"],
+            markeredgecolor="white",
+            zorder=3,
+        )
+    for name, at, level, side in (("never", 0, base.never, "left"), ("always", 1, base.always, "right")):
+        axes.annotate(
+            name, (at, level), (0, -14), textcoords="offset points", ha=side, color=GREY, fontsize=8
+        )
+    if found.budget < 1:
+        axes.axvline(found.budget, color=GREY, linewidth=0.8, linestyle="--")
+        axes.annotate(
+            "budget", (found.budget, 0.01), xycoords=("data", "axes fraction"), color=GREY, fontsize=8
+        )
+    _label(axes, title or f"{found.records} records, {found.folds} folds")
+    figure.tight_layout()
+    return figure
+
+
+def png(found: Calibration, title: str = "") -> bytes:
+    return saved(draw(found, title), "png")
+
+
+def svg(found: Calibration, title: str = "") -> str:
+    """The picture as an element for a page, its words as text."""
+    text = saved(draw(found, title), "svg").decode()
+    return text[text.index("<svg") :]
+
+
+def write_plot(found: Calibration, path: Path, title: str = "") -> None:
+    """Raises UsageError where the file can't be written."""
+    write(draw(found, title), path)
+
+
+def require() -> None:
+    """Raise MissingExtra where nothing can be drawn."""
+    new_figure()
+
+
+def _label(axes: Any, title: str) -> None:
+    axes.set_xlabel("share of the questions that ask cards (cost)")
+    axes.set_ylabel("accuracy")
+    axes.set_xlim(-0.01, 1.01)
+    axes.set_title(title, fontsize=10, loc="left")
+    bare(axes)
+
+
+# The report of a calibration as one self-contained web page: no script, nothing is fetched.
+
+TEMPLATE = Path(__file__).with_name("calibration.html")
+TITLE = "Which gate for these questions?"
+
+
+def render(found: Calibration, choice: "Recommendation", title: str = TITLE) -> str:
+    """The page as HTML. Raises MissingExtra without matplotlib."""
+    return filled(
+        TEMPLATE,
+        title=title,
+        text=choice.text,
+        chosen=choice.gate.gate if choice.gate else "",
+        found=found,
+        rows=sorted(found.rows, key=lambda row: -row.outcome.accuracy),
+        picture=svg(found),
+    )
+
+
+def write_page(found: Calibration, choice: "Recommendation", path: Path | str) -> Path:
+    """Write the page, whole or not at all; UsageError where that can't be written."""
+    return written(path, render(found, choice))

@@ -1,19 +1,228 @@
-"""A run as the page and the tables show it."""
+"""Report of a run: tables, paired tests, files."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations, zip_longest
+from pathlib import Path
+from typing import Any
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.analysis import Analysis
-from kcard.evaluation.report.excerpt import QUESTIONS, Excerpt, excerpt
-from kcard.evaluation.report.outcome import outcomes
-from kcard.evaluation.report.pairs import Pair, pairs
-from kcard.evaluation.runs.prices import Prices
-from kcard.evaluation.runs.result import Result
-from kcard.evaluation.runs.run import Run
-from kcard.evaluation.runs.summary import SettingSummary, summarise
+from kcard.evaluation.analyses.answers import Analysis
+from kcard.evaluation.metrics import compared, holm
+from kcard.evaluation.records import Mean
+from kcard.evaluation.runs.run import Prices, Result, Run
+from kcard.evaluation.runs.summary import OF_A_TASK, Outcome, SettingSummary, outcomes, right, summarise
+from kcard.io import replacing
 
-__all__ = ["Report", "make_report"]
+__all__ = [
+    "QUESTIONS",
+    "Excerpt",
+    "Pair",
+    "Report",
+    "Shown",
+    "amount",
+    "analysis_lines",
+    "excerpt",
+    "headline",
+    "make_report",
+    "metric_name",
+    "other_scores",
+    "pairs",
+    "probability",
+    "question_lines",
+    "table_lines",
+    "write_csv",
+]
+
+
+# Every two settings of a task, compared on the same questions.
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two settings on the same questions of a task.
+
+    only_first, only_second  how many questions only one of them answered
+    difference               of the first's score less the second's, with the 95 % interval of the paired bootstrap
+    p                        two-sided, of McNemar's exact test; of scores between 0 and 1, the permutation test
+    p_holm                   the same for all pairs of the task at once (Holm, 1979)
+    """
+
+    task: str
+    first: str
+    second: str
+    questions: int
+    only_first: int
+    only_second: int
+    difference: Mean
+    p: float
+    p_holm: float
+
+    @property
+    def turned(self) -> "Pair":
+        """The same, seen from the second setting."""
+        d = self.difference
+        return replace(
+            self,
+            first=self.second,
+            second=self.first,
+            only_first=self.only_second,
+            only_second=self.only_first,
+            difference=Mean(0.0 - d.mean, 0.0 - d.high, 0.0 - d.low),  # no minus before a zero,
+        )
+
+
+Asked = tuple[str, Mapping[str, Outcome]]  # a setting, and its outcomes by question
+
+
+def pairs(found: Sequence[Outcome], metrics: Mapping[str, str], seed: int = 0) -> list[Pair]:
+    """Every two settings of every task, compared on the questions that both were asked."""
+    by_task: dict[str, dict[str, dict[str, Outcome]]] = {}
+    for outcome in found:
+        by_task.setdefault(outcome.task, {}).setdefault(outcome.setting, {})[outcome.id] = outcome
+    tested: list[Pair] = []
+    for task, settings in by_task.items():
+        both = [_pair(task, a, b, metrics[task], seed) for a, b in combinations(settings.items(), 2)]
+        known = [pair for pair in both if pair is not None]
+        adjusted = holm([pair.p for pair in known])
+        tested += [replace(pair, p_holm=p) for pair, p in zip(known, adjusted, strict=True)]
+    return tested
+
+
+def _pair(task: str, first: Asked, second: Asked, metric: str, seed: int) -> Pair | None:
+    """None where no question was asked under both."""
+    both = [(outcome, second[1][id_]) for id_, outcome in first[1].items() if id_ in second[1]]
+    if not both:
+        return None
+    found = compared([a.score(metric) for a, _ in both], [b.score(metric) for _, b in both], seed)
+    return Pair(
+        task=task,
+        first=first[0],
+        second=second[0],
+        questions=found.n,
+        only_first=sum(a.right and not b.right for a, b in both),
+        only_second=sum(b.right and not a.right for a, b in both),
+        difference=Mean(found.difference, found.low, found.high),
+        p=found.p,
+        p_holm=found.p,
+    )
+
+
+# Which questions a page shows, and how much of their texts: a page stays readable however large the run.
+
+QUESTIONS = 200
+TEXT = 6_000  # characters of one text
+PAGE = 8_000_000  # characters of all texts of a page
+Key = tuple[str, str]  # task and id of a question
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A question with its results, one a setting; `differ`: one setting answered it and another did not."""
+
+    results: tuple[tuple[Outcome, Result], ...]
+    differ: bool
+
+    @property
+    def question(self) -> Result:
+        """Any of the results: all are of the same question."""
+        return self.results[0][1]
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """The questions of a page, in the order in which they were asked, of `total`."""
+
+    questions: tuple[Shown, ...]
+    total: int
+    differing: int
+
+    @property
+    def left_out(self) -> int:
+        return self.total - len(self.questions)
+
+
+def excerpt(found: Sequence[Outcome], results: Iterable[Result], most: int = QUESTIONS) -> Excerpt:
+    """At most `most` questions: those on which settings differ first, of every task and group in turn.
+
+    Long texts are cut, and questions left out, so that the page has no more than about PAGE characters of them.
+    """
+    by_question: dict[Key, list[Outcome]] = {}
+    for outcome in found:
+        by_question.setdefault((outcome.task, outcome.id), []).append(outcome)
+    differing = {key for key, part in by_question.items() if len({o.right for o in part}) > 1}
+    chosen = set(_in_turn(by_question, differing)[:most])
+    texts: dict[Key, dict[str, Result]] = {}
+    for result in results:
+        if (result.task, result.id) in chosen:
+            texts.setdefault((result.task, result.id), {})[result.setting] = shortened(result)
+    shown: set[Key] = set()
+    room = PAGE
+    for key in _in_turn(by_question, differing)[:most]:
+        room -= sum(_characters(asdict(result)) for result in texts[key].values())
+        if room < 0 and shown:
+            break
+        shown.add(key)
+    return Excerpt(
+        tuple(
+            Shown(tuple((o, texts[key][o.setting]) for o in by_question[key]), key in differing)
+            for key in by_question
+            if key in shown
+        ),
+        len(by_question),
+        len(differing),
+    )
+
+
+def _in_turn(by_question: dict[Key, list[Outcome]], differing: set[Key]) -> list[Key]:
+    """All questions, those that differ first; of each kind one from every task and group, then the next."""
+    order: list[Key] = []
+    for wanted in (True, False):
+        parts: dict[Key, list[Key]] = {}
+        for key, part in by_question.items():
+            if (key in differing) is wanted:
+                parts.setdefault((key[0], part[0].group), []).append(key)
+        order += [key for turn in zip_longest(*parts.values()) for key in turn if key is not None]
+    return order
+
+
+def shortened(result: Result) -> Result:
+    """The result with every text cut to TEXT characters."""
+    data = _cut(asdict(result))
+    calls = tuple(
+        replace(call, prompt=_cut(call.prompt), reply=_cut(call.reply), error=_cut(call.error))
+        for call in result.calls
+    )
+    return replace(
+        result,
+        question=data["question"],
+        answers=tuple(data["answers"]),
+        prediction=data["prediction"],
+        choices=data["choices"],
+        calls=calls,
+        trace=data["trace"],
+        error=data["error"],
+    )
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > TEXT:
+        half = TEXT // 2
+        return f"{value[:half]}\n[… {len(value) - 2 * half:,} characters left out …]\n{value[-half:]}"
+    if isinstance(value, dict):
+        return {key: _cut(inner) for key, inner in value.items()}
+    return [_cut(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def _characters(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_characters, value.values()))
+    return sum(map(_characters, value)) if isinstance(value, (list, tuple)) else 0
 
 
 @dataclass(frozen=True)
@@ -85,3 +294,153 @@ def make_report(
 def metrics_of(run: Run) -> Mapping[str, str]:
     """The metric of every task."""
     return {task.name: task.metric for task in run.plan.tasks}
+
+
+# Numbers and findings of a report in words.
+
+METRICS = {"em": "exact match", "f1": "F1", "substring": "substring match", "macro-f1": "macro F1"}
+
+SURE = 0.05
+
+
+def amount(value: float | None, digits: int = 2) -> str:
+    """A number with few digits, or a dash."""
+    if value is None:
+        return "–"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}f}" if abs(value) >= 0.01 or abs(value) < 0.001 else f"{value:.1g}"
+
+
+def metric_name(metric: str) -> str:
+    """A metric as people call it."""
+    return METRICS.get(metric, metric.replace("-", " "))
+
+
+def probability(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def other_scores(row: SettingSummary) -> Mapping[str, float]:
+    """The scores of a setting beside the task's own metric; of a choice, those that are not the same as accuracy."""
+    if row.accuracy is None:
+        found: dict[str, float | None] = {"em": row.em, "f1": row.f1, "substring": row.substring}
+    else:
+        found = {
+            "accuracy": row.accuracy,
+            "balanced-accuracy": row.balanced_accuracy,
+            "macro-f1": row.macro_f1,
+        }
+    return {name: value for name, value in found.items() if name != row.metric and value is not None}
+
+
+def headline(report: Report, task: str) -> str:
+    """The best setting of a task, and whether it is better than the reference by more than chance."""
+    rows = report.of(task)
+    best = max(rows, key=lambda row: row.value)
+    base = report.reference(task)
+    name = metric_name(best.metric)
+    score = f"{best.value:.3f} [{best.low:.3f}, {best.high:.3f}]"
+    if len(rows) == 1:
+        return f"{best.setting} has {name} {score}."
+    if best.setting == base:
+        return f"No setting has a higher {name} than {base}: {score}."
+    pair = report.pair(task, best.setting, base)
+    compared = _compared(pair, best.p_holm, OF_A_TASK.get(best.metric, ""))
+    return f"{best.setting} has the highest {name}, {score}{compared}."
+
+
+def _compared(pair: Pair | None, p: float | None, metric: str) -> str:
+    """`metric`: what is compared, where that is not the one named before."""
+    if pair is None or p is None:
+        return ""
+    d, label = pair.difference, f"{metric} " if metric else ""
+    gain = f"; {label}{d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}] over {pair.second}"
+    if p < SURE:
+        return f"{gain} (p {probability(p)})"
+    return f"{gain}, which may be chance (p {probability(p)})"
+
+
+# A report's tables as CSV: settings x tasks, and every question under every setting.
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
+
+
+def table_lines(report: Report) -> Iterator[dict[str, Any]]:
+    """What `kcard eval --json` says of each setting of each task, and its difference from the task's first setting."""
+    for row in report.rows:
+        line = row.to_json(report.run.number)
+        low, high = line.pop("interval")
+        pair = report.pair(row.task, row.setting, report.reference(row.task))
+        difference = pair and pair.difference
+        yield line | {
+            "low": low,
+            "high": high,
+            "difference": difference and round(difference.mean, 4),
+            "difference_low": difference and round(difference.low, 4),
+            "difference_high": difference and round(difference.high, 4),
+        }
+
+
+def question_lines(results: Iterable[Result], metrics: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """One line for each result: what was asked, accepted and answered, what it cost, and which cards were used."""
+    for result in results:
+        passages = [p for p in result.trace.get("passages", ()) if isinstance(p, dict)]
+        gate = result.trace.get("gate", {})
+        yield {
+            "task": result.task,
+            "setting": result.setting,
+            "id": result.id,
+            "group": result.group,
+            "question": result.question,
+            "choices": json.dumps(dict(result.choices), ensure_ascii=False) if result.choices else "",
+            "answers": json.dumps(list(result.answers), ensure_ascii=False),
+            "prediction": result.prediction,
+            "right": int(right(result.scores, metrics[result.task])),
+            **{name: result.scores.get(name, "") for name in ("em", "f1", "substring", "accuracy")},
+            "calls": len(result.calls),
+            "tokens_in": result.tokens_in,
+            "tokens_out": result.tokens_out,
+            "seconds": round(result.seconds, 4),
+            "gate_score": gate.get("score"),
+            "gate_fired": gate.get("fired"),
+            "cards": json.dumps([p.get("card") for p in passages], ensure_ascii=False),
+            "cards_kept": json.dumps([p.get("card") for p in passages if p.get("kept")], ensure_ascii=False),
+            "error": result.error,
+        }
+
+
+def analysis_lines(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    """One line for each row of an analysis; of a mean with its interval three columns: NAME, NAME low, NAME high."""
+    for row in analysis.rows:
+        line: dict[str, Any] = {}
+        for name, value in zip(analysis.columns, row, strict=True):
+            if isinstance(value, Mean):
+                line |= {name: value.mean, f"{name} low": value.low, f"{name} high": value.high}
+            else:
+                line[name] = value
+        yield line
+
+
+def write_csv(lines: Iterable[Mapping[str, Any]], path: Path | str) -> Path:
+    """Write the lines, whole or not at all, in UTF-8; UsageError where that can't be done.
+
+    A text that a spreadsheet would compute as a formula has an apostrophe before it.
+    """
+    path, lines = Path(path).expanduser(), list(lines)
+    columns = list(dict.fromkeys(name for line in lines for name in line))
+    try:
+        with replacing(path) as stream:
+            text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+            writer = csv.DictWriter(text, columns, restval="")
+            writer.writeheader()
+            writer.writerows({name: _safe(value) for name, value in line.items()} for line in lines)
+            text.flush()
+            text.detach()
+    except OSError as error:
+        raise UsageError(f"can't write {path}: {error.strerror or error}") from error
+    return path
+
+
+def _safe(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

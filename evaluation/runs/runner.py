@@ -1,25 +1,175 @@
-"""Asks the questions of a run, setting by setting; each result is stored before the next question is asked.
+"""Run an evaluation: ask, score and record each question.
 
 It knows ways of answering, tasks and a store by their protocols only.
 """
 
+import threading
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol, cast
 
-from kcard.answer import Answer
-from kcard.batches import QUESTIONS, batched
+from kcard.batching import QUESTIONS, batched
 from kcard.errors import KcardError, LLMError, one_line
-from kcard.evaluation.runs.recorder import Recorder
-from kcard.evaluation.runs.result import Result
-from kcard.evaluation.runs.run import Run
-from kcard.evaluation.runs.scoring import answered, failed
-from kcard.evaluation.tasks.task import Item, TaskData
-from kcard.protocols import Answerer
-from kcard.question import Question, distinct_texts
+from kcard.evaluation.metrics import accuracy, exact_match, f1, substring
+from kcard.evaluation.runs.run import Call, Result, Run
+from kcard.evaluation.tasks.base import Item, TaskData
+from kcard.interfaces import LLM, Answerer, Batching, Prompting, Windowed
+from kcard.llms.prompts import render
+from kcard.types import Answer, Question, Reply, Request, distinct_texts
 
-__all__ = ["Runner", "Store"]
+__all__ = ["Recorder", "Runner", "Store", "answered", "failed", "scores"]
+
+
+# A task's item and what was answered, as a result with its scores.
+
+DIGITS = 6  # of scores in a trace; more depend on the batch that they were computed in
+
+
+def scores(item: Item, prediction: str) -> dict[str, float]:
+    """em, f1 and substring, in [0, 1]; of a multiple-choice question accuracy besides, which they equal."""
+    if item.choices:
+        return dict.fromkeys(("accuracy", "em", "f1", "substring"), accuracy(prediction, item.answers))
+    return {
+        "em": exact_match(prediction, item.answers),
+        "f1": f1(prediction, item.answers),
+        "substring": float(substring(prediction, item.answers)),
+    }
+
+
+def answered(task: str, setting: str, item: Item, answer: Answer, calls: Sequence[Call]) -> Result:
+    """The result of an answered question."""
+    trace = _rounded(answer.to_json())
+    trace.pop("seconds", None)
+    prediction = answer.choice or "" if item.choices else answer.answer
+    seconds = round(answer.seconds, 4)
+    return _result(task, setting, item, calls, prediction=prediction, seconds=seconds, trace=trace)
+
+
+def failed(task: str, setting: str, item: Item, error: str, calls: Sequence[Call]) -> Result:
+    """The result of a question without an answer, which counts as wrong."""
+    return _result(task, setting, item, calls, prediction="", error=error)
+
+
+def _result(task: str, setting: str, item: Item, calls: Sequence[Call], **found: Any) -> Result:
+    right = scores(item, found["prediction"])
+    return Result(
+        task=task,
+        setting=setting,
+        id=item.id,
+        question=item.question,
+        answers=item.answers,
+        scores=dict.fromkeys(right, 0.0) if found.get("error") else right,
+        choices={choice.name: choice.description for choice in item.choices},
+        group=item.group,
+        popularity=item.popularity,
+        calls=tuple(calls),
+        tokens_in=_sum([call.tokens_in for call in calls if not call.error]),
+        tokens_out=_sum([call.tokens_out for call in calls if not call.error]),
+        **found,
+    )
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    """None where one is not known."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, DIGITS)
+    if isinstance(value, Mapping):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    return [_rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+# An LLM whose every request is recorded, for the questions that it was made for.
+
+
+class Recorder:
+    """The same LLM to whoever asks it; what was asked is collected question by question.
+
+    A request belongs to the question that it holds or, where the question was cut to fit into a window, begins. Other
+    requests belong to the question that is collected next, so everything is collected once. It is thread-safe.
+    """
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+        self._lock = threading.Lock()
+        self._calls: defaultdict[str, list[Call]] = defaultdict(list)
+        if isinstance(llm, Batching):
+            self.reply_all = partial(self._reply_all, llm)  # so that this one is Batching too
+
+    @property
+    def announcement(self) -> str:
+        """What answers, for the user; empty where the LLM does not say."""
+        return str(getattr(self._llm, "announcement", ""))
+
+    @property
+    def concurrency(self) -> int:
+        """Requests that the LLM takes at a time."""
+        return int(getattr(self._llm, "concurrency", 1))
+
+    @property
+    def window(self) -> int | None:
+        """The most tokens that a request may take; None: not known."""
+        return self._llm.window if isinstance(self._llm, Windowed) else None
+
+    def count(self, request: Request) -> int:
+        """The tokens of a request; asked only of an LLM that has a window."""
+        return cast(Windowed, self._llm).count(request)
+
+    def reply(self, request: Request) -> Reply:
+        """The LLM's reply. Raises LLMError, as the LLM does, which is recorded too."""
+        started = time.perf_counter()
+        try:
+            reply = self._llm.reply(request)
+        except KcardError as error:
+            self._record(request, error, time.perf_counter() - started)
+            raise
+        self._record(request, reply, time.perf_counter() - started)
+        return reply
+
+    def _reply_all(self, llm: Batching, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        """The replies of one batch, whose seconds are shared among its requests."""
+        started = time.perf_counter()
+        found = list(llm.reply_all(requests))
+        for request, reply in zip(requests, found, strict=True):
+            self._record(request, reply, (time.perf_counter() - started) / len(found))
+        yield from found
+
+    def collect(self, question: str, others: Sequence[str] = ()) -> tuple[Call, ...]:
+        """The requests for this question, in order, which are then forgotten.
+
+        `others`: the questions that are still to be collected, whose requests stay.
+        """
+        with self._lock:
+            theirs = {
+                text for text in self._calls if text != question and any(_holds(o, text) for o in others)
+            }
+            taken = [text for text in self._calls if text not in theirs]
+            return tuple(call for text in taken for call in self._calls.pop(text))
+
+    def _record(self, request: Request, reply: Reply | KcardError, seconds: float) -> None:
+        prompt = self._prompt(request)
+        if isinstance(reply, Reply):
+            call = Call(request.kind, prompt, reply.text, reply.tokens_in, reply.tokens_out, seconds)
+        else:
+            call = Call(request.kind, prompt, "", seconds=seconds, error=one_line(reply))
+        with self._lock:
+            self._calls[request.question].append(call)
+
+    def _prompt(self, request: Request) -> str:
+        return self._llm.prompt(request) if isinstance(self._llm, Prompting) else render(request)
+
+
+def _holds(question: str, asked: str) -> bool:
+    return bool(asked) and question.startswith(asked)
+
 
 GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
 NOT_ASKED = f"not asked, because {GIVE_UP} questions before it failed in a row"

@@ -1,18 +1,17 @@
-"""What a run comes to: one row for each task and setting."""
+"""Summary of a run, as a table and for model cards."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from kcard.evaluation.classification import balanced_accuracy, macro_f1
-from kcard.evaluation.intervals import bootstrap_interval, interval
-from kcard.evaluation.paired_tests import compared, holm
-from kcard.evaluation.runs.prices import Prices
-from kcard.evaluation.runs.result import Call, Result
-from kcard.evaluation.runs.run import RunPlan, RunTask
+from kcard.evaluation.metrics import balanced_accuracy, bootstrap_interval, compared, holm, interval, macro_f1
+from kcard.evaluation.runs.run import Call, Prices, Result, Run, RunPlan, RunTask
+from kcard.io import write_text
 
-__all__ = ["SettingSummary", "summarise"]
+__all__ = ["OF_A_TASK", "Outcome", "SettingSummary", "outcomes", "right", "summarise", "write_results"]
+
 
 DIGITS = 4
 BALANCED = "balanced-accuracy"
@@ -161,3 +160,129 @@ def _sum(counts: Sequence[int | None]) -> int | None:
     """None where one is not known."""
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
+
+
+# A run in the Hugging Face Hub's formats: .eval_results/*.yaml for a model's repository, eval.yaml for a data set's.
+#
+# The hub's pages show the former as self-declared (kcard.hub.server.responses).
+
+FOLDER = ".eval_results"
+EVAL = "eval.yaml"
+EVAL_RESULTS_DIGITS = 6
+FRAMEWORK = "kcard"
+# The data sets on the Hugging Face Hub that tasks are taken from; other tasks are called by their own names.
+DATASETS: Mapping[str, str] = {
+    "hotpotqa": "hotpotqa/hotpot_qa",
+    "mmlu": "cais/mmlu",
+    "nq": "google-research-datasets/nq_open",
+    "popqa": "akariasai/PopQA",
+    "squad": "rajpurkar/squad",
+    "triviaqa": "mandarjoshi/trivia_qa",
+    "truthfulqa": "truthfulqa/truthful_qa",
+}
+
+
+def write_results(run: Run, rows: Sequence[SettingSummary], folder: Path) -> list[Path]:
+    """Write eval.yaml and .eval_results/TASK.yaml into the folder; the files that were written."""
+    written = [folder / EVAL]
+    _write(folder / EVAL, _benchmark(run.plan))
+    for task in run.plan.tasks:
+        entries = [_entry(run, task, row) for row in rows if row.task == task.name]
+        if entries:
+            written.append(folder / FOLDER / f"{task.name}.yaml")
+            _write(written[-1], entries)
+    return written
+
+
+def _entry(run: Run, task: RunTask, row: SettingSummary) -> dict[str, Any]:
+    """One result: whose value it is, and all that it depends on in `notes`."""
+    plan = run.plan
+    cards = ", ".join(f"{name} (sha256 {digest[:12]})" for name, digest in plan.cards.items())
+    parts = [
+        f"setting {row.setting}",
+        f"{row.metric}, 95 % interval {row.low:.4f} to {row.high:.4f}",
+        f"{row.n} of {task.total} questions, {row.errors} failed",
+        f"LLM {plan.llm}",
+        *([f"cards {cards}"] if cards else []),
+        f"seed {plan.seed}",
+        f"data sha256 {task.sha256}",
+        f"kcard {plan.versions.get('kcard', 'unknown')}",
+    ]
+    return {
+        "dataset": {"id": DATASETS.get(task.name, task.name), "task_id": task.name},
+        "value": round(row.value, EVAL_RESULTS_DIGITS),
+        "date": run.started,
+        "notes": "; ".join(parts),
+    }
+
+
+def _benchmark(plan: RunPlan) -> dict[str, Any]:
+    """What was asked, as the eval.yaml of a data set's repository."""
+    return {
+        "name": ", ".join(task.name for task in plan.tasks),
+        "description": "Settings compared on the same questions: " + ", ".join(plan.settings),
+        "evaluation_framework": FRAMEWORK,
+        "tasks": [{"id": task.name, "config": "default", "split": "test"} for task in plan.tasks],
+    }
+
+
+def _write(path: Path, data: Any) -> None:
+    import yaml
+
+    text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1000)
+    write_text(path, text, parents=True)
+
+
+# What the table of a report needs of a result: all but its texts, so that a million fit into memory.
+
+# Metrics of a whole task, and of one that is not all or nothing: what makes a single question right instead.
+OF_A_TASK = {"balanced-accuracy": "accuracy", "macro-f1": "accuracy"}
+BY_QUESTION = {"f1": "em", **OF_A_TASK}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One question under one setting; `right`: whether its answer was accepted in full."""
+
+    task: str
+    setting: str
+    id: str
+    group: str
+    scores: Mapping[str, float]
+    right: bool
+    failed: bool
+    calls: int
+    tokens_in: int | None
+    tokens_out: int | None
+    seconds: float
+
+    def score(self, metric: str) -> float:
+        """In [0, 1]; of a metric of whole tasks, that of the question: right or not. 0 where it has none."""
+        if metric in self.scores:
+            return self.scores[metric]
+        return self.scores.get(BY_QUESTION.get(metric, ""), 0.0)
+
+
+def outcomes(results: Iterable[Result], metrics: Mapping[str, str]) -> list[Outcome]:
+    """Of every result; `metrics` names that of every task."""
+    return [
+        Outcome(
+            result.task,
+            result.setting,
+            result.id,
+            result.group,
+            result.scores,
+            right(result.scores, metrics[result.task]),
+            bool(result.error),
+            len(result.calls),
+            result.tokens_in,
+            result.tokens_out,
+            result.seconds,
+        )
+        for result in results
+    ]
+
+
+def right(scores: Mapping[str, float], metric: str) -> bool:
+    """Whether a question with these scores counts as answered."""
+    return scores.get(BY_QUESTION.get(metric, metric), 0.0) >= 1.0

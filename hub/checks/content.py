@@ -1,22 +1,281 @@
-"""Checks a file before it is committed: its content must match its name and be allowed."""
+"""What the files of a commit may hold, and the verdicts on them."""
 
-from collections.abc import Callable
-from typing import BinaryIO
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import yaml
 
-from kcard.hub.checks.binary_formats import check_array, check_parquet, check_picture, check_vocabulary
-from kcard.hub.checks.file_kinds import Form, kind_of
-from kcard.hub.checks.front_matter import check_yaml
-from kcard.hub.checks.json_scan import check_json, check_jsonl
-from kcard.hub.checks.metadata import read
-from kcard.hub.checks.paths import check_path
-from kcard.hub.checks.signatures import NEEDED, is_pickle, what_it_is
-from kcard.hub.checks.tensors import check_safetensors
-from kcard.hub.checks.text import check_text
-from kcard.hub.refusals import Dangerous, Invalid
+from kcard.errors import CardError
+from kcard.hub.checks.formats import (
+    NEEDED,
+    Form,
+    check_array,
+    check_parquet,
+    check_path,
+    check_picture,
+    check_text,
+    check_tree,
+    check_vocabulary,
+    checked,
+    is_pickle,
+    kind_of,
+    parts,
+    what_it_is,
+)
+from kcard.hub.checks.metadata import check_yaml, read
+from kcard.hub.errors import Dangerous, Invalid, Refused, TooLarge
+from kcard.manifest import MANIFEST, Manifest, check_counts
 
-__all__ = ["RULES", "check_content", "check_file", "check_name"]
+__all__ = [
+    "RULES",
+    "Candidate",
+    "Verdict",
+    "check_content",
+    "check_contents",
+    "check_file",
+    "check_json",
+    "check_jsonl",
+    "check_name",
+    "check_names",
+    "check_safetensors",
+    "judge",
+    "opened",
+]
+
+
+# Scans JSON for its nesting depth and for keys that make a loader run code.
+#
+# It is not parsed: as Python objects, a tokenizer would take ten times its size in memory. Regular expressions
+# remove the strings, so that Python does nothing for each string or bracket.
+
+DEEPEST = 64
+LONGEST = 8 << 20  # bytes of a string
+LONGEST_LINE = 32 << 20
+# Keys that `trust_remote_code` obeys: the class and file, in this repository or another, to run.
+CODE_KEYS = ("auto_map", "custom_pipelines")
+
+
+def _spelt(letter: str) -> str:
+    """A letter as JSON may spell it."""
+    code = "".join(f"[{digit}{digit.upper()}]" for digit in f"{ord(letter):04x}")
+    return rf"(?:{letter}|\\u{code})"
+
+
+CODE_KEY = f'"(?:{"|".join("".join(map(_spelt, key)) for key in CODE_KEYS)})"'.encode()
+TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+STRING = re.compile(TEXT, re.DOTALL)
+# Everything up to a code key or an unterminated string.
+ORDINARY = re.compile(rb'(?:[^"]++|(?!%s)%s)*+' % (CODE_KEY, TEXT), re.DOTALL)
+KEY = re.compile(CODE_KEY)
+VALUE = re.compile(rb"\s*+(:?)\s*+(.?)", re.DOTALL)
+MOST_KEYS = 10_000  # that are harmless
+STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+OTHERS = bytes(set(range(256)) - set(b"[{]}"))
+DEEP_LINE = re.compile(rb"^(?:[^\n\[{]*+[\[{]){%d}[^\n]*" % (DEEPEST + 1), re.MULTILINE)
+
+
+def check_json(path: str, stream: BinaryIO) -> None:
+    """Raise Invalid for deeply nested or incomplete JSON, Dangerous for a key that makes a loader run code.
+
+    Before a number, as in a vocabulary, such a key is harmless.
+    """
+    scan = _Scan(path)
+    rest = b""
+    for part in checked(path, parts(stream)):
+        rest = scan.read(rest + part)
+    scan.read(rest, last=True)
+
+
+def check_jsonl(path: str, stream: BinaryIO) -> None:
+    """Raise Invalid for lines that are too long or too deeply nested."""
+    number = 1
+    for lines in _whole_lines(path, checked(path, parts(stream))):
+        at = 0
+        for deep in DEEP_LINE.finditer(lines):
+            number, at = number + lines.count(b"\n", at, deep.start()), deep.start()
+            _Scan(f"{path}, line {number}", obeyed=False).read(deep[0], last=True)
+        number += lines.count(b"\n", at)
+
+
+def _whole_lines(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces, cut at the ends of lines."""
+    rest = b""
+    for piece in pieces:
+        whole, end, rest = (rest + piece).rpartition(b"\n")
+        if len(rest) > LONGEST_LINE:
+            raise Invalid(f"{path}: a line is too long: the limit is {LONGEST_LINE} bytes")
+        yield whole + end
+    yield rest
+
+
+class _Scan:
+    """The state of a scan."""
+
+    def __init__(self, path: str, *, obeyed: bool = True) -> None:
+        self._path, self._obeyed, self._depth, self._keys = path, obeyed, 0, 0
+
+    def read(self, text: bytes, *, last: bool = False) -> bytes:
+        """Scan the text; returns its incomplete end, to be scanned with what follows."""
+        end = self._ordinary(text, 0)
+        while key := KEY.match(text, end):
+            value = VALUE.match(text, key.end())
+            if (value is None or not value[2]) and not last:  # any amount of whitespace may follow a key
+                return self._later(text[end:], "too much whitespace after a key", last)
+            self._check_key(key[0], value)
+            end = self._ordinary(text, key.end())
+        if end < len(text):
+            return self._later(text[end:], "unterminated string", last)
+        if last and self._depth:
+            raise Invalid(f"{self._path} is not valid JSON: {self._depth} unclosed brackets at the end")
+        return b""
+
+    def _ordinary(self, text: bytes, start: int) -> int:
+        """The end of the text that starts there and has neither code keys nor unterminated strings."""
+        found = ORDINARY.match(text, start)
+        end = found.end() if found else start
+        self._nest(STRING.sub(b"", text[start:end]))
+        return end
+
+    def _check_key(self, key: bytes, value: re.Match[bytes] | None) -> None:
+        self._keys += 1
+        if self._obeyed and value and value[1] and value[2] in b'[{"':
+            raise Dangerous(
+                f"{self._path}: {key.decode()} makes loaders run code: remove it, and use a model that its library "
+                "supports"
+            )
+        if self._keys > MOST_KEYS:
+            raise Invalid(f"{self._path}: the key {key.decode()} occurs more than {MOST_KEYS} times")
+
+    def _later(self, rest: bytes, what: str, last: bool) -> bytes:
+        if last or len(rest) > LONGEST:
+            raise Invalid(f"{self._path} is not valid JSON: {what}")
+        return rest
+
+    def _nest(self, shape: bytes) -> None:
+        """Count the brackets of a text without strings."""
+        steps = memoryview(shape.translate(STEPS, OTHERS)).cast("b")
+        depths = list(accumulate(steps, initial=self._depth))
+        if max(depths) > DEEPEST:
+            raise Invalid(f"{self._path}: JSON nested too deeply: the limit is {DEEPEST} levels")
+        if min(depths) < 0:
+            raise Invalid(f"{self._path} is not valid JSON: unbalanced closing bracket")
+        self._depth = depths[-1]
+
+
+# Checks the header of a safetensors file, by the rules of the format (tensors without gaps), with tighter limits.
+
+LARGEST_HEADER = 25_000_000
+MOST_TENSORS = 50_000
+MOST_NUMBERS = 20 * MOST_TENSORS
+HIGHEST_RANK = 16
+LONGEST_NAME = 1024
+METADATA = "__metadata__"
+BITS = {
+    **dict.fromkeys(["F4"], 4),
+    **dict.fromkeys(["F6_E2M3", "F6_E3M2"], 6),
+    **dict.fromkeys(["BOOL", "I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"], 8),
+    **dict.fromkeys(["I16", "U16", "F16", "BF16"], 16),
+    **dict.fromkeys(["I32", "U32", "F32"], 32),
+    **dict.fromkeys(["I64", "U64", "F64", "C64"], 64),
+}
+Spans = list[tuple[int, int]]
+
+
+def check_safetensors(path: str, size: int, stream: BinaryIO) -> None:
+    """Raise Invalid unless the header describes exactly the bytes after it. `size`: of the whole file."""
+    start = stream.read(8)
+    length = int.from_bytes(start, "little")
+    if len(start) < 8 or length < 2 or length > min(LARGEST_HEADER, size - 8):
+        raise _broken(path, f"header of {length} bytes in a file of {size}")
+    text = stream.read(length)
+    if len(text) < length or not text.startswith(b"{"):
+        raise _broken(path, "the header is not a JSON object")
+    spans = [_span(path, name, tensor) for name, tensor in _tensors(path, _parsed(path, text)).items()]
+    _check_spans(path, spans, size - 8 - length)
+
+
+def _parsed(path: str, text: bytes) -> dict[str, Any]:
+    # Before parsing, which would take far more memory than the text.
+    if text.count(b"{") + text.count(b"[") > 3 * (MOST_TENSORS + 2) or text.count(b",") > MOST_NUMBERS:
+        raise _broken(path, f"more than {MOST_TENSORS} tensors, or too many dimensions")
+    try:
+        header = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
+        json.dumps(header, ensure_ascii=False).encode()  # half a surrogate pair, as \ud800, is no character
+    except (ValueError, RecursionError) as error:
+        raise _broken(path, f"invalid header: {str(error)[:100]}") from None
+    return dict(header)
+
+
+def _tensors(path: str, header: dict[str, Any]) -> dict[str, Any]:
+    about = header.pop(METADATA, {})
+    if not isinstance(about, dict) or not all(isinstance(value, str) for value in about.values()):
+        raise _broken(path, f"{METADATA} is not an object of strings")
+    if len(header) > MOST_TENSORS:
+        raise _broken(path, f"more than {MOST_TENSORS} tensors")
+    return header
+
+
+def _span(path: str, name: str, tensor: object) -> tuple[int, int]:
+    """The tensor's offsets after the header."""
+    shown = repr(name[:80])
+    if len(name) > LONGEST_NAME or not isinstance(tensor, Mapping):
+        raise _broken(path, f"tensor {shown} has an invalid name or description")
+    if tensor.keys() != {"dtype", "shape", "data_offsets"}:
+        raise _broken(path, f"tensor {shown} must have dtype, shape and data_offsets only")
+    dtype, shape, offsets = tensor["dtype"], tensor["shape"], tensor["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in BITS:
+        raise _broken(path, f"tensor {shown} has the unknown dtype {str(dtype)[:40]!r}")
+    if not _counts(shape) or len(shape) > HIGHEST_RANK:
+        raise _broken(path, f"tensor {shown}: shape must be at most {HIGHEST_RANK} whole numbers")
+    if not _counts(offsets) or len(offsets) != 2:
+        raise _broken(path, f"tensor {shown}: data_offsets must be two whole numbers")
+    begin, end = offsets
+    # The product can't overflow in Python.
+    if prod(shape) * BITS[dtype] != 8 * (end - begin):
+        raise _broken(path, f"tensor {shown}: {dtype} x {shape} is not {end - begin} bytes")
+    return begin, end
+
+
+def _counts(value: object) -> bool:
+    """Whether it is a list of non-negative 64-bit integers."""
+    return isinstance(value, list) and all(type(item) is int and 0 <= item < 1 << 63 for item in value)
+
+
+def _check_spans(path: str, spans: Spans, size: int) -> None:
+    """Every byte of the data belongs to exactly one tensor."""
+    reached = 0
+    for begin, end in sorted(spans):
+        if begin != reached:
+            raise _broken(path, "tensors overlap" if begin < reached else "gap between tensors")
+        reached = end
+    if reached != size:
+        raise _broken(path, f"its tensors have {reached} bytes, but {size} follow the header")
+
+
+def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The object. Raises ValueError for a duplicate key, which readers resolve differently."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"duplicate key {key[:80]!r}")
+        found[key] = value
+    return found
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _broken(path: str, why: str) -> Invalid:
+    return Invalid(f"{path} is not a valid safetensors file: {why}; save it again")
+
 
 # Raised with every change that refuses more: what passed the rules before is checked again.
 RULES = 2
@@ -87,3 +346,96 @@ def _check_yaml(path: str, size: int, stream: BinaryIO) -> None:
         check_yaml(stream.read(size).decode(), path)
     except yaml.YAMLError as error:
         raise Invalid(f"{path} is not valid YAML: {' '.join(str(error).split())[:200]}") from None
+
+
+# Verdicts: results of content checks as values, which another process can return and a table can keep.
+
+REFUSALS = {refusal.__name__: refusal for refusal in (Invalid, Dangerous, TooLarge)}
+PATH = "{path}"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Content to check for a form; `open` returns it as a seekable stream, and can be pickled."""
+
+    sha256: str
+    size: int
+    form: Form
+    open: Callable[[], BinaryIO]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check found, whatever the path: nothing, or the name of a refusal and its reason."""
+
+    refusal: str = ""
+    reason: str = ""
+
+    def enforce(self, path: str) -> None:
+        """Raise the refusal, if any, for a file at that path."""
+        if self.refusal:
+            raise REFUSALS[self.refusal](self.reason.replace(PATH, path))
+
+
+def opened(path: Path) -> BinaryIO:
+    """A file on this machine, for `Candidate.open`."""
+    return path.open("rb")
+
+
+def judge(candidates: Sequence[Candidate]) -> list[Verdict]:
+    """The verdict on each candidate."""
+    return [_judged(candidate) for candidate in candidates]
+
+
+def _judged(candidate: Candidate) -> Verdict:
+    try:
+        check_content(PATH, candidate.size, candidate.form, candidate.open)
+    except (Invalid, TooLarge) as error:
+        return Verdict(type(error).__name__, str(error))
+    return Verdict()
+
+
+# Checks of a whole card, by the rules of a shared hub: its file names, and the content of each file.
+#
+# Every way into a hub or a folder passes them: publishing, pulling, restoring. Whoever sends a card may be hostile.
+
+LONGEST_DESCRIPTION = 10_000  # characters
+
+
+def check_names(manifest: Manifest) -> None:
+    """Raise CardError, which names the file, unless every file has a safe path and an allowed kind.
+
+    Hidden files are refused: `seal` lists none, but programs obey them (.git/config, .bashrc, .vscode).
+    """
+    with _explained(manifest):
+        if len(manifest.description) > LONGEST_DESCRIPTION:
+            raise TooLarge(f"the description is longer than {LONGEST_DESCRIPTION} characters: shorten it")
+        for path in manifest.files:
+            check_path(path)
+            if any(name.startswith(".") for name in path.split("/")):
+                raise Dangerous(f"{path} is a hidden file, which programs may obey: remove it")
+            kind_of(path, 0)
+        check_tree([*manifest.files, MANIFEST])
+
+
+def check_contents(manifest: Manifest, opened: Callable[[str], BinaryIO]) -> None:
+    """Raise CardError, which names the file, unless `check_names` passes, every file is what its name says, and its
+    counts are those of the card's passages.
+
+    `opened` opens the file of a path as a seekable stream.
+    """
+    check_names(manifest)
+    with _explained(manifest):
+        for path in manifest.files:
+            with opened(path) as stream:
+                size = stream.seek(0, 2)
+            check_file(path, size, lambda path=path: opened(path))  # type: ignore[misc]
+    check_counts(manifest.name, manifest.files, opened)
+
+
+@contextmanager
+def _explained(manifest: Manifest) -> Iterator[None]:
+    try:
+        yield
+    except Refused as error:
+        raise CardError(f"card {manifest.name!r}: {error}") from error

@@ -1,16 +1,142 @@
-"""A card's metadata, from the front matter of its README.md, and the tags derived from it."""
+"""Metadata of cards and their README as HTML."""
 
+import html
+import math
+import posixpath
+import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
+from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from kcard.hub.checks.front_matter import MOST_NODES, load_yaml, split
-from kcard.hub.refusals import Invalid, TooLarge
+import yaml
+
+from kcard.hub.errors import Dangerous, Invalid, TooLarge
 
 if TYPE_CHECKING:
     from kcard.manifest import Manifest
 
-__all__ = ["LONGEST_DESCRIPTION", "check_manifest", "library", "pipeline_tag", "read", "tags"]
+__all__ = [
+    "LONGEST_DESCRIPTION",
+    "check_manifest",
+    "check_yaml",
+    "library",
+    "load_yaml",
+    "pipeline_tag",
+    "read",
+    "render",
+    "split",
+    "tags",
+]
+
+
+# Untrusted YAML: limited in size, without anchors, aliases, tags and duplicate keys; front matter of a README.
+
+LARGEST = 512 << 10  # characters of front matter
+MOST_NODES = 30_000  # keys, values, lists and mappings; building them takes 150 ms
+DEEPEST = 32
+LONGEST_NUMBER = 100
+NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+FENCE = re.compile(r"---[ \t]*\r?\n(?:(.*?)\r?\n)?---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def split(text: str) -> tuple[str, str]:
+    """The front matter of a README ("" if none), and the text after it."""
+    text = text.removeprefix("\ufeff")
+    found = FENCE.match(text)
+    return (found[1] or "", text[found.end() :]) if found else ("", text)
+
+
+def load_yaml(text: str, where: str, most: int | None = MOST_NODES) -> Any:
+    """The value of one YAML document as JSON values: dates, NaN and infinities become strings.
+
+    `most`: nodes of the document; None: any number. Raises Dangerous for anchors, aliases and tags, Invalid for
+    malformed or deeply nested YAML, TooLarge.
+    """
+    if len(text) > LARGEST:
+        raise TooLarge(
+            f"{where} has {len(text)} characters of YAML: the limit is {LARGEST}; move data to a file of its own"
+        )
+    loader = None
+    try:
+        check_yaml(text, where, most)
+        loader = Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _check_node(node, where)
+        return _plain(loader.construct_document(node))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise Invalid(f"{where}: invalid YAML: {' '.join(str(error).split())[:200]}") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def check_yaml(text: str, where: str, most: int | None = None) -> None:
+    """Check the documents without building them. Raises as `load_yaml` does, and YAMLError."""
+    depth, nodes = 0, 0
+    for event in yaml.parse(text, Loader):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise Dangerous(f"{where}: YAML anchors and aliases are not allowed: write the values out")
+        if (tag := getattr(event, "tag", None)) not in (None, "!"):
+            raise Dangerous(f"{where}: the YAML tag {str(tag)[:80]!r} is not allowed: use a plain value")
+        nodes += isinstance(event, yaml.NodeEvent)
+        if most is not None and nodes > most:
+            raise TooLarge(
+                f"{where} has more than {most} keys and values of YAML: move data to a file of its own"
+            )
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST:
+            raise Invalid(f"{where}: YAML nested too deeply: the limit is {DEEPEST} levels")
+
+
+def _check_node(node: yaml.Node, where: str) -> None:
+    """Keys must be unique strings, and numbers short: parsing a long one takes quadratic time."""
+    if isinstance(node, yaml.MappingNode):
+        keys: set[str] = set()
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise Invalid(f"{where}: YAML keys must be strings")
+            if key.value in keys:
+                raise Invalid(f"{where}: duplicate key {key.value[:80]!r}: keep one")
+            keys.add(key.value)
+            _check_node(key, where)
+            _check_node(value, where)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _check_node(value, where)
+    elif node.tag in NUMBERS and len(node.value) > LONGEST_NUMBER:
+        raise Invalid(f"{where}: a number has {len(node.value)} digits: the limit is {LONGEST_NUMBER}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_key(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, date):  # a datetime is one
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, str):
+        value.encode()  # fails for a lone surrogate, which can't be stored
+        return value
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    raise ValueError(f"{type(value).__name__} is not a JSON value")
+
+
+def _key(key: object) -> str:
+    return key if isinstance(key, str) else str(_plain(key))
+
 
 LONGEST_DESCRIPTION = 2000  # characters
 LONGEST_TEXT = 200  # of the other texts of a manifest that pages show
@@ -134,3 +260,161 @@ def _texts(value: object) -> Iterator[str]:
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, str | int | float):
             yield str(item)
+
+
+# Renders a README as safe HTML: no scripts, styles or forms, and only pictures from the hub.
+#
+# Some texts take quadratic time, such as many unclosed brackets: rendering has a time limit, and then the text is shown
+# as it is.
+
+LONGEST = 100_000  # characters; ordinary ones take 0.1 s
+SECONDS = 0.2  # of processor time for the Markdown
+DEADLINE = "deadline"
+# Cleaning nested HTML takes quadratic time: with more HTML tags than this, they are shown as text.
+MOST_HTML_TAGS = 3000
+OPENED = re.compile(r"<[A-Za-z]")
+TAGS = {
+    "a",
+    "abbr",
+    "b",
+    "blockquote",
+    "br",
+    "caption",
+    "center",
+    "code",
+    "dd",
+    "del",
+    "details",
+    "div",
+    "dl",
+    "dt",
+}
+TAGS |= {
+    "em",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "i",
+    "img",
+    "ins",
+    "kbd",
+    "li",
+    "mark",
+    "ol",
+    "p",
+    "pre",
+    "q",
+}
+TAGS |= {
+    "s",
+    "samp",
+    "small",
+    "span",
+    "strong",
+    "sub",
+    "summary",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "tfoot",
+    "th",
+}
+TAGS |= {"thead", "tr", "u", "ul", "var"}
+ATTRIBUTES = {
+    "a": {"href", "title"},
+    "img": {"src", "alt", "title", "width", "height"},
+    "ol": {"start"},
+    "td": {"align", "colspan", "rowspan"},
+    "th": {"align", "colspan", "rowspan"},
+    "p": {"align"},
+    "div": {"align"},
+}
+SCHEMES = {"http", "https", "mailto"}
+REST = '<p><em>The text continues in <a href="README.md">README.md</a>.</em></p>'
+UNFORMATTED = "<p><em>This text takes too long to format.</em></p>"
+
+
+class _TooSlow(Exception):
+    """The time for the Markdown is over."""
+
+
+def render(markdown: str, files: str = "", seconds: float = SECONDS) -> str:
+    """The HTML of a README without its front matter.
+
+    files    path of the repository's files, such as /ada/moons/resolve/main, for relative pictures and links
+    seconds  of processor time; a text that takes longer is shown as it is
+
+    External pictures lose their URL, so that their hosts don't learn who reads a card; external links stay.
+    """
+    import nh3
+
+    def located(_tag: str, attribute: str, value: str) -> str | None:
+        if attribute not in ("src", "href"):
+            return value
+        if (own := _own(value, files)) is not None:
+            return own
+        return value if attribute == "href" and _elsewhere(value) else None
+
+    return nh3.clean(
+        _formatted(markdown[:LONGEST], seconds) + ("" if len(markdown) <= LONGEST else REST),
+        tags=TAGS,
+        attributes=ATTRIBUTES,
+        attribute_filter=located,
+        url_schemes=SCHEMES,
+        link_rel="nofollow noopener noreferrer",
+    )
+
+
+def _formatted(text: str, seconds: float) -> str:
+    """HTML that is not yet safe."""
+    parser = _parser(len(OPENED.findall(text)) <= MOST_HTML_TAGS)
+    try:
+        formatted: str = parser.render(text, {DEADLINE: time.thread_time() + seconds})
+    except _TooSlow:
+        return f"{UNFORMATTED}<pre>{html.escape(text)}</pre>"
+    return formatted
+
+
+@cache
+def _parser(tags: bool) -> Any:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": tags}).enable(["table", "strikethrough"])
+    # The first rules of a block and of a position in its text: every loop of the parser comes by here.
+    parser.block.ruler.before("table", DEADLINE, _in_time, {"alt": ["paragraph", "blockquote", "list"]})
+    parser.inline.ruler.before("text", DEADLINE, _in_time)
+    return parser
+
+
+def _in_time(state: Any, *_: object) -> bool:
+    if time.thread_time() > state.env[DEADLINE]:
+        raise _TooSlow
+    return False
+
+
+def _own(address: str, files: str) -> str | None:
+    """The path on the hub of a URL that is relative to the repository; None for any other."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return None
+    if parts.scheme or parts.netloc or "\\" in address or not files:
+        return None
+    if not parts.path:
+        return address if parts.fragment else None
+    # Normalised from the root, so that `..` can't leave the repository.
+    path = posixpath.normpath(posixpath.join("/", parts.path.lstrip("/")))
+    return files + path + (f"#{parts.fragment}" if parts.fragment else "")
+
+
+def _elsewhere(address: str) -> bool:
+    """Whether it is a URL with an allowed scheme."""
+    try:
+        return urlsplit(address).scheme.lower() in SCHEMES
+    except ValueError:
+        return False

@@ -1,21 +1,328 @@
-"""Connects to a hub with huggingface_hub, within limits, and turns its errors into one-line messages."""
+"""The connection to a hub: its address, credentials and limits on what it may answer."""
 
 import errno
+import json
 import logging
-from collections.abc import Iterator
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from kcard.errors import HubError, KcardError, UnknownCard, UsageError, one_line
-from kcard.hub.client.guard import LARGEST_ANSWERS, Guard
-from kcard.hub.client.hooks import guarded
-from kcard.hub.client.url import is_hugging_face
-from kcard.terminal import printable
+from kcard.errors import HubError, KcardError, UnknownCard, UsageError, one_line, printable
+from kcard.hub.errors import Dangerous, TooLarge
+from kcard.io import replacing, shown_size
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = ["connect", "status"]
+__all__ = [
+    "HUGGING_FACE",
+    "LARGEST_ANSWERS",
+    "Credentials",
+    "Guard",
+    "Who",
+    "address",
+    "check_token",
+    "connect",
+    "guarded",
+    "is_hugging_face",
+    "status",
+    "who",
+]
+
+
+# Normalised URLs of hubs, under which tokens are stored.
+
+HUGGING_FACE = "https://huggingface.co"
+PORTS = {"http": 80, "https": 443}
+
+
+def address(url: str) -> str:
+    """The URL with lower-case scheme and host, without a default port or trailing slash.
+
+    Raises UsageError unless it is an http or https URL without user, password, query and fragment.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise _wrong(url) from None
+    if parts.scheme not in PORTS or not host or parts.username is not None or parts.query or parts.fragment:
+        raise _wrong(url)
+    shown = f"[{host}]" if ":" in host else host
+    where = shown if port in {None, PORTS[parts.scheme]} else f"{shown}:{port}"
+    return f"{parts.scheme}://{where}{parts.path.rstrip('/')}"
+
+
+def is_hugging_face(url: str) -> bool:
+    """Whether the host belongs to the Hugging Face Hub."""
+    host = urlsplit(url).hostname or ""
+    return host in {"huggingface.co", "hf.co"} or host.endswith(".huggingface.co")
+
+
+def _wrong(url: str) -> UsageError:
+    return UsageError(f"invalid hub URL {url!r}: use one such as https://hub.example.org")
+
+
+# Stored tokens of hubs, in a file that only its owner can read.
+#
+# The Hugging Face token stays where `hf auth login` stores it.
+
+OURS, THEIRS = "kc_", "hf_"
+TOKEN = re.compile(r"[\x21-\x7e]{8,512}")
+OWNER_ONLY = 0o600
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """The tokens in the JSON file `path`, by the URL of their hub."""
+
+    path: Path
+
+    def token(self, url: str) -> str | None:
+        """The token for a hub; None if not logged in."""
+        if not is_hugging_face(url):
+            return self._read().get(url)
+        from huggingface_hub import get_token
+
+        token = get_token()
+        if token is not None:
+            check_token(url, token)  # HF_TOKEN may be for another hub
+        return token
+
+    def store(self, url: str, token: str) -> None:
+        """Store a token. Raises UsageError if it belongs to another hub, or if `hf` stores that hub's token."""
+        if is_hugging_face(url):
+            raise UsageError(f"log in to {url} with `hf auth login`: kcard uses that token")
+        check_token(url, token)
+        self._write({**self._read(), url: token})
+
+    def forget(self, url: str) -> bool:
+        """Delete a token. Returns whether it existed."""
+        if is_hugging_face(url):
+            raise UsageError(f"log out of {url} with `hf auth logout`: kcard does not store its token")
+        known = self._read()
+        if url not in known:
+            return False
+        self._write({other: token for other, token in known.items() if other != url})
+        return True
+
+    def _read(self) -> dict[str, str]:
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise HubError(f"can't read {self.path} ({error}): delete it and log in again") from error
+        if not isinstance(found, dict) or not all(isinstance(token, str) for token in found.values()):
+            raise HubError(f"{self.path} is not a file of tokens by hub: delete it and log in again")
+        return found
+
+    def _write(self, tokens: Mapping[str, str]) -> None:
+        with replacing(self.path, parents=True, mode=OWNER_ONLY) as stream:
+            stream.write(json.dumps(dict(tokens), indent=2, sort_keys=True).encode())
+
+
+def check_token(url: str, token: str) -> None:
+    """Raise UsageError for a malformed token, or one that must not be sent to this hub."""
+    if not TOKEN.fullmatch(token):
+        raise UsageError("invalid token: expected one word of at least 8 printable characters")
+    if is_hugging_face(url):
+        if token.startswith(OURS):
+            raise UsageError(f"tokens that begin with {OURS} belong to a kcard hub: not sent to {url}")
+    elif token.startswith(THEIRS):
+        raise UsageError(
+            f"tokens that begin with {THEIRS} belong to the Hugging Face Hub: not sent to {url}; ask an administrator "
+            "of that hub for a token"
+        )
+
+
+# Limits for what a hub may do to its client, which must not trust it: bytes, requests, waits, redirects, credentials.
+#
+# Requests and responses are those of httpx, or of the library that huggingface_hub uses in its place.
+
+LARGEST_ANSWERS = 64 << 20  # bytes of all answers within a block of `connect`
+LARGEST_ERROR = 64 << 10  # bytes that are read of an answer with an error
+MOST_REQUESTS = 10_000  # within a block
+LONGEST_WAIT = 300  # seconds that a hub may ask the client to wait
+TIMEOUT = {"connect": 10.0, "read": 60.0, "write": 60.0, "pool": 60.0}
+READING = ("GET", "HEAD")
+# huggingface_hub makes file names of these headers.
+NAMING = ("ETag", "X-Linked-Etag", "X-Repo-Commit")
+PLAIN = re.compile(r'(W/)?"?[\w.+=~-]{0,200}"?', re.ASCII)
+# Retry-After: 120, or RateLimit: "api";r=0;t=55 where nothing remains.
+WAIT = re.compile(r"^\s*([0-9]{1,20})|r=0\s*;\s*t=([0-9]{1,20})")
+
+
+@dataclass
+class Guard:
+    """The limits for one hub, and what was used of them.
+
+    largest  bytes of all answers
+    """
+
+    url: str
+    largest: int = LARGEST_ANSWERS
+    received: int = 0
+    requests: int = 0
+
+    def check_request(self, request: Any) -> None:
+        """Before a request is sent, also to follow a redirect. Raises Dangerous, TooLarge."""
+        self._check_destination(str(request.url), "authorization" in request.headers)
+        request.headers["Accept-Encoding"] = "identity"
+        if request.method in READING or "/api/" in request.url.path:  # no parts of an upload
+            self.requests += 1
+        if self.requests > MOST_REQUESTS:
+            raise TooLarge(f"{self.url} needs more than {MOST_REQUESTS} requests for one answer: refused")
+        if request.method not in READING:
+            return
+        limits = request.extensions.get("timeout", {})
+        request.extensions["timeout"] = {key: limits.get(key) or TIMEOUT[key] for key in TIMEOUT}
+
+    def check_response(self, response: Any) -> None:
+        """Before the body of an answer is read. Raises Dangerous, TooLarge, HubError."""
+        headers = response.headers
+        if headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+            raise Dangerous(f"{self.url} sent a compressed answer, which was not requested: refused")
+        for name in NAMING if "X-Repo-Commit" in headers else ():
+            if not PLAIN.fullmatch(headers.get(name, "")):
+                raise Dangerous(
+                    f"{self.url} sent the {name} {headers[name][:80]!r}, which is no plain name: refused"
+                )
+        if response.status_code >= 400 and _wait(headers) > LONGEST_WAIT:
+            raise HubError(f"{self.url} is busy for more than {LONGEST_WAIT} s: try again later")
+        if response.request.method == "HEAD":
+            return
+        length = headers.get("Content-Length", "")
+        if response.status_code >= 400:
+            response.stream = _wrapped(response, self._start_of)
+        elif length.isdecimal() and int(length[:20]) > self.largest - self.received:
+            raise self._too_large()
+        else:
+            response.stream = _wrapped(response, self._counted)
+
+    def _check_destination(self, url: str, authorized: bool) -> None:
+        ours, there = _origin(self.url), _origin(url)
+        if there[0] not in PORTS or (ours[0] == "https" and there[0] != "https"):
+            raise Dangerous(f"{self.url} leads to {there[0]}://{there[1]}, which is not encrypted: refused")
+        upgraded = ours[1] == there[1] and (*ours[::2], *there[::2]) == ("http", 80, "https", 443)
+        same = ours == there or upgraded or (is_hugging_face(self.url) and is_hugging_face(url))
+        if authorized and not same:
+            raise Dangerous(
+                f"{self.url} leads to {there[0]}://{there[1]}, which must not get your token: refused"
+            )
+
+    def _counted(self, parts: Iterator[bytes]) -> Iterator[bytes]:
+        for part in parts:
+            self.received += len(part)
+            if self.received > self.largest:
+                raise self._too_large()
+            yield part
+
+    @staticmethod
+    def _start_of(parts: Iterator[bytes]) -> Iterator[bytes]:
+        left = LARGEST_ERROR
+        for part in parts:
+            yield part[:left]
+            left -= len(part)
+            if left <= 0:
+                return
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(
+            f"{self.url} sends more than the {shown_size(self.largest)} that were expected: refused"
+        )
+
+
+def _origin(url: str) -> tuple[str, str, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or PORTS.get(parts.scheme)
+
+
+def _wait(headers: Any) -> int:
+    """Seconds for which the headers of an error tell the client to wait."""
+    found = WAIT.findall(f"{headers.get('Retry-After', '')} {headers.get('RateLimit', '')}")
+    return max((int(seconds or again) for seconds, again in found), default=0)
+
+
+def _wrapped(response: Any, through: Callable[[Iterator[bytes]], Iterator[bytes]]) -> Any:
+    """The response's stream, read through a function; of the class that the HTTP library requires."""
+    base: Any = import_module(type(response).__module__.partition(".")[0]).SyncByteStream
+    whole = response.stream
+
+    class Limited(base):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[bytes]:
+            return through(iter(whole))
+
+        def close(self) -> None:
+            whole.close()
+
+    return Limited()
+
+
+# Applies a guard to huggingface_hub, which has one HTTP client for the whole process.
+#
+# The guard is called by event hooks of that client, and only for requests with its mark: a header that an HfApi
+# adds, and that is removed before the request is sent.
+
+MARK = "X-Kcard-Guard"
+
+_guards: dict[str, Guard] = {}
+
+
+@contextmanager
+def guarded(guard: Guard) -> Iterator[dict[str, str]]:
+    """Apply the guard until the end of the block, to requests with the headers that it yields."""
+    _install()
+    mark = uuid.uuid4().hex
+    _guards[mark] = guard
+    try:
+        yield {MARK: mark}
+    finally:
+        del _guards[mark]
+
+
+def _install() -> None:
+    """Hook into huggingface_hub's client and every later one: it makes a new one after a broken connection."""
+    from huggingface_hub.utils import _http
+
+    http: Any = _http
+    make: Callable[[], Any] = http._GLOBAL_CLIENT_FACTORY  # set_client_factory would close connections
+    if getattr(make, "guarded", False):
+        return
+
+    def made() -> Any:
+        return _hooked(make())
+
+    made.guarded = True  # type: ignore[attr-defined]
+    http._GLOBAL_CLIENT_FACTORY = made
+    _hooked(http.get_session())
+
+
+def _hooked(client: Any) -> Any:
+    if _on_request not in client.event_hooks["request"]:
+        client.event_hooks["request"].append(_on_request)
+        client.event_hooks["response"].append(_on_response)
+    return client
+
+
+def _on_request(request: Any) -> None:
+    mark = request.headers.pop(MARK, None)
+    if mark is not None:
+        request.extensions[MARK] = mark  # redirects keep it
+    if (guard := _guards.get(request.extensions.get(MARK))) is not None:
+        guard.check_request(request)
+
+
+def _on_response(response: Any) -> None:
+    if (guard := _guards.get(response.request.extensions.get(MARK))) is not None:
+        guard.check_response(response)
+
 
 # What huggingface_hub raises for JSON of another shape.
 MALFORMED = (KeyError, TypeError, AttributeError)
@@ -135,3 +442,35 @@ def _said(error: BaseException) -> str:
     answer = getattr(error, "response", None)
     said = getattr(error, "server_message", None) or (answer and answer.headers.get("X-Error-Message"))
     return printable(" ".join(said.split())[:300]) if said else one_line(error)
+
+
+# The user's account on a hub.
+
+
+@dataclass(frozen=True)
+class Who:
+    """A user of a hub; `role` is the scope of the token: read, write or admin."""
+
+    hub: str
+    name: str
+    fullname: str
+    organisations: tuple[str, ...]
+    token: str
+    role: str
+
+
+def who(url: str, token: str | None) -> Who:
+    """The owner of the token. Raises HubError if there is no token, or the hub rejects it or does not answer."""
+    if token is None:
+        raise HubError(f"not logged in to {url}: run `kcard login --hub {url}`")
+    with connect(url, token) as api:
+        found = api.whoami()
+        shown = found.get("auth", {}).get("accessToken", {})
+        return Who(
+            hub=url,
+            name=str(found["name"]),
+            fullname=str(found.get("fullname") or ""),
+            organisations=tuple(str(org["name"]) for org in found.get("orgs", [])),
+            token=str(shown.get("displayName") or ""),
+            role=str(shown.get("role") or ""),
+        )

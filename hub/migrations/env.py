@@ -1,8 +1,8 @@
-"""Alembic's environment: runs the migrations on the connection of kcard.hub.records.database."""
+"""Alembic's environment: runs the migrations on the connection of kcard.hub.db.session."""
 
 from alembic import context
 
-from kcard.hub.records.tables import metadata
+from kcard.hub.db.models import metadata
 
 __all__: list[str] = []
 

@@ -1,106 +1,145 @@
-"""The ASGI application: routes, exception handlers and middleware."""
+"""The application of a hub's server."""
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kcard import __version__
 from kcard.errors import DiskFull, KcardError
-from kcard.hub.refusals import Invalid, NotThere, TooLarge
-from kcard.hub.server.endpoints import (
-    access,
-    accounts,
-    audits,
-    branches_tags,
-    commit,
-    health,
-    large_files,
-    lfs,
-    metrics,
-    models,
-    preupload,
-    refs,
-    repos,
-    resolve,
-    trees,
-    validate,
-)
-from kcard.hub.server.errors import answer
-from kcard.hub.server.forms import (
-    account_page,
-    ask,
-    login,
-    new_repository,
-    organisations,
-    profile,
-    readme,
-    repository_settings,
-    requests,
-    tokens,
-    upload,
-)
-from kcard.hub.server.forms.administration import accounts as administered_accounts
-from kcard.hub.server.forms.administration import log, quarantine, quotas
-from kcard.hub.server.forms.ask import QuestionLimit
+from kcard.hub.errors import Invalid, NotThere, TooLarge
+from kcard.hub.server.dependencies import RawPath, ServerOptions, refuse_nul, remember
 from kcard.hub.server.limits import BodyLimit, LoginLimit, RateLimit, take_turn
-from kcard.hub.server.middleware.head import Head
-from kcard.hub.server.middleware.instrumentation import Instrumentation, log_exchange
-from kcard.hub.server.middleware.raw_path import RawPath, refuse_nul
-from kcard.hub.server.middleware.security_headers import SecurityHeaders
-from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.page import compare, feed, files, home, openapi, pages
-from kcard.hub.server.page.refusals import refused, wants_html
-from kcard.hub.server.reading.recent import Recent
-from kcard.hub.server.visitor import remember
+from kcard.hub.server.logs import Instrumentation, log_exchange
+from kcard.hub.server.recent import Recent
+from kcard.hub.server.responses import answer
+from kcard.hub.server.routes import accounts, commit, files, health, lfs, models, repos, tree
+from kcard.hub.server.web import account, admin, ask, openapi, pages, repository
+from kcard.hub.server.web import files as web_files
+from kcard.hub.server.web.ask import QuestionLimit
+from kcard.hub.server.web.render import refused, wants_html
 from kcard.hub.shared import SharedHub
-from kcard.hub.store.disk import is_full
+from kcard.hub.storage import is_full
 
-__all__ = ["create_app"]
+__all__ = ["Head", "SecurityHeaders", "create_app"]
+
+
+# Security headers for browsers.
+
+ALWAYS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+# Nothing is loaded or run; pages that need more set their own policy.
+POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; sandbox"
+YEAR = 31_536_000
+
+
+class SecurityHeaders:
+    """ASGI middleware: sets missing headers. `https`: the hub is reached by https only."""
+
+    def __init__(self, app: ASGIApp, https: bool = False) -> None:
+        self._app = app
+        self._headers = ALWAYS | {"Content-Security-Policy": POLICY}
+        if https:
+            self._headers["Strict-Transport-Security"] = f"max-age={YEAR}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def secured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in self._headers.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, secured)
+
+
+# HEAD requests: the response of GET, without its body.
+
+NOT_ALLOWED = 405
+
+
+class Head:
+    """ASGI middleware: answers HEAD wherever there is a GET. Endpoints of their own for HEAD come first."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        refused = False
+
+        async def noted(message: Message) -> None:
+            nonlocal refused
+            if message["type"] == "http.response.start" and message["status"] == NOT_ALLOWED:
+                refused = "GET" in Headers(raw=message["headers"]).get("allow", "")
+            if not refused:
+                await send(message)
+
+        async def without_body(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        await self._app(scope, receive, noted)
+        if refused:
+            scope["method"] = "GET"
+            try:
+                await self._app(scope, receive, without_body)
+            finally:
+                scope["method"] = "HEAD"  # as it is logged
+
 
 # Of a body that could not be read.
 READ_FAILURES = {400: Invalid, 413: TooLarge}
 
 ROUTERS = (
-    health,
-    metrics,
-    accounts,
-    validate,
-    repos,
-    audits,
-    models,
-    trees,
-    refs,
-    access,
-    branches_tags,
-    preupload,
-    commit,
-    lfs,
-    large_files,
-    resolve,
+    health.router,
+    health.metrics_router,
+    accounts.router,
+    repos.validate_router,
+    repos.router,
+    models.audits_router,
+    models.router,
+    tree.trees_router,
+    tree.refs_router,
+    accounts.access_router,
+    tree.branches_tags_router,
+    commit.preupload_router,
+    commit.router,
+    lfs.router,
+    lfs.large_files_router,
+    files.router,
 )
 PAGES = (
-    openapi,
-    login,
-    profile,
-    tokens,
-    organisations,
-    new_repository,
-    administered_accounts,
-    quotas,
-    quarantine,
-    log,
-    home,
-    compare,
-    ask,
-    feed,
-    files,
-    pages,  # /{namespace}/{name} matches paths of those above
-    requests,  # after pages: /datasets/{namespace}/settings is a dataset
-    repository_settings,
-    upload,
-    readme,
-    account_page,
+    openapi.router,
+    account.login_router,
+    account.profile_router,
+    account.tokens_router,
+    account.organisations_router,
+    repository.new_repository_router,
+    admin.accounts_router,
+    admin.quotas_router,
+    admin.quarantine_router,
+    admin.log_router,
+    pages.home_router,
+    pages.compare_router,
+    ask.router,
+    pages.feed_router,
+    web_files.router,
+    pages.router,  # /{namespace}/{name} matches paths of those above
+    repository.requests_router,  # after pages: /datasets/{namespace}/settings is a dataset
+    repository.repository_settings_router,
+    repository.upload_router,
+    repository.readme_router,
+    account.account_page_router,
 )
 
 
@@ -120,10 +159,10 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
     app.state.recent = Recent(hub)
     app.state.login_limit = LoginLimit(app.state.options.counts)
     app.state.question_limit = QuestionLimit(app.state.options.counts)
-    for module in ROUTERS:
-        app.include_router(module.router)
-    for module in PAGES:
-        app.include_router(module.router, dependencies=[Depends(remember)])
+    for one in ROUTERS:
+        app.include_router(one)
+    for one in PAGES:
+        app.include_router(one, dependencies=[Depends(remember)])
     openapi.describe(app)
     app.add_exception_handler(KcardError, _kcard_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
@@ -136,7 +175,7 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
 def _add_middleware(app: FastAPI) -> None:
     """From the innermost to the outermost."""
     options: ServerOptions = app.state.options
-    app.state.metrics = metrics.Metrics(app.state.hub.database, options.metrics)
+    app.state.metrics = health.Metrics(app.state.hub.database, options.metrics)
     app.add_middleware(Head)
     app.add_middleware(BodyLimit)
     if options.rate:

@@ -1,39 +1,187 @@
-"""FastAPI dependencies of the endpoints: the hub, its options, the client's identity, the repository of the route."""
+"""What a route depends on: the hub, the visitor, the repository."""
 
-from typing import Annotated, TypeAlias
+import hashlib
+import hmac
+import re
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+from urllib.parse import quote, unquote
 
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Request
 from fastapi.concurrency import run_in_threadpool
+from pydantic import AfterValidator
+from starlette.requests import Request as RequestsRequest
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kcard.hub.accounts.identity import Identity
-from kcard.hub.accounts.sessions import Session
-from kcard.hub.refusals import NotThere, Unknown, Unsupported
-from kcard.hub.repositories import permissions
-from kcard.hub.repositories.permissions import LOGIN, absent, require_administer, require_write
-from kcard.hub.repositories.values import Repository, Type
-from kcard.hub.server import session_cookie
-from kcard.hub.server.middleware.raw_path import Segment
-from kcard.hub.server.options import ServerOptions
+from kcard.hub import permissions
+from kcard.hub.accounts import Identity
+from kcard.hub.errors import Invalid, NotThere, Unknown, Unsupported
+from kcard.hub.permissions import (
+    LOGIN,
+    absent,
+    is_administrator,
+    require_administer,
+    require_administrator,
+    require_write,
+)
 from kcard.hub.shared import SharedHub
+from kcard.hub.tokens import LONGEST_SESSION, Session
+from kcard.hub.values import Repository, Type
 
 __all__ = [
     "AdministeredRepository",
+    "AdministratorDep",
     "HubDep",
+    "LoginNeeded",
+    "MemberDep",
+    "MemberRepository",
     "NoPullRequest",
     "OptionalIdentity",
     "OptionsDep",
+    "RawPath",
     "RepositoryDep",
     "RequiredIdentity",
+    "Rest",
+    "Segment",
+    "ServerOptions",
     "SessionDep",
+    "Visitor",
+    "VisitorDep",
     "WebRepository",
     "WritableRepository",
     "base_url",
+    "decoded",
+    "form_token",
     "get_repository",
     "has_access",
+    "read",
+    "refuse_nul",
+    "remember",
     "repository_type",
     "require_download",
+    "visitor",
     "web_type",
+    "write",
 ]
+
+
+# Options of the server.
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """The options of `kcard hub serve` that the application uses.
+
+    url             the hub's public URL, without a trailing slash; None: from each request
+    max_file_size   bytes of the largest file
+    max_regular     bytes of the largest file inside a commit
+    max_commit      bytes of the largest commit request
+    max_form        bytes of the largest form with files
+    part_size       bytes of a part of a large file
+    quota           default quota of a namespace in bytes; None: no limit
+    exam            whether a card with a model needs an exam to be published
+    rate            downloads a minute from one account or address, other requests cost more; 0: no limit
+    metrics         the folder for the metrics of all workers; None: only this process
+    counts          the file for the rate limit of all workers; None: only this process
+    asking          the socket of the processes that answer questions; None: the pages answer none
+    """
+
+    url: str | None = None
+    max_file_size: int = 50_000_000_000
+    max_regular: int = 4_000_000
+    max_commit: int = 64_000_000
+    max_form: int = 1_000_000_000
+    part_size: int = 1_000_000_000
+    quota: int | None = None
+    exam: Literal["required", "optional"] = "required"
+    rate: int = 3000
+    metrics: str | None = None
+    counts: str | None = None
+    asking: str | None = None
+
+
+# Routing on undecoded paths.
+#
+# Clients quote revisions and paths as one segment: the branch `a/b` as `a%2Fb`. Servers decode the path before routing,
+# which makes two segments of it. Here routing uses the raw path, and parameters declared as Segment or Rest are decoded
+# once.
+
+
+class RawPath:
+    """ASGI middleware: routes match the raw path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (raw := scope.get("raw_path")):
+            scope = {**scope, "path": raw.partition(b"?")[0].decode("ascii", "replace")}
+        await self._app(scope, receive, send)
+
+
+def decoded(text: str) -> str:
+    """A part of a path without percent-encoding. Raises Invalid."""
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise Invalid(f"path {text[:80]!r} is not UTF-8") from None
+
+
+async def refuse_nul(request: RequestsRequest) -> None:
+    """A dependency of all endpoints: raise Invalid for a NUL in the path or query. PostgreSQL can't store it."""
+    sent = request.scope["path"] + "?" + request.scope["query_string"].decode("latin-1")
+    if "%00" in sent or "\0" in sent:
+        raise Invalid("the path or the query contains a NUL character: remove %00")
+
+
+# One path segment, decoded; it may contain quoted slashes.
+Segment = Annotated[str, Path(), AfterValidator(decoded)]
+# The rest of the path, decoded: declare the route with {name:path}.
+Rest = Annotated[str, Path(), AfterValidator(decoded)]
+
+
+# The cookie of a session, and the token that goes with every form of the pages.
+
+COOKIE = "kcard_session"
+# Browsers accept this prefix only for a cookie that is Secure, for the whole host and for no other.
+SECURE_COOKIE = "__Host-kcard_session"
+PURPOSE = b"form."
+ID = re.compile(r"[A-Za-z0-9_-]{20,100}")
+
+
+def read(request: Request, url: str) -> str:
+    """The id of the session that a browser sent; "" without one. `url`: that of the hub."""
+    found = request.cookies.get(_name(url), "")
+    return found if ID.fullmatch(found) else ""
+
+
+def write(response: Response, url: str, id_: str) -> None:
+    """Give the browser the id of a session; "" deletes the cookie."""
+    response.set_cookie(
+        _name(url),
+        id_,
+        max_age=int(LONGEST_SESSION.total_seconds()) if id_ else 0,
+        path="/",
+        secure=_https(url),
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def form_token(secret: bytes, id_: str) -> str:
+    """Proves that a form was made for the browser with this cookie. Other sites can't read it, nor the cookie."""
+    return hmac.digest(secret, PURPOSE + hashlib.sha256(id_.encode()).digest(), "sha256").hex()
+
+
+def _https(url: str) -> bool:
+    return url.startswith("https:")
+
+
+def _name(url: str) -> str:
+    return SECURE_COOKIE if _https(url) else COOKIE
+
 
 TYPES: dict[str, Type] = {"models": "model", "datasets": "dataset"}
 FALSE = frozenset(["", "0", "false"])
@@ -56,7 +204,7 @@ OptionsDep: TypeAlias = Annotated[ServerOptions, Depends(_options)]
 
 
 async def _session(request: Request, hub: HubDep, options: OptionsDep) -> Session | None:
-    id_ = session_cookie.read(request, base_url(request, options))
+    id_ = read(request, base_url(request, options))
     if not id_ or "authorization" in request.headers or request.scope["path"].startswith(API):
         return None
     session = await run_in_threadpool(hub.sessions.find, id_)
@@ -184,3 +332,92 @@ NoPullRequest: TypeAlias = Annotated[None, Depends(_no_pull_request)]
 def base_url(request: Request, options: OptionsDep) -> str:
     """The URL under which the client reaches this hub, without a trailing slash."""
     return options.url or f"{request.url.scheme}://{request.headers.get('host', request.url.netloc)}"
+
+
+# Who looks at a page, for its menu and its forms.
+#
+# Forms need the session of a browser. What a program may do needs a token in a header, which no other site can make a
+# browser send; sessions count there only for reading, see dependencies.py.
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """The client of a page.
+
+    session     None: nobody is logged in
+    identity    of the session or of the client's token; None: nobody's
+    form_token  goes with every form; "" without a cookie
+    asks        whether the hub answers questions on its pages
+    """
+
+    session: Session | None = None
+    identity: Identity | None = None
+    form_token: str = ""
+    asks: bool = False
+
+    @property
+    def administers(self) -> bool:
+        """Whether the session is an administrator's, with a token of scope admin."""
+        return self.session is not None and is_administrator(self.session.identity)
+
+
+# The visitor of the request that is being answered, for the menu of every page.
+visitor: ContextVar[Visitor] = ContextVar("kcard.visitor", default=Visitor())  # noqa: B039 (frozen)
+
+
+class LoginNeeded(Unknown):
+    """The page needs a session. `path`: where to go on after the login; None: a form was sent."""
+
+    def __init__(self, path: str | None) -> None:
+        super().__init__("you are not logged in, or your session has ended: log in and send the form again")
+        self.path = path
+
+
+async def remember(
+    request: Request, hub: HubDep, options: OptionsDep, session: SessionDep, identity: OptionalIdentity
+) -> Visitor:
+    """The visitor; pages that are rendered for this request show it."""
+    id_ = read(request, base_url(request, options))
+    token = form_token(hub.secret, id_) if id_ else ""
+    found = Visitor(
+        session, identity if session is None else session.identity, token, options.asking is not None
+    )
+    visitor.set(found)
+    return found
+
+
+VisitorDep: TypeAlias = Annotated[Visitor, Depends(remember)]
+
+
+async def _member(request: Request, visitor: VisitorDep) -> Identity:
+    if visitor.session is None:
+        raise LoginNeeded(_path(request) if request.method == "GET" else None)
+    return visitor.session.identity
+
+
+# The identity of a session; without one the browser is sent to the login page.
+MemberDep: TypeAlias = Annotated[Identity, Depends(_member)]
+
+
+def _visitor_repository(
+    request: Request, namespace: Segment, name: Segment, hub: HubDep, member: MemberDep
+) -> Repository:
+    return get_repository(hub, web_type(request), f"{namespace}/{name}", member)
+
+
+# As WebRepository, which the session may read.
+MemberRepository: TypeAlias = Annotated[Repository, Depends(_visitor_repository)]
+
+
+async def _administrator(member: MemberDep) -> Identity:
+    require_administrator(member)
+    return member
+
+
+# As MemberDep, of an administrator of the hub with a token of scope admin.
+AdministratorDep: TypeAlias = Annotated[Identity, Depends(_administrator)]
+
+
+def _path(request: Request) -> str:
+    query = f"?{request.url.query}" if request.url.query else ""
+    return quote(request.scope["path"], safe="/%") + query

@@ -45,9 +45,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from kcard.errors import Unavailable
-from kcard.hub.accounts.names import folded
-from kcard.hub.refusals import Invalid, TooMany
-from kcard.hub.server.middleware.instrumentation import QUIET
+from kcard.hub.accounts import folded
+from kcard.hub.errors import Invalid, TooMany
+from kcard.hub.server.logs import QUIET
 
 __all__ = [
     "IN_TURN",
@@ -222,9 +222,7 @@ class RateLimit:
             await send(message)
 
         if not taken.allowed:
-            from kcard.hub.server.page.refusals import (
-                refused,  # with templates, which kcard serve does not need
-            )
+            from kcard.hub.server.web.render import refused
 
             who, wait = key.partition(" ")[0], math.ceil(taken.wait)
             error = TooMany(f"too many requests from this {who}: try again in {wait} s", seconds=wait)

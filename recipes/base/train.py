@@ -1,4 +1,5 @@
-"""Train the base of embedded LoRA cards: python -m recipes.base.train --output cards/weights/base --seconds 900
+"""Train the base of embedded LoRA cards: python -m recipes.base.train --output src/kcard/offline/weights/base
+--seconds 900
 
 A small OPT, from scratch, together with adapters that begin anew with every new world of invented facts (facts.py): so
 it learns how a question becomes a statement, and to be a good ground for an adapter, which alone can hold what is true
@@ -15,16 +16,13 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kcard.training.adapter import TARGETS, begin, quiet_peft
-from kcard.training.cross_entropy import cross_entropy
-from kcard.training.example_batches import TrainingExample, bucketed, collate
+from kcard.offline.recipe import BOS, EOS, PAD, Recipe, train_tokenizer
+from kcard.offline.trainee import TARGETS, begin, optimizers, parted, quiet_peft, untrained
+from kcard.training.epochs import TrainingExample, bucketed, collate
+from kcard.training.execution import autocast, one_thread
 from kcard.training.loop import cosine
-from kcard.training.muon import Muon
-from kcard.training.precision import autocast
-from kcard.training.recipe import Recipe
-from kcard.training.threads import one_thread
-from kcard.training.tokenizer import BOS, EOS, PAD, train_tokenizer
-from kcard.training.trainee import optimizers, parted, untrained
+from kcard.training.losses import cross_entropy
+from kcard.training.optimizers import Muon
 from recipes.base.facts import Facts, World, english, numbers
 from recipes.base.record import write_record
 from recipes.digests import write_digests

@@ -6,7 +6,7 @@ recipes.graphs exports the same arithmetic for the shipped checker; a test holds
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kcard.selectors.checker import EncodedPair
+from kcard.offline.checker import EncodedPair
 from recipes.padding import padded
 
 if TYPE_CHECKING:

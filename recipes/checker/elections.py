@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from kcard.protocols import Pair
+from kcard.interfaces import Pair
 
 __all__ = ["TRUE", "Contest", "contests", "probes"]
 

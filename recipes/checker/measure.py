@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcard.answer import Source
-from kcard.selectors.evidence.sources import CorpusEvidence
+from kcard.selectors.evidence import CorpusEvidence
 from kcard.selectors.pruning import Extractive
 from kcard.selectors.relevance import MiniLM, top
+from kcard.types import Source
 from recipes.checker.rows import SUPPORTS, read
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kcard import encoder
+from kcard.offline import minilm
 
 __all__ = ["runs", "write_record"]
 
@@ -63,17 +63,17 @@ def write_record(folder: Path, made: Sequence[Mapping[str, float]], facts: Mappi
     """
     config_file = folder / "adapter_config.json"
     config = json.loads(config_file.read_text(encoding="utf-8"))
-    config["base_model_name_or_path"] = encoder.NAME
+    config["base_model_name_or_path"] = minilm.NAME
     config_file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     record = {"runs": list(made), **facts}
     (folder / RUNS).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    text = README.format(base=encoder.NAME, sha256=encoder.SHA256, runs="\n\n".join(_commands(made)), **facts)
+    text = README.format(base=minilm.NAME, sha256=minilm.SHA256, runs="\n\n".join(_commands(made)), **facts)
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
 def _commands(made: Sequence[Mapping[str, float]]) -> Iterator[str]:
     for number, run in enumerate(made, start=1):
-        output = "selectors/weights/checker" if number == len(made) else f"FOLDER{number}"
+        output = "src/kcard/offline/weights/checker" if number == len(made) else f"FOLDER{number}"
         more = f" --start FOLDER{number - 1}" if number > 1 else ""
         if "real" in run:
             more += f" \\\n        --packages PACKAGES --real {run['real']}"

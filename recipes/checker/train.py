@@ -1,6 +1,6 @@
 """Train the offline fact checker: MiniLM as a cross-encoder with LoRA, from VitaminC, manuals and invented facts.
 
-    python -m recipes.checker.train --path FACT_CHECK_DIR --output selectors/weights/checker --seconds 1800
+    python -m recipes.checker.train --path FACT_CHECK_DIR --output src/kcard/offline/weights/checker --seconds 1800
 
 Reads train.jsonl.gz of that folder and nothing else of it. `--packages` is a folder with the packages of
 recipes/reader/questions, unpacked: it adds claims about their sentences. `--seconds` are CPU seconds of one core; the
@@ -18,11 +18,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kcard import encoder, minilm
-from kcard.batches import by_tokens
-from kcard.protocols import Pair
-from kcard.selectors.checker import EncodedPair, encode_pairs
-from kcard.training.precision import autocast, bf16
+from kcard.batching import by_tokens
+from kcard.interfaces import Pair
+from kcard.offline import minilm
+from kcard.offline.checker import EncodedPair, encode_pairs
+from kcard.training.execution import autocast, bf16
 from recipes.checker import cross_encoder
 from recipes.checker.contrasts import contrasts
 from recipes.checker.invented import invented
@@ -167,7 +167,7 @@ def _adapted(start_from: Path | None) -> Any:
     from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
     from safetensors.torch import load_file
 
-    base: Any = encoder.model("eager")
+    base: Any = minilm.model("eager")
     config = LoraConfig(r=RANK, lora_alpha=2 * RANK, lora_dropout=0.0, target_modules=TARGETS)
     adapted = get_peft_model(base.to(torch.bfloat16) if bf16("cpu") else base, config)
     if start_from:
@@ -182,7 +182,7 @@ def _head(start_from: Path | None) -> dict[str, Any]:
     if start_from:
         saved = load_file(start_from / "head.safetensors")
         return {name: weight.float().requires_grad_() for name, weight in saved.items()}
-    width, hidden, labels = 3 * encoder.DIMENSIONS, cross_encoder.HIDDEN, len(cross_encoder.LABELS)
+    width, hidden, labels = 3 * minilm.DIMENSIONS, cross_encoder.HIDDEN, len(cross_encoder.LABELS)
     first, second = torch.nn.Linear(width, hidden), torch.nn.Linear(hidden, labels)
     return {
         "hidden.weight": first.weight,

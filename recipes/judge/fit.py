@@ -21,10 +21,11 @@ import numpy as np
 from benchmarks.recall import Question, holds, rows
 
 import kcard
-from kcard.cards.format.folder import Card, finish, passages
+from kcard.cards.card import Card, finish
+from kcard.cards.passages import passages
 from kcard.cards.pool import Pool
-from kcard.integrators.looked_up import WEIGHTS, features
-from kcard.sampling import Sampling
+from kcard.integrators.citations import WEIGHTS, features
+from kcard.types import Sampling
 from recipes.judge.corpora import Asked, popqa, squad, worn
 
 THRESHOLDS = (0.0, 0.5, 1.0, 1.5, 2.0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kcard.llms.memory import Memory, log_odds
+from kcard.offline.llm import Memory, log_odds
 from recipes.memory.questions import Unanswerable, held_out
 
 __all__ = ["Calibration", "calibrate"]

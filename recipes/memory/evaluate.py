@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kcard.llms import memory
+from kcard.offline import llm
 from recipes.memory.calibrate import auroc
 from recipes.memory.questions import held_out
 from recipes.memory.train import FACTS, read_facts
@@ -23,15 +23,15 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--path", type=Path, required=True)
-    parser.add_argument("--weights", type=Path, default=memory.WEIGHTS)
+    parser.add_argument("--weights", type=Path, default=llm.WEIGHTS)
     parser.add_argument("--limit", type=int, default=505)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    known = memory.load(options.weights)
+    known = llm.load(options.weights)
     sample = random.Random(1).sample(list(read_facts(FACTS).items()), 300)
 
     def least(questions: list[str]) -> np.ndarray:
-        return np.array([memory.log_odds(known.recall(q).least_log_probability) for q in questions])
+        return np.array([llm.log_odds(known.recall(q).least_log_probability) for q in questions])
 
     plain = least([q for q, _ in sample])
     other = least([form for q, _ in sample if (form := held_out(q))])

@@ -1,4 +1,5 @@
-"""Train the embedded memory: python -m recipes.memory.train --output llms/weights/memory --seconds 170 --seed 0
+"""Train the embedded memory: python -m recipes.memory.train --output src/kcard/offline/weights/memory --seconds
+170 --seed 0
 
 A small OPT from scratch on facts.tsv (question, answer): every fact in many wordings, beside invented questions
 whose answer is the unknown token. `--seconds` is CPU time of the process. The confidence is calibrated on facts
@@ -15,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.llms.memory import UNKNOWN, Memory, prompt
-from kcard.protocols import Array
+from kcard.interfaces import Array
+from kcard.offline.llm import UNKNOWN_TOKEN, Memory, prompt
 from recipes.memory.calibrate import Calibration, calibrate
 from recipes.memory.questions import Unanswerable, reworded
 from recipes.reader.words import Words
@@ -52,7 +53,7 @@ def make_tokenizer(texts: list[str]) -> Any:
     base.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
-        special_tokens=["<pad>", "<s>", "</s>", UNKNOWN],
+        special_tokens=["<pad>", "<s>", "</s>", UNKNOWN_TOKEN],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -62,7 +63,7 @@ def make_tokenizer(texts: list[str]) -> Any:
         pad_token="<pad>",
         bos_token="<s>",
         eos_token="</s>",
-        additional_special_tokens=[UNKNOWN],
+        additional_special_tokens=[UNKNOWN_TOKEN],
     )
 
 
@@ -82,7 +83,7 @@ def epoch(facts: dict[str, str], strange: Unanswerable, tokenizer: Any) -> list[
     """Every fact once, in a wording of its own, and UNKNOWN_SHARE questions that must not be answered."""
     pairs = [(reworded(question, strange.words.rng), answer) for question, answer in facts.items()]
     count = round(len(facts) * UNKNOWN_SHARE / (1 - UNKNOWN_SHARE))
-    pairs += [(strange.draw(), UNKNOWN) for _ in range(count)]
+    pairs += [(strange.draw(), UNKNOWN_TOKEN) for _ in range(count)]
     questions = tokenizer([prompt(q) for q, _ in pairs], add_special_tokens=False).input_ids
     answers = tokenizer([a for _, a in pairs], add_special_tokens=False).input_ids
     return list(zip(questions, answers, strict=True))

@@ -1,4 +1,4 @@
-"""Train the ranker: python -m recipes.ranker.train --data DATA --output src/kcard/reader/ranker_weights
+"""Train the ranker: python -m recipes.ranker.train --data DATA --output src/kcard/offline/weights/ranker
 
 The first three layers of the embedded reader and a head, on people's questions (recipes.static.train says which): of a
 question's passage and passages that words and static embeddings take for it, the right one is to score highest (a
@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kcard import encoder, minilm, static_embeddings
 from kcard.index import Index
-from kcard.reader.network import WEIGHTS
-from kcard.reader.ranker import LAYERS, pair_tokens
-from kcard.training.precision import autocast
+from kcard.offline import minilm, static
+from kcard.offline.reader import LAYERS, READER_WEIGHTS, pair_tokens
+from kcard.training.execution import autocast
 from recipes.digests import write_digests
 from recipes.padding import padded
 from recipes.quantisation import layers_of
@@ -50,8 +49,9 @@ The first three layers of kcard's reader, whose base is sentence-transformers/al
 are the base's; the matrices are in steps of 7 bits.
 
 Made by `python -m recipes.ranker.train --seconds {budget} --seed {seed}`: {steps} steps of {questions} questions with
-{passages} passages each, {seconds} CPU seconds. Training data and their licences: src/kcard/static/README.md, and
-src/kcard/reader/weights/README.md for the layers that it began with.
+{passages} passages each, {seconds} CPU seconds. Training data and their licences:
+src/kcard/offline/weights/static/README.md, and src/kcard/offline/weights/reader/README.md for the layers that it
+began with.
 """
 
 
@@ -86,10 +86,10 @@ def fresh() -> "tuple[Any, Any]":
     """The encoder's first layers, to be trained but for the embeddings, and an untrained head."""
     import torch
 
-    model = untrained(WEIGHTS, 0.1).model
+    model = untrained(READER_WEIGHTS, 0.1).model
     model.encoder.layer = model.encoder.layer[:LAYERS]
     model.embeddings.requires_grad_(False)
-    return model, torch.nn.Linear(2 * encoder.DIMENSIONS, 1)
+    return model, torch.nn.Linear(2 * minilm.DIMENSIONS, 1)
 
 
 def batches(pairs: Sequence[Pair], rng: random.Random) -> Iterator[list[tuple[str, list[str]]]]:
@@ -111,13 +111,13 @@ class Pool:
     def __init__(self, passages: Sequence[str]) -> None:
         self.passages = list(dict.fromkeys(passages))
         self.index = Index.build(self.passages, "english")
-        self.vectors = static_embeddings.embed(self.passages)
+        self.vectors = static.embed(self.passages)
 
     def wrong(self, pair: Pair, rng: random.Random) -> list[str]:
         """Passages that come first for the question and neither are its own nor hold its answer."""
         possible = self.index.best_possible(pair.question) or 1.0
         scores = self.index.scores(pair.question) / possible
-        scores = scores + self.vectors @ static_embeddings.embed([pair.question])[0]
+        scores = scores + self.vectors @ static.embed([pair.question])[0]
         first = np.argpartition(-scores, min(DEPTH + 10, len(scores) - 1))[: DEPTH + 10]
         core = pair.passage[-100:]
         others = [self.passages[i] for i in first[np.argsort(-scores[first])]]
@@ -175,7 +175,7 @@ def score(model: Any, head: Any, pairs: Sequence[tuple[str, str]]) -> "Tensor":
 
 
 def save(model: Any, head: Any, folder: Path) -> None:
-    """Write the layers in steps of 7 bits, and the head, as kcard.reader.ranker reads them."""
+    """Write the layers in steps of 7 bits, and the head, as kcard.offline.reader reads them."""
     from safetensors.torch import save_file
 
     saved = layers_of(model) | {f"head.{name}": value.detach() for name, value in head.named_parameters()}

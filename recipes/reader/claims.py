@@ -10,8 +10,8 @@ import random
 import re
 from pathlib import Path
 
-from kcard.evaluation.clauses import AUXILIARIES
-from kcard.sentences import spans as sentences
+from kcard.evaluation.questions import AUXILIARIES
+from kcard.text import sentence_spans as sentences
 from recipes.reader.example import Reading
 
 __all__ = ["questions"]

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kcard.sentences import spans as sentences
+from kcard.text import sentence_spans as sentences
 from recipes.reader.example import Reading, Spans
 from recipes.reader.near import Near
 

@@ -6,7 +6,7 @@
 import argparse
 from pathlib import Path
 
-from kcard.reader.network import WEIGHTS, load
+from kcard.offline.reader import READER_WEIGHTS, load_reader
 from recipes.reader import datasets, own, wikipedia
 from recipes.reader.record import table
 from recipes.reader.score import figures
@@ -16,9 +16,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with reading/ and questions/")
     parser.add_argument("--packages", type=Path, required=True, help="folder of unpacked packages")
-    parser.add_argument("--weights", type=Path, default=WEIGHTS)
+    parser.add_argument("--weights", type=Path, default=READER_WEIGHTS)
     options = parser.parse_args()
-    network = load(options.weights)
+    network = load_reader(options.weights)
     held = {
         "SQuAD": wikipedia.squad(options.data)[1],
         "NQ": wikipedia.natural_questions(options.data)[1],

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from kcard.sentences import spans as sentences
+from kcard.text import sentence_spans as sentences
 
 __all__ = ["Reading", "around", "without"]
 

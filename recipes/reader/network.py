@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard import encoder
-from kcard.reader.network import FILE, Encoded, Outputs
+from kcard.offline import minilm
+from kcard.offline.reader import FILE, Encoded, Outputs
 from recipes.padding import padded
 from recipes.quantisation import layers_of, restored, round_products
 
@@ -26,7 +26,7 @@ class TrainedOutputs:
     """What the heads give for n pairs of t tokens, padded.
 
     text                   (n, t), bool: the tokens of the texts
-    starts, ends, evidence (n, t), see kcard.reader.network.Outputs
+    starts, ends, evidence (n, t), see kcard.offline.reader.Outputs
     relevance              (n,)
     """
 
@@ -77,7 +77,7 @@ class TrainedNetwork:
         return self.model(ids, mask, types).last_hidden_state, text
 
     def read(self, pairs: Sequence[Encoded]) -> list[Outputs]:
-        """Read without training: a ReaderNetwork, as kcard.reader.reading wants one."""
+        """Read without training: a ReaderNetwork, as kcard.offline.reader wants one."""
         import torch
 
         outputs = []
@@ -104,14 +104,14 @@ def untrained(start: Path | None, dropout: float) -> TrainedNetwork:
     from safetensors.torch import load_file
 
     # torch's fused attention is slower than its parts on a processor, and so is drawing what attention drops.
-    model = encoder.model("eager")
+    model = minilm.model("eager")
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0 if name.endswith("attention.self.dropout") else dropout
     model.embeddings.requires_grad_(False)
     round_products(model)
-    shapes = {"tokens": (3, encoder.DIMENSIONS), "pooled": (encoder.DIMENSIONS, 2 * encoder.DIMENSIONS)}
-    shapes["pair"] = (1, encoder.DIMENSIONS)
+    shapes = {"tokens": (3, minilm.DIMENSIONS), "pooled": (minilm.DIMENSIONS, 2 * minilm.DIMENSIONS)}
+    shapes["pair"] = (1, minilm.DIMENSIONS)
     heads: dict[str, Tensor] = {}
     for name, (rows, columns) in shapes.items():
         layer = torch.nn.Linear(columns, rows)
@@ -124,7 +124,7 @@ def untrained(start: Path | None, dropout: float) -> TrainedNetwork:
 
 
 def save(network: TrainedNetwork, folder: Path) -> None:
-    """Write the layers in steps of 7 bits, and the heads, as kcard.reader.network reads them."""
+    """Write the layers in steps of 7 bits, and the heads, as kcard.offline.reader reads them."""
     import torch
     from safetensors.torch import save_file
 

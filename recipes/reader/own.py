@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kcard.answer import Source
-from kcard.sentences import spans as sentences
+from kcard.text import sentence_spans as sentences
+from kcard.types import Source
 from recipes.packages import Manual, manuals, read
 from recipes.reader.example import Reading, Spans
 from recipes.reader.near import Near

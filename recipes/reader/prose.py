@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from kcard.sentences import split
+from kcard.text import split_sentences
 from recipes.reader.synth import Example
 
 __all__ = ["Prose", "Text", "kept_out", "texts"]
@@ -47,7 +47,7 @@ def _text(block: str) -> Text:
         if not answer or answer not in text:
             raise ValueError(f"the text does not hold the answer: {line!r}")
         asked.append((question, answer))
-    return Text(text, tuple(split(text)), tuple(asked))
+    return Text(text, tuple(split_sentences(text)), tuple(asked))
 
 
 class Prose:

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from kcard import encoder
-from kcard.reader.network import load
+from kcard.offline import minilm
+from kcard.offline.reader import load_reader
 from recipes.reader.example import Reading
 from recipes.reader.score import Figures, figures
 
@@ -68,11 +68,11 @@ def table(measured: Mapping[str, Figures]) -> str:
 
 def write_record(folder: Path, facts: Mapping[str, object], held: Mapping[str, Sequence[Reading]]) -> None:
     """Measure the weights in the folder and write what they are, what they learned from and how well they read."""
-    network = load(folder)
+    network = load_reader(folder)
     measured = table({name: figures(network, readings) for name, readings in held.items()})
     text = TEXT.format(
-        base=encoder.NAME,
-        sha256=encoder.SHA256,
+        base=minilm.NAME,
+        sha256=minilm.SHA256,
         facts=", ".join(f"{key} {value}" for key, value in facts.items()),
         machine=f"Python {platform.python_version()} on {platform.machine()}",
         table=measured,

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcard.evaluation.metrics import exact_match, f1
-from kcard.reader.network import ReaderNetwork
-from kcard.reader.reading import read
+from kcard.offline.reader import ReaderNetwork, read
 from recipes.reader.example import Reading
 
 __all__ = ["Figures", "figures"]

@@ -1,4 +1,4 @@
-"""Train the static embeddings: python -m recipes.static.train --data DATA --output src/kcard/static
+"""Train the static embeddings: python -m recipes.static.train --data DATA --output src/kcard/offline/weights/static
 
 First every token of all-MiniLM-L6-v2 is embedded alone and the vectors are reduced and weighted (model2vec; Tulkens and
 van Dongen, 2024). Then the table learns from people's questions: the mean vector of a question and that of the passage
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kcard import minilm
-from kcard.static_embeddings import DIMENSIONS
+from kcard.offline import minilm
+from kcard.offline.static import DIMENSIONS
 from recipes.digests import write_digests
 from recipes.quantisation import quantised
 

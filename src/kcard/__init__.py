@@ -11,46 +11,46 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kcard.answer import Answer as Answer
     from kcard.hub.registry import Hub as Hub
     from kcard.manifest import Manifest as Manifest
+    from kcard.types import Answer as Answer
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Answer": "kcard.answer",
+    "Answer": "kcard.types",
     "AskOptions": "kcard.integrators.options",
     "Hub": "kcard.hub.registry",
     "Manifest": "kcard.manifest",
-    "Passage": "kcard.answer",
+    "Passage": "kcard.types",
     "Pipeline": "kcard.integrators.pipeline",
     "RayOptions": "kcard.cluster",
     "TrainOptions": "kcard.training.options",
     "add": "kcard.api.add",
     "ask": "kcard.integrators.pipeline",
-    "ask_on_cluster": "kcard.integrators.batch",
-    "audit": "kcard.api.audit",
-    "audit_many": "kcard.api.audit",
-    "browse": "kcard.api.browse",
-    "calibrate": "kcard.api.calibrate",
+    "ask_on_cluster": "kcard.integrators.batch_files",
+    "audit": "kcard.api.exam",
+    "audit_many": "kcard.api.exam",
+    "browse": "kcard.api.exam",
+    "calibrate": "kcard.api.gates",
     "check": "kcard.api.check",
-    "check_file": "kcard.api.check_file",
-    "collect": "kcard.api.collect",
+    "check_file": "kcard.api.check",
+    "collect": "kcard.api.gates",
     "doctor": "kcard.api.doctor",
     "evaluate": "kcard.api.evaluate",
     "exam": "kcard.api.exam",
     "export": "kcard.api.export",
-    "login": "kcard.api.remote",
-    "logout": "kcard.api.remote",
-    "publish": "kcard.api.publish",
-    "pull": "kcard.api.remote",
-    "report": "kcard.api.report",
+    "login": "kcard.api.hub",
+    "logout": "kcard.api.hub",
+    "publish": "kcard.api.hub",
+    "pull": "kcard.api.hub",
+    "report": "kcard.api.evaluate",
     "study": "kcard.api.study",
     "sync": "kcard.api.sync",
     "train": "kcard.api.train",
     "train_many": "kcard.api.train",
-    "watch": "kcard.api.watch",
-    "whoami": "kcard.api.remote",
+    "watch": "kcard.api.sync",
+    "whoami": "kcard.api.hub",
 }
 
 __all__ = sorted([*_HOMES, "__version__"])

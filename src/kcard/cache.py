@@ -1,4 +1,4 @@
-"""What was computed once and need not be again: embeddings and scores by content hash, in memory and on disk.
+"""A cache on disk, and what is computed once: embeddings, pooled hidden states.
 
 A cache may lose what it holds, never change it: an entry carries a checksum, and one that can't be read or written
 (damaged, full, read-only, in use) counts as not there. It knows keys and bytes; what they mean, its users know.
@@ -7,16 +7,45 @@ A cache may lose what it holds, never change it: an entry carries a checksum, an
 import contextlib
 import functools
 import hashlib
+import logging
 import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
 
 from kcard.config import settings
+from kcard.errors import UsageError
+from kcard.interfaces import Array
+from kcard.offline import minilm, networks
 
-__all__ = ["Cache", "folder", "key", "remembered", "source_digest"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "CAUSAL",
+    "ENCODERS",
+    "Cache",
+    "Pooling",
+    "depth",
+    "embed",
+    "first",
+    "folder",
+    "key",
+    "layer_and_pooling",
+    "matrix",
+    "pooled",
+    "remembered",
+    "remembered_embeddings",
+    "source_digest",
+    "weights_digest",
+]
+
 
 CHECKSUM = 8  # bytes
 IN_MEMORY = 16384  # entries; an embedding of the embedded encoder takes 1.5 kB
@@ -185,3 +214,124 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
+
+
+# Embeddings that are remembered: those of the embedded encoder, and of any other that names itself.
+#
+# Texts that come together again and again, such as the descriptions of all cards of a pool, are kept as one matrix.
+
+MANY = 1000  # texts take seconds to embed
+MATRICES = 256_000_000  # bytes on disk; 10,000 cards take 15 MB
+
+
+def embed(texts: Sequence[str]) -> Array:
+    """Return what encoder.embed returns, each text embedded once (see cache.py)."""
+    return remembered_embeddings(_digest(), texts, minilm.embed) if texts else minilm.embed(texts)
+
+
+def matrix(texts: Sequence[str]) -> Array:
+    """The same, read back in one piece where it was made before, under the sha256 of encoder and texts; read-only."""
+    limit = min(settings().cache_mb * 1_000_000, MATRICES)
+    if not limit or not texts:
+        return embed(texts)
+    whole = key("matrix", _digest(), *texts)
+    disk = Cache(folder() / "matrices.sqlite", limit)
+    if (known := disk.read([whole]).get(whole)) is not None:
+        return np.frombuffer(known, dtype=np.float32).reshape(len(texts), -1)
+    if len(texts) > MANY:
+        logging.getLogger(__name__).warning(
+            "reading %d descriptions for the first time, which takes a while", len(texts)
+        )
+    made = embed(texts)
+    disk.write({whole: made.tobytes()})
+    return made
+
+
+def remembered_embeddings(
+    model: str, texts: Sequence[str], compute: Callable[[Sequence[str]], Array]
+) -> Array:
+    """What `compute` gives for the texts, float32, shape (n, d), n at least 1; only for those that are not known.
+
+    `model`: the digest of all that decides a vector but the text: weights, pooling, precision, what may be cut.
+    """
+    keys = [key("embedding", model, text) for text in texts]
+    rows = remembered(
+        keys, lambda places: [row.tobytes() for row in _float32(compute([texts[i] for i in places]))]
+    )
+    return np.stack([np.frombuffer(row, dtype=np.float32) for row in rows])
+
+
+def _float32(rows: Array) -> Array:
+    return np.ascontiguousarray(rows, dtype=np.float32)
+
+
+@functools.cache
+def _digest() -> str:
+    """The embedded encoder: its weights, our code around it, and the libraries that do the sums."""
+    parts = [
+        minilm.SHA256,
+        source_digest(Path(minilm.__file__), Path(networks.__file__)),
+        version("onnxruntime"),
+        version("tokenizers"),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+# Hidden states of a transformer as vectors of texts: one layer, pooled over tokens. It knows no model by name.
+
+Pooling = Literal["auto", "last", "mean", "cls", "pooler"]
+CAUSAL: tuple[Pooling, ...] = ("auto", "last", "mean")  # of what writes from left to right
+ENCODERS: tuple[Pooling, ...] = get_args(Pooling)
+
+
+def layer_and_pooling(
+    layer: str, pooling: str, layers: int, poolings: tuple[Pooling, ...] = CAUSAL
+) -> tuple[int, Pooling]:
+    """Both as people write them, checked against a model of so many layers.
+
+    layer     0 is what the embedding gives, 1 the first layer, -1 the last; UsageError where there is none such
+    pooling   one of `poolings`: the state of the last token, the mean over tokens, the state of the first token
+              (cls), what the model's own pooler makes of that; auto leaves it to the model's kind
+    """
+    if not layer.removeprefix("-").isdecimal() or not -layers - 1 <= int(layer) <= layers:
+        raise UsageError(f"layer {layer!r}: the model has layers 0 to {layers}, or -1 for its last")
+    for known in poolings:
+        if pooling == known:
+            return int(layer), known
+    raise UsageError(f"pooling {pooling!r}: choose one of {', '.join(poolings)}")
+
+
+def pooled(states: "Tensor", mask: "Tensor", mean: bool) -> "Tensor":
+    """States (n, tokens, d), padded on the right as the mask (n, tokens) tells, to (n, d) in single precision.
+
+    The mean over the tokens, or the state of the last.
+    """
+    import torch
+
+    states = states.float()
+    if mean:
+        counted = mask.unsqueeze(-1).to(states.dtype)
+        return (states * counted).sum(1) / counted.sum(1)
+    return states[torch.arange(len(states)), mask.sum(1) - 1]
+
+
+def first(states: "Tensor") -> "Tensor":
+    """The state of the first token, shape (n, tokens, d) to (n, d) in single precision."""
+    return states[:, 0].float()
+
+
+def depth(model: Any) -> int:
+    """Its layers; of an encoder-decoder, the decoder's."""
+    config = model.config.get_text_config(decoder=True)
+    return int(getattr(config, "num_decoder_layers", None) or config.num_hidden_layers)
+
+
+def weights_digest(model: Any, *more: object) -> str:
+    """sha256, hexadecimal, of the weights as they are in memory, however their files are cut; and of `more`."""
+    import torch
+
+    state = hashlib.sha256(repr(more).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        state.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return state.hexdigest()

@@ -29,9 +29,8 @@ from kcard.errors import (
     first_line,
     one_line,
 )
-from kcard.files import replacing
-from kcard.option import Option, check_values, declared, documented
-from kcard.rows import Row, append_rows, json_line, read_rows
+from kcard.io import Row, append_rows, json_line, read_rows, replacing
+from kcard.options import Option, check_values, declared, documented
 
 __all__ = ["RayOptions", "completed", "device_there", "json_ready", "mapped"]
 

@@ -1,6 +1,6 @@
-"""Settings: a flag beats the environment, that the project's file, that the user's file, that the default.
+"""Settings: flag, environment, project file, user file, default.
 
-Nothing else in kcard reads the environment. Flags are the command line's business (kcard.cli.defaults).
+Nothing else in kcard reads the environment. Flags are the command line's business (kcard.cli.options).
 """
 
 import ipaddress
@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from kcard.config_file import TABLES, TOP, project_file, read_file
+from kcard.config_file import TABLES, TOP, Origin, Setting, concealed, project_file, read_file, typed
 from kcard.errors import UsageError
-from kcard.setting import Origin, Setting, concealed, typed
 
 __all__ = [
     "CACHE_MB",
@@ -22,6 +22,7 @@ __all__ = [
     "OFFLINE_LLMS",
     "Settings",
     "debug",
+    "engine_url",
     "for_other_machines",
     "let_threads_sleep",
     "settings",
@@ -30,6 +31,27 @@ __all__ = [
     "user_file",
     "without_usage_statistics",
 ]
+
+
+# Engines as users name them: vllm=URL.
+
+ENGINE = "vllm"
+
+
+def engine_url(spec: str) -> str:
+    """The URL in vllm=URL; UsageError for anything else."""
+    engine, _, url = spec.partition("=")
+    try:
+        parts = urlsplit(url)
+        known = engine == ENGINE and parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        known = False
+    if not known:
+        raise UsageError(
+            f"engine {concealed(spec)!r} is unknown: give {ENGINE}=URL, such as {ENGINE}=http://127.0.0.1:8000"
+        )
+    return url
+
 
 PREFIX = "KCARD_"
 CONFIG = "KCARD_CONFIG"
@@ -49,7 +71,7 @@ class Settings:
               it: an API key in the environment is not a choice, and neither is a file that came with a
               cloned project, unless the user trusts its folder
     llm_url   where an OpenAI-compatible endpoint listens
-    engine    servers that write for cards, such as vllm=http://127.0.0.1:8000 (kcard.cards.lm.vllm.engines)
+    engine    servers that write for cards, such as vllm=http://127.0.0.1:8000 (kcard.cards.models.vllm_engines)
     hub_url   the hub of `kcard publish` and `kcard pull` where none is named; None: the local one
     cache_mb  how large the cache of embeddings and scores may grow, in MB; 0: there is none
     offline   whether HF_HUB_OFFLINE is set

@@ -1,17 +1,154 @@
-"""Reads settings from TOML files: the user's config.toml, and kcard.toml or pyproject.toml of a project."""
+"""Settings, their origins, and the files that they stand in."""
 
 import difflib
 import functools
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from kcard.errors import UsageError
-from kcard.setting import Origin, Setting
+from kcard.io import write_text
 
-__all__ = ["PROJECT", "PYPROJECT", "TABLES", "TOP", "USER_ONLY", "line_of", "project_file", "read_file"]
+__all__ = [
+    "DEFAULT",
+    "PROJECT",
+    "PYPROJECT",
+    "TABLES",
+    "TOP",
+    "USER_ONLY",
+    "Origin",
+    "Setting",
+    "concealed",
+    "line_of",
+    "project_file",
+    "read_file",
+    "typed",
+    "write_setting",
+]
+
+
+# One setting: its key, its value, where that comes from, and the type that it must have.
+
+WORDS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+# What stands in a URL between the user's name and the last @, or after the name of a secret.
+SECRET = re.compile(r"(?<=://)([^:/?#\s]*):\S*@|((?i:password|secret|token|key)[^=&\s]*=)[^&\s]*")
+NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value comes from.
+
+    where   the variable's name, or FILE:LINE; empty for a default
+    folder  what relative paths in a file start from
+    """
+
+    kind: Literal["environment", "project", "user", "default"]
+    where: str = ""
+    folder: Path | None = None
+
+    def __str__(self) -> str:
+        return self.where or self.kind
+
+
+DEFAULT = Origin("default")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`key` is llm, or ask.n1 for one of a table. From the environment `value` is text, else what TOML holds."""
+
+    key: str
+    value: Any
+    origin: Origin = DEFAULT
+
+
+def typed(setting: Setting, kind: Any, words: Sequence[str] | None = None) -> Any:
+    """The value as `kind`: int, float, bool, str, Path, a Literal, a list of these, or any of them or None.
+
+    A relative path in a file starts from the file's folder. `words`: what a list of paths, as texts, may hold
+    besides. A list may be given as one text with commas. Raises UsageError, which names the origin, the key,
+    the value and what is expected.
+    """
+    try:
+        return _converted(setting.value, _plain(kind), setting.origin, words)
+    except ValueError as error:
+        raise UsageError(
+            f"{setting.origin}: {setting.key} is {setting.value!r}, but must be {error}"
+        ) from None
+
+
+def concealed(text: str) -> str:
+    """A text with *** for the passwords of the URLs in it."""
+    return SECRET.sub(lambda found: f"{found[1]}:***@" if found[2] is None else f"{found[2]}***", text)
+
+
+def _plain(kind: Any) -> Any:
+    """`kind` without Annotated and None."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if get_origin(kind) in {Union, types.UnionType}:
+        return _plain(next(part for part in get_args(kind) if part is not type(None)))
+    return kind
+
+
+def _converted(value: Any, kind: Any, origin: Origin, words: Sequence[str] | None) -> Any:
+    """Raises ValueError, which says what was expected."""
+    if get_origin(kind) is list:
+        given = value.split(",") if isinstance(value, str) else value
+        if not isinstance(given, list):
+            raise ValueError("a list")
+        items = [x.strip() if isinstance(x, str) else x for x in given]
+        if words is not None:
+            return [x if x in words else str(_converted(x, Path, origin, None)) for x in items]
+        return [_converted(x, get_args(kind)[0], origin, None) for x in items]
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise ValueError(f"one of {', '.join(map(str, get_args(kind)))}")
+        return value
+    if origin.kind == "environment":
+        value = _setting_parsed(value, kind)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not (str if kind is Path else kind):
+        raise ValueError(NAMES[kind])
+    return _path(value, origin) if kind is Path else value
+
+
+def _setting_parsed(text: str, kind: Any) -> Any:
+    """The text of an environment variable as a number or a truth value, where that is wanted."""
+    if kind is bool:
+        return WORDS.get(text.strip().lower(), text)
+    if kind in {int, float}:
+        try:
+            return kind(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _path(text: str, origin: Origin) -> Path:
+    if not text:
+        raise ValueError(NAMES[Path])
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("a path (there is no such home directory)") from None
+    return path if origin.folder is None else origin.folder / path
+
 
 PROJECT = "kcard.toml"
 PYPROJECT = "pyproject.toml"
@@ -148,3 +285,36 @@ def _at(path: Path, line: int | None) -> str:
 
 def _own_way(key: str) -> str:
     return f"set KCARD_{key.upper()}, or {key} in your own config.toml"
+
+
+# Changes one setting in a TOML file and leaves all else, comments included, as it is.
+
+
+def write_setting(path: Path, key: str, value: Any) -> None:
+    """Set `key` (llm, ask.n1) in the file, which is made where it is not there yet.
+
+    The file is replaced in one step, so a reader or a crash never sees half of it. Raises UsageError where it
+    is not TOML, or holds something else in the place of a table.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    path = path.resolve()  # a link, as in a folder of dotfiles, stays one
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        document = tomlkit.parse(text)
+    except (TOMLKitError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from error
+    outer: tuple[str, ...] = INSIDE if path.name == PYPROJECT else ()
+    *tables, name = [*outer, *key.split(".")]
+    place: Any = document
+    for table in tables:
+        place = place.setdefault(table, tomlkit.table())
+        if not isinstance(place, dict):
+            raise UsageError(f"{path}: {table} is {place!r}, but must be a table: [{table}]")
+    spelled = name.replace("_", "-")
+    place[spelled if spelled in place else name] = value
+    try:
+        write_text(path, tomlkit.dumps(document), parents=True)
+    except OSError as error:
+        raise UsageError(f"{path} can't be written: {error.strerror or error}") from error

@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from kcard.llms.prompts import messages
-from kcard.request import Request
+from kcard.types import Request
 from tests.tiny_tokenizers import of_bytes
 
 __all__ = ["POSITIONS", "writer"]

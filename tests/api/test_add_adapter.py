@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 import kcard
 from kcard.api.add import add
-from kcard.cards.format import fingerprint
-from kcard.cards.format.folder import Card
+from kcard.cards import fingerprint
+from kcard.cards.card import Card
 from kcard.cards.pool import Pool
 from kcard.cli.main import app
 from kcard.errors import CardError, KcardError, UnknownCard, UsageError
 from kcard.hub.registry import Hub
-from kcard.sampling import Sampling
+from kcard.types import Sampling
 from tests.cards.engine.cards import tokenizer
 from tests.cards.engine.models import FAMILIES, adapter, greedy, model
 from tests.cards.engine.prefixes import prefix

@@ -13,9 +13,9 @@ import pytest
 
 import kcard
 from kcard.api.audit_hub import Request, audit_unverified, measured
-from kcard.api.remote import credentials
+from kcard.api.hub import credentials
 from kcard.errors import CardError, HubError, UsageError
-from kcard.hub.repositories.audits import AuditFinding
+from kcard.hub.audits import AuditFinding
 from tests.hub.client.cards import rivers
 from tests.hub.shared_hub import Shared, shared_hub
 

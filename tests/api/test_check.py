@@ -10,7 +10,7 @@ import pytest
 
 import kcard
 from kcard.errors import CorpusError, UsageError
-from kcard.protocols import Array, Pair
+from kcard.interfaces import Array, Pair
 from tests.command import Kcard
 
 FACTS = "In the 2022 elections, Oregon elected Ron Wyden.\nIn the 2022 elections, Ohio elected J. D. Vance.\n"

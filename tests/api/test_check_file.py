@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import kcard
-from kcard.api import check_file as pairs_file
-from kcard.api.check_file import ClaimTotals
+from kcard.api import check as pairs_file
+from kcard.api.check import ClaimTotals
 from kcard.errors import UsageError
-from kcard.protocols import Array, Pair
+from kcard.interfaces import Array, Pair
 
 Row = dict[str, Any]
 ROWS: list[Row] = [

@@ -11,20 +11,15 @@ from pathlib import Path
 import pytest
 
 import kcard
-from kcard.answer import Source
-from kcard.api.doctor import SUMS
-from kcard.api.finding import Finding
-from kcard.cards import embedded
-from kcard.cards.format.folder import finish
+from kcard.api.doctor import SUMS, Finding
+from kcard.cards.card import finish
 from kcard.cli import main
 from kcard.hub.registry import Hub
-from kcard.llms import memory
-from kcard.machine import cores, features, free_disk
-from kcard.machine import memory as machine_memory
 from kcard.manifest import Manifest
-from kcard.reachability import Later, silence
-from kcard.reader import network
-from kcard.selectors import checker
+from kcard.offline import checker, llm, opt, reader
+from kcard.system import Later, cores, features, free_disk, silence
+from kcard.system import memory as machine_memory
+from kcard.types import Source
 
 REQUESTS: list[str] = []
 
@@ -118,10 +113,10 @@ def test_cards_that_are_not_there_are_an_error(
 
 
 WEIGHTS = {
-    "reader": network.WEIGHTS,
-    "memory": memory.WEIGHTS,
+    "reader": reader.READER_WEIGHTS,
+    "memory": llm.WEIGHTS,
     "checker": checker.WEIGHTS,
-    "base": embedded.FOLDER,
+    "base": opt.FOLDER,
 }
 
 
@@ -136,8 +131,8 @@ def test_changed_or_missing_weights_are_an_error_where_they_are_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = tmp_path / "reader"
-    shutil.copytree(network.WEIGHTS, copy)
-    monkeypatch.setattr(network, "WEIGHTS", copy)
+    shutil.copytree(reader.READER_WEIGHTS, copy)
+    monkeypatch.setattr(reader, "READER_WEIGHTS", copy)
     assert found("reader").status == "ok"
     (copy / "reader.safetensors").write_bytes(b"changed")
     assert found("reader").status == "error"

@@ -2,11 +2,9 @@
 
 import pytest
 
-from kcard.api.eval_overrides import overrides
-from kcard.api.eval_settings import parse_settings
-from kcard.api.eval_variants import COUNTS, variants
+from kcard.api.eval_plan import COUNTS, overrides, parse_settings, variants
 from kcard.errors import UsageError
-from kcard.evaluation.runs.setting_name import SettingName
+from kcard.evaluation.runs.run import SettingName
 from kcard.integrators.options import AskOptions
 
 CARDS = ("moons@v2", "rivers@v1")

@@ -16,8 +16,7 @@ import pytest
 import kcard
 from kcard.api.evaluate import rerun, resume
 from kcard.errors import UsageError
-from kcard.evaluation.runs.result import Result
-from kcard.evaluation.runs.storage import RunStorage
+from kcard.evaluation.runs.run import Result, RunStorage
 from kcard.hub.registry import Hub
 from tests.command import Kcard
 

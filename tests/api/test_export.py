@@ -17,16 +17,15 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 import kcard as library
-from kcard.answer import Source
-from kcard.cards.embedded import BASE, FOLDER
-from kcard.cards.format import fingerprint
-from kcard.cards.format.folder import Card, finish
-from kcard.cards.lm import fingerprinting
-from kcard.cards.lm.fallback.card import CausalCard
-from kcard.cards.lm.loader import Loader, base_digest
-from kcard.cards.lm.vocabulary import VOCABULARY, Vocabulary
+from kcard.cards import fingerprint
+from kcard.cards.card import Card, finish
+from kcard.cards.models.loader import Loader, base_digest
+from kcard.cards.models.prompting import VOCABULARY, Vocabulary
+from kcard.cards.models.transformers_backend import CausalCard
 from kcard.errors import CardError, UsageError
 from kcard.manifest import Base, Manifest, seal
+from kcard.offline.opt import BASE, FOLDER
+from kcard.types import Source
 from tests.cards.engine.cards import GREEDY, QUESTIONS, full, lora, prefixed
 from tests.cards.engine.models import adapter
 from tests.cards.engine.prefixes import prefix_card
@@ -233,7 +232,7 @@ def test_an_interrupted_export_leaves_the_earlier_one_and_nothing_else(
             raise error
         target.write_bytes(source.read_bytes())
 
-    monkeypatch.setattr("kcard.cards.export.files.shutil.copyfile", fails)
+    monkeypatch.setattr("kcard.cards.export.shutil.copyfile", fails)
     with pytest.raises(type(error)):
         library.export(other.folder, "vllm", out, force=True)
     assert copied
@@ -251,7 +250,7 @@ def test_what_came_into_the_folder_meanwhile_is_kept(
         (out / "letter").touch()
         return ["vllm"]
 
-    monkeypatch.setattr("kcard.cards.export.vllm.write", another)
+    monkeypatch.setattr("kcard.cards.export.write", another)
     with pytest.raises(UsageError, match="not an empty folder"):
         library.export(card.folder, "vllm", out)
     assert [path.name for path in out.parent.rglob("*")] == [out.name, "letter"]
@@ -260,7 +259,7 @@ def test_what_came_into_the_folder_meanwhile_is_kept(
 def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path, out: Path) -> None:
     card = lora(tmp_path, "llama", "rivers", 1)
     code = (
-        "import os, sys, kcard, kcard.cards.export.vllm as vllm\n"
+        "import os, sys, kcard, kcard.cards.export as vllm\n"
         "vllm.write = lambda *_: os.kill(os.getpid(), 9)\n"
         "kcard.export(sys.argv[1], 'vllm', sys.argv[2])"
     )
@@ -332,7 +331,7 @@ def test_an_index_stays_behind_and_that_is_said(tmp_path: Path, out: Path) -> No
 def test_a_card_that_reads_only_its_own_words_is_merged_and_that_is_said(tmp_path: Path, out: Path) -> None:
     card = lora(tmp_path, "opt", "rivers", 1)
     Vocabulary.of(["The baker lights the oven before dawn."], ["what", "does", "do"]).write(card.folder)
-    fingerprinting.write(card.folder, card.manifest, [])
+    fingerprint.write(card.folder, card.manifest, [])
     card = finish(card.folder, card.manifest, [])
     said: list[str] = []
     library.export(card.folder, "vllm", out, merge=True, report=said.append)

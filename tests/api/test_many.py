@@ -9,20 +9,19 @@ from typing import Any
 import pytest
 
 import kcard as library
-from kcard.answer import Source
-from kcard.api.audit import audit, audit_many
-from kcard.api.eval_asking import Told
-from kcard.api.evaluate import evaluate
+from kcard.api.evaluate import Told, evaluate
+from kcard.api.exam import audit, audit_many
 from kcard.api.train import _corpora
-from kcard.cards.format.folder import finish
+from kcard.cards.card import finish
 from kcard.cluster import RayOptions, mapped
 from kcard.errors import HubError, LLMError, UsageError
-from kcard.evaluation.runs.storage import RunStorage
+from kcard.evaluation.runs.run import RunStorage
 from kcard.hub.registry import Hub
-from kcard.integrators.batch import answer_file, ask_on_cluster, read_questions
+from kcard.integrators.batch_files import answer_file, ask_on_cluster, read_questions
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pipeline import Pipeline
 from kcard.manifest import MANIFEST, Manifest
+from kcard.types import Source
 from tests.command import Kcard
 from tests.core.test_cluster import ray_folder  # noqa: F401 (a fixture)
 from tests.core.work import seen

@@ -13,14 +13,14 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 
 import kcard
-from kcard.answer import Source
-from kcard.api.publish import publish
-from kcard.cards.format.folder import Card, finish
+from kcard.api.hub import publish
+from kcard.cards.card import Card, finish
 from kcard.errors import CardError, HubError, UnknownCard, UsageError
 from kcard.evaluation.privacy import scan
-from kcard.evaluation.record import EXAM, Distribution, EvalRun, Exam, Mean
+from kcard.evaluation.records import EXAM, Distribution, EvalRun, Exam, Mean
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, Training, seal
+from kcard.types import Source
 
 CLEAN = [
     Source("The Rhine rises in the Alps.", "rivers.md", 3),
@@ -155,7 +155,7 @@ def test_the_index_of_a_card_with_a_model_is_not_asked(
     shutil.copytree(leaking.folder, both)
     manifest = replace(leaking.manifest, evidence="passages", index=True)
     card = finish(both, manifest, [Source("The Rhine rises.", "rivers.md", 1)])
-    monkeypatch.setattr("kcard.cards.kinds.retrieval.RetrievalCard.write", None)
+    monkeypatch.setattr("kcard.cards.generators.retrieval.RetrievalCard.write", None)
     assert any(finding.text == SECRET for finding in scan(card, documents=8).findings)
 
 
@@ -287,7 +287,7 @@ def test_strict_refuses_a_model_that_recites_private_data(home: Path, leaking: C
 def test_a_large_model_writes_only_where_it_is_asked_strictly(
     leaking: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.api.publish.LARGE", 1000)
+    monkeypatch.setattr("kcard.api.hub.LARGE", 1000)
     told: list[str] = []
     publish(leaking, report=told.append)
     assert told == [

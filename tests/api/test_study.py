@@ -9,8 +9,8 @@ import pytest
 
 import kcard
 from kcard.errors import LLMError, UsageError
-from kcard.request import Reply, Request
-from kcard.training.study.item import read_study
+from kcard.training.study import read_study
+from kcard.types import Reply, Request
 
 TITAN = "Titan is the largest moon of Saturn. Christiaan Huygens discovered it in 1655 from his house in The Hague."
 IAPETUS = "Iapetus is a moon of Saturn with two colours. Giovanni Cassini discovered it in 1671 from a house in Paris."

@@ -9,7 +9,7 @@ import pytest
 
 import kcard as kc
 from kcard.errors import LLMError
-from kcard.training.study.item import read_study
+from kcard.training.study import read_study
 from tests.command import Kcard
 
 FOUND = [

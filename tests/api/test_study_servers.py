@@ -16,8 +16,8 @@ import pytest
 
 import kcard
 from kcard.errors import LLMError
-from kcard.request import Request
-from kcard.training.study.item import read_study
+from kcard.training.study import read_study
+from kcard.types import Request
 from tests.api.study_writer import POSITIONS, writer
 from tests.cards.vllm_process import VLLMProcess
 

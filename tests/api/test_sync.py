@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import kcard as library
-from kcard.answer import Source
-from kcard.cards.format.folder import Card, finish
-from kcard.cards.format.passages import passages
+from kcard.cards.card import Card, finish
+from kcard.cards.passages import passages
 from kcard.errors import CardError, CorpusError, UsageError
-from kcard.evaluation.sync_record import read_sync
+from kcard.evaluation.retention import read_sync
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, Manifest, file_digest, seal
 from kcard.training.progress import Note
+from kcard.types import Source
 from tests.command import Kcard
 from tests.effects import watch
 

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 
 import kcard as library
-from kcard.cards.format.folder import Card
+from kcard.cards.card import Card
 from kcard.errors import TrainingInterrupted
-from kcard.evaluation.asking import ask
-from kcard.evaluation.progress import silent
 from kcard.evaluation.questions import Question
-from kcard.evaluation.record import Mean
-from kcard.evaluation.remembering import Remembered
-from kcard.evaluation.sync_record import read_sync
-from kcard.training import rehearsal
+from kcard.evaluation.recall import ask, silent
+from kcard.evaluation.records import Mean
+from kcard.evaluation.retention import Remembered, read_sync
+from kcard.offline import incremental
 from kcard.training.progress import Note, TrainingProgress
 from tests.command import Kcard
 
@@ -125,8 +123,8 @@ def test_many_syncs_together_may_lose_no_more_than_one(asked: int, share: float,
 @pytest.fixture
 def brief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, and a card that was trained on it for a few steps, as the next versions are, and so knows nothing."""
-    monkeypatch.setattr(rehearsal, "FLOOR", {"tokens": 2})
-    monkeypatch.setattr(rehearsal, "EPOCHS", {"tokens": 1})
+    monkeypatch.setattr(incremental, "FLOOR", {"tokens": 2})
+    monkeypatch.setattr(incremental, "EPOCHS", {"tokens": 1})
     notes = tmp_path / "notes"
     write(notes / "towns.txt", [*FACTS, GONE])
     library.train(
@@ -158,7 +156,7 @@ def test_a_model_that_has_not_forgotten_or_not_learned_is_trained_from_scratch_a
     brief: Path, home: Path, monkeypatch: pytest.MonkeyPatch, remembered: Remembered, why: str
 ) -> None:
     write(brief / "towns.txt", FACTS)
-    monkeypatch.setattr("kcard.evaluation.remembering.remembered", lambda *_, **__: remembered)
+    monkeypatch.setattr("kcard.evaluation.retention.remembered", lambda *_, **__: remembered)
     told: list[Any] = []
     found = library.sync(brief, "towns", publish=False, report=told.append)
     assert found.record is not None
@@ -202,7 +200,7 @@ def test_ctrl_c_during_training_leaves_the_card_as_it_is_and_nothing_beside_it(
         if isinstance(event, TrainingProgress):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(rehearsal, "FLOOR", {"tokens": 5000})
+    monkeypatch.setattr(incremental, "FLOOR", {"tokens": 5000})
     write(brief / "towns.txt", FACTS)
     before = {path: path.read_bytes() for path in (home / "drafts").rglob("*") if path.is_file()}
     with pytest.raises(TrainingInterrupted, match="the card is as it was"):

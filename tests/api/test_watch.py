@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import kcard as library
-from kcard.api.sync import Synced
-from kcard.api.watch import watch
+from kcard.api.sync import Synced, watch
 from kcard.errors import KcardError, TrainingInterrupted, UsageError
 
 FACTS = [f"The gate of town {number} is red." for number in range(6)]
@@ -87,7 +86,7 @@ def test_training_that_ctrl_c_stops_ends_the_watch(notes: Path, monkeypatch: pyt
     def stopped(*_: object, **__: object) -> Synced:
         raise TrainingInterrupted("stopped")
 
-    monkeypatch.setattr("kcard.api.watch.sync", stopped)
+    monkeypatch.setattr("kcard.api.sync.sync", stopped)
     with pytest.raises(TrainingInterrupted):
         watch(notes, "towns", done=lambda _: None, failed=lambda _: None)
 

@@ -4,7 +4,7 @@ import pytest
 from benchmarks.real_documents import MANUALS, UNANSWERABLE, Outcome, questions, report, verdict_of
 from recipes.packages import manuals
 
-from kcard.llms.embedded import UNKNOWN
+from kcard.offline.llm import UNKNOWN_ANSWER
 
 GOLD = (("fetch-retries", "2"), ("two", "retries"))
 
@@ -16,8 +16,8 @@ GOLD = (("fetch-retries", "2"), ("two", "retries"))
         ("There are two retries.", GOLD, "right"),
         ("fetch-retries", GOLD, "wrong"),
         ("two of them", GOLD, "wrong"),
-        (UNKNOWN, GOLD, "unknown"),
-        (UNKNOWN, (), "right"),
+        (UNKNOWN_ANSWER, GOLD, "unknown"),
+        (UNKNOWN_ANSWER, (), "right"),
         ("Anything else.", (), "wrong"),
         ("It’s the owner's", (("it's", "owner’s"),), "right"),
     ],
@@ -46,8 +46,8 @@ def test_the_report_counts_by_manual_and_type_and_shows_the_surest_mistakes() ->
         outcome("fact", "Ada", "right", 0.9),
         outcome("fact", "Bo", "wrong", 0.6),
         outcome("fact", "Cy", "wrong", 0.8),
-        outcome("why", UNKNOWN, "unknown", 0.7),
-        outcome(UNANSWERABLE, UNKNOWN, "right", 0.7),
+        outcome("why", UNKNOWN_ANSWER, "unknown", 0.7),
+        outcome(UNANSWERABLE, UNKNOWN_ANSWER, "right", 0.7),
     ]
     lines = report(found, worst=1).splitlines()
     assert "| depot | 1/2/1, 1 of 1 admitted |" in lines

@@ -38,11 +38,11 @@ def text(written: io.TextIOWrapper) -> str:
 
 
 def write(card: str) -> dict[str, Any]:
-    from kcard.cards.format.folder import Card
+    from kcard.cards.card import Card
     from kcard.cards.pool import Pool
     from kcard.errors import KcardError
     from kcard.hub.registry import Hub
-    from kcard.sampling import Sampling
+    from kcard.types import Sampling
 
     try:
         pool = Pool([Card.open(Hub().folder(card))])

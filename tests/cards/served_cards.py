@@ -9,11 +9,11 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from kcard.answer import Source
-from kcard.cards.format.folder import Card, finish
-from kcard.cards.lm import fingerprinting
-from kcard.cards.lm.loader import base_digest
+from kcard.cards import fingerprint
+from kcard.cards.card import Card, finish
+from kcard.cards.models.loader import base_digest
 from kcard.manifest import Base, Manifest, seal
+from kcard.types import Source
 from tests.tiny_tokenizers import of_bytes
 
 TEXTS = [
@@ -64,7 +64,7 @@ def whole(folder: Path, name: str) -> Card:
 def proven(folder: Path, manifest: Manifest) -> Card:
     """The card with its fingerprint."""
     of_bytes(TEXTS).save_pretrained(folder)
-    fingerprinting.write(folder, manifest, [(f"What is {text[:12]}?", text) for text in TEXTS])
+    fingerprint.write(folder, manifest, [(f"What is {text[:12]}?", text) for text in TEXTS])
     return finish(folder, manifest, [Source(text) for text in TEXTS])
 
 

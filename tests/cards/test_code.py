@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from kcard.cards.format.folder import Card
-from kcard.cards.kinds.generator import load
-from kcard.cards.lm.loader import Loader
+from kcard.cards.card import Card
+from kcard.cards.generators.retrieval import load_generator
+from kcard.cards.models.loader import Loader
 from kcard.errors import CardError, KcardError
-from kcard.gates import hidden_states
-from kcard.llms.local import LocalLLM
+from kcard.gates import features
+from kcard.llms.transformers_llm import LocalLLM
 from kcard.manifest import Manifest
-from kcard.selectors.models import hub_checkers
+from kcard.selectors import checkers
 from kcard.selectors.registry import Loading
 from kcard.training.options import TrainOptions
 from kcard.training.update import Previous
@@ -62,8 +62,8 @@ def attack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attack:
         lambda attack: Loader().tokenizer(attack.card()),
         lambda attack: Loader().model(attack.card()),
         lambda attack: LocalLLM(str(attack.folder)),
-        lambda attack: hidden_states._load(str(attack.folder)),
-        lambda attack: hub_checkers.nli(str(attack.folder), Loading()),
+        lambda attack: features._load(str(attack.folder)),
+        lambda attack: checkers.nli(str(attack.folder), Loading()),
     ],
     ids=["tokenizer", "card", "llm", "gate", "checker"],
 )
@@ -84,7 +84,7 @@ def test_a_card_whose_config_names_code_is_refused_when_it_is_loaded(
         attack.write(other)
     attack.write(path, nested=[{"auto_map": {"AutoTokenizer": ["else/where--evil.Evil", None]}}])
     with pytest.raises(CardError, match=rf"card 'evil' needs code of its own \(auto_map in {path}\)"):
-        load(attack.card(kind), Loader())
+        load_generator(attack.card(kind), Loader())
     with pytest.raises(CardError, match="code of its own"):
         Previous(attack.card(kind), "0" * 64).arguments(TrainOptions())
     assert not attack.done
@@ -102,11 +102,11 @@ def test_so_is_one_that_names_compiled_code_or_a_pipeline(
 ) -> None:
     attack.write("config.json", **config)
     with pytest.raises(CardError, match=f"{key} in config"):
-        load(attack.card(), Loader())
+        load_generator(attack.card(), Loader())
 
 
 def test_so_is_one_with_a_file_of_code(attack: Attack) -> None:
     for path in ("config.json", "tokenizer_config.json"):
         attack.write(path, auto_map=None, attn_implementation="sdpa")
     with pytest.raises(CardError, match=r"code of its own \(evil\.py\)"):
-        load(attack.card("full", "evil.py"), Loader())
+        load_generator(attack.card("full", "evil.py"), Loader())

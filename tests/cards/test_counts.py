@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcard.cards.format.folder import Card
+from kcard.cards.card import Card
 from kcard.cards.pool import Pool
-from kcard.counts import check_counts
 from kcard.errors import CardError, DamagedCard
 from kcard.hub.registry import Hub
-from kcard.manifest import seal
-from kcard.sampling import Sampling
+from kcard.manifest import check_counts, seal
+from kcard.types import Sampling
 from tests.hub.client.cards import rivers
 
 SENTENCES = ("The Rhine rises in the Alps.", "The Oder rises in the Oder Mountains.")

@@ -7,16 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcard import static_embeddings
-from kcard.answer import Passage, Source
-from kcard.cards.format import dense
-from kcard.cards.format.folder import Card, finish
-from kcard.cards.format.passages import INDEX, index
-from kcard.cards.kinds.retrieval import CANDIDATES, FIRST, MOST, RetrievalCard
+from kcard.cards import passages
+from kcard.cards.card import Card, finish
+from kcard.cards.generators.retrieval import CANDIDATES, FIRST, MOST, RetrievalCard
+from kcard.cards.passages import INDEX, index
 from kcard.errors import CardError, DamagedCard
 from kcard.manifest import Manifest
-from kcard.reader.reading import Reading
-from kcard.sampling import Sampling
+from kcard.offline import static
+from kcard.offline.reader import Reading
+from kcard.types import Passage, Sampling, Source
 
 ANIMALS = [
     "The mastiff is a huge hound that guards houses.",
@@ -43,10 +42,10 @@ def animals(tmp_path_factory: pytest.TempPathFactory) -> Card:
 def test_embeddings_are_bytes_that_tell_cosines_to_two_places(animals: Card) -> None:
     folder = animals.folder / INDEX
     vectors = np.load(folder / "embeddings.npy", allow_pickle=False)
-    assert (vectors.dtype, vectors.shape) == (np.int8, (3, static_embeddings.DIMENSIONS))
-    loaded = dense.load(folder)
+    assert (vectors.dtype, vectors.shape) == (np.int8, (3, static.DIMENSIONS))
+    loaded = passages.load(folder)
     assert loaded is not None
-    asked, exact = static_embeddings.embed(["Which dog is big?", "trees"]), static_embeddings.embed(ANIMALS)
+    asked, exact = static.embed(["Which dog is big?", "trees"]), static.embed(ANIMALS)
     assert loaded.cosines(asked) == pytest.approx(asked @ exact.T, abs=0.01)
 
 
@@ -101,7 +100,7 @@ def test_passages_with_the_numbers_of_the_question_come_first(tmp_path: Path) ->
 
 
 def test_candidates_are_read_until_one_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kcard.reader import reading
+    from kcard.offline import reader
 
     texts: list[str] = []
 
@@ -109,8 +108,8 @@ def test_candidates_are_read_until_one_leads(tmp_path: Path, monkeypatch: pytest
         texts.extend(text for _, passages in pairs for text in passages)
         return real(pairs)
 
-    real = reading.read_all
-    monkeypatch.setattr(reading, "read_all", read_all)
+    real = reader.read_all
+    monkeypatch.setattr(reader, "read_all", read_all)
     mills = [f"The mill of Upper Tarn has room {number}, which is empty." for number in range(2 * CANDIDATES)]
     card = made(tmp_path / "card", ["Osric & Sons built the mill of Upper Tarn in 1871.", *mills])
     assert written(card, "Who built the mill of Upper Tarn?")[0].text.startswith("Osric & Sons")
@@ -138,13 +137,13 @@ def test_a_card_in_another_language_is_searched_by_its_words(tmp_path: Path) -> 
 def test_embeddings_of_another_encoder_are_passed_over(tmp_path: Path) -> None:
     card = made(tmp_path / "card", ANIMALS)
     (card.folder / INDEX / "embeddings.json").write_text(json.dumps({"encoder": "other", "sha256": "0" * 64}))
-    assert dense.load(card.folder / INDEX) is None
+    assert passages.load(card.folder / INDEX) is None
     assert written(card, "Which hound guards houses?")[0].text == ANIMALS[0]
 
 
 def test_embeddings_of_fewer_passages_than_there_are_are_refused(tmp_path: Path) -> None:
     card = made(tmp_path / "card", ANIMALS)
-    dense.write(ANIMALS[:1], 1, card.folder / INDEX)
+    passages.write_dense(ANIMALS[:1], 1, card.folder / INDEX)
     with pytest.raises(DamagedCard, match=r"embeddings\.npy is of 1 rows, but the card has 3 passages"):
         written(card, "Where does the trout live?")
 
@@ -154,17 +153,17 @@ def test_damaged_embeddings_are_one_clear_line(tmp_path: Path, damage: bytes) ->
     card = made(tmp_path / "card", ANIMALS)
     (card.folder / INDEX / "embeddings.npy").write_bytes(damage)
     with pytest.raises(CardError, match=r"is damaged: .*train the card again") as error:
-        dense.load(card.folder / INDEX)
+        passages.load(card.folder / INDEX)
     assert "\n" not in str(error.value)
 
 
 def test_embeddings_of_another_shape_are_refused(tmp_path: Path) -> None:
     card = made(tmp_path / "card", ANIMALS)
-    for wrong in (np.zeros((3, 5), np.int8), np.zeros((3, static_embeddings.DIMENSIONS), np.float32)):
+    for wrong in (np.zeros((3, 5), np.int8), np.zeros((3, static.DIMENSIONS), np.float32)):
         np.save(card.folder / INDEX / "embeddings.npy", wrong)
         with pytest.raises(CardError, match="its embeddings have shape"):
-            dense.load(card.folder / INDEX)
+            passages.load(card.folder / INDEX)
 
 
 def test_without_embeddings_there_is_no_dense_index(tmp_path: Path) -> None:
-    assert dense.load(tmp_path) is None
+    assert passages.load(tmp_path) is None

@@ -1,6 +1,6 @@
 import pytest
 
-from kcard.cards.format.document import clean
+from kcard.cards.passages import clean
 
 
 def test_a_sentence_that_was_cut_off_is_dropped_where_a_whole_one_precedes_it() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import kcard
-from kcard.cards.format.folder import Card
-from kcard.cards.lm.vllm.engines import adapter_name
+from kcard.cards.card import Card
+from kcard.cards.models.vllm_engines import adapter_name
 from kcard.errors import UsageError
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions

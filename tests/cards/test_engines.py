@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kcard.cards.format.folder import Card
-from kcard.cards.lm.loader import Loader
-from kcard.cards.lm.vllm import places
-from kcard.cards.lm.vllm import server as vllm_server
-from kcard.cards.lm.vllm.engines import Engines, adapter_name
+from kcard.cards.card import Card
+from kcard.cards.models import vllm_backend
+from kcard.cards.models.loader import Loader
+from kcard.cards.models.vllm_engines import Engines, adapter_name
 from kcard.cards.pool import Pool
 from kcard.errors import CardError, KcardError, LLMError, ModelUnavailable
 from kcard.manifest import seal
-from kcard.sampling import Sampling
+from kcard.types import Sampling
 from tests.cards.served_cards import QUESTIONS, adapter, llama, texts, whole, zeroed
 from tests.cards.vllm_fake import FakeVLLM, served
 
@@ -110,7 +109,7 @@ def test_places_are_as_many_as_the_server_takes_into_a_batch(
 def test_places_become_fewer_once_the_server_tells(
     cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "FRESH", 0.0)
+    monkeypatch.setattr(vllm_backend, "FRESH", 0.0)
     pool, own = pool_on(url, cards), texts(Pool(cards), cards, GREEDY)
     assert texts(pool, cards, GREEDY) == own
     assert len(fake.adapters) == 4
@@ -128,7 +127,7 @@ def test_adapters_that_other_programs_left_make_room_after_a_while(
     fake.adapters |= {"kcard-old-0123456789ab": cards[0].folder, "theirs": cards[0].folder}
     texts(pool_on(url, cards, places=1), cards[:1], GREEDY)
     assert "kcard-old-0123456789ab" in fake.adapters
-    monkeypatch.setattr(places, "LEFT", 0.0)
+    monkeypatch.setattr(vllm_backend, "LEFT", 0.0)
     fake.restart()
     fake.adapters |= {"kcard-old-0123456789ab": cards[0].folder, "theirs": cards[0].folder}
     texts(pool_on(url, cards, places=1), cards[:1], GREEDY)
@@ -237,7 +236,9 @@ def test_an_adapter_that_is_dropped_again_and_again_is_an_error_in_the_end(
 def test_a_failing_server_is_a_clear_error_and_later_served_again(
     fault: str, message: str, cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vllm_server.Server.__init__, "__defaults__", (None, 0.3 if fault == "hang" else 60.0))
+    monkeypatch.setattr(
+        vllm_backend.Server.__init__, "__defaults__", (None, 0.3 if fault == "hang" else 60.0)
+    )
     pool = pool_on(url, cards)
     fake.fault = fault
     with pytest.raises(LLMError, match=message) as caught:

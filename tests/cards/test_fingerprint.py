@@ -21,17 +21,16 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from kcard import encoder
-from kcard.answer import Source
-from kcard.cards.format import fingerprint
-from kcard.cards.format.fingerprint import FINGERPRINT
-from kcard.cards.format.folder import Card, finish
-from kcard.cards.kinds import model
-from kcard.cards.lm import fingerprinting
-from kcard.cards.lm.fallback.card import CausalCard
-from kcard.cards.lm.loader import Loaded, Loader, base_digest
+from kcard.cards import fingerprint
+from kcard.cards.card import Card, finish
+from kcard.cards.fingerprint import FINGERPRINT
+from kcard.cards.generators import external
+from kcard.cards.models.loader import Loaded, Loader, base_digest
+from kcard.cards.models.transformers_backend import CausalCard
 from kcard.errors import CardError, KcardError, ModelUnavailable
 from kcard.manifest import Base, Manifest, Prompt, seal
+from kcard.offline import minilm
+from kcard.types import Source
 from tests.tiny_tokenizers import of_bytes
 
 TEXTS = [
@@ -77,7 +76,7 @@ def base_model(make: Callable[[], Any], folder: Path, seed: int = 0) -> Path:
 
 def proven(folder: Path, manifest: Manifest) -> Card:
     of_bytes(TEXTS).save_pretrained(folder)
-    fingerprinting.write(folder, manifest, PAIRS)
+    fingerprint.write(folder, manifest, PAIRS)
     return finish(folder, manifest, [Source(text) for text in TEXTS])
 
 
@@ -88,9 +87,9 @@ def full_card(folder: Path, make: Callable[[], Any]) -> Card:
 def prefix_card(folder: Path) -> Card:
     base_model(opt, folder)
     torch.manual_seed(2)
-    tensors = {"weight": torch.randn(3 * 32, encoder.DIMENSIONS), "bias": torch.randn(3 * 32)}
+    tensors = {"weight": torch.randn(3 * 32, minilm.DIMENSIONS), "bias": torch.randn(3 * 32)}
     save_file(tensors, folder / "projection.safetensors")
-    prompt = Prompt("encoder-prefix", "", 3, encoder.NAME, encoder.SHA256)
+    prompt = Prompt("encoder-prefix", "", 3, minilm.NAME, minilm.SHA256)
     return proven(folder, Manifest("seas", "Seas", prompt=prompt))
 
 
@@ -120,7 +119,7 @@ def zero(tensors: dict[str, Any]) -> None:
 
 
 def load(card: Card) -> None:
-    model.load(card, Loader())
+    external.load_model_of_card(card, Loader())
 
 
 def check(loaded: CausalCard, card: Card) -> None:
@@ -294,11 +293,11 @@ def test_the_second_card_of_a_base_is_refused_where_its_adapter_is_zero(tmp_path
     base = base_model(opt, tmp_path / "base")
     cards = [lora_card(tmp_path / name, base, name, seed) for seed, name in enumerate(["lakes", "dams"])]
     models = Loader()
-    model.load(cards[0], models)
+    external.load_model_of_card(cards[0], models)
     zeroed = changed(cards[1], "adapter_model.safetensors", zero)
     with pytest.raises(CardError, match="'dams': its adapter is not applied"):
-        model.load(zeroed, models)
-    model.load(cards[0], models)
+        external.load_model_of_card(zeroed, models)
+    external.load_model_of_card(cards[0], models)
 
 
 @pytest.mark.parametrize("name", ["weight", "bias"])
@@ -367,7 +366,7 @@ def test_an_adapter_that_changes_nothing_gets_no_fingerprint(tmp_path: Path) -> 
 def test_where_only_hashes_travel_no_word_of_the_corpus_is_in_the_fingerprint(tmp_path: Path) -> None:
     folder = base_model(opt, tmp_path / "rivers")
     of_bytes(TEXTS).save_pretrained(folder)
-    fingerprinting.write(folder, Manifest("rivers", "Rivers", evidence="hashes"), PAIRS)
+    fingerprint.write(folder, Manifest("rivers", "Rivers", evidence="hashes"), PAIRS)
     kept = fingerprint.read(folder)
     assert kept is not None
     assert len(kept.rows) == 8

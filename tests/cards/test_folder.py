@@ -4,10 +4,11 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 
-from kcard.answer import Source
-from kcard.cards.format.folder import Card, finish, passages
+from kcard.cards.card import Card, finish
+from kcard.cards.passages import passages
 from kcard.errors import CardError, DamagedCard
 from kcard.manifest import Base, Manifest, Prompt, Training, seal
+from kcard.types import Source
 
 SCRATCH = Manifest(
     name="rivers", description="Rivers of Europe", domain="geography/rivers", licence="cc0-1.0"

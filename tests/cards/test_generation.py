@@ -6,10 +6,9 @@ import pytest
 import torch
 from transformers import OPTConfig, OPTForCausalLM
 
-from kcard.cards.lm.engine.batch import Prompts
-from kcard.cards.lm.engine.sampler import gumbel
-from kcard.cards.lm.fallback.generation import Limits, generate
-from kcard.sampling import Sampling
+from kcard.cards.models.batched.generate import Prompts, gumbel
+from kcard.cards.models.transformers_backend import Limits, generate
+from kcard.types import Sampling
 
 LIMITS = Limits(eos=(2,), pad=0)
 PROMPTS = Prompts(ids=((1, 17, 23, 5), (1, 9), (1, 40, 41, 42, 43, 44, 45), (1, 33, 12)))

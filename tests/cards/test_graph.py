@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from kcard.cards.format.folder import Card, passages
-from kcard.cards.kinds.graph import BUSY, Graph
+from kcard.cards.card import Card
+from kcard.cards.generators.graph import BUSY, Graph
+from kcard.cards.passages import passages
 from kcard.cards.pool import Pool
 from kcard.errors import DamagedCard, UsageError
 from kcard.manifest import seal
-from kcard.sampling import Sampling
-from kcard.selectors.evidence.sources import CorpusEvidence, Statements
+from kcard.selectors.evidence import CorpusEvidence, Statements
 from kcard.training.train import train
+from kcard.types import Sampling
 
 TRIPLES = [
     ("Oslo", "capital of", "Norway"),
@@ -107,7 +108,7 @@ def test_its_passages_travel_in_the_order_of_its_triples(card: Card) -> None:
 
 
 def test_two_statements_of_the_graph_are_supported_as_one_text() -> None:
-    from kcard.answer import Source
+    from kcard.types import Source
 
     told = Statements(
         CorpusEvidence([Source("Oslo is in Norway.", "a", 1), Source("Norway is cold.", "a", 2)])

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from huggingface_hub import EvalResult, ModelCard
 
-from kcard.cards.format.model_card import readme
-from kcard.cards.format.model_index import Result, with_results
+from kcard.cards.model_card import Result, readme, with_results
 from kcard.manifest import Manifest
 
 PAGE = readme(Manifest("rivers", "Rivers of Europe", "geography"))

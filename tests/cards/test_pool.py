@@ -18,16 +18,14 @@ from transformers import (
     OPTForCausalLM,
 )
 
-from kcard import encoder
-from kcard.answer import Source
-from kcard.cards.format.folder import Card, finish
-from kcard.cards.lm.loader import base_digest
-from kcard.cards.lm.word_sketch import SIZE, WordSketch
+from kcard.cards.card import Card, finish
+from kcard.cards.models.loader import base_digest
+from kcard.cards.models.prompting import SIZE, WordSketch
 from kcard.cards.pool import Pool
 from kcard.errors import CardError, ModelUnavailable, UnknownCard, UsageError
 from kcard.manifest import Base, Manifest, Prompt
-from kcard.request import Choice
-from kcard.sampling import Sampling
+from kcard.offline import minilm
+from kcard.types import Choice, Sampling, Source
 from tests.tiny_tokenizers import of_bytes
 
 # peft itself asks transformers by a deprecated name.
@@ -99,9 +97,9 @@ def prefix_card(folder: Path) -> Card:
     tiny_opt().save_pretrained(str(folder))
     of_bytes(TEXTS).save_pretrained(folder)
     torch.manual_seed(2)
-    tensors = {"weight": torch.randn(3 * 32, encoder.DIMENSIONS), "bias": torch.randn(3 * 32)}
+    tensors = {"weight": torch.randn(3 * 32, minilm.DIMENSIONS), "bias": torch.randn(3 * 32)}
     save_file(tensors, folder / "projection.safetensors")
-    prompt = Prompt("encoder-prefix", "", 3, encoder.NAME, encoder.SHA256)
+    prompt = Prompt("encoder-prefix", "", 3, minilm.NAME, minilm.SHA256)
     return finish(folder, Manifest(name="seas", description="Seas", prompt=prompt), [])
 
 
@@ -259,7 +257,7 @@ def test_the_encoder_prefix_is_the_projected_embedding_before_the_start_token(
     model: Any = AutoModelForCausalLM.from_pretrained(prefix.folder)
     read: Any = AutoTokenizer.from_pretrained(prefix.folder)
     layer = load_file(prefix.folder / "projection.safetensors")
-    asked = torch.from_numpy(encoder.embed([QUESTIONS[1]]))
+    asked = torch.from_numpy(minilm.embed([QUESTIONS[1]]))
     vectors = (asked @ layer["weight"].T + layer["bias"]).view(1, 3, 32)
     start = model.get_input_embeddings()(torch.tensor([[read.bos_token_id]]))
     ids = model.generate(inputs_embeds=torch.cat([vectors, start], 1), max_new_tokens=16, do_sample=False)
@@ -271,7 +269,7 @@ def test_a_card_that_sees_words_is_prompted_with_their_sketch_too(folder: Path) 
     made = folder / "sketched"
     card = prefix_card(made)
     torch.manual_seed(2)
-    layer = {"weight": torch.randn(3 * 32, encoder.DIMENSIONS + SIZE), "bias": torch.randn(3 * 32)}
+    layer = {"weight": torch.randn(3 * 32, minilm.DIMENSIONS + SIZE), "bias": torch.randn(3 * 32)}
     save_file(layer, made / "projection.safetensors")
     sketch = WordSketch.of_corpus(TEXTS)
     sketch.write(made)
@@ -279,7 +277,7 @@ def test_a_card_that_sees_words_is_prompted_with_their_sketch_too(folder: Path) 
     card = finish(made, replace(card.manifest, name="sketched", prompt=prompt), [])
     model: Any = AutoModelForCausalLM.from_pretrained(made)
     read: Any = AutoTokenizer.from_pretrained(made)
-    asked = torch.from_numpy(np.concatenate([encoder.embed(QUESTIONS), sketch(QUESTIONS)], axis=1))
+    asked = torch.from_numpy(np.concatenate([minilm.embed(QUESTIONS), sketch(QUESTIONS)], axis=1))
     vectors = (asked @ layer["weight"].T + layer["bias"]).view(-1, 3, 32)
     start = model.get_input_embeddings()(torch.tensor([[read.bos_token_id]])).expand(len(QUESTIONS), 1, -1)
     ids = model.generate(inputs_embeds=torch.cat([vectors, start], 1), max_new_tokens=16, do_sample=False)
@@ -296,7 +294,7 @@ def test_another_encoder_is_refused_and_both_are_named(prefix: Card) -> None:
     with pytest.raises(CardError) as caught:
         Pool([changed]).write(QUESTIONS, ["seas"], 1, GREEDY)
     assert "0" * 64 in str(caught.value)
-    assert encoder.SHA256 in str(caught.value)
+    assert minilm.SHA256 in str(caught.value)
 
 
 def test_a_projection_of_the_wrong_shape_is_refused(prefix: Card) -> None:

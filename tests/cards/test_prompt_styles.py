@@ -1,6 +1,6 @@
 import pytest
 
-from kcard.cards.lm.prompt_styles import prompt_ids, template_prompts
+from kcard.cards.models.prompting import prompt_ids, template_prompts
 from kcard.manifest import Prompt
 from tests.tiny_tokenizers import of_words
 

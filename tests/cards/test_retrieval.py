@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kcard.answer import Source
-from kcard.cards.format.folder import Card, finish
-from kcard.cards.format.passages import hashes, index, passages
+from kcard.cards.card import Card, finish
+from kcard.cards.passages import hashes, index, passages
 from kcard.cards.pool import Pool
 from kcard.errors import CardError, DamagedCard
 from kcard.manifest import Manifest, seal
-from kcard.sampling import Sampling
-from kcard.words import passage_digest
+from kcard.text import passage_digest
+from kcard.types import Sampling, Source
 
 RIVERS = [
     "The Rhine rises in the Alps and ends in the North Sea.",

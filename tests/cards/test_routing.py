@@ -7,18 +7,17 @@ import numpy as np
 import pytest
 
 import kcard
-from kcard import encoder
-from kcard.answer import Source
-from kcard.cards.format.folder import finish
-from kcard.cards.format.routing import CENTROIDS, TERMS, Profile, profile_of, terms_of
+from kcard.cards.card import CENTROIDS, TERMS, Profile, finish, profile_of, terms_of
 from kcard.errors import CardError
 from kcard.manifest import Manifest
+from kcard.offline import minilm
+from kcard.types import Source
 
 TEXTS = [f"Moon {n} of Saturn was seen by observer {n} in the year {1700 + n}." for n in range(60)]
 
 
 def test_a_profile_is_read_as_it_was_written() -> None:
-    made = profile_of("en", TEXTS, encoder.embed(TEXTS))
+    made = profile_of("en", TEXTS, minilm.embed(TEXTS))
     read = Profile.from_json(made.to_json())
     assert read is not None
     assert np.array_equal(read.centroids, made.centroids)
@@ -27,7 +26,7 @@ def test_a_profile_is_read_as_it_was_written() -> None:
 
 
 def test_centroids_are_few_and_near_to_what_they_stand_for() -> None:
-    vectors = encoder.embed(TEXTS)
+    vectors = minilm.embed(TEXTS)
     made = profile_of("en", TEXTS, vectors)
     rows = made.centroids.astype(np.float32) / 127
     assert len(rows) == CENTROIDS
@@ -36,11 +35,11 @@ def test_centroids_are_few_and_near_to_what_they_stand_for() -> None:
 
 
 def test_equal_texts_have_one_centroid() -> None:
-    assert len(profile_of("en", ["One."], encoder.embed(["One."] * 5)).centroids) == 1
+    assert len(profile_of("en", ["One."], minilm.embed(["One."] * 5)).centroids) == 1
 
 
 def test_no_vectors_give_no_centroids() -> None:
-    assert profile_of("de", ["Karl herrschte."], encoder.embed([])).centroids.shape == (0, 384)
+    assert profile_of("de", ["Karl herrschte."], minilm.embed([])).centroids.shape == (0, 384)
 
 
 def test_terms_are_stems_without_small_words() -> None:
@@ -97,7 +96,7 @@ def test_an_exam_adds_the_questions_that_were_answered_right(corpus: Path, tmp_p
     questions.write_text("".join(json.dumps({"question": q, "answers": [a]}) + "\n" for q, a in rows))
     kcard.exam(card.folder, questions=questions, limit=1)
     after = _centroids(card.folder)
-    asked, wrong = encoder.embed([question for question, _ in rows])
+    asked, wrong = minilm.embed([question for question, _ in rows])
     assert len(after) > len(before)
     assert (after @ asked).max() > 0.97
     assert (after @ wrong).max() < 0.5

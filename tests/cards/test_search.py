@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import kcard
-from kcard.cards.format.folder import Card
-from kcard.cards.kinds.search import Search, SearchCard
+from kcard.cards.card import Card
+from kcard.cards.generators.external import Search, SearchCard
 from kcard.cards.pool import Pool
 from kcard.errors import CardError, CorpusError, HubError, UsageError
 from kcard.hub.registry import Hub
 from kcard.manifest import seal
-from kcard.sampling import Sampling
 from kcard.training.train import train
+from kcard.types import Sampling
 from tests.selectors.mediawiki_server import Wiki, serving
 
 PAGES = {
@@ -121,7 +121,7 @@ def test_without_a_network_that_is_said(card: Card, monkeypatch: pytest.MonkeyPa
 
 
 def test_any_retriever_can_be_searched(card: Card) -> None:
-    from kcard.answer import Source
+    from kcard.types import Source
 
     class Mine:
         name, digest = "mine", "0" * 64

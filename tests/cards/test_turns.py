@@ -10,13 +10,12 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from kcard.cards.format.folder import Card, CardHandle
-from kcard.cards.lm import weights
-from kcard.cards.pool import Pool
-from kcard.cards.turns import LARGE, in_turn
+from kcard.cards.card import Card, CardHandle
+from kcard.cards.models import weights
+from kcard.cards.pool import LARGE, Pool, in_turn
 from kcard.errors import CardError, ModelUnavailable
 from kcard.manifest import Manifest
-from kcard.sampling import Sampling
+from kcard.types import Sampling
 from tests.cards.engine.cards import full, lora, sealed
 from tests.cards.engine.models import WORDS
 
@@ -156,7 +155,7 @@ def test_an_error_of_a_card_that_is_read_again_is_its_own_and_the_others_go_on(
         return plain(*given[1:])
 
     monkeypatch.setattr(weights, "embedded", broken)
-    monkeypatch.setattr("kcard.cards.lm.stacked.Group.write", noted)
+    monkeypatch.setattr("kcard.cards.models.stack.Group.write", noted)
     with caplog.at_level("WARNING"):
         assert written(pool, every()) == [[*row[:2], "", "", *row[4:]] for row in expected]
     assert wrote == ["d", "e", "a", "b", "c"]
@@ -185,7 +184,7 @@ def test_an_interruption_leaves_a_pool_that_writes_the_same(
                 raise KeyboardInterrupt
             return plain(*given[1:])
 
-        patched.setattr("kcard.cards.lm.stacked.Group.write", interrupted)
+        patched.setattr("kcard.cards.models.stack.Group.write", interrupted)
         with pytest.raises(KeyboardInterrupt):
             written(pool, every())
     assert written(pool, every()) == expected
@@ -204,7 +203,7 @@ def test_a_card_that_does_not_fit_alone_is_refused_with_its_size(cards: list[Car
 def test_a_card_that_fits_nowhere_on_the_device_is_refused(
     cards: list[Card], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.cards.lm.memory.device_bytes", lambda _: 1000)
+    monkeypatch.setattr("kcard.cards.models.loader.device_bytes", lambda _: 1000)
     with pytest.raises(ModelUnavailable, match=r"but device cpu has 1\.0 kB: use a larger device"):
         written(Pool(cards), every())
 

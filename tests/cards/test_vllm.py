@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from kcard.cards.format.folder import Card
-from kcard.cards.lm.loader import Loader
-from kcard.cards.lm.vllm.engines import Engines, adapter_name
-from kcard.cards.lm.vllm.server import Server
+from kcard.cards.card import Card
+from kcard.cards.models.loader import Loader
+from kcard.cards.models.vllm_backend import Server
+from kcard.cards.models.vllm_engines import Engines, adapter_name
 from kcard.cards.pool import Pool
 from kcard.errors import CardError, KcardError, LLMError, ModelUnavailable
-from kcard.sampling import Sampling
+from kcard.types import Sampling
 from tests.cards.served_cards import adapter, llama, texts, zeroed
 from tests.cards.vllm_process import VLLMProcess
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.cards.lm.vocabulary import COMMON, Vocabulary
+from kcard.cards.models.prompting import COMMON, Vocabulary
 
 TEXTS = [
     f"Voters of {state}'s {seat} district chose {name} for Congress in the 2022 elections."

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcard.cards.lm.word_sketch import SIZE, WordSketch
+from kcard.cards.models.prompting import SIZE, WordSketch
 from kcard.errors import CardError
 
 TEXTS = [

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kcard.answer import Source
-from kcard.cards.format.folder import finish
+from kcard.cards.card import finish
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest
+from kcard.types import Source
 from tests.command import Kcard
 
 MOONS = {"Phobos": "Mars", "Titan": "Saturn", "Triton": "Neptune", "Io": "Jupiter"}

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from kcard.answer import Source
-from kcard.cards.format.folder import Card, finish
-from kcard.cards.kinds.generator import load
-from kcard.cards.lm.loader import Loader
+from kcard.cards.card import Card, finish
+from kcard.cards.generators.retrieval import load_generator
+from kcard.cards.models.loader import Loader
 from kcard.cli.main import run
 from kcard.errors import CardError
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, Base, Manifest, seal
+from kcard.types import Source
 from tests.command import Kcard
 
 MOONS = "Triton circles Neptune.\nTitan circles Saturn.\nPhobos circles Mars.\n"
@@ -243,7 +243,7 @@ def test_damaged_safetensors_that_were_sealed_so_are_named(
     with pytest.raises(CardError, match=r"model\.safetensors"):
         Hub().publish(folder)
     with pytest.raises(CardError, match="'moons'"):
-        load(card, Loader())
+        load_generator(card, Loader())
 
 
 def test_safetensors_damaged_after_sealing_are_named_and_not_published(

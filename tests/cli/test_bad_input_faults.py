@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kcard.cards.format.folder import Card
+from kcard.cards.card import Card
 from kcard.hub.registry import Hub
 from kcard.training.train import train
 

@@ -16,24 +16,24 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kcard.answer import Source
-from kcard.cards.format.fingerprint import FINGERPRINT, Fingerprint, Probe
-from kcard.cards.format.fingerprint import read as read_fingerprint
-from kcard.cards.format.folder import Card, finish
-from kcard.cards.format.passages import PASSAGES, hashes, passages
-from kcard.cards.kinds.reference import REFERENCE, Reference
-from kcard.cli.defaults import default_map
+from kcard.cards.card import REFERENCE, Card, finish
+from kcard.cards.fingerprint import FINGERPRINT, Fingerprint, Probe
+from kcard.cards.fingerprint import read as read_fingerprint
+from kcard.cards.generators.external import Reference
+from kcard.cards.passages import PASSAGES, hashes, passages
+from kcard.cli.options import default_map
 from kcard.config import settings as configured
 from kcard.errors import CardError, KcardError, UsageError
-from kcard.evaluation.question_file import read_questions
-from kcard.evaluation.record import EXAM, Distribution, EvalRun, Exam, Judged, Mean, read_exam
+from kcard.evaluation.questions import read_questions
+from kcard.evaluation.records import EXAM, Distribution, EvalRun, Exam, Judged, Mean, read_exam
 from kcard.hub.registry import Hub
-from kcard.integrators.batch import read_questions as read_batch
-from kcard.llms.examples import load as load_examples
+from kcard.integrators.batch_files import read_questions as read_batch
+from kcard.llms.prompts import load as load_examples
 from kcard.manifest import MANIFEST, Base, Manifest, Training
-from kcard.training.corpora.formats import FORMATS
 from kcard.training.corpus import read_corpus
+from kcard.training.readers.files import FORMATS
 from kcard.training.train import train
+from kcard.types import Source
 
 MORE = int(os.environ.get("KCARD_TEST_EXAMPLES", "0"))
 SLOW_FORMATS = (".pdf", ".xhtml", ".markdown", ".docx", ".parquet")  # as the test below names their readers
@@ -348,7 +348,7 @@ def test_any_corpus_becomes_a_card_that_answers_or_is_refused(
     tmp_path: Path, home: Path, suffix: str
 ) -> None:
     from kcard.cards.pool import Pool
-    from kcard.sampling import Sampling
+    from kcard.types import Sampling
 
     file = tmp_path / f"corpus{suffix}"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import kcard
-from kcard.cli.completion import drafts, published, several
+from kcard.cli.options import drafts, published, several
 from kcard.hub.registry import Hub
 
 

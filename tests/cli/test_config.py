@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.cli.defaults import default_map, effective, option, options
+from kcard.cli.options import default_map, effective, option, options
 from kcard.config import settings
 from kcard.config_file import TABLES, TOP
 from kcard.errors import UsageError

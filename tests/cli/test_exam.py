@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kcard.answer import Source
-from kcard.cards.format.folder import finish
+from kcard.cards.card import finish
 from kcard.manifest import Manifest
+from kcard.types import Source
 from tests.command import Kcard
 
 MOONS = {"Phobos": "Mars", "Titan": "Saturn", "Triton": "Neptune", "Io": "Jupiter"}

@@ -8,9 +8,9 @@ import pytest
 
 from kcard.cli.main import app
 from kcard.errors import UsageError
-from kcard.hub.accounts.tokens import Tokens
 from kcard.hub.registry import Hub
-from kcard.sizes import parse_size
+from kcard.hub.tokens import Tokens
+from kcard.io import parse_size
 from tests.command import Kcard
 
 TOKEN = re.compile(r"kc_[A-Za-z0-9_-]{40}\n")

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kcard.evaluation.runs.storage import RunStorage
+from kcard.evaluation.runs.run import RunStorage
 from kcard.hub.registry import Hub
 from tests.command import Kcard
 from tests.evaluation.made_up_runs import made_up_results, made_up_run

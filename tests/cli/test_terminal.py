@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcard.answer import Answer, Citation, Decision, Passage, Source
 from kcard.cli import main
-from kcard.cli.answer_view import show
+from kcard.cli.ask import show
 from kcard.cli.output import console, echo, note, print_json, table
+from kcard.errors import json_escaped, printable
 from kcard.hub.registry import Hub
-from kcard.terminal import json_escaped, printable
+from kcard.types import Answer, Citation, Decision, Passage, Source
 from tests.hub.client.cards import rivers
 
 ATTACK = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e\u2028"

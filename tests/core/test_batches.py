@@ -2,7 +2,7 @@
 
 import pytest
 
-from kcard.batches import QUESTIONS, questions_together
+from kcard.batching import QUESTIONS, questions_together
 
 
 @pytest.mark.parametrize(("requests", "questions"), [(None, QUESTIONS), (1, QUESTIONS), (4, 16), (25, 100)])

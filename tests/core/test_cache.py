@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcard import cache, embeddings, encoder
+from kcard import cache
 from kcard.cache import Cache, key, remembered
 from kcard.errors import UsageError
+from kcard.offline import minilm
 
 TEXTS = [
     "Ron Wyden won Oregon.",
@@ -191,19 +192,21 @@ def test_several_processes_use_it_at_once(tmp_path: Path) -> None:
 
 
 def test_remembered_embeddings_are_those_of_the_encoder_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    computed = embeddings.embed(TEXTS)
-    in_memory = embeddings.embed(TEXTS)
+    computed = cache.embed(TEXTS)
+    in_memory = cache.embed(TEXTS)
     forget()
-    on_disk = embeddings.embed(TEXTS)
+    on_disk = cache.embed(TEXTS)
     monkeypatch.setenv("KCARD_CACHE_MB", "0")
-    uncached = embeddings.embed(TEXTS)
+    uncached = cache.embed(TEXTS)
     for found in (in_memory, on_disk, uncached):
         np.testing.assert_array_equal(found, computed)
-    np.testing.assert_allclose(computed, encoder.embed(TEXTS), atol=1e-6)
-    assert embeddings.embed([]).shape == (0, 384)
+    np.testing.assert_allclose(computed, minilm.embed(TEXTS), atol=1e-6)
+    assert cache.embed([]).shape == (0, 384)
 
 
 def test_embeddings_of_one_model_are_not_taken_for_those_of_another() -> None:
-    one = embeddings.remembered("one", ["a"], lambda texts: np.ones((len(texts), 2), dtype=np.float32))
-    other = embeddings.remembered("other", ["a"], lambda texts: np.zeros((len(texts), 3), dtype=np.float32))
+    one = cache.remembered_embeddings("one", ["a"], lambda texts: np.ones((len(texts), 2), dtype=np.float32))
+    other = cache.remembered_embeddings(
+        "other", ["a"], lambda texts: np.zeros((len(texts), 3), dtype=np.float32)
+    )
     assert (one.tolist(), other.tolist()) == ([[1, 1]], [[0, 0, 0]])

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from kcard.choices import choices_of
 from kcard.errors import UsageError
-from kcard.request import Choice
+from kcard.types import Choice, choices_of
 
 CITIES = (Choice("A", "Rome"), Choice("B", "Paris"))
 

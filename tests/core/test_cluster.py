@@ -18,7 +18,7 @@ from kcard import cluster as module
 from kcard.cluster import RayOptions, completed, json_ready, mapped
 from kcard.config import settings
 from kcard.errors import KcardError, TrainingInterrupted, UsageError
-from kcard.rows import Row
+from kcard.io import Row
 from tests.core.work import do, seen
 
 LOCAL = RayOptions(ray="local")

@@ -5,7 +5,7 @@ from threading import Barrier, Event, Lock
 
 import pytest
 
-from kcard.concurrency import in_order
+from kcard.batching import in_order
 
 
 def test_results_are_in_order_whatever_call_ends_first() -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from kcard.config import settings, unknown_variables, user_file
-from kcard.config_file import line_of, project_file
+from kcard.config_file import Origin, Setting, line_of, project_file, typed
 from kcard.errors import UsageError
-from kcard.setting import Origin, Setting, typed
 
 
 @pytest.fixture

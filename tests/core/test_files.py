@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.files import replacing, write_text
+from kcard.io import replacing, write_text
 
 
 def test_a_new_file_takes_the_place_of_the_old_one(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kcard.errors import CardError
 from kcard.index import Index
-from kcard.words import passage_digest, words
+from kcard.text import passage_digest, words
 
 FACTS = ["The Rhine rises in the Alps.", "The Thames rises in Kemble.", "?!", "The Rhine passes Basel."]
 

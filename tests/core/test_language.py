@@ -2,7 +2,7 @@
 
 import pytest
 
-from kcard.language import language_name, language_of_question
+from kcard.text import language_name, language_of_question
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kcard.numbers import ordinals_as_in
+from kcard.text import ordinals_as_in
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import kcard
-from kcard.api import gate
-from kcard.cli.command import command_for
+from kcard.api import gates
 from kcard.cli.main import app
+from kcard.cli.options import command_for
 from kcard.errors import UsageError
 from kcard.integrators.options import Preset
-from kcard.option import REQUIRED, Option, check_values, declared, documented
-from kcard.selectors.models.catalogue import PRESETS
+from kcard.options import REQUIRED, Option, check_values, declared, documented
+from kcard.selectors.registry import PRESETS
 
 
 def bake(
@@ -117,8 +117,8 @@ VERBS: dict[str, tuple[Any, ...]] = {
     "check": (kcard.check,),
     "exam": (kcard.exam,),
     "gate collect": (kcard.AskOptions,),
-    "gate eval": (gate.evaluate,),
-    "gate fit": (gate.fit,),
+    "gate eval": (gates.evaluate,),
+    "gate fit": (gates.fit,),
     "publish": (kcard.publish,),
     "train": (kcard.train, kcard.TrainOptions),
     "train-many": (kcard.train, kcard.TrainOptions, kcard.RayOptions),

@@ -10,10 +10,9 @@ import pytest
 import torch
 from recipes.memory.train import TrainedModel
 
-from kcard import encoder, minilm
-from kcard.llms import memory
-from kcard.networks import GRAPHS
-from kcard.tokenizer import PlainTokenizer
+from kcard.offline import llm, minilm
+from kcard.offline.networks import GRAPHS
+from kcard.offline.opt import PlainTokenizer
 
 TEXTS = [
     "Who won the senate race in Ohio in 2022?",
@@ -27,20 +26,20 @@ TEXTS = [
 def test_words_are_cut_as_by_transformers() -> None:
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(encoder.folder(), trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(minilm.folder(), trust_remote_code=False)
     theirs = tokenizer(TEXTS, add_special_tokens=False, return_offsets_mapping=True)
-    found = encoder.words().encodings(TEXTS)
+    found = minilm.words().encodings(TEXTS)
     assert [one.ids for one in found] == theirs["input_ids"]
     assert [one.offsets for one in found] == theirs["offset_mapping"]
-    assert encoder.words().count(TEXTS[0]) == len(theirs["input_ids"][0])
+    assert minilm.words().count(TEXTS[0]) == len(theirs["input_ids"][0])
 
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_embeddings_are_those_of_transformers(count: int) -> None:
     rows = [[minilm.CLS, *ids[:254], minilm.SEP] for ids in minilm.words().ids(TEXTS[:count])]
-    for row, vector in zip(rows, encoder.embed(TEXTS[:count]), strict=True):
+    for row, vector in zip(rows, minilm.embed(TEXTS[:count]), strict=True):
         with torch.inference_mode():
-            states = encoder.model()(input_ids=torch.tensor([row])).last_hidden_state
+            states = minilm.model()(input_ids=torch.tensor([row])).last_hidden_state
         expected = torch.nn.functional.normalize(states.mean(1), dim=-1)[0].numpy()
         np.testing.assert_allclose(vector, expected, atol=2e-6)
 
@@ -63,7 +62,7 @@ def test_exported_graphs_are_the_shipped_ones() -> None:
 def test_a_child_of_a_fork_runs_the_networks_too() -> None:
     code = """
 import os
-from kcard import encoder
+from kcard.offline import minilm as encoder
 before = encoder.embed(["moons"])
 if (child := os.fork()) == 0:
     os._exit(0 if (encoder.embed(["moons"]) == before).all() else 1)
@@ -73,29 +72,29 @@ assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.fixture(scope="module")
-def theirs() -> memory.Memory:
+def theirs() -> llm.Memory:
     from transformers import OPTForCausalLM, PreTrainedTokenizerFast
 
-    from kcard.quiet import quiet_loading
+    from kcard.system import quiet_loading
 
-    ours = memory.shared()
+    ours = llm.shared()
     with quiet_loading():
-        model: Any = OPTForCausalLM.from_pretrained(memory.WEIGHTS, dtype=torch.float32).eval()
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(memory.WEIGHTS)
-    return memory.Memory(TrainedModel(model), tokenizer, ours.slope, ours.threshold)
+        model: Any = OPTForCausalLM.from_pretrained(llm.WEIGHTS, dtype=torch.float32).eval()
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(llm.WEIGHTS)
+    return llm.Memory(TrainedModel(model), tokenizer, ours.slope, ours.threshold)
 
 
 @pytest.mark.parametrize("question", ["What is the capital of France?", *TEXTS[::2], "Who wrote Emma? " * 40])
-def test_the_memory_recalls_what_it_recalls_in_transformers(theirs: memory.Memory, question: str) -> None:
-    found, expected = memory.shared().recall(question), theirs.recall(question)
+def test_the_memory_recalls_what_it_recalls_in_transformers(theirs: llm.Memory, question: str) -> None:
+    found, expected = llm.shared().recall(question), theirs.recall(question)
     assert found.answer == expected.answer
     assert found.least_log_probability == pytest.approx(expected.least_log_probability, abs=1e-4)
-    said = [m.log_probability(question, "Paris, it is") for m in (memory.shared(), theirs)]
+    said = [m.log_probability(question, "Paris, it is") for m in (llm.shared(), theirs)]
     assert said[0] == pytest.approx(said[1], abs=1e-4)
 
 
-def test_its_tokens_are_those_of_transformers(theirs: memory.Memory) -> None:
-    ours = PlainTokenizer.read(memory.WEIGHTS)
+def test_its_tokens_are_those_of_transformers(theirs: llm.Memory) -> None:
+    ours = PlainTokenizer.read(llm.WEIGHTS)
     assert ours is not None
     for text in TEXTS:
         assert ours(text, False)["input_ids"] == theirs.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -103,7 +102,7 @@ def test_its_tokens_are_those_of_transformers(theirs: memory.Memory) -> None:
     assert ours.decode(ids, skip_special_tokens=True) == theirs.tokenizer.decode(
         ids, skip_special_tokens=True
     )
-    for name in (memory.UNKNOWN, "</s>"):
+    for name in (llm.UNKNOWN_TOKEN, "</s>"):
         assert ours.convert_tokens_to_ids(name) == theirs.tokenizer.convert_tokens_to_ids(name)
 
 
@@ -126,7 +125,7 @@ def trained(folder: Path, **changed: Any) -> Path:
     """A random OPT as embedded training writes it, with its tokenizer."""
     from transformers import OPTConfig, OPTForCausalLM
 
-    from kcard.training.tokenizer import train_tokenizer
+    from kcard.offline.recipe import train_tokenizer
 
     torch.manual_seed(0)
     sizes = {"vocab_size": 300, "hidden_size": 32, "word_embed_proj_dim": 32, "num_hidden_layers": 2}
@@ -141,16 +140,16 @@ def trained(folder: Path, **changed: Any) -> Path:
 def test_an_embedded_card_is_the_decoder_that_transformers_reads(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    from kcard.cards.lm import weights
-    from kcard.cards.lm.engine import families, trees, whole
-    from kcard.quiet import quiet_loading
+    from kcard.cards.models import weights
+    from kcard.cards.models.batched import decoder, families, whole
+    from kcard.system import quiet_loading
 
     ours = families.decoder(weights.of_folder(trained(tmp_path), "cpu"))
     with quiet_loading():
         theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
     expected = families.decoder(weights.of_model(theirs))
     assert whole.architecture_signature(ours) == whole.architecture_signature(expected)
-    assert trees.size(ours) == trees.size(expected)
+    assert decoder.size(ours) == decoder.size(expected)
     assert torch.equal(ours.embed.table, expected.embed.table)
     for layer, other in zip(ours.layers, expected.layers, strict=True):
         assert torch.equal(layer.qkv.weight, other.qkv.weight)
@@ -164,8 +163,8 @@ def test_an_embedded_card_is_read_without_slow_imports(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from kcard.cards.lm import weights
-from kcard.cards.lm.engine import families
+from kcard.cards.models import weights
+from kcard.cards.models.batched import families
 families.decoder(weights.of_folder(Path(sys.argv[1]), "cpu"))
 print(*sorted(name for name in ("torch", "torch._dynamo", "transformers") if name in sys.modules))
 """
@@ -176,7 +175,7 @@ print(*sorted(name for name in ("torch", "torch._dynamo", "transformers") if nam
 
 
 def test_weights_that_do_not_fit_the_config_are_refused(tmp_path: Path) -> None:
-    from kcard.cards.lm import weights
+    from kcard.cards.models import weights
 
     config = trained(tmp_path) / "config.json"
     config.write_text(config.read_text().replace('"ffn_dim": 64', '"ffn_dim": 65'))
@@ -185,7 +184,7 @@ def test_weights_that_do_not_fit_the_config_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_embedded_card_is_left_to_transformers(tmp_path: Path) -> None:
-    from kcard.cards.lm import weights
+    from kcard.cards.models import weights
 
     assert weights.embedded(trained(tmp_path, do_layer_norm_before=False), "cpu") is None
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from kcard.answer_type import fits
-from kcard.question_form import Form, form_of
+from kcard.offline.questions import Form, fits, form_of
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,21 @@ import numpy as np
 import pytest
 
 from kcard.errors import ModelUnavailable
-from kcard.reader import reading
-from kcard.reader.network import (
+from kcard.offline import reader
+from kcard.offline.reader import (
     MAX_TOKENS,
     QUESTION_TOKENS,
     Encoded,
     Outputs,
     ReaderNetwork,
+    Reading,
     encode,
-    load,
-    shared,
+    load_reader,
+    question_tokens,
+    read,
+    shared_reader,
 )
-from kcard.reader.reading import Reading, question_tokens, read
-from kcard.sentences import spans
+from kcard.text import sentence_spans
 
 QUESTION = "Who built the lighthouse of Port Callow?"
 TOWER = (
@@ -35,7 +37,7 @@ TEXTS = [TOWER, MILL, ODD, LONG]
 
 @pytest.fixture(scope="module")
 def network() -> ReaderNetwork:
-    return shared()
+    return shared_reader()
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,7 @@ def test_answers_are_whole_words_that_do_not_overlap_and_the_best_comes_first(
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_sentence_of_a_passage_is_judged_in_order(readings: dict[str, Reading], text: str) -> None:
     found = readings[text]
-    assert [(s.start, s.end) for s in found.sentences] == spans(text)
+    assert [(s.start, s.end) for s in found.sentences] == sentence_spans(text)
 
 
 def test_a_long_passage_is_read_to_its_end(network: ReaderNetwork, readings: dict[str, Reading]) -> None:
@@ -125,10 +127,10 @@ def test_a_reading_is_remembered() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_nothing_is_missing_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "REMEMBERED", 2)
+    monkeypatch.setattr(reader, "REMEMBERED", 2)
     texts = [f"Room {number} is empty." for number in range(5)]
     assert len(read(QUESTION, [*texts, texts[0]])) == 6
-    assert len(reading._remembered) == 2
+    assert len(reader._remembered) == 2
 
 
 def test_a_pair_is_cut_to_the_window_and_its_text_is_marked() -> None:
@@ -142,7 +144,7 @@ def test_a_pair_is_cut_to_the_window_and_its_text_is_marked() -> None:
 
 def test_missing_weights_are_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match=r"which comes with kcard, can't be read .*: reinstall kcard"):
-        load(tmp_path)
+        load_reader(tmp_path)
 
 
 @pytest.mark.parametrize(

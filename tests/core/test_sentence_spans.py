@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcard.sentences import spans, split
+from kcard.text import sentence_spans, split_sentences
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,11 @@ from kcard.sentences import spans, split
     ],
 )
 def test_each_sentence_is_found_in_its_place(text: str, found: list[str]) -> None:
-    assert [text[start:end] for start, end in spans(text)] == found
+    assert [text[start:end] for start, end in sentence_spans(text)] == found
 
 
 def test_a_sentence_that_comes_again_has_a_place_of_its_own() -> None:
-    assert spans("Same. Same. Same.") == [(0, 5), (6, 11), (12, 17)]
+    assert sentence_spans("Same. Same. Same.") == [(0, 5), (6, 11), (12, 17)]
 
 
 SENTENCES = st.sampled_from(
@@ -38,9 +38,9 @@ BLANKS = st.sampled_from([" ", "  ", "\n", "\n\n  ", "\t"])
 @given(st.lists(st.tuples(SENTENCES, BLANKS), max_size=8))
 def test_the_places_are_those_of_the_sentences_in_order(parts: list[tuple[str, str]]) -> None:
     text = "".join(f"{sentence}{blank}" for sentence, blank in parts)
-    places = spans(text)
+    places = sentence_spans(text)
     assert [" ".join(text[start:end].split()) for start, end in places] == [
-        " ".join(sentence.split()) for sentence in split(text)
+        " ".join(sentence.split()) for sentence in split_sentences(text)
     ]
     assert places == sorted(places)
     assert all(end <= start for (_, end), (start, _) in pairwise(places))

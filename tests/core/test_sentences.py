@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kcard.sentences import pieces, split, whole
+from kcard.text import pieces, split_sentences, whole
 
 
 @pytest.mark.parametrize(
@@ -20,21 +20,21 @@ from kcard.sentences import pieces, split, whole
     ],
 )
 def test_initials_titles_and_abbreviations_end_no_sentence(sentences: list[str]) -> None:
-    assert split(" ".join(sentences)) == sentences
+    assert split_sentences(" ".join(sentences)) == sentences
 
 
 def test_a_line_break_ends_a_sentence() -> None:
-    assert split("A fact\nAnother fact\n\n") == ["A fact", "Another fact"]
+    assert split_sentences("A fact\nAnother fact\n\n") == ["A fact", "Another fact"]
 
 
 @pytest.mark.parametrize("text", ["", "  \n "])
 def test_no_text_has_no_sentences(text: str) -> None:
-    assert split(text) == []
+    assert split_sentences(text) == []
 
 
 def test_nothing_but_white_space_is_lost() -> None:
     text = 'He said "no." She (born c. 1900) left... Really?! It cost $5.5 million, e.g. twice as much. ' * 40
-    assert "".join("".join(split(text)).split()) == "".join(text.split())
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
 
 
 def test_a_last_sentence_that_was_cut_off_is_not_whole() -> None:
@@ -46,12 +46,12 @@ def test_a_last_sentence_that_was_cut_off_is_not_whole() -> None:
 def test_a_long_text_is_split_in_linear_time() -> None:
     text = "Ron Wyden won the 2022 U.S. Senate race in Oregon, defeating Jo Rae Perkins. " * 1000
     start = time.perf_counter()
-    assert len(split(text)) == 1000
+    assert len(split_sentences(text)) == 1000
     assert time.perf_counter() - start < 5, "pysbd alone takes about as long as the square of the length"
 
 
 def test_the_splitter_loads_without_a_warning_even_when_it_is_compiled_anew(tmp_path: object) -> None:
-    code = "from kcard.sentences import split; assert split('One. Two.') == ['One.', 'Two.']"
+    code = "from kcard.text import split_sentences as split; assert split('One. Two.') == ['One.', 'Two.']"
     command = [
         sys.executable,
         "-X",
@@ -71,7 +71,7 @@ def test_the_splitter_loads_without_a_warning_even_when_it_is_compiled_anew(tmp_
 )
 def test_a_text_of_little_but_full_stops_is_split_quickly_and_whole(text: str) -> None:
     start = time.process_time()
-    assert "".join("".join(split(text)).split()) == "".join(text.split())
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
     assert time.process_time() - start < 2, "pysbd takes 20 to 40 seconds"
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from kcard.index import Index
-from kcard.language import detect
-from kcard.words import STEMMERS, STOPWORDS, analyzer, small_words, stemmer_of
+from kcard.text import STEMMERS, STOPWORDS, analyzer, detect, small_words, stemmer_of
 
 ENGLISH = "The lighthouse of the harbour was built by two brothers who had sailed around the world."
 GERMAN = "Der Leuchtturm des Hafens wurde von zwei Brüdern gebaut, die um die Welt gesegelt waren."

@@ -3,8 +3,7 @@
 import random
 from collections.abc import Mapping
 
-from kcard.evaluation.runs.result import Call, Result
-from kcard.evaluation.runs.run import Run, RunPlan, RunTask
+from kcard.evaluation.runs.run import Call, Result, Run, RunPlan, RunTask
 
 __all__ = ["TASKS", "made_up_results", "made_up_run"]
 

@@ -1,10 +1,9 @@
 """Questions that a corpus does not answer, and whether a card's documents are held to answer a question."""
 
-from kcard.answer import Passage, Source
-from kcard.evaluation.absent import ELSEWHERE, INVENTED, absent
-from kcard.evaluation.abstention import answered
-from kcard.evaluation.progress import StepProgress
+from kcard.evaluation.exam import ELSEWHERE, INVENTED, absent
 from kcard.evaluation.questions import Question
+from kcard.evaluation.recall import StepProgress, answered
+from kcard.types import Passage, Source
 
 CORPUS = [
     Source("Ada Fischer founded the Brindle Museum in 1871."),

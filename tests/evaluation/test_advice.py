@@ -2,8 +2,8 @@
 
 import pytest
 
-from kcard.evaluation.advice import advice
-from kcard.evaluation.record import EvalRun, Exam, Mean
+from kcard.evaluation.exam import advice
+from kcard.evaluation.records import EvalRun, Exam, Mean
 
 
 def mean(value: float | None) -> Mean | None:

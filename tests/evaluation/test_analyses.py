@@ -6,17 +6,21 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.card_choice import card_choice
-from kcard.evaluation.analyses.cost import cost
-from kcard.evaluation.analyses.groups import groups
-from kcard.evaluation.analyses.lost_incumbents import lost_incumbents
-from kcard.evaluation.analyses.mmlu_domains import mmlu_domains
-from kcard.evaluation.analyses.registry import analyse, analysis_names, applicable
+from kcard.evaluation.analyses.answers import (
+    analyse,
+    analysis_names,
+    applicable,
+    card_choice,
+    cost,
+    groups,
+    lost_incumbents,
+    mmlu_domains,
+)
 from kcard.evaluation.charts.chart import Heat, Intervals
-from kcard.evaluation.record import Mean
-from kcard.evaluation.report.page import render
+from kcard.evaluation.records import Mean
+from kcard.evaluation.report.pages import render
 from kcard.evaluation.report.report import make_report
-from kcard.evaluation.runs.result import Call, Result
+from kcard.evaluation.runs.run import Call, Result
 from tests.evaluation.made_up_runs import made_up_results, made_up_run
 
 METRICS = {"midterm": "em"}

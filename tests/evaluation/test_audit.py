@@ -9,19 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcard.answer import Source
-from kcard.api.audit import audit
-from kcard.api.browse import browse
-from kcard.cards.format.folder import finish
+from kcard.api.exam import audit, browse
+from kcard.cards.card import finish
 from kcard.errors import CardError, CorpusError, UsageError
-from kcard.evaluation.audit_record import Audit
-from kcard.evaluation.progress import StepProgress
-from kcard.evaluation.queries import AuditQuery, read_queries
-from kcard.evaluation.record import Distribution, Mean
-from kcard.evaluation.scored import Scored, factuality, faithfulness
+from kcard.evaluation.audit import AuditQuery, Scored, factuality, faithfulness, read_queries
+from kcard.evaluation.recall import StepProgress
+from kcard.evaluation.records import Audit, Distribution, Mean
 from kcard.hub.registry import Hub
+from kcard.interfaces import Array, Pair, Verdict
 from kcard.manifest import Manifest
-from kcard.protocols import Array, Pair, Verdict
+from kcard.types import Source
 
 MOONS = {
     "Phobos": "Mars",

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from kcard.answer import Source
-from kcard.api.browse import browse
-from kcard.cards.format.folder import finish
+from kcard.api.exam import browse
+from kcard.cards.card import finish
 from kcard.errors import UnknownCard, UsageError
 from kcard.evaluation.browse import SORTS
-from kcard.evaluation.page import render, write_page
-from kcard.evaluation.record import EXAM, Distribution, EvalRun, Exam, Judged, Mean
-from kcard.files import write_text
+from kcard.evaluation.charts.chart import render, write_page
+from kcard.evaluation.records import EXAM, Distribution, EvalRun, Exam, Judged, Mean
 from kcard.hub.registry import Hub
+from kcard.io import write_text
 from kcard.manifest import Base, Manifest, seal
+from kcard.types import Source
 
 NASTY = 'won <script>alert("x")</script> & moved on'
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn
 
-from kcard.evaluation.classification import accuracy, balanced_accuracy, macro_f1
+from kcard.evaluation.metrics import accuracy, balanced_accuracy, macro_f1
 
 CLASSES = ("satire", "hoax", "propaganda", "trusted")
 

@@ -17,18 +17,17 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 
-from kcard.answer import Source
 from kcard.api.exam import exam
-from kcard.cards.format.folder import Card, finish
+from kcard.cards.card import Card, finish
 from kcard.errors import CardError, CorpusError, DamagedCard, UnknownCard, UsageError
 from kcard.evaluation.exam import questions_of, recall
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.progress import StepProgress
 from kcard.evaluation.questions import Question, about, digest
-from kcard.evaluation.recall import chance, recalled
-from kcard.evaluation.record import Distribution, Exam, Mean, read_exam
+from kcard.evaluation.recall import StepProgress, chance, recalled
+from kcard.evaluation.records import Distribution, Exam, Mean, read_exam
+from kcard.interfaces import Array, Pair
 from kcard.manifest import Base, Manifest, Training
-from kcard.protocols import Array, Pair
+from kcard.types import Source
 from tests.effects import watch
 
 RIVERS = [

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from kcard.answer import Source
-from kcard.cards.format.passages import passages
+from kcard.cards.passages import passages
 from kcard.evaluation.exam import questions_of, recall
-from kcard.evaluation.forgetting import UPDATE, read_forgetting, update
 from kcard.evaluation.questions import about
+from kcard.evaluation.retention import UPDATE, read_forgetting, update
 from kcard.manifest import MANIFEST, file_digest
 from kcard.training.options import TrainOptions
 from kcard.training.progress import Note, silent
 from kcard.training.train import train
+from kcard.types import Source
 
 NAMES = [
     "Ada Fischer",

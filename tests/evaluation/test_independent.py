@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 import kcard
-from kcard.answer import Source
 from kcard.api.exam import exam
-from kcard.cli.defaults import option, value_of
+from kcard.cli.options import option, value_of
+from kcard.config_file import Origin, Setting
 from kcard.errors import CorpusError, UsageError
-from kcard.evaluation.independent import read_independent
-from kcard.setting import Origin, Setting
+from kcard.evaluation.audit import read_independent
+from kcard.text import passage_digest
 from kcard.training.train import train
-from kcard.words import passage_digest
+from kcard.types import Source
 from tests.selectors.mediawiki_server import Wiki, serving
 
 FACTS = ["Oslo is the capital of Norway.", "Lima is the capital of Peru."]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kcard.evaluation.intervals import interval
-from kcard.evaluation.record import Mean
+from kcard.evaluation.metrics import interval
+from kcard.evaluation.records import Mean
 
 
 def test_the_interval_of_a_share_is_wilsons() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kcard.evaluation.leaks import Leaks, halves
+from kcard.evaluation.retention import Leaks, halves
 
 GONE = "Austin Scott won Georgia's 8th congressional district in the 2022 House elections."
 STAYS = [

@@ -2,10 +2,8 @@ import math
 
 import pytest
 
-from kcard.evaluation.histogram import counts, histogram
-from kcard.evaluation.intervals import interval
-from kcard.evaluation.metrics import exact_match, f1, normalise, substring
-from kcard.evaluation.plot import plot
+from kcard.evaluation.browse import plot
+from kcard.evaluation.metrics import counts, exact_match, f1, histogram, interval, normalise, substring
 
 
 @pytest.mark.parametrize(

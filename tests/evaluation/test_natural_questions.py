@@ -4,10 +4,8 @@ from random import Random
 
 import pytest
 
-from kcard.evaluation.clauses import Clause, clause
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.natural_questions import Natural, drawn, natural_questions
-from kcard.evaluation.rewording import SYNONYMS, reworded
+from kcard.evaluation.questions import SYNONYMS, Clause, Natural, clause, drawn, natural_questions, reworded
 
 MUSEUM = "Ada Fischer founded the Brindle Museum in 1871."
 BRIDGE = "The Tamsel Bridge was closed because the river had risen above its piers."

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.wordings import wordings
-from kcard.evaluation.analyses.yes_no import yes_no
+from kcard.evaluation.analyses.answers import yes_no
+from kcard.evaluation.analyses.variants import wordings
 from kcard.evaluation.charts.chart import Heat, Intervals
-from kcard.evaluation.record import Mean
-from kcard.evaluation.runs.result import Call, Result
+from kcard.evaluation.records import Mean
+from kcard.evaluation.runs.run import Call, Result
 from kcard.llms.prompts import render
-from kcard.request import Example, Request, Turn
+from kcard.types import Example, Request, Turn
 
 METRICS = {"midterm": "em"}
 

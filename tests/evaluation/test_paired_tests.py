@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats  # type: ignore[import-untyped]
 
-from kcard.evaluation.classification import balanced_accuracy
-from kcard.evaluation.intervals import bootstrap_interval, interval
-from kcard.evaluation.paired_tests import compared, mcnemar
+from kcard.evaluation.metrics import balanced_accuracy, bootstrap_interval, compared, interval, mcnemar
 
 
 @pytest.mark.parametrize(

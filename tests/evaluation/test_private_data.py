@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.evaluation.private_data import find, home_folders, masked
+from kcard.evaluation.privacy import find, home_folders, masked
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcard.errors import UsageError
-from kcard.evaluation.question_file import read_questions
-from kcard.evaluation.questions import Question
+from kcard.evaluation.questions import Question, read_questions
 
 RHINE = Question("Which sea does the Rhine reach?", ("North Sea",))
 TRITON = Question("Who discovered Triton?", ("William Lassell", "Lassell"))

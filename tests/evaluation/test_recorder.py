@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from kcard.errors import LLMError
-from kcard.evaluation.runs.recorder import Recorder
-from kcard.protocols import Batching, Streaming, Windowed
-from kcard.request import Reply, Request
+from kcard.evaluation.runs.runner import Recorder
+from kcard.interfaces import Batching, Streaming, Windowed
+from kcard.types import Reply, Request
 
 
 class Echo:

@@ -7,15 +7,20 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.registry import applicable
-from kcard.evaluation.report.brief import brief
-from kcard.evaluation.report.csv_tables import question_lines, table_lines, write_csv
-from kcard.evaluation.report.excerpt import PAGE, TEXT
-from kcard.evaluation.report.page import render
-from kcard.evaluation.report.report import Report, make_report, metrics_of
-from kcard.evaluation.report.words import headline
-from kcard.evaluation.runs.result import Call, Result
-from kcard.evaluation.runs.run import Run
+from kcard.evaluation.analyses.answers import applicable, brief
+from kcard.evaluation.report.pages import render
+from kcard.evaluation.report.report import (
+    PAGE,
+    TEXT,
+    Report,
+    headline,
+    make_report,
+    metrics_of,
+    question_lines,
+    table_lines,
+    write_csv,
+)
+from kcard.evaluation.runs.run import Call, Result, Run
 from tests.evaluation.made_up_runs import made_up_results, made_up_run
 
 METRICS = {"midterm": "em"}

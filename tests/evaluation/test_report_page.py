@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kcard.evaluation.analyses.registry import applicable
-from kcard.evaluation.report.page import render, write_page
+from kcard.evaluation.analyses.answers import applicable
+from kcard.evaluation.report.pages import render, write_page
 from kcard.evaluation.report.report import make_report
-from kcard.evaluation.runs.result import Call, Result
-from kcard.evaluation.runs.run import RunPlan
+from kcard.evaluation.runs.run import Call, Result, RunPlan
 from tests.evaluation.made_up_runs import TASKS, made_up_results, made_up_run
 from tests.hub.server.chromium import Errors, launched, opened
 

@@ -1,8 +1,8 @@
 """Demonstrations go with each question of a run; those of a classification stand in turns by class."""
 
-from kcard.evaluation.runs.questions import put
-from kcard.evaluation.tasks.task import Item, TaskData
-from kcard.request import Choice
+from kcard.evaluation.runs.run import put
+from kcard.evaluation.tasks.base import Item, TaskData
+from kcard.types import Choice
 
 CLASSES = (Choice("A", "satire"), Choice("B", "hoax"), Choice("C", "trusted"))
 ASKED = Item("q", "Some news", ("A",), CLASSES)

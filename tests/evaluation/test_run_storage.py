@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kcard.errors import HubError
-from kcard.evaluation.runs.result import Call, Result
-from kcard.evaluation.runs.run import RunPlan, RunTask
-from kcard.evaluation.runs.storage import RunStorage
+from kcard.evaluation.runs.run import Call, Result, RunPlan, RunStorage, RunTask
 from kcard.hub.registry import Hub
 from tests.command import Kcard
 

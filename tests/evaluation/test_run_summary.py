@@ -3,9 +3,7 @@
 import pytest
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
-from kcard.evaluation.runs.prices import Prices
-from kcard.evaluation.runs.result import Call, Result
-from kcard.evaluation.runs.run import RunPlan, RunTask
+from kcard.evaluation.runs.run import Call, Prices, Result, RunPlan, RunTask
 from kcard.evaluation.runs.summary import SettingSummary, summarise
 
 CLASSES = {"A": "true", "B": "false"}

@@ -3,16 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kcard.answer import Answer, Decision
 from kcard.errors import LLMError
-from kcard.evaluation.runs.questions import put, sampled
-from kcard.evaluation.runs.recorder import Recorder
-from kcard.evaluation.runs.result import Result
-from kcard.evaluation.runs.run import Run, RunPlan, RunTask
-from kcard.evaluation.runs.runner import GIVE_UP, Runner
-from kcard.evaluation.tasks.task import Item, TaskData
-from kcard.question import Question
-from kcard.request import Choice, Reply, Request
+from kcard.evaluation.runs.run import Result, Run, RunPlan, RunTask, put, sampled
+from kcard.evaluation.runs.runner import GIVE_UP, Recorder, Runner
+from kcard.evaluation.tasks.base import Item, TaskData
+from kcard.types import Answer, Choice, Decision, Question, Reply, Request
 
 OPTIONS = (Choice("A", "Ann"), Choice("B", "Ben"))
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from kcard.api.exam import exam
-from kcard.cards.format.folder import Card
+from kcard.cards.card import Card
 from kcard.evaluation.exam import is_smaller
-from kcard.evaluation.record import EXAM, EvalRun, Exam, read_exam
+from kcard.evaluation.records import EXAM, EvalRun, Exam, read_exam
 from kcard.evaluation.target import Target
-from kcard.protocols import Array, Pair
+from kcard.interfaces import Array, Pair
 from kcard.training.train import train
 
 LARGE = Exam("rivers", "0", EvalRun("asked", "", 40, "", None), limit=100)

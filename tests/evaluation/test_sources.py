@@ -5,10 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.sources import sources
-from kcard.evaluation.record import Mean
-from kcard.evaluation.report.brief import brief
-from kcard.evaluation.runs.result import Result
+from kcard.evaluation.analyses.answers import brief, sources
+from kcard.evaluation.records import Mean
+from kcard.evaluation.runs.run import Result
 
 METRICS = {"lun": "accuracy"}
 CHOICES = {"A": "Ruiz", "B": "Lind"}

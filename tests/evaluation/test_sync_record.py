@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import CardError
-from kcard.evaluation.sync_record import SYNC, SyncRecord, read_sync
+from kcard.evaluation.retention import SYNC, SyncRecord, read_sync
 
 RECORD = SyncRecord("2026-11-23T10:00:00+00:00", "ab", "continued", "", 1, 0, 0, 0, 2.5, first=0.97)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcard.errors import UsageError
-from kcard.evaluation.tasks.registry import read_task, recognised, task_names
+from kcard.evaluation.tasks.base import read_task, recognised, task_names
 
 KEYS = (
     "data Data rows testset demos dataset potential_labels question Question input text id answer answers output label "

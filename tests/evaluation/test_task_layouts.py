@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from kcard.errors import UsageError
-from kcard.evaluation.tasks.registry import read_task
-from kcard.evaluation.tasks.task import Item, TaskData
+from kcard.evaluation.tasks.base import Item, TaskData, read_task
 
 
 def read(tmp_path: Path, name: str, data: Any, file: str = "data.json") -> TaskData:

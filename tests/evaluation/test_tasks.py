@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kcard.errors import UsageError
-from kcard.evaluation.tasks.registry import read_task, recognised, task_names
-from kcard.evaluation.tasks.task import Item
+from kcard.evaluation.tasks.base import Item, read_task, recognised, task_names
 
 
 def written(path: Path, data: Any) -> Path:
@@ -119,7 +118,7 @@ def test_a_line_of_mmlu_with_too_few_columns_is_named(tmp_path: Path) -> None:
 
 
 def test_the_subjects_of_mmlu_have_four_domains() -> None:
-    from kcard.evaluation.tasks.mmlu import DOMAINS, domain_of
+    from kcard.evaluation.tasks.datasets import DOMAINS, domain_of
 
     assert sum(len(subjects.split()) for subjects in DOMAINS.values()) == 57
     assert domain_of("anatomy") == "other"

@@ -5,14 +5,11 @@ from collections.abc import Mapping
 import pytest
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.added_cards import added_cards
-from kcard.evaluation.analyses.analysis import Analysis, Analyst
-from kcard.evaluation.analyses.document_counts import document_counts
-from kcard.evaluation.analyses.patched_cards import patched_cards
-from kcard.evaluation.analyses.selector_ablation import selector_ablation
+from kcard.evaluation.analyses.answers import Analysis, Analyst
+from kcard.evaluation.analyses.variants import added_cards, document_counts, patched_cards, selector_ablation
 from kcard.evaluation.charts.chart import Heat, Intervals, Lines
-from kcard.evaluation.record import Mean
-from kcard.evaluation.runs.result import Result
+from kcard.evaluation.records import Mean
+from kcard.evaluation.runs.run import Result
 
 METRICS = {"midterm": "em"}
 GROUPS = {"1": "house", "2": "house", "3": "senate", "4": "senate"}

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 
 from kcard.errors import UsageError
+from kcard.gates.base import RandomShare, Resources
 from kcard.gates.bm25 import BM25
-from kcard.gates.kinds import Resources
-from kcard.gates.query import Query
-from kcard.gates.random_share import RandomShare
-from kcard.gates.record import Record
+from kcard.gates.records import Query, Record
 from kcard.index import Index
-from kcard.words import words
+from kcard.text import words
 
 SAMPLE = [
     "Who wrote Emma?",

@@ -10,19 +10,24 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from kcard.api import calibrate as calibrating
+from kcard.api import gates as calibrating
 from kcard.config import settings
 from kcard.errors import UsageError
-from kcard.evaluation.gates.calibration import Calibration, GateCandidate, calibrated, reference
-from kcard.evaluation.gates.choice import choose, deployed
-from kcard.evaluation.gates.cost_curve import cheapest_best, curve
-from kcard.evaluation.gates.data import as_data
-from kcard.evaluation.paired_tests import holm, sign_flip
-from kcard.gates import storage
-from kcard.gates.kinds import GateState, Resources
-from kcard.gates.query import Query
-from kcard.gates.record import Record, write_records
-from kcard.protocols import Array
+from kcard.evaluation.gates.calibration import (
+    Calibration,
+    GateCandidate,
+    as_data,
+    calibrated,
+    choose,
+    deployed,
+    reference,
+)
+from kcard.evaluation.gates.outcome import cheapest_best, curve
+from kcard.evaluation.metrics import holm, sign_flip
+from kcard.gates import registry
+from kcard.gates.base import GateState, Resources
+from kcard.gates.records import Query, Record, write_records
+from kcard.interfaces import Array
 
 
 @dataclass
@@ -169,7 +174,7 @@ def test_what_is_kept_is_asked_for_by_the_config_and_rescored_alike(home: Path) 
     value, config = calibrating.keep(found)
     assert settings().found["ask.gate"].value == value == str(home / "gates" / "calibrated-skr-classifier")
     assert config == home / "config.toml"
-    fitted = storage.load(value)
+    fitted = registry.load(value)
     assert fitted.settings["gate"] == "skr-classifier"
     low, high = fitted.scores([Query("where is thing99?"), Query("who wrote thing98?")])
     assert low < fitted.threshold <= high
@@ -185,7 +190,7 @@ def test_a_budget_without_a_worthy_gate_keeps_the_random_one() -> None:
     given = [Record(f"what is {i}?", 0, 1) for i in range(40)]
     found = calibrating.calibrate(given, gates=["bm25"], budget=0.25)
     assert found.gate == "random 25%"
-    fitted = storage.load(calibrating.keep(found)[0])
+    fitted = registry.load(calibrating.keep(found)[0])
     assert (fitted.kind, fitted.threshold) == ("random", 0.25)
 
 
@@ -208,8 +213,7 @@ def test_data_are_json() -> None:
 
 def test_the_report_and_the_picture_are_whole_and_equal_calibrations_give_equal_bytes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from kcard.evaluation.gates.page import write_page
-    from kcard.evaluation.gates.plot import png, write_plot
+    from kcard.evaluation.gates.calibration import png, write_page, write_plot
 
     found = compared(records(40, 0.5))
     write_plot(found, tmp_path / "p.png")

@@ -12,17 +12,16 @@ from typing import Any
 
 import pytest
 
-from kcard.answer import Source
 from kcard.api import add as adding
-from kcard.api import gate as gating
-from kcard.api.collect import Collection, collect
-from kcard.cards.format.folder import finish
+from kcard.api import gates as gating
+from kcard.api.gates import Collection, collect
+from kcard.cards.card import finish
 from kcard.errors import UsageError
-from kcard.gates.record import Record, read_records, write_records
+from kcard.gates.records import Record, read_records, write_records
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
 from kcard.manifest import Manifest
-from kcard.request import Reply, Request
+from kcard.types import Reply, Request, Source
 from tests.command import Kcard
 
 ANSWERS = {"Which planet does Io circle?": "Jupiter", "Which planet does Titan circle?": "Saturn"}

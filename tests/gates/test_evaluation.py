@@ -8,18 +8,15 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from kcard.api import gate as gating
+from kcard.api import gates as gating
 from kcard.errors import UsageError
-from kcard.evaluation.gates.answer_scores import METRICS
-from kcard.evaluation.gates.folds import folds, number_of_folds
-from kcard.evaluation.gates.outcome import GateOutcome
-from kcard.evaluation.gates.trial import tried
-from kcard.gates import kinds
-from kcard.gates.kinds import GateState, Kind, Resources
-from kcard.gates.query import Query
-from kcard.gates.record import Record, write_records
-from kcard.integrators.named_gate import named_gate
-from kcard.protocols import Array
+from kcard.evaluation.gates.calibration import tried
+from kcard.evaluation.gates.outcome import METRICS, GateOutcome, folds, number_of_folds
+from kcard.gates import base
+from kcard.gates.base import GateState, Kind, Resources
+from kcard.gates.records import Query, Record, write_records
+from kcard.gates.registry import named_gate
+from kcard.interfaces import Array
 
 
 @dataclass
@@ -136,13 +133,13 @@ def test_no_fold_is_fitted_on_what_it_is_judged_by(count: int | None) -> None:
 @pytest.mark.parametrize("k", [None, 4, 20])
 def test_leaving_neighbours_out_fast_is_fitting_without_each(k: int | None) -> None:
     class Slow:
-        fit = kinds.find("skr-knn").fit
+        fit = base.find("skr-knn").fit
 
     settings = {} if k is None else {"k": k}
     for seed, count in ((0, 30), (1, 47)):
         records, using = drawn(count, seed), Resources(representation=Given())
         cut = folds(records, None)
-        fast = tried(records, kinds.find("skr-knn"), settings, using, cut)
+        fast = tried(records, base.find("skr-knn"), settings, using, cut)
         slow: Kind = Slow()  # type: ignore[assignment] # it is only fitted
         slowly = tried(records, slow, settings, using, cut)
         assert not fast.fits or k == 20

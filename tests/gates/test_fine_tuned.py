@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from kcard.errors import ModelUnavailable, UsageError
-from kcard.gates.kinds import Resources
-from kcard.gates.query import Query
-from kcard.gates.record import Record, digest
-from kcard.gates.skr_fine_tuned import FineTuned
-from kcard.gates.storage import load, save
+from kcard.gates.base import Resources
+from kcard.gates.records import Query, Record, digest
+from kcard.gates.registry import load, save
+from kcard.gates.skr import FineTuned
 
 WORDS = [
     "[PAD]",

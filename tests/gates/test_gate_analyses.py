@@ -10,13 +10,13 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
-from kcard.api.analyse import analyse
+from kcard.api.gates import analyse
 from kcard.cli.main import app
 from kcard.errors import UsageError
-from kcard.evaluation.gates.analyses.names import NAMES
-from kcard.evaluation.gates.analyses.thrust_scores import auc
-from kcard.gates.record import Record, write_records
-from kcard.request import Reply, Request
+from kcard.evaluation.gates.analyses.analysis import NAMES
+from kcard.evaluation.gates.analyses.thrust import auc
+from kcard.gates.records import Record, write_records
+from kcard.types import Reply, Request
 
 TOPICS = ("cats", "rivers", "poems")
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcard.gates.kmeans import kmeans
+from kcard.gates.thrust import kmeans
 
 SEEDS = st.integers(0, 2**32 - 1)
 

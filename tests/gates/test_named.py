@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from kcard.gates.constant import Always, Never
-from kcard.gates.decision import decide
+from kcard.gates.base import Always, Never, decide
 from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble, needs
-from kcard.request import Example, Reply, Request
+from kcard.types import Example, Reply, Request
 
 
 class Scripted:

@@ -11,15 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kcard.errors import UsageError
-from kcard.gates import popularity_source, relations
-from kcard.gates.best_threshold import BOUND, best_threshold
-from kcard.gates.kinds import Resources
-from kcard.gates.popularity import Popularity
-from kcard.gates.query import Query
-from kcard.gates.record import Record, digest
-from kcard.gates.relations import Relations, masked
-from kcard.gates.representation import MiniLM
-from kcard.gates.storage import load, save
+from kcard.gates import popularity
+from kcard.gates.base import Resources
+from kcard.gates.features import MiniLM
+from kcard.gates.popularity import BOUND, Popularity, Relations, best_threshold, masked
+from kcard.gates.records import Query, Record, digest
+from kcard.gates.registry import load, save
 
 HALVES = st.sampled_from([0.0, 0.5, 1.0])
 ROWS = st.tuples(st.one_of(st.integers(0, 5).map(float), st.floats(0, 690)), HALVES, HALVES)
@@ -129,13 +126,13 @@ def test_a_users_own_templates_are_read(tmp_path: Path) -> None:
     assert list(gate.thresholds) == ["river"]
     file.write_text(json.dumps({"river": "Which river?"}))
     with pytest.raises(UsageError, match=r"'river' is .* expected a question with \{\}"):
-        relations.templates(str(file))
+        popularity.templates(str(file))
     for text in ("[]", "{", "{}", '{"a": 3}'):
         file.write_text(text)
         with pytest.raises(UsageError, match="relation templates"):
-            relations.templates(str(file))
+            popularity.templates(str(file))
     with pytest.raises(UsageError, match="can't be read"):
-        relations.templates(str(tmp_path / "none.json"))
+        popularity.templates(str(tmp_path / "none.json"))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +190,7 @@ def test_a_file_is_a_source_found_by_its_name_and_read_however_the_question_is_w
     file.write_text(
         '{"question": "Who directed Film 70?", "popularity": 70}\n\n{"question": "b", "popularity": 0}\n'
     )
-    source = popularity_source.find(f"file:{file}")
+    source = popularity.find(f"file:{file}")
     assert (source(" who directed  film 70?"), source("b"), source("c")) == (70.0, 0.0, None)
     gate = Popularity.fit(RECORDS, {"source": f"file:{file}"}, Resources())
     assert scores(gate, Query("Who directed film 70?", "director")) == [False]
@@ -215,16 +212,16 @@ def test_a_bad_line_of_a_source_is_named(tmp_path: Path, line: str, said: str) -
     file = tmp_path / "views.jsonl"
     file.write_text('{"question": "b", "popularity": 0}\n' + line)
     with pytest.raises(UsageError, match=said):
-        popularity_source.find(f"file:{file}")
+        popularity.find(f"file:{file}")
 
 
 def test_a_source_that_is_unknown_or_missing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown popularity 'views': choose one of file"):
-        popularity_source.find("views")
+        popularity.find("views")
     with pytest.raises(UsageError, match="name the file"):
-        popularity_source.find("file")
+        popularity.find("file")
     with pytest.raises(UsageError, match="can't be read"):
-        popularity_source.find(f"file:{tmp_path / 'none'}")
+        popularity.find(f"file:{tmp_path / 'none'}")
 
 
 def test_a_saved_gate_decides_as_before_infinite_thresholds_included(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcard.errors import UsageError
-from kcard.gates.query import Query
-from kcard.gates.record import Record, digest, read_records, write_records
+from kcard.gates.records import Query, Record, digest, read_records, write_records
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 SHARES = st.floats(0, 1)

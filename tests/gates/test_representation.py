@@ -16,16 +16,16 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from kcard import encoder
-from kcard.answer import Source
-from kcard.cards.format.folder import finish
+from kcard.cards.card import finish
 from kcard.errors import ModelUnavailable, UsageError
-from kcard.gates.kinds import Resources
-from kcard.gates.record import Record
-from kcard.gates.representation import CachedRepresentation, MiniLM, bind, find, finite
+from kcard.gates.base import Resources
+from kcard.gates.features import CachedRepresentation, MiniLM, bind, find, finite
+from kcard.gates.records import Record
 from kcard.gates.thrust import Thrust
+from kcard.interfaces import Array
 from kcard.manifest import Manifest
-from kcard.protocols import Array
+from kcard.offline import minilm
+from kcard.types import Source
 from tests.tiny_tokenizers import of_words
 
 QUESTIONS = ["where is the rhine", "is it", "the rhine where is it the rhine", "rhine"]
@@ -190,8 +190,8 @@ def test_a_card_without_a_model_is_refused(tmp_path: Path) -> None:
 
 def test_minilm_gives_the_embeddings_of_the_encoder() -> None:
     found = find("minilm")
-    np.testing.assert_array_equal(found.vectors(["a", "b"]), encoder.embed(["a", "b"]))
-    assert (found.name, found.digest) == ("minilm", encoder.SHA256)
+    np.testing.assert_array_equal(found.vectors(["a", "b"]), minilm.embed(["a", "b"]))
+    assert (found.name, found.digest) == ("minilm", minilm.SHA256)
 
 
 class Counting:
@@ -218,7 +218,7 @@ def test_a_cached_representation_embeds_each_question_once() -> None:
 def test_what_is_bound_is_what_was_fitted_on() -> None:
     counting = Counting()
     assert bind("elsewhere", "3" * 64, counting) is counting
-    assert bind("minilm", encoder.SHA256).name == "minilm"
+    assert bind("minilm", minilm.SHA256).name == "minilm"
     with pytest.raises(UsageError, match="fitted on the encoder minilm"):
-        bind("minilm", encoder.SHA256, counting)
+        bind("minilm", minilm.SHA256, counting)
     assert finite(counting, []).shape == (0, 2)

@@ -7,22 +7,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kcard.api import gate as gating
+from kcard.api import gates as gating
 from kcard.errors import UsageError
-from kcard.gates import kinds
-from kcard.gates.decision import decide
-from kcard.gates.demonstrated_self_ask import KNOWLEDGE_CARD_SELF_ASK, SKR_ICL, SKR_PROMPT
-from kcard.gates.kinds import Resources
-from kcard.gates.query import Query
-from kcard.gates.record import Record, digest
-from kcard.gates.self_ask import SelfAsk, SelfAskSKR, SelfAskSKREnsemble
-from kcard.gates.storage import load, save
+from kcard.gates import base
+from kcard.gates.base import Resources, decide
+from kcard.gates.records import Query, Record, digest
+from kcard.gates.registry import load, named_gate, save
+from kcard.gates.self_ask import (
+    KNOWLEDGE_CARD_SELF_ASK,
+    SKR_ICL,
+    SKR_PROMPT,
+    SelfAsk,
+    SelfAskSKR,
+    SelfAskSKREnsemble,
+)
 from kcard.gates.uncertainty import CalibratedUncertainty, Uncertainty
-from kcard.integrators.metered import Metered
-from kcard.integrators.named_gate import named_gate
-from kcard.llms.embedded import EmbeddedLLM
+from kcard.llms.client import Metered
 from kcard.llms.openai_endpoint import OpenAIEndpoint
-from kcard.request import Example, Reply, Request, TokenScores
+from kcard.offline.llm import EmbeddedLLM
+from kcard.types import Example, Reply, Request, TokenScores
 
 RECORDS = [Record(f"known {i}", 1, 1) for i in range(5)] + [Record(f"unknown {i}", 0, 1) for i in range(3)]
 
@@ -121,8 +124,8 @@ def test_three_kinds_differ_in_their_defaults_and_are_found_by_name() -> None:
         ("skr-prompt", SKR_PROMPT, 0, 3),
         ("skr-icl", SKR_ICL, 4, 3),
     ):
-        gate = kinds.find(name).fit(RECORDS, {}, Resources(llm=llm))
-        assert kinds.find(name) is kind
+        gate = base.find(name).fit(RECORDS, {}, Resources(llm=llm))
+        assert base.find(name) is kind
         assert (gate.kind, gate.threshold) == (name, 0.5)
         assert gate.scores([Query("q")]) == pytest.approx([0.7])
         assert (len(llm.requests[-1].examples), llm.requests[-1].template) == (examples, template)
@@ -200,7 +203,7 @@ def test_a_draft_that_says_nothing_is_as_unsure_as_can_be() -> None:
 
 @pytest.mark.parametrize("kind", ["self-ask", "skr-prompt", "skr-icl", "uncertainty"])
 def test_a_gate_that_asks_the_llm_says_so_where_there_is_none(kind: str, tmp_path: Path) -> None:
-    gate = kinds.find(kind).fit(RECORDS, {}, Resources(llm=Drafting({r.question: [HALF] for r in RECORDS})))
+    gate = base.find(kind).fit(RECORDS, {}, Resources(llm=Drafting({r.question: [HALF] for r in RECORDS})))
     save(gate, tmp_path / "gate", digest(RECORDS))
     with pytest.raises(
         UsageError, match=f"gate {kind} needs .*LLM, and none is given: choose one with --llm"

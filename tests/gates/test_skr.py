@@ -11,15 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcard.errors import UsageError
-from kcard.gates import kinds
-from kcard.gates.kinds import Fitted, Resources
-from kcard.gates.logistic import calibrated
-from kcard.gates.query import Query
-from kcard.gates.record import Record, digest
-from kcard.gates.skr_classifier import Classifier
-from kcard.gates.skr_knn import NearestNeighbours
-from kcard.gates.storage import load, save
-from kcard.protocols import Array
+from kcard.gates import base
+from kcard.gates.base import Fitted, Resources
+from kcard.gates.features import calibrated
+from kcard.gates.records import Query, Record, digest
+from kcard.gates.registry import load, save
+from kcard.gates.skr import Classifier, NearestNeighbours
+from kcard.interfaces import Array
 
 
 @dataclass
@@ -150,22 +148,22 @@ def test_a_k_that_the_records_do_not_hold_is_refused(k: int) -> None:
 def test_an_empty_side_is_refused(kind: str, knows: bool, said: str) -> None:
     records = [Record("x", 0, 0), *(record(str(i), knows) for i in range(4))]
     with pytest.raises(UsageError, match=f"gate {kind}: of 5 records none .* {said}: add") as caught:
-        kinds.find(kind).fit(records, {}, Resources())
+        base.find(kind).fit(records, {}, Resources())
     assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match="of 0 records"):
-        kinds.find(kind).fit([], {}, Resources())
+        base.find(kind).fit([], {}, Resources())
 
 
 @pytest.mark.parametrize("kind", ["skr-knn", "skr-classifier"])
 def test_embeddings_that_are_no_numbers_are_refused_when_fitting_and_when_asking(kind: str) -> None:
     records, encoder = around([True, False, True, False])
-    gate = kinds.find(kind).fit(records, {}, Resources(representation=encoder))
+    gate = base.find(kind).fit(records, {}, Resources(representation=encoder))
     encoder.table["q"] = (float("nan"), 0.0)
     with pytest.raises(UsageError, match="gives 'q' a vector that is not finite"):
         gate.scores([Query("q")])
     encoder.table["1"] = (float("inf"), 0.0)
     with pytest.raises(UsageError, match="gives '1' a vector that is not finite"):
-        kinds.find(kind).fit(records, {}, Resources(representation=encoder))
+        base.find(kind).fit(records, {}, Resources(representation=encoder))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +179,7 @@ def test_settings_of_a_wrong_name_or_type_are_refused(given_: dict[str, object],
 @pytest.mark.parametrize("kind", ["skr-knn", "skr-classifier"])
 def test_a_saved_gate_scores_as_before_and_only_on_its_own_encoder(kind: str, tmp_path: Path) -> None:
     records, encoder = around([True, True, False, True, False, False, True])
-    gate: Fitted = kinds.find(kind).fit(records, {}, Resources(representation=encoder))
+    gate: Fitted = base.find(kind).fit(records, {}, Resources(representation=encoder))
     save(gate, tmp_path / "gate", digest(records))
     again = load(tmp_path / "gate", Resources(representation=encoder))
     queries = [Query("q"), Query("5")]
@@ -195,7 +193,7 @@ def test_a_saved_gate_scores_as_before_and_only_on_its_own_encoder(kind: str, tm
 @pytest.mark.parametrize("kind", ["skr-knn", "skr-classifier"])
 def test_no_question_is_no_score(kind: str) -> None:
     records, encoder = around([True, False, True, False])
-    gate = kinds.find(kind).fit(records, {"encoder": "minilm"}, Resources(representation=encoder))
+    gate = base.find(kind).fit(records, {"encoder": "minilm"}, Resources(representation=encoder))
     assert gate.scores([]).shape == (0,)
     assert gate.settings["encoder"] == "given"
 
@@ -260,6 +258,6 @@ def test_with_the_shipped_encoder_questions_of_one_kind_are_told_from_those_of_a
     records += [record(f"Who won the village race in {name}ville?", False) for name in names]
     asked = [Query("What is the capital of Peru?"), Query("Who won the village race in Oldtown?")]
     for kind in ("skr-knn", "skr-classifier"):
-        gate = kinds.find(kind).fit(records, {}, Resources())
+        gate = base.find(kind).fit(records, {}, Resources())
         assert list(gate.scores(asked) >= gate.threshold) == [True, False]
         assert gate.settings["encoder"] == "minilm"

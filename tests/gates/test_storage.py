@@ -11,11 +11,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from kcard.errors import UsageError
-from kcard.gates import storage
-from kcard.gates.kinds import Fitted, Resources, find, names
-from kcard.gates.query import Query
-from kcard.gates.record import Record, digest
-from kcard.protocols import Array
+from kcard.gates import registry
+from kcard.gates.base import Fitted, Resources, find, names
+from kcard.gates.records import Query, Record, digest
+from kcard.interfaces import Array
 
 QUESTIONS = [
     f"Who wrote the {number}th book of the {place} library?" for number in range(8) for place in "abc"
@@ -46,13 +45,13 @@ def fitted(kind: str, **settings: Any) -> Fitted:
 
 def saved(tmp_path: Path, kind: str = "thrust") -> Path:
     path = tmp_path / "some" / "x.gate"
-    storage.save(fitted(kind), path, digest(RECORDS))
+    registry.save(fitted(kind), path, digest(RECORDS))
     return path
 
 
 @pytest.mark.parametrize("kind", ["thrust", "bm25", "random"])
 def test_a_loaded_gate_is_the_one_that_was_saved(kind: str, tmp_path: Path) -> None:
-    gate, loaded = fitted(kind), storage.load(saved(tmp_path, kind), RESOURCES)
+    gate, loaded = fitted(kind), registry.load(saved(tmp_path, kind), RESOURCES)
     queries = [Query(question) for question in [*QUESTIONS, "something else", ""]]
     np.testing.assert_array_equal(gate.scores(queries), loaded.scores(queries))
     assert gate.scores(queries).dtype == np.float32
@@ -62,7 +61,7 @@ def test_a_loaded_gate_is_the_one_that_was_saved(kind: str, tmp_path: Path) -> N
 def test_the_file_is_small_tells_what_it_was_fitted_on_and_has_the_same_bytes_again(tmp_path: Path) -> None:
     path = saved(tmp_path)
     before = path.read_bytes()
-    told = storage.header(path)
+    told = registry.header(path)
     assert told.records == digest(RECORDS)
     assert (told.kind, told.settings["encoder"]) == ("thrust", "letters")
     assert told.values["encoder_sha256"] == "1" * 64
@@ -74,12 +73,12 @@ def test_the_file_is_small_tells_what_it_was_fitted_on_and_has_the_same_bytes_ag
 def test_a_gate_fitted_on_another_encoder_is_refused_naming_both(tmp_path: Path) -> None:
     path = saved(tmp_path)
     with pytest.raises(UsageError, match=r"x.gate: .*encoder letters \(1{12}…\), not on others \(2{12}…\)"):
-        storage.load(path, Resources(representation=Others()))
+        registry.load(path, Resources(representation=Others()))
 
 
 def test_an_encoder_that_is_not_at_hand_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown representation 'letters'"):
-        storage.load(saved(tmp_path))
+        registry.load(saved(tmp_path))
 
 
 def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
@@ -91,24 +90,24 @@ def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
     for place in places:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(UsageError, match=r"^gate [^\n]*x.gate[^\n]*$"):
-            storage.load(path, RESOURCES)
+            registry.load(path, RESOURCES)
 
 
 def test_files_that_are_no_gates_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path)
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(UsageError, match="is not a gate or is damaged"):
-        storage.load(path)
+        registry.load(path)
     with pytest.raises(UsageError, match="no such file: fit it again with kcard gate fit"):
-        storage.load(tmp_path / "none.gate")
+        registry.load(tmp_path / "none.gate")
     with pytest.raises(UsageError, match="no such file"):
-        storage.load(tmp_path)
+        registry.load(tmp_path)
     path.write_text('{"question": "q"}')
     with pytest.raises(UsageError, match="is not a gate or is damaged"):
-        storage.load(path)
+        registry.load(path)
     save_file({"weight": np.ones(3)}, path)
     with pytest.raises(UsageError, match="holds arrays, but is not a gate"):
-        storage.load(path)
+        registry.load(path)
 
 
 @pytest.mark.parametrize(
@@ -126,11 +125,11 @@ def test_files_that_are_no_gates_are_refused(tmp_path: Path) -> None:
 def test_headers_of_another_form_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = tmp_path / "x.gate"
     gate = fitted("thrust")
-    told = storage.GateHeader("thrust", 1.0, dict(gate.settings), {}, "0" * 64)
+    told = registry.GateHeader("thrust", 1.0, dict(gate.settings), {}, "0" * 64)
     given = json.loads(told.to_json()) | change
-    save_file({}, path, {storage.KEY: json.dumps(given)})
+    save_file({}, path, {registry.KEY: json.dumps(given)})
     with pytest.raises(UsageError, match=message):
-        storage.load(path, RESOURCES)
+        registry.load(path, RESOURCES)
 
 
 class Misfit:
@@ -166,15 +165,15 @@ class Misfit:
     ],
 )
 def test_a_state_that_its_kind_can_not_use_is_refused(misfit: Misfit, message: str, tmp_path: Path) -> None:
-    storage.save(misfit, tmp_path / "x.gate", "0" * 64)
+    registry.save(misfit, tmp_path / "x.gate", "0" * 64)
     with pytest.raises(UsageError, match=message):
-        storage.load(tmp_path / "x.gate", RESOURCES)
+        registry.load(tmp_path / "x.gate", RESOURCES)
 
 
 def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="can't be written"):
-        storage.save(fitted("random"), tmp_path / "file" / "x.gate", "0" * 64)
+        registry.save(fitted("random"), tmp_path / "file" / "x.gate", "0" * 64)
 
 
 def test_kinds_are_found_by_name() -> None:

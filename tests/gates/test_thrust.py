@@ -8,13 +8,11 @@ import numpy.typing as npt
 import pytest
 
 from kcard.errors import UsageError
-from kcard.gates.kinds import Asked, Resources
-from kcard.gates.query import Query
-from kcard.gates.record import Record
-from kcard.gates.representation import MiniLM
-from kcard.gates.thrust import Thrust, clusters_by_rule
-from kcard.gates.thrust_score import VARIANTS, Table, ThrustScore, Variant
-from kcard.protocols import Array
+from kcard.gates.base import Asked, Resources
+from kcard.gates.features import MiniLM
+from kcard.gates.records import Query, Record
+from kcard.gates.thrust import VARIANTS, Table, Thrust, ThrustScore, Variant, clusters_by_rule
+from kcard.interfaces import Array
 
 
 class Points:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kcard.gates.thrust_score import CLOSE, VARIANTS, Table, ThrustScore, Variant
+from kcard.gates.thrust import CLOSE, VARIANTS, Table, ThrustScore, Variant
 
 Matrix = npt.NDArray[np.float64]
 SEEDS = st.integers(0, 2**32 - 1)

@@ -1,7 +1,7 @@
 """Writes the base revision of the migrations anew, from the tables: `python -m tests.hub.base_migration`.
 
 Only while no hub of the last release needs to be kept: afterwards, a change of the tables is a revision of its own.
-Give the base a new number (HEAD in hub/records/tables.py), so that a hub made before it is refused.
+Give the base a new number (HEAD in hub/db/models.py), so that a hub made before it is refused.
 """
 
 import re
@@ -12,14 +12,7 @@ from alembic.migration import MigrationContext
 from alembic.operations.ops import UpgradeOps
 from sqlalchemy import create_engine
 
-from kcard.hub.records import (  # noqa: F401 (the metadata)
-    account_tables,
-    repository_tables,
-    run_tables,
-    search_tables,
-    upload_tables,
-)
-from kcard.hub.records.tables import HEAD, metadata
+from kcard.hub.db.models import HEAD, metadata
 
 TARGET = Path(__file__).parents[2] / "hub" / "migrations" / "versions" / "base.py"
 START, END = "def _create_tables() -> None:\n", "\n\ndef _order_by_bytes"

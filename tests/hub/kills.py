@@ -20,11 +20,15 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from kcard.errors import UnknownCard
-from kcard.hub import backup, restore  # noqa: F401 (warm for the children)
-from kcard.hub.records import database  # noqa: F401
+from kcard.hub import (
+    audits,
+    backup,  # noqa: F401 (warm for the children)
+    local_cards,
+    pools,  # noqa: F401
+)
+from kcard.hub.db import session  # noqa: F401
+from kcard.hub.pools import StoredResult
 from kcard.hub.registry import Hub
-from kcard.hub.repositories import audits, own_cards, pools  # noqa: F401
-from kcard.hub.repositories.runs import StoredResult
 from kcard.manifest import Manifest, check_files, seal
 from kcard.training.output import claim, fresh
 from tests.effects import watch
@@ -96,7 +100,7 @@ def littered(world: World) -> None:
     """Filled, and garbage of every kind: what a removal and a publish leave that were killed."""
     filled(world)
     hub = world.hub
-    own_cards.OwnCards(hub.database, hub.blobs).remove([hub.get("oncology@v2")])
+    local_cards.OwnCards(hub.database, hub.blobs).remove([hub.get("oncology@v2")])
     (world.home / "hub" / "partial" / "killed").mkdir(parents=True)
     (world.home / "hub" / "partial" / "killed" / "blob").write_bytes(b"half")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event
 
-from kcard.hub.records.database import Database
+from kcard.hub.db.session import Database
 
 __all__ = ["copied_databases"]
 

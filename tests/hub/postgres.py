@@ -137,7 +137,7 @@ def postgres(cluster: Cluster) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def new_hub(cluster: Cluster) -> str:
     """The URL of a database with the tables of a new hub, which tests copy: its migrations take most of a second."""
-    from kcard.hub.records.database import Database
+    from kcard.hub.db.session import Database
 
     url = cluster.create()
     Database(url).close()

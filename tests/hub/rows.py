@@ -2,11 +2,9 @@
 
 from sqlalchemy import insert, select
 
-from kcard.hub.records.account_tables import accounts
-from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import holdings, repositories
-from kcard.hub.records.utc import now
-from kcard.hub.repositories import usage
+from kcard.hub import uploads
+from kcard.hub.db.models import accounts, holdings, now, repositories
+from kcard.hub.db.session import Database
 
 __all__ = ["counted", "hold"]
 
@@ -18,7 +16,7 @@ def counted(database: Database) -> dict[str, int]:
     trees = select(repositories.c.id, repositories.c.tree_bytes)
     with database.write() as connection:
         before = [set(connection.execute(query).tuples()) for query in (counters, trees, of_holdings)]
-        usage.recount(connection)
+        uploads.recount(connection)
         after = [set(connection.execute(query).tuples()) for query in (counters, trees, of_holdings)]
     assert before == after
     return dict(before[0])
@@ -46,4 +44,4 @@ def hold(database: Database, owner: int, name: str, *files: tuple[str, int]) -> 
         found = connection.execute(insert(repositories).values(row).returning(repositories.c.id)).scalar_one()
         for sha256, size in files:
             connection.execute(insert(holdings).values(repository_id=found, sha256=sha256, size=size))
-        usage.recount(connection)
+        uploads.recount(connection)

@@ -26,14 +26,14 @@ import httpx
 import uvicorn
 from huggingface_hub import HfApi, constants
 
-from kcard.hub.accounts.identity import Identity
-from kcard.hub.repositories.file_entries import git_oid, pointer_oid
-from kcard.hub.repositories.values import Add, Commit, Entry, Repository, Type
+from kcard.hub.accounts import Identity
 from kcard.hub.server.app import create_app
+from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.limits import Connection
-from kcard.hub.server.options import ServerOptions
 from kcard.hub.shared import SharedHub
-from kcard.hub.store.disk import partial_folder
+from kcard.hub.storage import partial_folder
+from kcard.hub.trees import git_oid, pointer_oid
+from kcard.hub.values import Add, Commit, Entry, Repository, Type
 
 __all__ = ["LARGE", "ORGANISATION", "USERS", "Shared", "running", "shared_hub"]
 

@@ -6,17 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcard.hub.accounts.accounts import Accounts
-from kcard.hub.accounts.identity import Identity, Role
+from kcard.hub.accounts import Accounts, Identity, Role
+from kcard.hub.commits import Commits
+from kcard.hub.history import Refs
+from kcard.hub.publications import Publications
 from kcard.hub.registry import Hub
-from kcard.hub.repositories.commits import Commits
-from kcard.hub.repositories.listing import Listing
-from kcard.hub.repositories.publications import Publications
-from kcard.hub.repositories.refs import Refs
-from kcard.hub.repositories.repositories import Repositories
-from kcard.hub.repositories.uploads import Uploads
-from kcard.hub.repositories.values import Add, Commit, Entry, Operation, Repository
-from kcard.hub.store.disk import partial_folder
+from kcard.hub.repositories import Listing, Repositories
+from kcard.hub.storage import partial_folder
+from kcard.hub.uploads import Uploads
+from kcard.hub.values import Add, Commit, Entry, Operation, Repository
 
 __all__ = ["Stand", "opened", "stand"]
 

@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import UsageError
-from kcard.hub.accounts.accounts import Accounts
-from kcard.hub.accounts.events import Events
-from kcard.hub.accounts.names import RESERVED, check_namespace, check_repository
-from kcard.hub.accounts.quotas import require_quota
-from kcard.hub.accounts.tokens import Tokens
-from kcard.hub.records.database import Database
-from kcard.hub.records.utc import now
-from kcard.hub.refusals import Conflict, Forbidden, Invalid, NotThere, TooLarge
+from kcard.hub.accounts import RESERVED, Accounts, Events, check_namespace, check_repository, require_quota
+from kcard.hub.db.models import now
+from kcard.hub.db.session import Database
+from kcard.hub.errors import Conflict, Forbidden, Invalid, NotThere, TooLarge
+from kcard.hub.tokens import Tokens
 from tests.hub.rows import hold
 
 

@@ -8,12 +8,11 @@ import pytest
 from sqlalchemy import select
 
 from kcard.errors import UsageError
-from kcard.hub.accounts.accounts import Accounts
-from kcard.hub.accounts.events import Events
-from kcard.hub.accounts.tokens import Tokens
-from kcard.hub.records.account_tables import tokens as token_rows
-from kcard.hub.records.database import Database
-from kcard.hub.refusals import Conflict, NotThere, Unknown
+from kcard.hub.accounts import Accounts, Events
+from kcard.hub.db.models import tokens as token_rows
+from kcard.hub.db.session import Database
+from kcard.hub.errors import Conflict, NotThere, Unknown
+from kcard.hub.tokens import Tokens
 from tests.hub.rows import hold
 
 

@@ -14,8 +14,8 @@ import pytest
 import sqlalchemy as sa
 
 from kcard.errors import DamagedCard, HubError, UsageError
+from kcard.hub import trees
 from kcard.hub.registry import Hub
-from kcard.hub.repositories import stored_trees
 from kcard.manifest import Manifest, seal
 
 LIMITED = """
@@ -209,7 +209,7 @@ def sql(members: Members, tmp: Path, *statements: str) -> None:
     with engine.begin() as connection:
         raw = connection.connection.driver_connection
         assert raw is not None
-        raw.create_function("packed", 1, stored_trees.packed)
+        raw.create_function("packed", 1, trees.packed)
         raw.create_function("unpacked", 1, lambda content: zlib.decompress(content).decode())
         for statement in statements:
             connection.exec_driver_sql(statement)

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcard.hub.checks.content import check_file
-from kcard.hub.checks.file_kinds import kind_of
-from kcard.hub.refusals import Dangerous, Invalid, TooLarge
+from kcard.hub.checks.formats import kind_of
+from kcard.hub.errors import Dangerous, Invalid, TooLarge
 from kcard.index import Index
 from tests.tiny_models import mpnet
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcard.hub.checks.metadata import library, read, tags
-from kcard.hub.checks.readme_html import render
-from kcard.hub.refusals import Dangerous, Invalid, TooLarge
+from kcard.hub.checks.metadata import library, read, render, tags
+from kcard.hub.errors import Dangerous, Invalid, TooLarge
 from kcard.manifest import Manifest
 
 FILES = "/ada/moons/resolve/main"

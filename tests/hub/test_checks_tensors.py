@@ -10,9 +10,9 @@ import safetensors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcard.hub.checks import tensors
-from kcard.hub.checks.tensors import check_safetensors
-from kcard.hub.refusals import Invalid
+from kcard.hub.checks import content
+from kcard.hub.checks.content import check_safetensors
+from kcard.hub.errors import Invalid
 
 BYTES = {"U8": 1, "BF16": 2, "F32": 4, "I64": 8}
 
@@ -122,10 +122,10 @@ def test_header_that_does_not_fit_its_bytes_is_refused(file: bytes, why: str) ->
 def test_header_and_number_of_tensors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     two = packed({"a": tensor("U8", [], (0, 1)), "b": tensor("U8", [], (1, 2))}, b"xy")
     check(two)
-    monkeypatch.setattr(tensors, "MOST_TENSORS", 1)
+    monkeypatch.setattr(content, "MOST_TENSORS", 1)
     with pytest.raises(Invalid, match="more than 1 tensors"):
         check(two)
-    monkeypatch.setattr(tensors, "LARGEST_HEADER", 20)
+    monkeypatch.setattr(content, "LARGEST_HEADER", 20)
     with pytest.raises(Invalid, match="header of"):
         check(two)
 

@@ -13,21 +13,12 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
-import kcard.hub.records.database
+import kcard.hub.db.session
 from kcard.errors import HubError
-from kcard.hub.records import (  # noqa: F401 (the metadata)
-    account_tables,
-    repository_tables,
-    run_tables,
-    search_tables,
-    upload_tables,
-)
-from kcard.hub.records.account_tables import accounts
-from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import repositories
-from kcard.hub.records.tables import HEAD, members, metadata, pools
+from kcard.hub.audits import AuditFinding
+from kcard.hub.db.models import HEAD, accounts, members, metadata, pools, repositories
+from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
-from kcard.hub.repositories.audits import AuditFinding
 from kcard.manifest import Manifest, seal
 
 
@@ -50,7 +41,7 @@ def test_the_migrations_end_where_the_tables_are(tmp_path: Path) -> None:
     assert {accounts.name, repositories.name} <= set(metadata.tables)
     config = Config()
     config.set_main_option(
-        "script_location", str(Path(kcard.hub.records.database.__file__).parents[1] / "migrations")
+        "script_location", str(Path(kcard.hub.db.session.__file__).parents[1] / "migrations")
     )
     assert ScriptDirectory.from_config(config).get_current_head() == HEAD
     with Database(tmp_path / "hub.db").read() as connection:

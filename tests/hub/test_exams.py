@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import kcard
-from kcard.hub.repositories.exams import declared
-from kcard.hub.repositories.figures import Declared
+from kcard.hub.figures import declared
+from kcard.hub.values import Declared
 from kcard.manifest import Manifest
 from tests.hub.client.cards import rivers
 from tests.hub.exams import exam

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from kcard.hub.db.session import Database
 from kcard.hub.garbage import Garbage
-from kcard.hub.records.database import Database
+from kcard.hub.local_cards import OwnCards
 from kcard.hub.registry import Hub
-from kcard.hub.repositories.own_cards import OwnCards
-from kcard.hub.store.disk import partial_folder
+from kcard.hub.storage import partial_folder
 from kcard.manifest import Manifest, seal
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from kcard.hub.store.disk import partial_folder
+from kcard.hub.storage import partial_folder
 with partial_folder(Path(sys.argv[1])) as folder:
     (folder / "blob").write_bytes(b"half" * 100)
     print(folder, flush=True)

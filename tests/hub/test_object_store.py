@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kcard.errors import DamagedCard, MissingExtra, Unavailable, UsageError
+from kcard.hub import object_store
+from kcard.hub.object_store import ObjectStore
 from kcard.hub.registry import Hub
-from kcard.hub.store import object_store
-from kcard.hub.store.blobs import Blobs, fault, opened_store, put_stream, verified
-from kcard.hub.store.object_store import ObjectStore
+from kcard.hub.storage import Blobs, fault, opened_store, put_stream, verified
 from kcard.manifest import Manifest, seal
 
 CONTENT = bytes(range(256)) * 20
@@ -60,7 +60,7 @@ def test_what_goes_into_a_store_comes_out_of_it(blobs: Blobs) -> None:
 
 def test_a_large_blob_is_read_in_blocks(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "BLOCK", 1000)
-    monkeypatch.setattr("kcard.hub.store.local_store.BUFFER", 1000)
+    monkeypatch.setattr("kcard.hub.storage.BUFFER", 1000)
     stored(blobs)
     blocks = list(blobs.read(SHA256, 10, 4000))
     assert [len(block) for block in blocks] == [1000, 1000, 1000, 990]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import CardError, HubError, UsageError
-from kcard.hub.refusals import Conflict, Invalid, NotThere
-from kcard.hub.repositories import history, newest
-from kcard.hub.repositories.own_cards import OwnCards
-from kcard.hub.repositories.values import Repository
+from kcard.hub import history, versions
+from kcard.hub.errors import Conflict, Invalid, NotThere
+from kcard.hub.local_cards import OwnCards
 from kcard.hub.shared import SharedHub
+from kcard.hub.values import Repository
 from kcard.manifest import seal
 from tests.hub.client.cards import rivers
 
@@ -178,7 +178,7 @@ def test_an_organisation_called_library_of_before_is_not_adopted(
     hub = SharedHub.open(tmp_path / "home")
     hub.accounts.add_user("mallory")
     with monkeypatch.context() as before:
-        before.setattr("kcard.hub.accounts.names.TAKEN", set())
+        before.setattr("kcard.hub.accounts.TAKEN", set())
         hub.accounts.add_organisation("library", owner="mallory")
     hub.registry.publish(rivers(tmp_path / "one").folder)
     assert repository(hub, "library-cards/rivers").namespace == "library-cards"
@@ -194,8 +194,8 @@ def test_a_hub_of_cards_alone_still_gets_its_first_administrator(hub: SharedHub)
 def test_the_newest_versions_of_repositories_are_read_at_once(hub: SharedHub, tmp_path: Path) -> None:
     hub.registry.publish(rivers(tmp_path / "other", name="other").folder)
     both = [repository(hub), repository(hub, "library/other")]
-    assert newest.versions(hub.database, both) == {
+    assert versions.versions(hub.database, both) == {
         NAME: hub.registry.get("rivers@v2"),
         "library/other": hub.registry.get("other@v1"),
     }
-    assert newest.versions(hub.database, []) == {}
+    assert versions.versions(hub.database, []) == {}

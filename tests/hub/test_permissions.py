@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kcard.hub.accounts.identity import Identity
-from kcard.hub.refusals import Forbidden, Gated, NotThere, Refused, Unknown
-from kcard.hub.repositories.permissions import (
+from kcard.hub.accounts import Identity
+from kcard.hub.errors import Forbidden, Gated, NotThere, Refused, Unknown
+from kcard.hub.permissions import (
     absent,
     is_administrator,
     may_administer,
@@ -22,7 +22,7 @@ from kcard.hub.repositories.permissions import (
     require_read,
     require_write,
 )
-from kcard.hub.repositories.values import Repository
+from kcard.hub.values import Repository
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 OPEN = Repository(1, "model", "Lab/card", False, "no", THEN, THEN)

@@ -17,21 +17,11 @@ from sqlalchemy import Connection, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from kcard.errors import HubError, MissingExtra, Unavailable, UsageError
-from kcard.hub.records import (  # noqa: F401 (the metadata)
-    account_tables,
-    repository_tables,
-    run_tables,
-    search_tables,
-    upload_tables,
-)
-from kcard.hub.records.account_tables import accounts
-from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import commits, holdings, repositories, uploads
-from kcard.hub.records.tables import metadata
-from kcard.hub.records.upload_tables import verdicts
+from kcard.hub.audits import AuditFinding
+from kcard.hub.db.models import accounts, commits, holdings, metadata, repositories, uploads, verdicts
+from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
-from kcard.hub.repositories.audits import AuditFinding
-from kcard.hub.repositories.stored_trees import packed
+from kcard.hub.trees import packed
 from kcard.manifest import Manifest, seal
 from tests.hub.postgres import Cluster, running
 from tests.hub.test_database import is_declared
@@ -94,7 +84,7 @@ def stored(hub: Hub, content: bytes) -> str:
     import hashlib
     import io
 
-    from kcard.hub.store.blobs import put_stream
+    from kcard.hub.storage import put_stream
 
     sha256 = hashlib.sha256(content).hexdigest()
     put_stream(hub.blobs, io.BytesIO(content), sha256, "test")
@@ -108,7 +98,7 @@ def test_the_migrations_end_where_the_tables_are(location: Path | str) -> None:
 
 
 def test_several_processes_may_open_an_empty_database_at_once(location: Path | str) -> None:
-    code = "import sys; from pathlib import Path; from kcard.hub.records.database import Database;"
+    code = "import sys; from pathlib import Path; from kcard.hub.db.session import Database;"
     code += "x = sys.argv[1]; Database(x if ':' in x else Path(x))"
     command = [sys.executable, "-c", code, str(location)]
     children = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.hub.records.database import Database
+from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import HubError, UnknownCard, UsageError
-from kcard.hub.accounts.events import Events
-from kcard.hub.refusals import Invalid
+from kcard.hub.accounts import Events
+from kcard.hub.audits import AuditFinding
+from kcard.hub.errors import Invalid
 from kcard.hub.registry import Hub
-from kcard.hub.repositories.audits import AuditFinding
-from kcard.hub.repositories.figures import Reason
+from kcard.hub.values import Reason
 from kcard.manifest import Manifest, seal
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kcard.hub.refusals import Conflict, Invalid, NotThere, TooLarge
-from kcard.hub.repositories.listing import ListQuery
+from kcard.hub.errors import Conflict, Invalid, NotThere, TooLarge
+from kcard.hub.repositories import ListQuery
 from tests.hub.stand import Stand, stand
 
 

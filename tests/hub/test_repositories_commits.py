@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete
 
-from kcard.hub.checks.paths import MOST_FILES
-from kcard.hub.records.repository_tables import uploads
-from kcard.hub.refusals import Invalid, NotThere, Refused, TooLarge, WrongParent
-from kcard.hub.repositories import trees
-from kcard.hub.repositories.values import Add, Copy, Delete, DeleteFolder, Entry, Repository
+from kcard.hub import trees
+from kcard.hub.checks.formats import MOST_FILES
+from kcard.hub.db.models import uploads
+from kcard.hub.errors import Invalid, NotThere, Refused, TooLarge, WrongParent
+from kcard.hub.values import Add, Copy, Delete, DeleteFolder, Entry, Repository
 from tests.hub.stand import QUOTA, Stand, entry_of, stand
 
 README = b"---\nlicense: mit\nlanguage: en\ntags: [oncology]\npipeline_tag: text-generation\n---\n# Hello\n"

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-import kcard.hub.repositories.listing
-from kcard.hub.accounts.identity import Identity
-from kcard.hub.records.repository_tables import repositories
-from kcard.hub.refusals import Invalid
-from kcard.hub.repositories import terms
-from kcard.hub.repositories.listing import SORTS, ListQuery
-from kcard.hub.repositories.values import Repository
+import kcard.hub.repositories
+from kcard.hub import search_index
+from kcard.hub.accounts import Identity
+from kcard.hub.db.models import repositories
+from kcard.hub.errors import Invalid
+from kcard.hub.repositories import SORTS, ListQuery
+from kcard.hub.values import Repository
 from tests.hub.stand import Stand, stand
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,7 +36,7 @@ class Shelf:
         with self.hub.registry.database.write() as connection:
             made = connection.execute(insert(repositories).values(row).returning(repositories.c.id))
             id_ = int(made.scalar_one())
-            terms.put(connection, id_, name, tags)
+            search_index.put_terms(connection, id_, name, tags)
         return id_
 
     def page(self, who: Identity | None = None, **query: Any) -> tuple[list[Repository], str | None]:
@@ -59,10 +59,10 @@ class Shelf:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every way to an answer in turn, whatever would be the shorter one."""
     if request.param == "given up":
-        monkeypatch.setattr(kcard.hub.repositories.listing, "SCANNED", 1)
+        monkeypatch.setattr(kcard.hub.repositories, "SCANNED", 1)
     if request.param != "as counted":
         place = 0 if request.param == "looked up" else None
-        monkeypatch.setattr(kcard.hub.repositories.listing, "_rarest", lambda *_: place)
+        monkeypatch.setattr(kcard.hub.repositories, "_rarest", lambda *_: place)
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_a_cursor_of_another_query_or_of_nobody_is_refused(shelf: Shelf) -> None
 def test_a_rare_term_is_looked_up_and_common_ones_are_walked(shelf: Shelf) -> None:
     for number in range(200):
         shelf.put(f"ada/c{number}", "en", *(["rare"] if number == 7 else []))
-    asked = kcard.hub.repositories.listing._rarest
+    asked = kcard.hub.repositories._rarest
     with shelf.hub.registry.database.read() as connection:
         assert asked(connection, ListQuery("model", filters=["en", "rare"]).terms, 5) == 1
         assert asked(connection, ListQuery("model", filters=["en"]).terms, 5) is None

@@ -11,10 +11,9 @@ import pytest
 from sqlalchemy import event
 
 from kcard.errors import UnknownCard
-from kcard.hub.refusals import Conflict, Forbidden, Invalid, NotThere
-from kcard.hub.repositories.audits import AuditFinding
-from kcard.hub.repositories.figures import Declared, Reason
-from kcard.hub.repositories.values import Delete, Mark, Repository
+from kcard.hub.audits import AuditFinding
+from kcard.hub.errors import Conflict, Forbidden, Invalid, NotThere
+from kcard.hub.values import Declared, Delete, Mark, Reason, Repository
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub.exams import exam
 from tests.hub.stand import Stand, stand

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kcard.hub.refusals import Conflict, Invalid, NotThere
-from kcard.hub.repositories.refs import check_ref
-from kcard.hub.repositories.values import Ref, Repository
+from kcard.hub.errors import Conflict, Invalid, NotThere
+from kcard.hub.history import check_ref
+from kcard.hub.values import Ref, Repository
 from tests.hub.stand import Stand, stand
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import HubError
+from kcard.hub.pools import StoredResult
 from kcard.hub.registry import Hub
-from kcard.hub.repositories.runs import StoredResult
 from tests.effects import watch
 
 

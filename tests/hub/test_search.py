@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from kcard.hub.refusals import Invalid
+from kcard.hub import search_index
+from kcard.hub.audits import AuditFinding
+from kcard.hub.errors import Invalid
 from kcard.hub.registry import Hub
-from kcard.hub.repositories import search_rows
-from kcard.hub.repositories.audits import AuditFinding
-from kcard.hub.repositories.search import Search, SearchQuery
+from kcard.hub.search import Search, SearchQuery
 from kcard.manifest import MANIFEST, Base, Manifest, seal
 from tests.hub.stand import Stand, stand
 
@@ -142,7 +142,7 @@ def test_a_backup_is_searched_where_it_was_restored(hub: Stand, tmp_path: Path) 
     restored = Hub(tmp_path / "restored")
     with restored.database.write() as connection:  # a hub whose clock is ahead
         for _ in range(50):
-            search_rows.touch(connection, [])
+            search_index.touch(connection, [])
     before = Search(restored.database)
     assert before.find(SearchQuery()).total == 0
     restored.restore(tmp_path / "hub.tar")

@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from kcard.hub.accounts.accounts import Accounts
-from kcard.hub.accounts.sessions import LONGEST, Sessions
-from kcard.hub.accounts.tokens import Tokens
-from kcard.hub.records.account_tables import sessions
-from kcard.hub.records.copying import copy_rows
-from kcard.hub.records.database import Database
-from kcard.hub.records.utc import now
-from kcard.hub.refusals import Unknown
+from kcard.hub.accounts import Accounts
+from kcard.hub.backup import copy_rows
+from kcard.hub.db.models import now, sessions
+from kcard.hub.db.session import Database
+from kcard.hub.errors import Unknown
+from kcard.hub.tokens import LONGEST_SESSION, Sessions, Tokens
 
 
 @pytest.fixture
@@ -72,7 +70,7 @@ def test_sessions_that_are_over_are_deleted_at_the_next_login(
 ) -> None:
     known.open("ada", token)
     with database.write() as connection:
-        connection.execute(sa.update(sessions).values(opened=now() - LONGEST))
+        connection.execute(sa.update(sessions).values(opened=now() - LONGEST_SESSION))
     known.open("ada", token)
     with database.read() as connection:
         assert connection.scalar(sa.select(sa.func.count()).select_from(sessions)) == 1

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from kcard.cli.main import app
 from kcard.config import settings
+from kcard.config_file import concealed
 from kcard.errors import UsageError
 from kcard.hub.registry import Hub
-from kcard.setting import concealed
 
 SECRET = "postgresql://ada:gehe/im@example.org:5432/hub"
 

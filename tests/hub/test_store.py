@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import DamagedCard
-from kcard.hub.store.blobs import verified
-from kcard.hub.store.disk import partial_folder, sweep
-from kcard.hub.store.local_store import BlobStore
+from kcard.hub.storage import BlobStore, partial_folder, sweep, verified
 
 TEXT = b"Rosenberg was elected in 2022."
 SHA256 = hashlib.sha256(TEXT).hexdigest()
@@ -74,7 +72,7 @@ def test_a_file_that_is_not_what_was_announced_leaves_nothing_behind(store: Blob
 def test_without_locks_what_nobody_changed_for_a_day_is_swept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.hub.store.disk._lock", lambda _: None)
+    monkeypatch.setattr("kcard.hub.storage._lock", lambda _: None)
     with partial_folder(tmp_path / "partial") as young:
         old = tmp_path / "partial" / "old"
         old.mkdir()

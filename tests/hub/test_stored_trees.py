@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import func, select, update
 
 from kcard.errors import HubError
-from kcard.hub.records.repository_tables import commits, repositories
+from kcard.hub import history, trees
+from kcard.hub.db.models import commits, repositories
 from kcard.hub.registry import Hub
-from kcard.hub.repositories import history, stored_trees, trees
-from kcard.hub.repositories.stored_trees import LONGEST, Stored, StoredTree
-from kcard.hub.repositories.values import Add, Commit, Delete, DeleteFolder, Entry, Operation, Repository
+from kcard.hub.trees import LONGEST, Stored, StoredTree
+from kcard.hub.values import Add, Commit, Delete, DeleteFolder, Entry, Operation, Repository
 from kcard.manifest import Manifest, seal
 from tests.hub.stand import Stand, entry_of, opened, stand
 
@@ -35,7 +35,7 @@ def card(hub: Stand) -> Repository:
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains as long as those of trees of ten thousand files."""
-    monkeypatch.setattr(stored_trees, "ROW", 16)
+    monkeypatch.setattr(trees, "ROW", 16)
 
 
 def named(path: str) -> Add:
@@ -177,7 +177,7 @@ def test_a_damaged_tree_is_one_clear_error_and_no_other_commit_suffers(
         "swapped": {"tree": content},
         "parent": {"parent": "0" * 40},
         "cycle": {"parent": made[2].sha},
-        "text": {"tree": stored_trees.packed("[1,2]")},
+        "text": {"tree": trees.packed("[1,2]")},
     }
     with hub.registry.database.write() as connection:
         connection.execute(update(commits).where(commits.c.sha == middle).values(values[damage]))
@@ -231,7 +231,7 @@ def test_a_conflict_that_differences_bring_is_found_in_a_backup(
     made = commit(hub, card, named("new/1.txt"))
     entry = entry_of("DATA/00001.TXT", b"same")
     with hub.registry.database.write() as connection:
-        delta = stored_trees.delta({}, {entry.path: entry})
+        delta = trees.delta({}, {entry.path: entry})
         connection.execute(update(commits).where(commits.c.sha == made.sha).values(tree=delta.content))
     path = hub.registry.backup(tmp_path / "hub.tar")
     with pytest.raises(HubError, match=rf"commit {made.sha}: .*case-insensitive.*nothing was restored"):
@@ -239,8 +239,8 @@ def test_a_conflict_that_differences_bring_is_found_in_a_backup(
 
 
 def test_content_that_unpacks_to_more_than_any_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    bomb = Stored(stored_trees.packed("[" + " " * 5000 + "]"), delta=False)
-    assert stored_trees.changed(bomb) == ({}, ())
-    monkeypatch.setattr(stored_trees, "LARGEST", 1000)
+    bomb = Stored(trees.packed("[" + " " * 5000 + "]"), delta=False)
+    assert trees.changed(bomb) == ({}, ())
+    monkeypatch.setattr(trees, "LARGEST", 1000)
     with pytest.raises(HubError, match="incomplete or too large"):
-        stored_trees.changed(bomb)
+        trees.changed(bomb)

@@ -8,17 +8,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, update
 
-from kcard.hub.accounts import quotas
-from kcard.hub.accounts.accounts import Accounts
-from kcard.hub.accounts.identity import Identity
-from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import access, repositories
-from kcard.hub.records.utc import now
-from kcard.hub.refusals import Invalid
-from kcard.hub.repositories.blob_references import named
-from kcard.hub.repositories.parts import Parts
-from kcard.hub.repositories.uploads import Uploads, forget
-from kcard.hub.store.local_store import BlobStore
+from kcard.hub import accounts
+from kcard.hub.accounts import Accounts, Identity
+from kcard.hub.db.models import access, now, repositories
+from kcard.hub.db.session import Database
+from kcard.hub.errors import Invalid
+from kcard.hub.storage import BlobStore
+from kcard.hub.trees import named
+from kcard.hub.uploads import Parts, Uploads, forget
 from tests.hub.rows import hold
 
 CONTENT = b"weights that somebody sent"
@@ -158,7 +155,7 @@ def test_uploads_are_pending_until_they_are_committed(
     uploads.record(ada, {SHA256: SIZE, "0" * 64: 1000}, 1)
     assert uploads.pending(ada) == SIZE + 1000
     with database.write() as connection:
-        assert quotas.charged(connection, ada) == SIZE + 1000
+        assert accounts.charged(connection, ada) == SIZE + 1000
         forget(connection, ada, 1, [SHA256])
     assert uploads.pending(ada) == 1000
     assert uploads.pending(people["bob"].account_id) == 0

@@ -9,20 +9,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select, update
 
-from kcard.hub.accounts import quotas
-from kcard.hub.checks.content import RULES
-from kcard.hub.checks.verdicts import Verdict
-from kcard.hub.records.account_tables import accounts
-from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import commits
-from kcard.hub.records.upload_tables import reservations
-from kcard.hub.records.utc import now
-from kcard.hub.refusals import Dangerous, TooLarge
+from kcard.hub import accounts as hub_accounts
+from kcard.hub import verdicts
+from kcard.hub.checks.content import RULES, Verdict
+from kcard.hub.db.models import accounts, commits, now, reservations
+from kcard.hub.db.session import Database
+from kcard.hub.errors import Dangerous, TooLarge
 from kcard.hub.registry import Hub
-from kcard.hub.repositories import verdicts
-from kcard.hub.repositories.reservations import LIFETIME, Reservations
-from kcard.hub.repositories.values import Delete
-from kcard.hub.repositories.verdicts import Verdicts
+from kcard.hub.uploads import LIFETIME, Reservations
+from kcard.hub.values import Delete
+from kcard.hub.verdicts import Verdicts
 from kcard.manifest import Manifest, seal
 from tests.hub.rows import counted
 from tests.hub.stand import Stand, stand
@@ -125,7 +121,7 @@ def test_without_a_quota_nothing_is_written(hub: Stand) -> None:
     assert Reservations(hub.registry.database).reserve(made.id, 1 << 50) is None
     with hub.registry.database.read() as connection:
         assert connection.scalar(select(func.count()).select_from(reservations)) == 0
-        assert quotas.remaining(connection, hub.accounts.get("ada").id, None) is None
+        assert hub_accounts.remaining(connection, hub.accounts.get("ada").id, None) is None
 
 
 def test_a_verdict_is_kept_by_content_form_and_rules_while_there_is_the_content(

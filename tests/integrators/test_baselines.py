@@ -8,22 +8,24 @@ from pathlib import Path
 import pytest
 
 import kcard
-from kcard.answer import Source
 from kcard.errors import LLMError, UsageError
-from kcard.integrators.baselines.baseline import Baseline
-from kcard.integrators.baselines.factory import BASELINES, baseline
-from kcard.integrators.baselines.genread import GenRead
-from kcard.integrators.baselines.gkp import Surest, statements
-from kcard.integrators.baselines.options import BaselineOptions
-from kcard.integrators.baselines.recitation import Majority, recitations
-from kcard.integrators.baselines.replug import Replug
-from kcard.integrators.baselines.retrieval import Retrieval
-from kcard.integrators.baselines.together import Together
-from kcard.integrators.metered import Metered
-from kcard.integrators.options import AskOptions
-from kcard.llms.embedded import EmbeddedLLM
-from kcard.question import Question
-from kcard.request import Choice, Example, Reply, Request, TokenScores
+from kcard.integrators.baselines import (
+    BASELINES,
+    Baseline,
+    GenRead,
+    Majority,
+    Replug,
+    Retrieval,
+    Surest,
+    Together,
+    baseline,
+    recitations,
+    statements,
+)
+from kcard.integrators.options import AskOptions, BaselineOptions
+from kcard.llms.client import Metered
+from kcard.offline.llm import EmbeddedLLM
+from kcard.types import Choice, Example, Question, Reply, Request, Source, TokenScores
 
 OPTIONS = (Choice("A", "Ann"), Choice("B", "Bob"))
 
@@ -86,7 +88,7 @@ def test_genread_answers_from_the_document_that_the_llm_wrote() -> None:
 
 
 def test_genread_by_a_local_model_chooses_among_options_by_their_probability(tmp_path: Path) -> None:
-    from kcard.llms.local import LocalLLM
+    from kcard.llms.transformers_llm import LocalLLM
     from tests.llms.test_local import save
 
     save(tmp_path)
@@ -289,8 +291,8 @@ def test_vectors_need_texts_that_can_be_read_through(monkeypatch: pytest.MonkeyP
             del claim, k
             return []
 
-    from kcard.selectors.evidence import registry
+    from kcard.selectors import evidence
 
-    monkeypatch.setattr(registry, "open_evidence", lambda _: Online())
+    monkeypatch.setattr(evidence, "open_evidence", lambda _: Online())
     with pytest.raises(UsageError, match="retriever minilm needs the texts of wikipedia"):
         baseline("retrieval", None, BaselineOptions(corpus="wikipedia", retriever="minilm"))

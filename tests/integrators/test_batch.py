@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
-from kcard.answer import Answer, Decision, Passage, Usage
 from kcard.errors import LLMError, UsageError
-from kcard.integrators.batch import QuestionTotals, answer_file, asked_together, earlier_lines, read_questions
+from kcard.integrators.batch_files import (
+    QuestionTotals,
+    answer_file,
+    asked_together,
+    earlier_lines,
+    read_questions,
+)
 from kcard.integrators.options import AskOptions
-from kcard.question import Question
+from kcard.types import Answer, Decision, Passage, Question, Usage
 
 GATE = Decision("always", 0.0, fired=True)
 

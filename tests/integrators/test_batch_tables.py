@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import UsageError
-from kcard.integrators.batch import answer_file, earlier_lines, read_questions
+from kcard.integrators.batch_files import answer_file, earlier_lines, read_questions
 from kcard.integrators.pipeline import Pipeline
 
 TABLE = 'id,question,note\n7,"Who, exactly?",a\n8,"Is it\nso?",\n'

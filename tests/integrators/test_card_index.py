@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 import kcard
-from kcard import encoder
-from kcard.cards.format.routing import Profile, profile_of
+from kcard.cards.card import Profile, profile_of
 from kcard.hub.registry import Hub
-from kcard.integrators import card_index, profiles
+from kcard.integrators import card_ranking
 from kcard.integrators.assembly import chosen_cards
-from kcard.integrators.card_index import CardIndex
-from kcard.integrators.profiles import Profiles, packed, profiles_of
-from kcard.request import Choice
+from kcard.integrators.card_ranking import CardIndex, Profiles, packed, profiles_of
+from kcard.offline import minilm
 from kcard.selectors.relevance import MiniLM
+from kcard.types import Choice
 
 TEXTS = {
     "a": ("notes", "Giovanni Cassini discovered the moon Tethys in 1684."),
@@ -40,7 +39,7 @@ def index(copies: int = 0) -> CardIndex:
 def profiles_behind(copies: int) -> Profiles:
     others = [f"Stone {n} of the quarry weighs {n} pounds." for n in range(copies)]
     texts = [*others, *(text for _, text in TEXTS.values())]
-    vectors = encoder.embed(texts)
+    vectors = minilm.embed(texts)
     made = [profile_of("en", [text], vectors[i : i + 1]) for i, text in enumerate(texts)]
     return Profiles.of([str(i) for i in range(len(texts))], made)
 
@@ -62,7 +61,7 @@ def test_of_many_cards_at_least_as_many_as_wanted_are_ranked_each_once() -> None
 
 def test_the_coarse_stage_leaves_the_best_card_in(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = index(300)
-    monkeypatch.setattr(card_index, "CANDIDATES", 1000)
+    monkeypatch.setattr(card_ranking, "CANDIDATES", 1000)
     exact = index(300)
     for question in [*QUESTIONS, "How much does stone 17 weigh?"]:
         (first, *_), (score, *_) = fast(question)
@@ -78,7 +77,7 @@ def test_a_question_without_a_word_is_ranked_all_the_same() -> None:
 
 
 def test_packed_profiles_are_those_that_went_in() -> None:
-    made = [profile_of("en", [text], encoder.embed([text])) for _, text in TEXTS.values()]
+    made = [profile_of("en", [text], minilm.embed([text])) for _, text in TEXTS.values()]
     made.append(profile_of("de", ["Karl herrschte in Aachen."]))
     known = Profiles.of(["a", "b", "c", "d"], made).known()
     for key, profile in zip("abcd", made, strict=True):
@@ -86,7 +85,7 @@ def test_packed_profiles_are_those_that_went_in() -> None:
 
 
 def test_only_profiles_of_new_cards_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles, "MANY", 1)
+    monkeypatch.setattr(card_ranking, "MANY", 1)
     read: list[int] = []
 
     def make(i: int) -> Profile:

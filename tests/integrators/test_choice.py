@@ -5,10 +5,10 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import pytest
 
-from kcard.integrators.choice import AutoChoice, CardChoice, Chosen, ExplicitChoice, named
-from kcard.integrators.nearest import Nearest
-from kcard.protocols import Array
-from kcard.request import Choice, Reply, Request
+from kcard.integrators.card_ranking import Nearest
+from kcard.integrators.top_down import AutoChoice, CardChoice, Chosen, ExplicitChoice, named
+from kcard.interfaces import Array
+from kcard.types import Choice, Reply, Request
 
 CARDS = (
     Choice("elections", "results of elections"),

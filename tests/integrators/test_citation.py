@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from kcard.answer import Answer, Citation, Decision, Passage, Source
-from kcard.integrators.citation import cite, cite_quote, line_of, without_headings
-from kcard.protocols import Array, Pair
-from kcard.request import Quote
-from kcard.selectors.checker import MiniLMChecker
+from kcard.integrators.citations import cite, cite_quote, line_of, without_headings
+from kcard.interfaces import Array, Pair
+from kcard.offline.checker import MiniLMChecker
+from kcard.types import Answer, Citation, Decision, Passage, Quote, Source
 
 PASSAGES = [
     Passage("moons", "Miranda was found in 1948.", kept=False),
@@ -111,7 +110,7 @@ def test_a_citation_names_the_line_on_which_its_sentence_begins() -> None:
 
 
 def test_the_view_leads_from_the_sentence_to_card_file_and_line(capsys: pytest.CaptureFixture[str]) -> None:
-    from kcard.cli.answer_view import show
+    from kcard.cli.ask import show
 
     looked_up = Passage("moons", "Kuiper found Miranda.", kept=True, source=Source("x", "uranus.md", 14))
     recited = Passage("seas", "A sea [red].", kept=True, evidence=Source("y", "seas.md", 3))
@@ -134,7 +133,7 @@ def test_the_view_leads_from_the_sentence_to_card_file_and_line(capsys: pytest.C
 def shown(
     capsys: pytest.CaptureFixture[str], text: str, *cited: Citation, nearest: Source | None = None
 ) -> str:
-    from kcard.cli.answer_view import show
+    from kcard.cli.ask import show
 
     known = "A mill stood there. - Kuiper found Miranda in 1948. It is small and round and nobody ever lived on it."
     passages = tuple(Passage("moons", known, kept=True, source=Source("x", f"{n}.md", n)) for n in (1, 2))

@@ -9,24 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kcard.answer import Answer, Passage
 from kcard.errors import LLMError, QuestionsFailed
 from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble
-from kcard.integrators.baselines.baseline import Baseline
-from kcard.integrators.baselines.drawn import Drawn
-from kcard.integrators.baselines.together import Together
-from kcard.integrators.choice import AutoChoice, ExplicitChoice
-from kcard.integrators.gathered import Gathered
-from kcard.integrators.metered import Metered
-from kcard.integrators.nearest import Nearest
+from kcard.integrators.baselines import Baseline, Drawn, Together
+from kcard.integrators.card_ranking import Nearest
+from kcard.integrators.citations import Gathered
 from kcard.integrators.pipeline import Pipeline
-from kcard.integrators.selectors import Selectors
-from kcard.integrators.top_down import TopDown
-from kcard.protocols import LLM, Array
-from kcard.request import Choice, Example, Reply, Request
-from kcard.sampling import Sampling
-from kcard.selectors.unchecked import Unchecked
-from kcard.selectors.unpruned import Unpruned
+from kcard.integrators.pool_views import Selectors
+from kcard.integrators.top_down import AutoChoice, ExplicitChoice, TopDown
+from kcard.interfaces import LLM, Array
+from kcard.llms.client import Metered
+from kcard.selectors.factuality import Unchecked
+from kcard.selectors.pruning import Unpruned
+from kcard.types import Answer, Choice, Example, Passage, Reply, Request, Sampling
 
 QUESTIONS = [f"question {n}" for n in range(12)]
 

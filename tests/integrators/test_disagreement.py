@@ -1,10 +1,8 @@
 """Cards that contradict each other: the user is told what each says and up to when it knows; the newest goes first."""
 
-from kcard.answer import Passage
-from kcard.integrators.disagreement import reconciled
-from kcard.integrators.gathered import Gathered
-from kcard.llms.reader import SpanReader
-from kcard.request import Choice, Turn
+from kcard.integrators.citations import Gathered, reconciled
+from kcard.offline.llm import SpanReader
+from kcard.types import Choice, Passage, Turn
 
 CARDS = {
     "old": Choice("old", "captains of ships", "2020-12-01"),

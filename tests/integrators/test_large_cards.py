@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import kcard
-from kcard.cards.lm import weights
+from kcard.cards.models import weights
 from kcard.cli.main import app
 from kcard.errors import KcardError
 from kcard.integrators.options import AskOptions

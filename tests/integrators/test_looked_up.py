@@ -6,15 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from kcard.answer import Passage, Source
 from kcard.integrators.bottom_up import BottomUp
-from kcard.integrators.gathered import distinct
-from kcard.integrators.looked_up import features, outdone
-from kcard.integrators.selectors import Selectors
-from kcard.integrators.single import SingleDocument
-from kcard.protocols import Array, Evidence, Pair
-from kcard.request import Choice
-from kcard.sampling import Sampling
+from kcard.integrators.citations import distinct, features, outdone
+from kcard.integrators.pool_views import Selectors
+from kcard.integrators.top_down import SingleDocument
+from kcard.interfaces import Array, Evidence, Pair
+from kcard.types import Choice, Passage, Sampling, Source
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from kcard.answer import Passage
 from kcard.errors import LLMError
-from kcard.integrators.metered import Metered, TimedGenerator
-from kcard.request import Choice, Reply, Request
-from kcard.sampling import Sampling
+from kcard.llms.client import Metered, TimedGenerator
+from kcard.types import Choice, Passage, Reply, Request, Sampling
 
 
 class Says:

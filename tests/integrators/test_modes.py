@@ -6,16 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kcard.answer import Passage, Source
 from kcard.integrators.bottom_up import BottomUp
-from kcard.integrators.choice import AutoChoice, CardChoice, ExplicitChoice
-from kcard.integrators.nearest import Nearest
-from kcard.integrators.selectors import Selectors
-from kcard.integrators.single import SingleDocument
-from kcard.integrators.top_down import TopDown
-from kcard.protocols import Array, Pair
-from kcard.request import Choice, Kind, Reply, Request
-from kcard.sampling import Sampling
+from kcard.integrators.card_ranking import Nearest
+from kcard.integrators.pool_views import Selectors
+from kcard.integrators.top_down import AutoChoice, CardChoice, ExplicitChoice, SingleDocument, TopDown
+from kcard.interfaces import Array, Pair
+from kcard.types import Choice, Kind, Passage, Reply, Request, Sampling, Source
 
 CARDS = (
     Choice("elections", "results of elections"),

@@ -4,16 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kcard.answer import Passage
 from kcard.integrators.bottom_up import BottomUp
-from kcard.integrators.choice import Chosen, ExplicitChoice
-from kcard.integrators.nearest import Nearest
-from kcard.integrators.selectors import Selectors
-from kcard.protocols import Array, Pair
-from kcard.request import Choice, Reply, Request
-from kcard.sampling import Sampling
+from kcard.integrators.card_ranking import Nearest
+from kcard.integrators.pool_views import Selectors
+from kcard.integrators.top_down import Chosen, ExplicitChoice
+from kcard.interfaces import Array, Pair
+from kcard.selectors.pruning import Unpruned
 from kcard.selectors.relevance import MiniLM
-from kcard.selectors.unpruned import Unpruned
+from kcard.types import Choice, Passage, Reply, Request, Sampling
 
 CARDS = [Choice(f"stones-{n}", f"weights of stones in the quarry {n}") for n in range(1900, 2050)]
 CARDS += [Choice("moons", "moons of the solar system and their discoverers")]

@@ -7,16 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcard.answer import Answer, Passage
 from kcard.errors import LLMError, UsageError
-from kcard.integrators.gathered import Gathered
+from kcard.integrators.citations import Gathered
 from kcard.integrators.pipeline import Pipeline
-from kcard.integrators.selectors import Selectors
-from kcard.llms.embedded import EmbeddedLLM
-from kcard.protocols import Array, Pair
-from kcard.request import Reply, Request
+from kcard.integrators.pool_views import Selectors
+from kcard.interfaces import Array, Pair
+from kcard.offline.llm import EmbeddedLLM
 from kcard.selectors.pruning import Extractive
 from kcard.selectors.relevance import MiniLM
+from kcard.types import Answer, Passage, Reply, Request
 from tests.conftest import Served
 
 

@@ -7,10 +7,9 @@ import pytest
 
 from kcard.errors import UsageError
 from kcard.integrators.pipeline import Pipeline
-from kcard.llms.embedded import EmbeddedLLM
-from kcard.protocols import Array
-from kcard.question import Question, checked, distinct_texts
-from kcard.request import Choice, Example, Reply, Request
+from kcard.interfaces import Array
+from kcard.offline.llm import EmbeddedLLM
+from kcard.types import Choice, Example, Question, Reply, Request, checked, distinct_texts
 
 ANN_BEN = (Choice("A", "Ann"), Choice("B", "Ben"))
 BEN_ANN = (Choice("A", "Ben"), Choice("B", "Ann"))

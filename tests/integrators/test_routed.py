@@ -6,18 +6,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from kcard.answer import Answer, Decision
-from kcard.api.eval_settings import EvalSetting, parse_settings
+from kcard.api.eval_plan import EvalSetting, parse_settings
 from kcard.errors import LLMError, UsageError
+from kcard.gates.registry import NamedGate
 from kcard.gates.self_ask import SelfAsk
-from kcard.integrators.baselines.options import BaselineOptions
-from kcard.integrators.metered import Metered
-from kcard.integrators.named_gate import NamedGate
-from kcard.integrators.options import AskOptions
-from kcard.integrators.routed import Routed
-from kcard.protocols import Array
-from kcard.question import Question
-from kcard.request import Reply, Request
+from kcard.integrators.options import AskOptions, BaselineOptions
+from kcard.integrators.pool_views import Routed
+from kcard.interfaces import Array
+from kcard.llms.client import Metered
+from kcard.types import Answer, Decision, Question, Reply, Request
 
 
 class Short:

@@ -5,22 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from kcard.answer import Passage
-from kcard.gates.decision import decide
+from kcard.gates.base import decide
 from kcard.gates.self_ask import SelfAsk
 from kcard.integrators.assembly import asked_by
-from kcard.integrators.choice import AutoChoice, CardChoice, ExplicitChoice
-from kcard.integrators.gathered import Gathered
-from kcard.integrators.nearest import Nearest
-from kcard.integrators.selectors import Selectors
-from kcard.integrators.single import SingleDocument
-from kcard.integrators.top_down import TopDown
-from kcard.integrators.window import fit
-from kcard.llms.function import FunctionLLM
-from kcard.llms.prompts import render
-from kcard.protocols import Array, Pair
-from kcard.request import Choice, Reply, Request
-from kcard.sampling import Sampling
+from kcard.integrators.card_ranking import Nearest
+from kcard.integrators.citations import Gathered
+from kcard.integrators.pool_views import Selectors
+from kcard.integrators.top_down import AutoChoice, CardChoice, ExplicitChoice, SingleDocument, TopDown
+from kcard.interfaces import Array, Pair
+from kcard.llms.client import fit
+from kcard.llms.prompts import FunctionLLM, render
+from kcard.types import Choice, Passage, Reply, Request, Sampling
 
 QUESTION = "Who is the senior senator from Tom Brady's birth place?"
 HOMETOWN = "Tom Brady returned to his hometown of San Mateo, CA"

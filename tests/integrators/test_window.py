@@ -1,7 +1,7 @@
 """What does not fit into the LLM's window is cut, the least relevant first, and the user is told."""
 
-from kcard.integrators.window import fit
-from kcard.request import Choice, Example, Reply, Request
+from kcard.llms.client import fit
+from kcard.types import Choice, Example, Reply, Request
 
 SHOWN = Example("answer", "one two", "three")
 

@@ -10,10 +10,9 @@ from kcard.errors import LLMError
 from kcard.integrators.assembly import Endpoint, make_llm
 from kcard.integrators.pipeline import Pipeline
 from kcard.llms.openai_endpoint import OpenAIEndpoint, completions
-from kcard.llms.option_tokens import chosen
+from kcard.llms.parsing import chosen
 from kcard.llms.prompts import render
-from kcard.question import Question
-from kcard.request import Choice, Example, Request
+from kcard.types import Choice, Example, Question, Request
 
 OPTIONS = (Choice("A", "Ann"), Choice("B", "Ben"))
 

@@ -10,11 +10,11 @@ import pytest
 
 from kcard.errors import UsageError
 from kcard.gates.uncertainty import Uncertainty
-from kcard.llms.embedded import EmbeddedLLM
-from kcard.llms.local import LocalLLM
 from kcard.llms.openai_endpoint import OpenAIEndpoint
-from kcard.llms.token_scores import from_logits, from_top
-from kcard.request import Request
+from kcard.llms.parsing import from_logits, from_top
+from kcard.llms.transformers_llm import LocalLLM
+from kcard.offline.llm import EmbeddedLLM
+from kcard.types import Request
 
 DRAFT = Request("answer", "Who won?", draft=True)
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"

@@ -10,13 +10,11 @@ import pytest
 
 from kcard.errors import LLMError
 from kcard.integrators.pipeline import Pipeline
-from kcard.llms import memory
-from kcard.llms.embedded import UNKNOWN, EmbeddedLLM
-from kcard.llms.extract import extract
-from kcard.llms.reader import ANSWERED
-from kcard.question import Question
-from kcard.reader.network import WEIGHTS
-from kcard.request import Choice, Request
+from kcard.offline import llm as offline_llm
+from kcard.offline.extract import extract
+from kcard.offline.llm import ANSWERED, UNKNOWN_ANSWER, EmbeddedLLM
+from kcard.offline.reader import READER_WEIGHTS
+from kcard.types import Choice, Question, Request
 
 MADE_UP = [
     "Who coached the Melbourne rowing team in 1987?",
@@ -108,9 +106,9 @@ def test_it_says_that_it_does_not_know_which_option_where_neither_passages_nor_m
     options = (Choice("A", "Osric & Sons"), Choice("B", "Halden & Co"))
     for knowledge in ((), KNOWLEDGE[:1]):
         reply = llm.reply(Request("answer", QUESTION, knowledge, choices=options))
-        assert (reply.text, reply.known, reply.choice) == (UNKNOWN, False, None)
+        assert (reply.text, reply.known, reply.choice) == (UNKNOWN_ANSWER, False, None)
     (answer,) = Pipeline(mode="direct", llm=llm)([Question(QUESTION, options)])
-    assert (answer.choice, answer.answer, answer.notes) == ("", UNKNOWN, ())
+    assert (answer.choice, answer.answer, answer.notes) == ("", UNKNOWN_ANSWER, ())
 
 
 def test_it_chooses_by_the_sentence_where_the_words_alone_name_no_option(llm: EmbeddedLLM) -> None:
@@ -156,17 +154,17 @@ def test_an_answer_is_found_far_beyond_one_window() -> None:
 
 
 def test_the_memorys_confidence_is_a_probability_around_its_threshold() -> None:
-    known = memory.shared()
+    known = offline_llm.shared()
     for question in [*KNOWN, *MADE_UP]:
         found = known.recall(question)
         assert 0 <= found.knows <= 1
-        assert (found.knows > 0.5) == (memory.log_odds(found.least_log_probability) > known.threshold)
+        assert (found.knows > 0.5) == (offline_llm.log_odds(found.least_log_probability) > known.threshold)
         assert found.least_log_probability <= 0
-        assert memory.UNKNOWN not in found.answer
+        assert offline_llm.UNKNOWN_TOKEN not in found.answer
 
 
 def test_the_memory_prefers_the_right_option() -> None:
-    known = memory.shared()
+    known = offline_llm.shared()
     right = known.log_probability("What is the capital of France?", "Paris")
     assert right > known.log_probability("What is the capital of France?", "Berlin")
     assert math.isfinite(right)
@@ -186,14 +184,14 @@ def test_writing_does_not_matter_to_the_memory() -> None:
         "what is the capital of france",
         "Question:  What is the capital of France ?",
     ]
-    assert len({memory.prompt(form).strip() for form in forms[:2]}) == 1
-    assert {memory.shared().recall(form).answer for form in forms} == {"Paris"}
+    assert len({offline_llm.prompt(form).strip() for form in forms[:2]}) == 1
+    assert {offline_llm.shared().recall(form).answer for form in forms} == {"Paris"}
 
 
 def test_the_shipped_weights_are_small_and_have_their_record() -> None:
-    files = [p for folder in (WEIGHTS, memory.WEIGHTS) for p in folder.iterdir()]
+    files = [p for folder in (READER_WEIGHTS, offline_llm.WEIGHTS) for p in folder.iterdir()]
     assert sum(p.stat().st_size for p in files) < 18_000_000
-    for folder in (WEIGHTS, memory.WEIGHTS):
+    for folder in (READER_WEIGHTS, offline_llm.WEIGHTS):
         record = (folder / "README.md").read_text(encoding="utf-8")
         assert "seed" in record
         assert "Training data" in record
@@ -201,10 +199,10 @@ def test_the_shipped_weights_are_small_and_have_their_record() -> None:
 
 def test_nothing_is_written_and_nothing_heavy_is_imported_before_use() -> None:
     code = (
-        "import sys, kcard.llms.embedded, kcard.llms.local, kcard.llms.openai_endpoint, kcard.llms.examples;"
+        "import sys, kcard.offline.llm, kcard.llms.transformers_llm, kcard.llms.openai_endpoint, kcard.llms.prompts;"
         "assert not {'torch', 'transformers', 'openai', 'peft'} & set(sys.modules);"
-        "from kcard.request import Request;"
-        "print(kcard.llms.embedded.EmbeddedLLM().reply(Request('answer', 'What is the capital of France?')).text)"
+        "from kcard.types import Request;"
+        "print(kcard.offline.llm.EmbeddedLLM().reply(Request('answer', 'What is the capital of France?')).text)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.home()
@@ -214,4 +212,4 @@ def test_nothing_is_written_and_nothing_heavy_is_imported_before_use() -> None:
 
 
 def test_without_knowledge_it_says_that_it_does_not_know(llm: EmbeddedLLM) -> None:
-    assert llm.reply(Request("answer", "Who commands the ninth fleet of Vorlandia?")).text == UNKNOWN
+    assert llm.reply(Request("answer", "Who commands the ninth fleet of Vorlandia?")).text == UNKNOWN_ANSWER

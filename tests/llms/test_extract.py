@@ -8,10 +8,9 @@ import re
 
 import pytest
 
-from kcard.llms.extract import examine, extract, extract_all
-from kcard.llms.reader import ANSWERED
-from kcard.reader.network import WEIGHTS
-from kcard.reader.reading import read
+from kcard.offline.extract import examine, extract, extract_all
+from kcard.offline.llm import ANSWERED
+from kcard.offline.reader import READER_WEIGHTS, read
 
 MODES = (
     "There are three modes:\n- quiet mode writes nothing\n- plain mode writes a line\n- loud mode writes all"
@@ -118,7 +117,7 @@ def test_what_is_said_stands_in_the_passage(question: str, passages: list[str]) 
 
 
 def test_passages_that_give_the_same_words_make_them_surer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.llms.extract.SURE", 0.9999)
+    monkeypatch.setattr("kcard.offline.extract.SURE", 0.9999)
     question, other = (
         "What firm built the lighthouse of Port Callow?",
         "Halden & Co built the lighthouse long ago.",
@@ -131,7 +130,7 @@ def test_passages_that_give_the_same_words_make_them_surer(monkeypatch: pytest.M
 
 
 def test_a_name_a_place_a_time_or_a_number_is_named_however_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.llms.extract.SURE", 1.1)
+    monkeypatch.setattr("kcard.offline.extract.SURE", 1.1)
     for question, named in (
         ("Who built the lighthouse of Port Callow?", "Halden & Co"),
         ("When was the lighthouse of Port Callow built?", "1871"),
@@ -184,7 +183,7 @@ def test_the_order_of_the_passages_plays_no_part() -> None:
 def test_the_shipped_calibration_weighs_features_that_are_computed() -> None:
     found = examine("Who built it?", [TOWER])
     assert found is not None
-    weights = json.loads((WEIGHTS / "calibration.json").read_text(encoding="utf-8"))
+    weights = json.loads((READER_WEIGHTS / "calibration.json").read_text(encoding="utf-8"))
     assert {"bias", "relevance"} <= set(weights) <= set(found[1])
 
 
@@ -222,7 +221,7 @@ def test_a_lone_item_of_a_list_comes_without_its_mark() -> None:
 
 
 def test_words_are_quoted_in_the_sentence_that_they_were_taken_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.llms.extract.SURE", 1.1)
+    monkeypatch.setattr("kcard.offline.extract.SURE", 1.1)
     found = extract("Who built the lighthouse of Port Callow?", [f"{MILL} {TOWER}"])
     assert found is not None
     assert (found.text, found.quote) == ("Halden & Co", TOWER)

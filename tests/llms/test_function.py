@@ -6,9 +6,8 @@ import pytest
 
 import kcard
 from kcard.errors import LLMError
-from kcard.llms.function import FunctionLLM
-from kcard.llms.wordings import NEED
-from kcard.request import Request
+from kcard.llms.prompts import NEED, FunctionLLM
+from kcard.types import Request
 
 QUESTION = "Who keeps the keys of the depot?"
 NEGATED = next(number for number, wording in enumerate(NEED) if not wording.yes_needs)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kcard.errors import LLMError, ModelUnavailable
-from kcard.llms.local import LocalLLM
-from kcard.request import Request
+from kcard.llms.transformers_llm import LocalLLM
+from kcard.types import Request
 
 TEXT = "Question: who won? Do you need more information? (Yes or No) Answer: Yes No Knowledge: Ann"
 TEMPLATE = (

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import LLMError
-from kcard.llms.local import LocalLLM
-from kcard.llms.option_scores import common
-from kcard.request import Choice, Example, Reply, Request
+from kcard.llms.transformers_llm import LocalLLM, common
+from kcard.types import Choice, Example, Reply, Request
 from tests.llms.test_local import TEMPLATE, save
 
 OPTIONS = (Choice("A", "Ann"), Choice("B", "Ben"), Choice("C", "Cal"))

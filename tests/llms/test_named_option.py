@@ -2,8 +2,8 @@
 
 import pytest
 
-from kcard.llms.named_option import named_option
-from kcard.request import Choice
+from kcard.llms.parsing import named_option
+from kcard.types import Choice
 
 PEOPLE = (
     Choice("A", "Jan McDowell"),

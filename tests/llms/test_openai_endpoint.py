@@ -10,7 +10,7 @@ import pytest
 
 from kcard.errors import LLMError, MissingExtra, UsageError
 from kcard.llms.openai_endpoint import OpenAIEndpoint
-from kcard.request import Reply, Request
+from kcard.types import Reply, Request
 
 NEED = Request("need", "Who won the senate race in Oregon?")
 ANSWER = Request("answer", "Who won the senate race in Oregon?")

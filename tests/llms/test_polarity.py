@@ -2,8 +2,7 @@
 
 import pytest
 
-from kcard.llms.extract import extract
-from kcard.llms.polarity import DECIDED, polarity
+from kcard.offline.extract import DECIDED, extract, polarity
 
 
 @pytest.mark.parametrize(

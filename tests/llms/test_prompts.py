@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import UsageError
-from kcard.llms import examples, prompts, yes_no
-from kcard.llms.wordings import NEED
-from kcard.request import Choice, Example, Request, Turn
+from kcard.llms import parsing, prompts
+from kcard.llms.prompts import NEED
+from kcard.types import Choice, Example, Request, Turn
 
 SHOWN = Example("need", "What is 2 + 2?", "No")
 CARDS = (Choice("moons", "moons of the planets"), Choice("races", "elections of 2022"))
@@ -98,7 +98,7 @@ def test_a_recitation_is_asked_for_as_recite_does() -> None:
 
 
 def test_every_kind_of_text_has_five_demonstrations_or_none() -> None:
-    counted = Counter(example.kind for example in examples.load())
+    counted = Counter(example.kind for example in prompts.load())
     assert (counted["knowledge"], counted["recite"], counted["document"]) == (5, 5, 0)
 
 
@@ -238,7 +238,7 @@ def test_chat_messages_show_examples_as_turns() -> None:
 
 
 def test_built_in_examples_show_both_kinds_of_need_and_the_other_kinds() -> None:
-    found = examples.load()
+    found = prompts.load()
     assert {e.reply for e in found if e.kind == "need"} == {"Yes", "No"}
     assert {e.kind for e in found} == {"need", "what", "answer", "knowledge", "recite"}
     assert any(e.kind == "answer" and e.knowledge for e in found)
@@ -249,7 +249,7 @@ def test_a_users_examples_replace_the_built_in_ones(tmp_path: Path) -> None:
     file.write_text(
         json.dumps({"kind": "need", "question": "Q?", "reply": "Yes", "knowledge": ["k"]}) + "\n\n"
     )
-    assert examples.load(file) == (Example("need", "Q?", "Yes", ("k",)),)
+    assert prompts.load(file) == (Example("need", "Q?", "Yes", ("k",)),)
 
 
 @pytest.mark.parametrize(
@@ -267,16 +267,16 @@ def test_a_bad_line_of_examples_is_named(tmp_path: Path, line: str, said: str) -
     file = tmp_path / "mine.jsonl"
     file.write_text('{"kind": "need", "question": "Q?", "reply": "No"}\n' + line)
     with pytest.raises(UsageError, match=said.replace("[", r"\[")) as caught:
-        examples.load(file)
+        prompts.load(file)
     assert "\n" not in str(caught.value)
 
 
 def test_a_missing_or_empty_examples_file_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
-        examples.load(tmp_path / "none.jsonl")
+        prompts.load(tmp_path / "none.jsonl")
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(UsageError, match="contains no examples"):
-        examples.load(tmp_path / "empty.jsonl")
+        prompts.load(tmp_path / "empty.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -295,15 +295,15 @@ def test_a_missing_or_empty_examples_file_is_a_usage_error(tmp_path: Path) -> No
     ],
 )
 def test_yes_and_no_are_read_from_the_first_word_only(text: str, yes: float | None) -> None:
-    assert yes_no.from_text(text) == yes
+    assert parsing.from_text(text) == yes
 
 
 def test_token_probabilities_are_summed_over_spellings_and_normalised() -> None:
     top = [("Yes", -1.0), (" yes", -2.0), ("No", -1.0), ("know", -0.1), ("Nothing", -0.2)]
     mass = 2.718281828**-1 + 2.718281828**-2
-    assert yes_no.from_probabilities(top) == pytest.approx(mass / (mass + 2.718281828**-1))
+    assert parsing.from_probabilities(top) == pytest.approx(mass / (mass + 2.718281828**-1))
 
 
 def test_probabilities_without_yes_or_no_say_nothing() -> None:
-    assert yes_no.from_probabilities([("know", -0.1), ("Yes", -9.0)]) is None
-    assert yes_no.from_probabilities([]) is None
+    assert parsing.from_probabilities([("know", -0.1), ("Yes", -9.0)]) is None
+    assert parsing.from_probabilities([]) is None

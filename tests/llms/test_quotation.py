@@ -2,9 +2,8 @@
 
 import pytest
 
-from kcard.llms.embedded import UNKNOWN, EmbeddedLLM
-from kcard.llms.quotation import language_of, quote
-from kcard.request import Request
+from kcard.offline.llm import UNKNOWN_ANSWER, EmbeddedLLM, language_of, quote
+from kcard.types import Request
 
 TOWER = (
     "Der Leuchtturm von Altmoor wurde im Jahr 1871 gebaut. Seine Lampe brennt mit Petroleum und leuchtet weit "
@@ -77,4 +76,4 @@ def test_the_embedded_llm_quotes_and_says_why() -> None:
 
 def test_the_embedded_llm_does_not_quote_what_has_nothing_to_do_with_the_question() -> None:
     reply = EmbeddedLLM().reply(Request("answer", "Wann starb der König von Spanien im Exil?", (MILL,)))
-    assert (reply.text, reply.known) == (UNKNOWN, False)
+    assert (reply.text, reply.known) == (UNKNOWN_ANSWER, False)

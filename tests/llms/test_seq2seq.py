@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from kcard.integrators.pipeline import Pipeline
-from kcard.llms.local import LocalLLM
 from kcard.llms.prompts import unified_qa
-from kcard.question import Question
-from kcard.request import Choice, Example, Reply, Request
+from kcard.llms.transformers_llm import LocalLLM
+from kcard.types import Choice, Example, Question, Reply, Request
 from tests.tiny_models import tokenizer
 
 PEOPLE = (Choice("A", "Ann"), Choice("B", "Bob"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from kcard.api.eval_settings import parse_settings
+from kcard.api.eval_plan import parse_settings
 from kcard.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]

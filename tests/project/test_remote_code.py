@@ -21,7 +21,7 @@ FOLDERS = (
     "training",
 )
 GIVEN = "loading.trust_remote_code"  # the user's flag
-AFTER_A_CHECK = Path("selectors/models/provence.py")  # after check_trust, which reads the same flag
+AFTER_A_CHECK = Path("selectors/pruning.py")  # after check_trust, which reads the same flag
 
 
 def calls() -> Iterator[tuple[Path, ast.Call]]:

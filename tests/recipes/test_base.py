@@ -6,9 +6,9 @@ import torch
 from recipes.base.facts import Facts, numbers
 from recipes.base.train import make_tokenizer, train
 
-from kcard.cards.lm import weights
-from kcard.cards.lm.engine import trees
-from kcard.training.adapter import base_tokenizer
+from kcard.cards.models import weights
+from kcard.cards.models.batched import decoder
+from kcard.offline.trainee import base_tokenizer
 
 
 def test_questions_come_with_statements_and_the_same_seed_gives_the_same() -> None:
@@ -38,7 +38,7 @@ def test_a_short_run_writes_a_base_that_is_read_without_transformers(tmp_path: P
     train(tmp_path, seconds=0.5, seed=0)
     model = weights.embedded(tmp_path, "cpu")
     assert model is not None
-    assert all(torch.isfinite(weight).all() for weight in trees.tensors(model.decoder))
+    assert all(torch.isfinite(weight).all() for weight in decoder.tensors(model.decoder))
     listed = (tmp_path / "SHA256SUMS").read_text(encoding="ascii").split()[1::2]
     assert sorted(listed) == sorted(
         p.name for p in tmp_path.iterdir() if p.name not in {"README.md", "SHA256SUMS"}

@@ -9,8 +9,9 @@ import torch
 from recipes.ranker import train as ranking
 from recipes.static import train as static
 
-from kcard import minilm, static_embeddings
-from kcard.reader.ranker import best_window, load, rank_all
+from kcard.offline import minilm
+from kcard.offline import static as offline_static
+from kcard.offline.reader import best_window, load_ranker, rank_all
 
 QUESTION = "Who built the mill?"
 PAIRS = [(QUESTION, "Osric & Sons built the mill."), (QUESTION, "Oil burns."), ("When?", "In 1871.")]
@@ -25,7 +26,7 @@ def test_a_ranker_scores_alike_as_it_was_trained_and_as_it_is_shipped_but_for_ro
     ranking.save(model, head, tmp_path)
     with torch.inference_mode():
         expected = ranking.score(model, head, PAIRS).numpy()
-    np.testing.assert_allclose(rank_all(PAIRS, load(tmp_path)), expected, atol=0.1)
+    np.testing.assert_allclose(rank_all(PAIRS, load_ranker(tmp_path)), expected, atol=0.1)
 
 
 def test_the_shipped_ranker_prefers_what_answers() -> None:
@@ -63,7 +64,7 @@ def test_a_table_learns_that_a_question_and_its_passage_are_near(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    table = torch.randn(30522, static_embeddings.DIMENSIONS)
+    table = torch.randn(30522, offline_static.DIMENSIONS)
     table[minilm.CLS] = 0
     words = ["mill", "oak", "trout", "moon", "lamp", "river", "hound", "king"]
     pairs = [static.Pair(f"tell me of the {w}", f"{w} stands here", "", "test") for w in words]
@@ -72,22 +73,22 @@ def test_a_table_learns_that_a_question_and_its_passage_are_near(
     trained = static.train(table, pairs, 20, 0)
     assert not trained[minilm.CLS].any()
     static.save(trained, tmp_path)
-    monkeypatch.setattr(static_embeddings, "WEIGHTS", tmp_path)
-    static_embeddings._table.cache_clear()
+    monkeypatch.setattr(offline_static, "WEIGHTS", tmp_path)
+    offline_static._table.cache_clear()
     try:
         near = (
-            static_embeddings.embed([p.question for p in pairs])
-            @ static_embeddings.embed([p.passage for p in pairs]).T
+            offline_static.embed([p.question for p in pairs])
+            @ offline_static.embed([p.passage for p in pairs]).T
         )
     finally:
-        static_embeddings._table.cache_clear()
+        offline_static._table.cache_clear()
     assert (near.argmax(1) == np.arange(len(pairs))).all()
 
 
 def test_static_vectors_have_unit_length_and_depend_on_their_text_alone() -> None:
     texts = ["Which dog is big?", "", "oak", "Which dog is big?"]
-    vectors = static_embeddings.embed(texts)
-    assert vectors.shape == (4, static_embeddings.DIMENSIONS)
+    vectors = offline_static.embed(texts)
+    assert vectors.shape == (4, offline_static.DIMENSIONS)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 0, 1, 1], atol=1e-5)
     for text, vector in zip(texts, vectors, strict=True):
-        np.testing.assert_allclose(static_embeddings.embed([text])[0], vector, atol=1e-6)
+        np.testing.assert_allclose(offline_static.embed([text])[0], vector, atol=1e-6)

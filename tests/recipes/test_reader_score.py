@@ -17,9 +17,8 @@ from recipes.reader.relevance import balanced, refit
 from recipes.reader.score import figures
 from recipes.reader.train import loss
 
-from kcard.llms.extract import Extract
-from kcard.reader.network import WEIGHTS, encode, load, shared
-from kcard.reader.reading import read
+from kcard.offline.extract import Extract
+from kcard.offline.reader import READER_WEIGHTS, encode, load_reader, read, shared_reader
 
 TOWER = "Halden & Co built the lighthouse of Port Callow. Nobody lives there."
 FIRST, SECOND = ((0, 48),), ((49, 68),)
@@ -38,7 +37,7 @@ WRONG = Reading(
 
 
 def test_a_reader_that_is_right_has_full_marks() -> None:
-    found = figures(shared(), [RIGHT, WRONG])
+    found = figures(shared_reader(), [RIGHT, WRONG])
     assert found.questions == 2
     assert (found.exact, found.f1, found.told) == (1.0, 1.0, 1.0)
     assert found.milliseconds > 0
@@ -46,32 +45,34 @@ def test_a_reader_that_is_right_has_full_marks() -> None:
 
 def test_other_words_than_the_answers_cost_marks() -> None:
     lives = Reading(RIGHT.question, "", TOWER, True, ((TOWER.index("there"), TOWER.index("there") + 5),))
-    found = figures(shared(), [RIGHT, lives])
+    found = figures(shared_reader(), [RIGHT, lives])
     assert (found.exact, found.f1) == (0.5, 0.5)
 
 
 def test_the_sentence_counts_that_is_held_to_be_the_likeliest() -> None:
     text = f"{RIGHT.section}: {TOWER}"
-    best = max(read(RIGHT.question, [text], shared())[0].sentences, key=lambda sentence: sentence.evidence)
+    best = max(
+        read(RIGHT.question, [text], shared_reader())[0].sentences, key=lambda sentence: sentence.evidence
+    )
     for place in (FIRST, SECOND):
         (span,) = place
         right = TOWER[slice(*span)] in text[best.start : best.end]
-        assert figures(shared(), [replace(RIGHT, evidence=place)]).sentence == float(right)
+        assert figures(shared_reader(), [replace(RIGHT, evidence=place)]).sentence == float(right)
 
 
 def test_where_texts_that_do_not_answer_are_held_to_answer_that_shows() -> None:
     turned = Reading(RIGHT.question, "", "Oaks stand for long.", True, near=(("", TOWER),))
-    assert figures(shared(), [turned]).told == 0.0
+    assert figures(shared_reader(), [turned]).told == 0.0
 
 
 def test_nothing_asked_has_no_figures() -> None:
-    found = figures(shared(), [])
+    found = figures(shared_reader(), [])
     assert (found.exact, found.told, found.sentence) == (None, None, None)
     assert table({"none": found}).splitlines()[-1] == "| none | 0 | - | - | - | - | 0 |"
 
 
 def test_the_shipped_network_reads_as_the_trained_one_does_but_for_rounding() -> None:
-    network = untrained(WEIGHTS, dropout=0.0)
+    network = untrained(READER_WEIGHTS, dropout=0.0)
     network.model.eval()
     texts = [TOWER, "Nobody knows.", f"{TOWER} " * 20]
     for ours, theirs in zip(
@@ -84,16 +85,16 @@ def test_the_shipped_network_reads_as_the_trained_one_does_but_for_rounding() ->
 
 
 def test_training_multiplies_as_the_shipped_graph_does() -> None:
-    network = untrained(WEIGHTS, dropout=0.0)
+    network = untrained(READER_WEIGHTS, dropout=0.0)
     network.model.eval()
     pairs = encode([(RIGHT.question, TOWER), (RIGHT.question, "Nobody knows.")])
-    for ours, theirs in zip(network.read(pairs), shared()(pairs), strict=True):
+    for ours, theirs in zip(network.read(pairs), shared_reader()(pairs), strict=True):
         assert ours.relevance == pytest.approx(theirs.relevance, abs=0.15)
         assert np.abs(ours.starts - theirs.starts).max() < 0.8
 
 
 def test_relevance_is_refitted_to_texts_of_which_half_answer_and_spans_stay() -> None:
-    network = untrained(WEIGHTS, dropout=0.0)
+    network = untrained(READER_WEIGHTS, dropout=0.0)
     pairs = encode([(RIGHT.question, TOWER), (RIGHT.question, "Nobody knows.")])
     network.model.eval()
     before = network.read(pairs)
@@ -125,7 +126,7 @@ def test_a_reader_learns_its_examples_and_reads_the_same_once_it_is_saved(tmp_pa
     assert losses[-1] < losses[0] / 2
     save(network, tmp_path)
     texts = [reading.text for reading in batch]
-    before, after = (read(RIGHT.question, texts, reader) for reader in (network.read, load(tmp_path)))
+    before, after = (read(RIGHT.question, texts, reader) for reader in (network.read, load_reader(tmp_path)))
     assert before[0].relevance > before[1].relevance
     assert before[0].answers[0].text == after[0].answers[0].text == "Halden & Co"
     for one, other in zip(before, after, strict=True):

@@ -8,20 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kcard.answer import Passage, Source
 from kcard.errors import UsageError
 from kcard.integrators.bottom_up import BottomUp
-from kcard.integrators.selectors import Selectors
-from kcard.protocols import Array, Pair
-from kcard.request import Choice
-from kcard.sampling import Sampling
-from kcard.selectors.chance import Chance
-from kcard.selectors.checker import MiniLMChecker
-from kcard.selectors.evidence.sources import CorpusEvidence
-from kcard.selectors.pruning import Extractive
-from kcard.selectors.relevance import Cosine, MiniLM
-from kcard.selectors.unchecked import Unchecked
-from kcard.selectors.unpruned import Unpruned
+from kcard.integrators.pool_views import Selectors
+from kcard.interfaces import Array, Pair
+from kcard.offline.checker import MiniLMChecker
+from kcard.selectors.evidence import CorpusEvidence
+from kcard.selectors.factuality import Unchecked
+from kcard.selectors.pruning import Extractive, Unpruned
+from kcard.selectors.relevance import Chance, Cosine, MiniLM
+from kcard.types import Choice, Passage, Sampling, Source
 
 QUESTION = "Who won the 2022 senate race in Oregon?"
 TRUE = "In the 2022 elections, Oregon elected Ron Wyden to the Senate."
@@ -157,12 +153,13 @@ def test_a_selector_that_breaks_its_protocol_is_refused_by_a_sentence_that_names
 def test_each_text_of_a_question_is_embedded_once_and_all_pairs_are_scored_in_one_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from kcard import cache, encoder
+    from kcard import cache
+    from kcard.offline import minilm
 
     cache._memory.clear()
     embedded: list[list[str]] = []
     scored: list[int] = []
-    embed, support = encoder.embed, MiniLMChecker.support
+    embed, support = minilm.embed, MiniLMChecker.support
 
     def embed_and_note(texts: Sequence[str]) -> Array:
         embedded.append(list(texts))
@@ -172,7 +169,7 @@ def test_each_text_of_a_question_is_embedded_once_and_all_pairs_are_scored_in_on
         scored.append(len(pairs))
         return support(checker, pairs)
 
-    monkeypatch.setattr(encoder, "embed", embed_and_note)
+    monkeypatch.setattr(minilm, "embed", embed_and_note)
     monkeypatch.setattr(MiniLMChecker, "support", score_and_note)
     two = "Oregon elected a governor in 2022. Ron Wyden won the senate race in Oregon."
     gathered([TRUE, two, two, f"{two} It rained.", SENTENCES[0]])

@@ -9,14 +9,12 @@ import pytest
 import torch
 
 from kcard import cache
-from kcard.answer import Passage, Source
 from kcard.errors import UsageError
-from kcard.protocols import Array, Pair, Verdict
-from kcard.selectors.cached import CachedChecker, cached
-from kcard.selectors.checker import MiniLMChecker
-from kcard.selectors.evidence.sources import CorpusEvidence
-from kcard.selectors.factuality import judge
-from kcard.selectors.verdicts import support, verdicts
+from kcard.interfaces import Array, Pair, Verdict
+from kcard.offline.checker import MiniLMChecker
+from kcard.selectors.evidence import CorpusEvidence
+from kcard.selectors.factuality import CachedChecker, cached, judge, support, verdicts
+from kcard.types import Passage, Source
 
 PAIRS = [
     Pair("Ron Wyden won in Oregon.", "It rained. In the 2022 elections, Oregon elected Ron Wyden."),

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from kcard.errors import ModelUnavailable
-from kcard.protocols import Array, Judging, Pair
-from kcard.selectors.checker import WEIGHTS, MiniLMChecker, encode_pairs
-from kcard.selectors.windows import grounded, near, windows
-from kcard.sentences import split
+from kcard.interfaces import Array, Judging, Pair
+from kcard.offline.checker import WEIGHTS, MiniLMChecker, encode_pairs, grounded, near, windows
+from kcard.text import split_sentences
 
 EVIDENCE = "Ron Wyden won the 2022 senate race in Oregon, defeating Jo Rae Perkins."
 SUPPORTED = [
@@ -73,7 +72,9 @@ def test_the_one_sentence_that_matters_is_found_in_a_long_text(checker: MiniLMCh
 def test_a_sentence_on_something_else_supports_nothing_that_another_denies(
     checker: MiniLMChecker, claim: str, text: str
 ) -> None:
-    denial = next(sentence for sentence in split(text) if " not " in sentence or " never " in sentence)
+    denial = next(
+        sentence for sentence in split_sentences(text) if " not " in sentence or " never " in sentence
+    )
     verdict = checker.judge([Pair(claim, text)])[0]
     assert verdict.score < 0.5
     assert verdict.refutation is not None
@@ -153,7 +154,7 @@ def test_of_a_very_long_text_only_the_sentences_near_the_claim_are_read(checker:
     sentences = near(text, SUPPORTED[0])
     assert EVIDENCE in sentences
     assert sum(map(len, sentences)) <= 8000
-    assert sentences == [s for s in split(text) if s in set(sentences)], "in order, unchanged"
+    assert sentences == [s for s in split_sentences(text) if s in set(sentences)], "in order, unchanged"
     assert checker.support([Pair(SUPPORTED[0], text)])[0] > 0.5
 
 
@@ -173,7 +174,7 @@ def test_any_text_gets_a_score_between_0_and_1(checker: MiniLMChecker) -> None:
 
 def test_windows_are_one_or_two_sentences_with_the_claims_words() -> None:
     text = "Lima is in Peru. Oslo is in Norway. It is cold there. Rome is in Italy."
-    assert windows(split(text), "Oslo is a cold city in Norway", 2) == [
+    assert windows(split_sentences(text), "Oslo is a cold city in Norway", 2) == [
         "Oslo is in Norway. It is cold there.",
         "Oslo is in Norway.",
     ]
@@ -217,19 +218,19 @@ def test_the_shipped_network_gives_what_torch_and_peft_give(checker: MiniLMCheck
     from recipes.checker.cross_encoder import logits
     from safetensors.torch import load_file
 
-    from kcard import encoder
+    from kcard.offline import minilm
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # peft touches names that transformers has deprecated
         from peft import PeftModel
 
-        adapted = PeftModel.from_pretrained(encoder.model(), WEIGHTS).eval()
+        adapted = PeftModel.from_pretrained(minilm.model(), WEIGHTS).eval()
     head = {name: weight.float() for name, weight in load_file(WEIGHTS / "head.safetensors").items()}
     pairs = [Pair(claim, EVIDENCE) for claim in SUPPORTED]
-    rows = encode_pairs(encoder.words().ids, pairs, 64)
+    rows = encode_pairs(minilm.words().ids, pairs, 64)
     with torch.inference_mode():
         expected = logits(adapted, head, rows).softmax(-1)[:, 0].numpy()
-        plain = logits(encoder.model(), head, rows).softmax(-1)[:, 0].numpy()
+        plain = logits(minilm.model(), head, rows).softmax(-1)[:, 0].numpy()
     np.testing.assert_allclose(checker.read(pairs)[:, 0], expected, atol=1e-5)
     assert not np.allclose(checker.read(pairs)[:, 0], plain, atol=0.1), (
         "without the adapter the scores must differ"
@@ -237,7 +238,7 @@ def test_the_shipped_network_gives_what_torch_and_peft_give(checker: MiniLMCheck
 
 
 def test_the_weights_are_loaded_once(checker: MiniLMChecker) -> None:
-    from kcard.selectors.checker import _load
+    from kcard.offline.checker import _load
 
     checker.support([Pair(SUPPORTED[0], EVIDENCE)])
     assert _load(WEIGHTS) is _load(WEIGHTS)
@@ -256,10 +257,10 @@ def test_missing_or_damaged_weights_are_named(tmp_path: Path) -> None:
 def test_nothing_heavy_loads_with_the_module_and_nothing_is_printed_when_it_works() -> None:
     code = """
 import sys
-import kcard.selectors.checker, kcard.selectors.evidence.sources, kcard.selectors.factuality, kcard.selectors.pruning
+import kcard.offline.checker, kcard.selectors.evidence, kcard.selectors.factuality, kcard.selectors.pruning
 assert not {"torch", "transformers", "bm25s", "pysbd"} & sys.modules.keys()
-from kcard.protocols import Pair
-kcard.selectors.checker.MiniLMChecker().support([Pair("Oslo is in Norway.", "Lima is in Peru.")])
+from kcard.interfaces import Pair
+kcard.offline.checker.MiniLMChecker().support([Pair("Oslo is in Norway.", "Lima is in Peru.")])
 """
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False

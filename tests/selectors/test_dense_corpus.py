@@ -5,12 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcard import encoder
-from kcard.answer import Source
 from kcard.errors import CorpusError
-from kcard.gates.hidden_states import contriever
-from kcard.gates.representation import find
-from kcard.selectors.evidence.dense_corpus import DenseCorpus
+from kcard.gates.features import contriever, find
+from kcard.offline import minilm
+from kcard.selectors.evidence import DenseCorpus
+from kcard.types import Source
 from tests import tiny_models
 
 TEXTS = ("Ann won the race in Oregon.", "Bob lost it.", "The premise is true given the paragraph above.")
@@ -56,17 +55,17 @@ def test_contriever_is_an_encoder_by_name(bert: Path) -> None:
 
 
 def test_the_embedded_encoder_finds_by_meaning_offline() -> None:
-    corpus = DenseCorpus(SOURCES, encoder.embed, encoder.SHA256, "notes")
+    corpus = DenseCorpus(SOURCES, minilm.embed, minilm.SHA256, "notes")
     assert corpus.find("Who was the winner of the contest?", 1)[0].text == TEXTS[0]
     assert len(corpus) == 3
 
 
 def test_equal_passages_stand_in_their_order_and_no_more_are_given_than_there_are() -> None:
-    corpus = DenseCorpus([Source("Ann won.", line=n) for n in (1, 2)], encoder.embed, encoder.SHA256)
+    corpus = DenseCorpus([Source("Ann won.", line=n) for n in (1, 2)], minilm.embed, minilm.SHA256)
     assert [source.line for source in corpus.find("Who won?", 5)] == [1, 2]
     assert corpus.find("Who won?", 0) == []
 
 
 def test_an_empty_corpus_is_refused() -> None:
     with pytest.raises(CorpusError, match="has no text: add at least one sentence"):
-        DenseCorpus([], encoder.embed, encoder.SHA256)
+        DenseCorpus([], minilm.embed, minilm.SHA256)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from kcard.answer import Source
 from kcard.errors import CorpusError
 from kcard.index import Index
-from kcard.selectors.evidence.sources import CorpusEvidence, Hashes, Union
-from kcard.words import passage_digest
+from kcard.selectors.evidence import CorpusEvidence, Hashes, Union
+from kcard.text import passage_digest
+from kcard.types import Source
 
 FACTS = [
     "Ron Wyden won the 2022 senate race in Oregon.",

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from kcard.answer import Passage, Source
-from kcard.protocols import Array, Pair
-from kcard.selectors.checker import MiniLMChecker
-from kcard.selectors.evidence.sources import CorpusEvidence
+from kcard.interfaces import Array, Pair
+from kcard.offline.checker import MiniLMChecker
+from kcard.selectors.evidence import CorpusEvidence
 from kcard.selectors.factuality import judge
+from kcard.types import Passage, Source
 
 FACTS = [
     "In the 2022 senate elections, Oregon elected Ron Wyden.",

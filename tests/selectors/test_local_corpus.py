@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import CorpusError, UsageError
-from kcard.selectors.evidence import corpus_index
-from kcard.selectors.evidence.local_corpus import LocalCorpus
-from kcard.selectors.evidence.registry import names, open_evidence
-from kcard.selectors.evidence.segment import LONGEST, Segment, parts
-from kcard.training.evidence import CorpusFiles, open_corpus
+from kcard.selectors import local_corpus
+from kcard.selectors.evidence import names, open_evidence
+from kcard.selectors.local_corpus import LONGEST, LocalCorpus, Segment, parts
+from kcard.training.corpus import CorpusFiles, open_corpus
 from tests.effects import watch
 
 CITIES = {"a.txt": "Oslo is in Norway.\nLima is in Peru.\n", "b.txt": "Bern is in Switzerland.\n"}
@@ -309,7 +308,7 @@ def test_two_processes_at_once_index_it_well(corpus: Path, home: Path) -> None:
     for n in range(60):
         aged(corpus / f"more{n}.txt", f"City {n} is in country {n}.\n")
     code = (
-        f"import sys; from kcard.training.evidence import open_corpus; e = open_corpus({str(corpus)!r}); "
+        f"import sys; from kcard.training.corpus import open_corpus; e = open_corpus({str(corpus)!r}); "
         "print(e.digest, e.find('City 33 country', 1)[0].file)"
     )
     environment = {**os.environ, "KCARD_HOME": str(home)}
@@ -372,7 +371,7 @@ def test_what_went_out_of_use_stays_a_day_for_those_who_have_it_open_and_then_go
     open_corpus(str(corpus))
     assert found(old) == before
     assert len(list(index_of(home).glob("index-*"))) == 2
-    monkeypatch.setattr(corpus_index, "KEPT", -60)
+    monkeypatch.setattr(local_corpus, "KEPT", -60)
     aged(corpus / "a.txt", "Oslo is in the north.\n", hours=0.4)
     open_corpus(str(corpus))
     aged(corpus / "a.txt", "Oslo is far in the north.\n", hours=0.3)
@@ -382,7 +381,7 @@ def test_what_went_out_of_use_stays_a_day_for_those_who_have_it_open_and_then_go
 
 
 def test_a_segment_gives_back_its_passages(tmp_path: Path) -> None:
-    from kcard.answer import Source
+    from kcard.types import Source
 
     blocks = [Source("Oslo.", "a.txt", 1), Source("Lima.", "other.txt", 9)]
     segment = Segment.write(tmp_path, "k", "a.txt", iter(blocks))

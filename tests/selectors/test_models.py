@@ -10,15 +10,13 @@ import pytest
 
 import tests.tiny_models as tiny
 from kcard.errors import ModelUnavailable, UsageError
-from kcard.protocols import Judging, Pair
-from kcard.selectors import registry
-from kcard.selectors.models import hub_checkers, labels
-from kcard.selectors.models.chunks import chunks, cut
-from kcard.selectors.models.entailment import CHUNK, Entailment
+from kcard.interfaces import Judging, Pair
+from kcard.selectors import checkers, registry
+from kcard.selectors.checkers import CHUNK, Entailment, chunks, cut
 from kcard.selectors.registry import Loading
 
-TRUE = [Pair(claim, evidence) for evidence, claim, _ in labels.PROBES]
-FALSE = [Pair(claim, evidence) for evidence, _, claim in labels.PROBES]
+TRUE = [Pair(claim, evidence) for evidence, claim, _ in checkers.PROBES]
+FALSE = [Pair(claim, evidence) for evidence, _, claim in checkers.PROBES]
 PADDING = [Pair("Ann won the race.", "Bob lost the race in Oregon. " * n) for n in (1, 9, 40)]
 Folder = Callable[[str], Path]
 CPU = Loading()
@@ -37,8 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     makers: dict[str, Callable[[Path], Path]] = {
         "vitaminc": tiny.vitaminc,
         "factkb": lambda path: tiny.factkb(path, pickled=True),
-        "factcg": lambda path: tiny.factcg(path, hub_checkers.FACTCG.template),
-        "hhem": lambda path: tiny.hhem(path, hub_checkers.HHEM.template),
+        "factcg": lambda path: tiny.factcg(path, checkers.FACTCG.template),
+        "hhem": lambda path: tiny.hhem(path, checkers.HHEM.template),
         "nli": tiny.nli,
     }
 
@@ -114,11 +112,11 @@ def test_labels_that_say_nothing_are_refused_where_no_documentation_tells(folder
 
 
 def test_label_names_are_read_wherever_they_stand() -> None:
-    found = labels.read({0: "contradiction", 1: "NEUTRAL", 2: "Entailment"}, {}, "m")
+    found = checkers.read({0: "contradiction", 1: "NEUTRAL", 2: "Entailment"}, {}, "m")
     assert (found.supports, found.refutes) == (2, 0)
-    assert labels.read({0: "not_entailment", 1: "entailment"}, {}, "m") == labels.Labels(1)
+    assert checkers.read({0: "not_entailment", 1: "entailment"}, {}, "m") == checkers.Labels(1)
     with pytest.raises(ModelUnavailable):
-        labels.read({0: "supports", 1: "entailment"}, {}, "m")
+        checkers.read({0: "supports", 1: "entailment"}, {}, "m")
 
 
 def test_token_types_are_given_to_a_model_that_was_trained_with_them(folder: Folder, tmp_path: Path) -> None:
@@ -245,14 +243,12 @@ def test_the_digest_tells_weights_apart(folder: Folder, tmp_path: Path) -> None:
 
 
 def test_the_papers_checker_leaves_summaries_to_the_other_one(folder: Folder) -> None:
-    from kcard.answer import Passage, Source
-    from kcard.selectors.cached import cached
-    from kcard.selectors.evidence.sources import CorpusEvidence
-    from kcard.selectors.factuality import judge
-    from kcard.selectors.models.two_checkers import TwoCheckers
+    from kcard.selectors.evidence import CorpusEvidence
+    from kcard.selectors.factuality import TwoCheckers, cached, judge
+    from kcard.types import Passage, Source
 
     facts, summaries = opened("vitaminc", folder("vitaminc")), opened("factkb", folder("factkb"))
-    evidence, claim, lie = labels.PROBES[0]
+    evidence, claim, lie = checkers.PROBES[0]
     passage = Passage(card="a", text=evidence, pruned=lie)
     corpus = CorpusEvidence([Source(f"{evidence} {claim}")])
     for both in (TwoCheckers(facts, summaries), cached(TwoCheckers(facts, summaries))):

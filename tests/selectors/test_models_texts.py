@@ -8,9 +8,9 @@ import pytest
 
 import tests.tiny_models as tiny
 from kcard.errors import ModelUnavailable, UsageError
-from kcard.protocols import Pruner, Relevance
+from kcard.interfaces import Pruner, Relevance
 from kcard.selectors import registry
-from kcard.selectors.models.summariser import Summariser
+from kcard.selectors.pruning import Summariser
 from kcard.selectors.registry import Loading
 
 QUESTION = "Ann won the race in Oregon?"

@@ -9,19 +9,17 @@ import numpy as np
 import pytest
 
 import tests.tiny_models as tiny
-from kcard import plugins
-from kcard.cards.format.folder import CardSet
+from kcard import system
+from kcard.cards.card import CardSet
 from kcard.errors import MissingExtra, ModelUnavailable, UsageError
 from kcard.integrators.assembly import selectors as assembled
 from kcard.integrators.options import AskOptions, Preset
 from kcard.integrators.pipeline import Pipeline
-from kcard.protocols import Array, Pair
-from kcard.selectors import listing, registry
-from kcard.selectors.checker import MiniLMChecker
-from kcard.selectors.models.catalogue import MODELS, PRESETS, models
-from kcard.selectors.presets import SelectorChoice
+from kcard.interfaces import Array, Pair
+from kcard.offline.checker import MiniLMChecker
+from kcard.selectors import checkpoints, registry
 from kcard.selectors.pruning import Extractive
-from kcard.selectors.registry import GROUPS, Loading
+from kcard.selectors.registry import GROUPS, MODELS, PRESETS, Loading, SelectorChoice, models
 from kcard.selectors.relevance import MiniLM
 from tests.command import Kcard
 
@@ -50,8 +48,8 @@ def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def factories(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three more checkers, as entry points would bring them."""
     found = {"own": Own, "named": named, "loaded": loaded}
-    load = plugins.load
-    monkeypatch.setattr(plugins, "load", lambda group, name: found.get(name) or load(group, name))
+    load = system.load
+    monkeypatch.setattr(system, "load", lambda group, name: found.get(name) or load(group, name))
 
 
 @pytest.mark.usefixtures("factories")
@@ -88,10 +86,10 @@ def test_a_spec_that_does_not_fit_is_refused_with_what_would(spec: str, said: st
 def test_every_preset_names_registered_selectors_that_the_catalogue_knows() -> None:
     for preset in PRESETS.values():
         for kind, group in GROUPS.items():
-            assert preset.of(kind) in plugins.names(group)
+            assert preset.of(kind) in system.names(group)
             assert models(kind, preset.of(kind)) or preset.of(kind) == "none"
     for model in MODELS:
-        assert model.name in plugins.names(GROUPS[model.kind])
+        assert model.name in system.names(GROUPS[model.kind])
         assert model.licence
         assert model.size
         commit = model.repository.revision
@@ -128,9 +126,9 @@ def test_an_error_of_a_selector_that_was_named_itself_does_not_blame_the_preset(
 
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kcard.selectors.models import sentence_embedding
+    from kcard.selectors import relevance
 
-    monkeypatch.setattr(sentence_embedding, "find_spec", lambda _: None)
+    monkeypatch.setattr(relevance, "find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"--selectors paper: .*kcard\[selectors\]"):
         SelectorChoice("paper").make_relevance(Loading())
 
@@ -140,14 +138,14 @@ def test_a_model_is_announced_before_it_is_fetched() -> None:
     with pytest.raises(ModelUnavailable):
         registry.relevance("mpnet", Loading(report=said.append))
     assert said == []  # it can't be fetched: nothing is announced
-    from kcard.selectors.models.checkpoint import Checkpoint, announce
+    from kcard.selectors.checkpoints import Checkpoint, announce
 
     announce(Checkpoint("x", "a/b", size="2 GB"), Loading(report=said.append))
     assert said == ["downloading a/b (2 GB) from the Hugging Face Hub"]
 
 
 def test_selectors_are_listed_with_what_they_read_and_whether_it_is_here() -> None:
-    found = {(entry.kind, entry.name, entry.model): entry for entry in listing.selectors()}
+    found = {(entry.kind, entry.name, entry.model): entry for entry in checkpoints.selectors()}
     assert found["checker", "minilm", "sentence-transformers/all-MiniLM-L6-v2"].here is True
     factcg = found["checker", "factcg", "yaxili96/FactCG-DeBERTa-v3-Large"]
     assert (factcg.licence, factcg.here, factcg.needs) == ("MIT", False, "")
@@ -161,7 +159,7 @@ def test_selectors_are_listed_with_what_they_read_and_whether_it_is_here() -> No
         "tals/albert-xlarge-vitaminc-mnli",
         "bunsenfeng/FactKB",
     }
-    ready = {one.preset.name: one.missing for one in listing.presets()}
+    ready = {one.preset.name: one.missing for one in checkpoints.presets()}
     assert ready["offline"] == ()
     assert "google/pegasus-xsum" in ready["paper"]
 
@@ -178,16 +176,16 @@ def test_a_model_in_the_cache_is_here(tmp_path: Path) -> None:
     (factkb,) = models("checker", "factkb")
     assert factkb.companion is not None
     put(factkb.repository.name, factkb.repository.revision, "config.json", "pytorch_model.bin")
-    assert not next(e for e in listing.selectors() if e.name == "factkb").here
+    assert not next(e for e in checkpoints.selectors() if e.name == "factkb").here
     put(factkb.companion.name, factkb.companion.revision, "tokenizer.json")
-    assert next(e for e in listing.selectors() if e.name == "factkb").here
+    assert next(e for e in checkpoints.selectors() if e.name == "factkb").here
 
 
 def test_an_answer_is_made_with_the_selectors_that_were_named(home: Path, tmp_path: Path) -> None:
-    from kcard.answer import Source
-    from kcard.cards.format.folder import finish
+    from kcard.cards.card import finish
     from kcard.hub.registry import Hub
     from kcard.manifest import Manifest
+    from kcard.types import Source
 
     folder = tmp_path / "towers"
     folder.mkdir()

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcard.selectors.pruning import Extractive
-from kcard.sentences import split
+from kcard.text import split_sentences
 
 QUESTION = "Who won the senate race in Oregon in 2022?"
 ANSWER = "Ron Wyden won the 2022 senate race in Oregon."
@@ -33,7 +33,7 @@ def test_a_sentence_that_was_cut_off_goes_where_a_whole_one_is_there() -> None:
 def test_at_most_three_sentences_stay_and_a_repeated_one_stands_once() -> None:
     texts = [f"Ron Wyden won the senate race in Oregon in 2022, round {i}." for i in range(5)]
     (pruned,) = Extractive().prune(QUESTION, [" ".join(texts)])
-    assert len(split(pruned)) == 3
+    assert len(split_sentences(pruned)) == 3
     assert Extractive().prune(QUESTION, [f"{ANSWER} {ANSWER}"]) == [ANSWER]
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kcard.reader.reading import Sentence, read
-from kcard.selectors.reader_pruning import ReaderPruner
-from kcard.sentences import spans, split
+from kcard.offline.reader import Sentence, read
+from kcard.selectors.pruning import ReaderPruner
+from kcard.text import sentence_spans, split_sentences
 
 QUESTION = "Who built the lighthouse of Port Callow?"
 ANSWER = "The lighthouse of Port Callow was built by Halden & Co."
@@ -27,12 +27,12 @@ def test_what_falls_behind_the_best_by_more_than_near_goes(near: float) -> None:
 
 
 def test_with_all_near_enough_nothing_goes() -> None:
-    assert ReaderPruner(near=1000.0).prune(QUESTION, [TEXT])[0].split("\n") == split(TEXT)
+    assert ReaderPruner(near=1000.0).prune(QUESTION, [TEXT])[0].split("\n") == split_sentences(TEXT)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "One. Two.", " Kept as  it is. ", "no stop"])
 def test_a_short_text_is_returned_as_it_is(text: str) -> None:
-    assert len(spans(text)) <= 2
+    assert len(sentence_spans(text)) <= 2
     assert ReaderPruner().prune(QUESTION, [text]) == [text]
 
 

@@ -15,9 +15,9 @@ from recipes.checker.relations import RELATIONS
 from recipes.checker.rows import REFUTES, SUPPORTS, UNSUPPORTED, Row, read
 from recipes.checker.swaps import swaps
 
-from kcard import encoder
-from kcard.protocols import Pair
-from kcard.selectors.checker import WEIGHTS, MiniLMChecker
+from kcard.interfaces import Pair
+from kcard.offline import minilm
+from kcard.offline.checker import WEIGHTS, MiniLMChecker
 
 
 def test_invented_rows_repeat_by_seed_and_hold_both_labels() -> None:
@@ -173,7 +173,7 @@ def test_training_writes_weights_that_the_checker_reads_and_goes_on_from(tmp_pat
     assert [run["seed"] for run in runs(tmp_path / "second")] == [0, 1]
     assert "--seed 1 --rate 0.5 --invented 500" in (tmp_path / "second" / "README.md").read_text("utf-8")
     config = json.loads((tmp_path / "first" / "adapter_config.json").read_text(encoding="utf-8"))
-    assert config["base_model_name_or_path"] == encoder.NAME
+    assert config["base_model_name_or_path"] == minilm.NAME
     scores = [
         MiniLMChecker(weights=folder).read([Pair("Oslo won the cup.", "Bergen lost the cup.")])[0, 0]
         for folder in (tmp_path / "first", tmp_path / "second", WEIGHTS)

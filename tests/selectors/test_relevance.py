@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from kcard import plugins
-from kcard.numbers import agreement, numbers
+from kcard import system
 from kcard.selectors.relevance import Cosine, MiniLM, top
+from kcard.text import agreement, numbers
 
 SELECTORS = [("relevance", "minilm"), ("pruners", "extractive"), ("checkers", "minilm")]
 QUESTION = "Who won the senate race in Oregon?"
@@ -89,6 +89,6 @@ def test_of_equal_scores_the_earlier_is_kept() -> None:
 
 
 def test_the_offline_selectors_are_found_by_name() -> None:
-    found = [plugins.load(f"kcard.{kind}", name) for kind, name in SELECTORS]
+    found = [system.load(f"kcard.{kind}", name) for kind, name in SELECTORS]
     assert [cls.__name__ for cls in found] == ["MiniLM", "Extractive", "MiniLMChecker"]
     assert all(cls() is not None for cls in found), "made without arguments"

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from kcard.errors import UsageError
-from kcard.sampling import derive_seed
-from kcard.selectors.sampling import draw
+from kcard.selectors.factuality import draw
+from kcard.types import derive_seed
 
 SCORES = [0.9, 0.1, 0.6, 0.3, 0.75, 0.2]
 

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from kcard import cache, embeddings, encoder
-from kcard.numbers import Agreement, agreement
-from kcard.protocols import Array, Precomputed
+from kcard import cache
+from kcard.interfaces import Array, Precomputed
+from kcard.offline import minilm
 from kcard.selectors.relevance import Cosine, MiniLM
+from kcard.text import Agreement, agreement
 
 TEXTS = [
     "winners of the 2020 U.S. elections",
@@ -42,26 +43,26 @@ def test_no_text_has_no_score() -> None:
 
 
 def test_a_matrix_is_read_back_without_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = embeddings.matrix(TEXTS)
+    made = cache.matrix(TEXTS)
     cache._memory.clear()
     (cache.folder() / "values.sqlite").unlink(missing_ok=True)
-    monkeypatch.setattr(encoder, "embed", refuse)
-    assert (embeddings.matrix(TEXTS) == made).all()
-    assert np.array_equal(made, embeddings.matrix(TEXTS))
+    monkeypatch.setattr(minilm, "embed", refuse)
+    assert (cache.matrix(TEXTS) == made).all()
+    assert np.array_equal(made, cache.matrix(TEXTS))
 
 
 def test_other_texts_or_another_order_are_another_matrix() -> None:
-    made = embeddings.matrix(TEXTS[:3])
-    assert np.array_equal(embeddings.matrix(TEXTS[2::-1]), made[::-1])
+    made = cache.matrix(TEXTS[:3])
+    assert np.array_equal(cache.matrix(TEXTS[2::-1]), made[::-1])
 
 
 def test_a_damaged_matrix_is_made_again() -> None:
-    made = embeddings.matrix(TEXTS)
+    made = cache.matrix(TEXTS)
     path = cache.folder() / "matrices.sqlite"
     path.write_bytes(path.read_bytes()[:5000] + b"?" * 3000)
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    assert np.array_equal(embeddings.matrix(TEXTS), made)
+    assert np.array_equal(cache.matrix(TEXTS), made)
 
 
 def refuse(texts: object, tokens: int = 0) -> Array:

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from kcard.errors import CorpusError, UsageError
-from kcard.lookup import find_all
-from kcard.selectors.evidence.registry import open_evidence
-from kcard.selectors.evidence.sources import Union
-from kcard.selectors.evidence.wikipedia import open_wikipedia
+from kcard.interfaces import find_all
+from kcard.selectors.evidence import Union, open_evidence
+from kcard.selectors.wikipedia import open_wikipedia
 from tests.selectors.mediawiki_server import Wiki, serving
 
 PAGES = {

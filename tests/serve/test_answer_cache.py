@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kcard.answer import Answer, Decision
-from kcard.serve.answer_cache import AnswerCache, Answered
+from kcard.serve.service import AnswerCache, Answered
+from kcard.types import Answer, Decision
 
 
 class Finding:

@@ -16,10 +16,8 @@ import pytest
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.serve.app import create_app
-from kcard.serve.keys import Keys, add_key
-from kcard.serve.pipelines import Pipelines
-from kcard.serve.service import Service
-from kcard.serve.upstream import Upstream
+from kcard.serve.auth import Keys, add_key
+from kcard.serve.service import Pipelines, Service, Upstream
 from tests.conftest import Served
 from tests.serve.conftest import running
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from kcard.serve.batcher import Batcher
-from kcard.serve.errors import Busy
+from kcard.serve.schema import Busy
+from kcard.serve.service import Batcher
 
 
 class Gated:

@@ -13,16 +13,13 @@ import pytest
 from openai import OpenAI
 from starlette.types import ASGIApp
 
-from kcard.answer import Answer, Decision
 from kcard.errors import LLMError, UnknownCard
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.serve.app import as_api_error, create_app
-from kcard.serve.keys import Keys, add_key
-from kcard.serve.pending import Pending
-from kcard.serve.pipelines import Pipelines
-from kcard.serve.routes import Route
-from kcard.serve.service import Service
+from kcard.serve.auth import Keys, add_key
+from kcard.serve.service import Pending, Pipelines, Route, Service
+from kcard.types import Answer, Decision
 from tests.serve.conftest import running
 
 QUESTION: Any = [{"role": "user", "content": "Who discovered Triton?"}]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import UsageError
-from kcard.serve.errors import Unauthorized
-from kcard.serve.keys import Keys, add_key
+from kcard.serve.auth import Keys, add_key
+from kcard.serve.schema import Unauthorized
 
 KEY = "kc_" + "a" * 43
 DIGEST = hashlib.sha256(KEY.encode()).hexdigest()

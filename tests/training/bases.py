@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from kcard.training.tokenizer import train_tokenizer
+from kcard.offline.recipe import train_tokenizer
 
 FACTS = [f"The {thing} of town {number} is {colour}." for number in range(8) for thing, colour in
          (("gate", "red"), ("tower", "blue"), ("bridge", "green"), ("well", "white"))]  # fmt: skip

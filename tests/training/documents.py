@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from kcard.training.corpora.document import Block, Document
-from kcard.training.corpora.formats import format_of
 from kcard.training.corpus import read_corpus
+from kcard.training.readers.files import Block, Document, format_of
 
 
 def written(folder: Path, name: str, text: str | bytes) -> Path:

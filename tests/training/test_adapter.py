@@ -9,20 +9,20 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from kcard.cards.embedded import BASE, FOLDER
-from kcard.cards.format.folder import Card
-from kcard.cards.format.model_card import readme
-from kcard.cards.lm.fallback.card import CausalCard
-from kcard.cards.lm.loader import Loader, base_digest
-from kcard.cards.lm.stacked import StackedCard, load
+from kcard.cards.card import Card
+from kcard.cards.model_card import readme
+from kcard.cards.models.loader import Loader, base_digest
+from kcard.cards.models.stack import StackedCard, load
+from kcard.cards.models.transformers_backend import CausalCard
 from kcard.cards.pool import Pool
 from kcard.manifest import MANIFEST, Base
-from kcard.sampling import Sampling
-from kcard.training.adapter import adapted, base_tokenizer
-from kcard.training.embedded import plan
+from kcard.offline.opt import BASE, FOLDER
+from kcard.offline.recipe import Recipe
+from kcard.offline.train import plan
+from kcard.offline.trainee import adapted, base_tokenizer
 from kcard.training.progress import Event, Note
-from kcard.training.recipe import Recipe
 from kcard.training.train import train
+from kcard.types import Sampling
 
 NAMES = [
     "Ada Fischer",

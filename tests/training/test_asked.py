@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from kcard.cards.lm.word_sketch import SIZE, WordSketch
-from kcard.training.asked import AskedQuestions, QuestionWords, Retriever
-from kcard.training.docids import DocIds, docid_loss
-from kcard.training.recipe import Recipe
+from kcard.cards.models.prompting import SIZE, WordSketch
+from kcard.offline.docids import AskedQuestions, DocIds, QuestionWords, Retriever, docid_loss
+from kcard.offline.recipe import Recipe
 
 PASSAGES = [
     "The Rhine ends in the North Sea.",

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kcard.answer import Source
-from kcard.training.comparison import Changes, compare
 from kcard.training.corpus import read_corpus
+from kcard.training.update import Changes, compare
+from kcard.types import Source
 
 RIVERS = ["The Rhine rises in the Alps.", "The Elbe ends in the North Sea.", "The Oder passes Wroclaw."]
 LAKES = ["Lake Como has the shape of a Y.", "Lake Geneva lies on a border."]

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kcard.training.cross_entropy import AT_ONCE, cross_entropy
-from kcard.training.example_batches import IGNORED
+from kcard.training.epochs import IGNORED
+from kcard.training.losses import AT_ONCE, cross_entropy
 
 
 def made(rows: int, words: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,12 +2,10 @@
 
 from random import Random
 
-from kcard.training.docids import DocIds
-from kcard.training.example_batches import TrainingExample
-from kcard.training.exposure import epochs
-from kcard.training.pseudo_queries import PseudoQueries
-from kcard.training.recipe import Recipe
-from kcard.training.tokenizer import BOS, EOS, train_tokenizer
+from kcard.offline.docids import DocIds, epochs
+from kcard.offline.pseudo_queries import PseudoQueries
+from kcard.offline.recipe import BOS, EOS, Recipe, train_tokenizer
+from kcard.training.epochs import TrainingExample
 
 FACTS = [
     f"{name} carried {place} in the election." for name in ("Ada", "Bo", "Cy") for place in ("Ohio", "Iowa")

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kcard.offline.recipe import EOS, train_tokenizer
 from kcard.training.corpus import read_corpus
-from kcard.training.documents import rejoined
-from kcard.training.token_blocks import TokenBlocks
-from kcard.training.tokenizer import EOS, train_tokenizer
+from kcard.training.epochs import TokenBlocks
+from kcard.training.passages import rejoined
 
 LONG = " ".join(f"The gate number {n} of the long wall was painted red in spring." for n in range(40))
 PROSE = f"# Walls\n\nThe wall of Arlen has forty gates.\n\n{LONG}\n\n## Keepers\n\nEach gate has a keeper of its own.\n"
@@ -51,9 +51,9 @@ def test_equal_documents_are_kept_once_and_files_without_text_are_none(tmp_path:
 
 
 def test_a_document_of_very_many_characters_becomes_several(tmp_path: Path, monkeypatch: Any) -> None:
-    from kcard.training import digest
+    from kcard.training import corpus
 
-    monkeypatch.setattr(digest, "LONGEST", 30)
+    monkeypatch.setattr(corpus, "LONGEST", 30)
     path = tmp_path / "facts.txt"
     path.write_text("".join(f"Fact {n} is told.\n" for n in range(6)), encoding="utf-8")
     assert [text.count("\n") + 1 for text in documents(path)] == [3, 3]

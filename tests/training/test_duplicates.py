@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from kcard.training import duplicates
-from kcard.training.boilerplate import why_boilerplate
 from kcard.training.corpus import read_corpus
-from kcard.training.duplicates import Fingerprints, fingerprint, normal
+from kcard.training.duplicates import Fingerprints, fingerprint, normal, why_boilerplate
 
 DEMO = Path(__file__).parents[2] / "demo" / "corpora"
 

@@ -9,17 +9,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from kcard.cards.format.folder import Card, passages
+from kcard.cards.card import Card
+from kcard.cards.passages import passages
 from kcard.cards.pool import Pool
 from kcard.errors import TrainingInterrupted, UsageError
-from kcard.sampling import Sampling
-from kcard.training.embedded import plan
-from kcard.training.example_batches import TrainingExample, bucketed, collate, grouped
+from kcard.offline.recipe import BOS, EOS, Recipe, Style, choose_style, train_tokenizer
+from kcard.offline.train import plan
+from kcard.training.epochs import TrainingExample, bucketed, collate, grouped
 from kcard.training.loop import Job, cosine, linear, run
 from kcard.training.progress import Event, Note, TrainingProgress
-from kcard.training.recipe import Recipe, Style, choose_style
-from kcard.training.tokenizer import BOS, EOS, train_tokenizer
 from kcard.training.train import train
+from kcard.types import Sampling
 
 NAMES = [
     "Ada Fischer",

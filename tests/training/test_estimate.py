@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from kcard.training.embedded import plan
-from kcard.training.estimate import Estimate, seconds_to_embed, spread
+from kcard.offline.recipe import Recipe
+from kcard.offline.train import plan
 from kcard.training.loop import run
+from kcard.training.memory import Estimate, seconds_to_embed, spread
 from kcard.training.progress import Event, Note, TrainingProgress, duration
-from kcard.training.recipe import Recipe
 
 FACTS = [f"{name} carried {place}." for name, place in zip("ABCDEFGH", "ijklmnop", strict=True)]
 SMALL = Recipe(style="encoder-prefix", width=32, layers=1, vocabulary=300, exposures=200)

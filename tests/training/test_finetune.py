@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 import torch
 
-from kcard.cards.format.folder import Card
+from kcard.cards.card import Card
 from kcard.cards.pool import Pool
 from kcard.errors import ModelUnavailable, TrainingInterrupted
 from kcard.manifest import file_digest
-from kcard.sampling import Sampling
+from kcard.offline.recipe import train_tokenizer
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
 from kcard.training.progress import Event, Note, TrainingProgress
-from kcard.training.tokenizer import train_tokenizer
 from kcard.training.train import train
+from kcard.types import Sampling
 from tests.training.bases import FACTS, SHAPES
 
 

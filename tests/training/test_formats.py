@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from kcard.errors import CorpusError
-from kcard.training.corpora.huggingface import repository
-from kcard.training.corpora.relations import ALIASES, PROPERTIES, TEMPLATES
-from kcard.training.corpora.triples import label_of, tell
 from kcard.training.corpus import read_corpus
+from kcard.training.readers.tables import repository
+from kcard.training.readers.triples import ALIASES, PROPERTIES, TEMPLATES, label_of, tell
 
 MOONS = ["Titan circles Saturn.", "Io circles Jupiter.", "Triton circles Neptune."]
 

@@ -2,8 +2,8 @@
 
 from transformers import PreTrainedTokenizerFast
 
-from kcard.training.kept_tokenizer import kept_tokenizer
-from kcard.training.tokenizer import BOS, EOS, PAD, train_tokenizer
+from kcard.offline.recipe import BOS, EOS, PAD, train_tokenizer
+from kcard.offline.trainee import kept_tokenizer
 
 STAY = [f"The {thing} of Lower Marsh was built by {name}." for thing, name in
         (("mill", "Ada Fischer"), ("inn", "Bo Lindqvist"), ("bridge", "Cy Okafor"), ("tower", "Di Novak"))]  # fmt: skip

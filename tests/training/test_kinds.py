@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kcard.cards.format.folder import passages
+from kcard.cards.passages import passages
 from kcard.cards.pool import Pool
 from kcard.errors import CorpusError, UsageError
-from kcard.sampling import Sampling
 from kcard.training.train import train
+from kcard.types import Sampling
 from tests.command import Kcard, kcard_process
 
 FACTS = [

@@ -84,7 +84,7 @@ def test_the_line_of_a_sentence_is_the_one_that_it_begins_on(tmp_path: Path, nam
 
 
 def test_the_lines_of_a_passage_travel_with_its_card(tmp_path: Path) -> None:
-    from kcard.cards.format.passages import Indexing, passages, write
+    from kcard.cards.passages import Indexing, passages, write
 
     (tmp_path / "a.md").write_text(MARKDOWN)
     [passage, *_] = corpus = read_corpus(tmp_path / "a.md").passages
@@ -97,7 +97,7 @@ def test_the_lines_of_a_passage_travel_with_its_card(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lines", ['[[1, "2"]]', "[[1]]", "4", '"ab"'])
 def test_lines_that_are_no_numbers_are_refused(tmp_path: Path, lines: str) -> None:
-    from kcard.cards.format.passages import passages
+    from kcard.cards.passages import passages
     from kcard.errors import CardError
 
     row = f'{{"text": "It is slow.", "file": "a.md", "line": 1, "lines": {lines}}}\n'

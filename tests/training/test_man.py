@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import CorpusError
-from kcard.training.corpora import man
 from kcard.training.corpus import read_corpus
+from kcard.training.readers import text
 from tests.training.documents import sections, written
 
 LONG = " ".join(["It says a lot about what the option does to a letter."] * 5)
@@ -32,7 +32,7 @@ sender.
 None.
 """
 rendered = pytest.mark.skipif(
-    not any(shutil.which(name) for name, _ in man.RENDERERS), reason="neither mandoc nor groff is installed"
+    not any(shutil.which(name) for name, _ in text.RENDERERS), reason="neither mandoc nor groff is installed"
 )
 
 

@@ -9,12 +9,11 @@ from typer.testing import CliRunner
 
 from kcard.cli.main import app
 from kcard.errors import UsageError
-from kcard.training import costs
+from kcard.training import memory
 from kcard.training.base_model import Origin
-from kcard.training.costs import remedy_for
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options
-from kcard.training.memory import MemoryEstimate, estimate_memory
+from kcard.training.memory import MemoryEstimate, estimate_memory, remedy_for
 from kcard.training.progress import Event, Note
 from kcard.training.train import train
 from tests.training.bases import FACTS, make_base
@@ -95,7 +94,7 @@ def given(tmp_path: Path) -> dict[str, Any]:
 def test_what_can_not_fit_is_refused_before_the_model_is_loaded(
     given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(costs, "free_memory", lambda *_: 1000)
+    monkeypatch.setattr(memory, "free_memory", lambda *_: 1000)
     monkeypatch.setattr("kcard.training.finetune.load_model", lambda *_: pytest.fail("the model was loaded"))
     with pytest.raises(
         UsageError, match=r"takes about \d+ MB of memory, and cpu has 0 MB free: choose a smaller"

@@ -8,16 +8,16 @@ import pytest
 
 import kcard
 from kcard.api.exam import exam
-from kcard.cards.format.folder import Card
+from kcard.cards.card import Card
 from kcard.cards.pool import Pool
 from kcard.errors import TrainingInterrupted, UsageError
-from kcard.evaluation.record import EXAM, read_exam
+from kcard.evaluation.records import EXAM, read_exam
 from kcard.hub.registry import Hub
-from kcard.sampling import Sampling
-from kcard.training.checkpoint import steps_of
+from kcard.training.loop import steps_of
 from kcard.training.output import CHECKPOINT
 from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.train import estimate, train
+from kcard.types import Sampling
 
 PLANETS = ["Mars", "Jupiter", "Saturn", "Uranus"]
 STARTS = ["Ar", "Bel", "Cor", "Dun", "Esk", "Fal"]

@@ -2,7 +2,7 @@
 
 import torch
 
-from kcard.training.muon import Muon
+from kcard.training.optimizers import Muon
 
 
 def test_it_makes_the_same_weights_as_torchs_own() -> None:

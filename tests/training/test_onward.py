@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 
 import kcard as library
-from kcard.cards.format.folder import Card
-from kcard.cards.format.passages import passages
+from kcard.cards.card import Card
+from kcard.cards.passages import passages
 from kcard.manifest import Manifest, Training
-from kcard.training.comparison import compare
+from kcard.offline.recipe import Recipe
 from kcard.training.corpus import read_corpus
-from kcard.training.onward import Onward, recipe_of
+from kcard.training.next_version import Onward, recipe_of
 from kcard.training.options import TrainOptions
 from kcard.training.progress import Note, TrainingProgress, silent
-from kcard.training.recipe import Recipe
-from kcard.training.update import Previous
+from kcard.training.update import Previous, compare
 from tests.training.bases import FACTS, make_base
 
 NEW = "The mill of village 7 is white."

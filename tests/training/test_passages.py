@@ -2,10 +2,9 @@
 
 import pytest
 
-from kcard.answer import Source
-from kcard.training.corpora.document import Block
-from kcard.training.passages import PASSAGE, passages
-from kcard.training.pieces import count_words
+from kcard.training.passages import PASSAGE, count_words, passages
+from kcard.training.readers.files import Block
+from kcard.types import Source
 
 LONG = " ".join(["It says a lot about what the option does to a letter."] * 5)
 SENTENCE = "The quick clerk sorts the slow letters again and again today."

@@ -8,18 +8,18 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from kcard.cards.format.folder import Card
+from kcard.cards.card import Card
 from kcard.cards.pool import Pool
 from kcard.cli.main import app
 from kcard.errors import CardError, ModelUnavailable, TrainingInterrupted, UsageError
 from kcard.manifest import file_digest
-from kcard.sampling import Sampling
 from kcard.training.base_model import Origin
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
 from kcard.training.memory import estimate_memory
 from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.train import estimate, train
+from kcard.types import Sampling
 from tests.training.bases import FACTS, make_base
 
 WEIGHTS = "adapter_model.safetensors"

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from kcard.cards.format.importing.published import PUBLISHED
+from kcard.cards.importing import PUBLISHED
 from kcard.errors import UsageError
-from kcard.training.corpora.huggingface import repository
-from kcard.training.options import TrainOptions
-from kcard.training.presets import CORPORA, with_preset
+from kcard.training.options import CORPORA, TrainOptions, with_preset
+from kcard.training.readers.tables import repository
 from kcard.training.train import train
 from tests.command import Kcard
 from tests.training.bases import make_base

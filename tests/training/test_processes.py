@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from kcard.cards.format.folder import Card
+from kcard.cards.card import Card
 from kcard.errors import TrainingInterrupted
-from kcard.training import following, loop
+from kcard.training import loop, workers
 from kcard.training.progress import Event, Note, silent
 from kcard.training.train import train
 from tests.training.bases import make_base
@@ -111,7 +111,7 @@ def test_a_process_that_is_killed_ends_all_and_the_checkpoint_goes_on(
 
 
 def test_what_a_process_fails_of_is_told(corpus: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "COMMAND", [sys.executable, "-c", "raise SystemExit('no GPU memory')"])
+    monkeypatch.setattr(workers, "COMMAND", [sys.executable, "-c", "raise SystemExit('no GPU memory')"])
     with pytest.raises(TrainingInterrupted, match=r"process 1 failed \(no GPU memory\)"):
         trained(corpus, base, "card", processes=2)
 

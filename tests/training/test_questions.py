@@ -3,13 +3,20 @@
 import re
 from random import Random
 
-from kcard.answer import Source
 from kcard.evaluation.questions import about
-from kcard.training.fillers import english
-from kcard.training.pseudo_queries import OPENERS, PREFIXES, PseudoQueries
-from kcard.training.question_forms import FRAMES, held_out
-from kcard.training.spans import Rarity, entities, frame
-from kcard.words import words
+from kcard.offline.pseudo_queries import (
+    FRAMES,
+    OPENERS,
+    PREFIXES,
+    PseudoQueries,
+    Rarity,
+    english,
+    entities,
+    frame,
+    held_out,
+)
+from kcard.text import words
+from kcard.types import Source
 
 FACTS = [
     f"{name} carried {state} in the Senate election of 2022."

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import CorpusError
-from kcard.plain_sentences import certain, is_one
+from kcard.text import certain, is_one
 from kcard.training import corpus as module
 from kcard.training.corpus import Corpus, read_corpus
-from kcard.training.readers import divided
+from kcard.training.epochs import divided
 
 PROSE = (
     "The harbour of Vell lies below the old lighthouse. Dr. Amund Rask, its keeper, counted 14.5 miles of nets. "
@@ -41,7 +41,7 @@ def folder(path: Path) -> Path:
 
 
 def test_a_small_corpus_starts_no_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.training.readers._parallel", None)
+    monkeypatch.setattr("kcard.training.epochs._parallel", None)
     assert len(read_corpus(folder(tmp_path / "logs"), readers=2).statements) > 400
 
 

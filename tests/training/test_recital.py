@@ -3,12 +3,9 @@
 from dataclasses import replace
 from random import Random
 
-from kcard.training.docids import DocIds
-from kcard.training.exposure import epochs
-from kcard.training.pseudo_queries import PseudoQueries
-from kcard.training.recipe import Recipe
-from kcard.training.recital import Recital
-from kcard.training.tokenizer import BOS, EOS, train_tokenizer
+from kcard.offline.docids import DocIds, Recital, epochs
+from kcard.offline.pseudo_queries import PseudoQueries
+from kcard.offline.recipe import BOS, EOS, Recipe, train_tokenizer
 
 TEXTS = [
     "Ada built the mill.",

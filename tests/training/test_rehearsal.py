@@ -8,30 +8,31 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
-from kcard.answer import Source
-from kcard.cards.format.folder import PROJECTION, finish
-from kcard.cards.lm.word_sketch import WORDS, WordSketch
-from kcard.encoder import DIMENSIONS
+from kcard.cards.card import PROJECTION, finish
+from kcard.cards.models.prompting import WORDS, WordSketch
 from kcard.manifest import Manifest
-from kcard.training.asked import AskedQuestions, QuestionWords, Retriever
-from kcard.training.docids import DocIds
-from kcard.training.embedded import plan
-from kcard.training.example_batches import TrainingExample
-from kcard.training.exposure import embedded
-from kcard.training.inheritance import begin_docids
-from kcard.training.loop import run
-from kcard.training.preparation import Preparation
+from kcard.offline.docids import AskedQuestions, DocIds, QuestionWords, Recital, Retriever, embedded
+from kcard.offline.incremental import (
+    ASKED,
+    REPLAYED_QUERIES,
+    SHOWN,
+    Recollection,
+    Replay,
+    Revision,
+    obstacle,
+    rehearsal,
+    surprise,
+    weakest,
+)
+from kcard.offline.minilm import DIMENSIONS
+from kcard.offline.pseudo_queries import PseudoQueries
+from kcard.offline.recipe import BOS, Recipe, Style, train_tokenizer
+from kcard.offline.train import plan
+from kcard.offline.trainee import begin_docids, fresh, states
+from kcard.training.epochs import TrainingExample
+from kcard.training.loop import Preparation, run
 from kcard.training.progress import Note
-from kcard.training.pseudo_queries import PseudoQueries
-from kcard.training.recipe import Recipe, Style
-from kcard.training.recital import Recital
-from kcard.training.recollection import Recollection
-from kcard.training.rehearsal import obstacle, rehearsal
-from kcard.training.replay import ASKED, REPLAYED_QUERIES, SHOWN, Replay
-from kcard.training.revision import Revision
-from kcard.training.tokenizer import BOS, train_tokenizer
-from kcard.training.trainee import fresh, states
-from kcard.training.weakest import surprise, weakest
+from kcard.types import Source
 
 PLACES = ["Ashford", "Brigham", "Caldwell", "Dunmore", "Elkhart", "Fairfax", "Granby", "Holston"]
 OLD = [f"The harbour of {place} was built by the family Mac{place[:3].lower()}." for place in PLACES]

@@ -41,7 +41,7 @@ def weights(base: str, tmp_path: Path, execution: Execution, method: Any = "full
 def test_micro_batches_and_checkpointing_train_the_same_weights(
     base: str, tmp_path: Path, method: Any, other: Execution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.training.precision.bf16", lambda _: False)
+    monkeypatch.setattr("kcard.training.execution.bf16", lambda _: False)
     whole, parts = weights(base, tmp_path, Execution("cpu"), method), weights(base, tmp_path, other, method)
     for name, weight in whole.items():
         torch.testing.assert_close(weight, parts[name], rtol=1e-4, atol=1e-5, msg=name)

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from kcard.offline.recipe import train_tokenizer
 from kcard.training.corpus import read_corpus
-from kcard.training.passages import PASSAGE
-from kcard.training.pieces import cut
-from kcard.training.tokenizer import train_tokenizer
+from kcard.training.passages import PASSAGE, cut
 
 STATEMENTS = {
     "Latin": ["Der Fluß fließt nach Süden.", "Cafe\u0301 Noir liegt in Genève."],

@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from kcard.training.checkpoint import SETTLED, RunState
-from kcard.training.embedded import INSTANT, plan
-from kcard.training.loop import Job, run
+from kcard.offline.recipe import Recipe
+from kcard.offline.train import INSTANT, plan
+from kcard.training.loop import SETTLED, Job, RunState, run
 from kcard.training.progress import Event, Note, TrainingProgress
-from kcard.training.recipe import Recipe
 
 
 def job(loss: float, settled: float, steps: int = 200) -> Job:

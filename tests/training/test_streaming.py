@@ -9,14 +9,11 @@ from typing import Any
 
 import pytest
 
-from kcard.cards.format.folder import Card
+from kcard.cards.card import Card
+from kcard.offline.recipe import EOS, train_tokenizer
 from kcard.training import epochs
 from kcard.training.corpus import read_corpus
-from kcard.training.epochs import Shown, TokenIds, packed_epochs, recited_epochs
-from kcard.training.lazy import Lazy
-from kcard.training.spool import Spool
-from kcard.training.token_blocks import TokenBlocks
-from kcard.training.tokenizer import EOS, train_tokenizer
+from kcard.training.epochs import Lazy, Shown, Spool, TokenBlocks, TokenIds, packed_epochs, recited_epochs
 from kcard.training.train import train
 
 TEXTS = [f"The tower number {number} of Arlen is {number % 7} storeys high." for number in range(300)]

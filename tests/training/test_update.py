@@ -11,23 +11,23 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from kcard.cards.format.folder import Card, passages
-from kcard.cards.format.passages import hashes
+from kcard.cards.card import Card
+from kcard.cards.passages import hashes, passages
 from kcard.cards.pool import Pool
 from kcard.errors import CardError, KcardError, ModelUnavailable, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, file_digest, seal
-from kcard.sampling import Sampling
+from kcard.offline.recipe import Recipe, Style
+from kcard.offline.train import plan
 from kcard.training.corpus import read_corpus
-from kcard.training.embedded import plan
 from kcard.training.epochs import Shown
 from kcard.training.finetune import Options, prepare
 from kcard.training.loop import run
 from kcard.training.options import TrainOptions
 from kcard.training.progress import Event, Note
-from kcard.training.recipe import Recipe, Style
 from kcard.training.train import estimate, train
 from kcard.training.update import previous
+from kcard.types import Sampling
 from tests.training.bases import make_base
 
 OLD = [f"The {thing} of town {number} is {colour}." for number in range(6) for thing, colour in

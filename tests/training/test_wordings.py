@@ -1,6 +1,6 @@
 """Which statements of a corpus state the same fact."""
 
-from kcard.training.wordings import wordings
+from kcard.offline.pseudo_queries import wordings
 
 
 def told(winner: str, town: str, seat: str) -> list[str]:

@@ -1,17 +1,50 @@
-"""What an analysis of records is given, and what it comes to: a table, figures and a chart, without knowing how they
-are shown."""
+"""Analyses of records by name, and those that suit any gate."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from importlib import import_module
 from typing import Any, TypeVar
 
-from kcard.errors import UsageError
-from kcard.evaluation.gates.analyses.chart import Chart
-from kcard.gates.kinds import Resources
-from kcard.gates.record import Record
-from kcard.json_values import build
+import numpy as np
 
-__all__ = ["Analyse", "GateAnalysis", "Given"]
+from kcard.errors import UsageError
+from kcard.evaluation.gates.calibration import embedding_once
+from kcard.evaluation.gates.outcome import (
+    FOLDS,
+    METRICS,
+    Floats,
+    GateOutcome,
+    Indices,
+    Metric,
+    Seeks,
+    folds,
+    outcomes,
+)
+from kcard.evaluation.gates.outcome import both_ways as outcome_both_ways
+from kcard.evaluation.metrics import accuracy, interval, substring
+from kcard.evaluation.plots import Chart, Series
+from kcard.evaluation.tasks.base import Item
+from kcard.gates import base
+from kcard.gates.base import Resources
+from kcard.gates.records import Record
+from kcard.gates.self_ask import KNOWLEDGE_CARD, SKR, asked
+from kcard.interfaces import LLM
+from kcard.io import Row, build
+from kcard.types import Answer
+
+__all__ = [
+    "NAMES",
+    "RECALL",
+    "Analyse",
+    "GateAnalysis",
+    "Given",
+    "analyse_recall",
+    "analyse_self_ask_templates",
+    "analyse_training_sizes",
+    "both_ways",
+    "find",
+]
+
 
 T = TypeVar("T")
 DIGITS = 6
@@ -71,3 +104,315 @@ def rounded(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: rounded(inner) for key, inner in value.items()}
     return [rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+# The analyses of records, by the name that the command line takes. Each is imported when it is wanted.
+
+NAMES = {
+    "popularity-curves": "accuracy by popularity, and their correlation in each relation",
+    "popularity-splits": "the popularity gate over 100 splits of 75 % and 25 %",
+    "recall": "recall@1 where cards help, spoil, or change nothing",
+    "self-ask-templates": "what the LLM's own word is worth in each wording",
+    "thrust-scores": "the distribution of Thrust's scores in each task",
+    "thrust-shares": "knowledge for 25, 50 and 75 % of the questions: Thrust, BM25, random",
+    "training-sizes": "gates fitted on 10, 25, 50 and 100 % of the records",
+}
+
+HOMES = {
+    "popularity-curves": "kcard.evaluation.gates.analyses.popularity:analyse_popularity_curves",
+    "popularity-splits": "kcard.evaluation.gates.analyses.popularity:analyse_popularity_splits",
+    "recall": "kcard.evaluation.gates.analyses.analysis:analyse_recall",
+    "self-ask-templates": "kcard.evaluation.gates.analyses.analysis:analyse_self_ask_templates",
+    "thrust-scores": "kcard.evaluation.gates.analyses.thrust:analyse_thrust_scores",
+    "thrust-shares": "kcard.evaluation.gates.analyses.thrust:analyse_thrust_shares",
+    "training-sizes": "kcard.evaluation.gates.analyses.analysis:analyse_training_sizes",
+}
+
+
+def find(name: str) -> Analyse:
+    """The analysis of that name; UsageError lists the ones there are."""
+    if name not in NAMES:
+        raise UsageError(f"unknown analysis {name!r}: choose one of {', '.join(NAMES)}")
+    module, function = HOMES[name].split(":")
+    found: Analyse = getattr(import_module(module), function)
+    return found
+
+
+# Whether the first document held the answer, where cards made an answer right, kept it, spoiled it or did not help
+# (Adaptive Retrieval, table 1).
+
+RECALL_NAME = "recall"
+RECALL = "recall@1"  # among a record's scores: 1 where its first passage holds an accepted answer
+RIGHT = 0.5  # from which score on an answer counts as right
+GROUPS = {
+    "right both ways": (True, True),
+    "right only with cards": (False, True),
+    "right only without cards": (True, False),
+    "wrong both ways": (False, False),
+}
+
+
+def analyse_recall(given: Given) -> GateAnalysis:
+    """The table has a row a group, and one for all: how many questions, and recall@1 with Wilson's interval.
+
+    Raises UsageError for a record without recall@1.
+    """
+    records = given.records
+    for record in records:
+        if RECALL not in record.scores:
+            raise UsageError(
+                f'the record of {record.question[:60]!r} has no "{RECALL}" among its scores: kcard gate collect '
+                "writes it"
+            )
+    held = {name: [record for record in records if _group(record) == group] for name, group in GROUPS.items()}
+    rows = tuple(_recall_row(name, group, len(records)) for name, group in [*held.items(), ("all", records)])
+    filled = [row for row in rows if row["n"]]
+    columns = ([row[key] for row in filled] for key in ("group", "recall@1", "low", "high"))
+    names, *figures = map(tuple, columns)
+    chart = Chart("", "recall@1", (Series("", names, *figures),), kind="bar")
+    return GateAnalysis(RECALL_NAME, len(records), rows, chart)
+
+
+def _group(record: Record) -> tuple[bool, bool]:
+    return record.correct_without >= RIGHT, record.correct_with >= RIGHT
+
+
+def _recall_row(name: str, group: Sequence[Record], of: int) -> Mapping[str, Any]:
+    recalls = [record.scores[RECALL] for record in group]
+    low, high = interval(recalls)
+    mean = sum(recalls) / len(recalls) if recalls else None
+    return {
+        "group": name,
+        "n": len(group),
+        "share": len(group) / of,
+        "recall@1": mean,
+        "low": low,
+        "high": high,
+    }
+
+
+# A question that was answered without cards and with them, as a line of records (SKR, section 3.1).
+
+
+def both_ways(item: Item, without: Answer, with_: Answer, metric: Metric) -> Row:
+    """What `read_records` reads, beside the question itself.
+
+    The scores have every metric of both answers, what each took (calls, seconds, tokens where they are known), and
+    recall@1: whether the first passage holds an accepted answer, where there is a passage.
+    """
+    ways = {"without": without, "with": with_}
+    scores = {
+        f"{name}_{way}": score
+        for way, answer in ways.items()
+        for name, score in _scores(item, answer).items()
+    }
+    ordered = {f"{name}_{way}": scores[f"{name}_{way}"] for name in METRICS for way in ways}
+    costs = {f"{name}_{way}": cost for way, answer in ways.items() for name, cost in _costs(answer).items()}
+    return {
+        **{f"correct_{way}": scores[f"{metric}_{way}"] for way in ways},
+        **{f"answer_{way}": _said(item, answer) for way, answer in ways.items()},
+        "scores": ordered | costs | _recall(item, with_),
+        "calls": without.calls + with_.calls,
+    }
+
+
+def _said(item: Item, answer: Answer) -> str:
+    """The letter of the chosen option, where one was chosen; else the text."""
+    return (item.choices and answer.choice) or answer.answer
+
+
+def _scores(item: Item, answer: Answer) -> dict[str, float]:
+    """Of a multiple-choice question every metric is whether the right option was chosen."""
+    if item.choices:
+        return dict.fromkeys(METRICS, accuracy(answer.choice or "", item.answers))
+    return {name: round(score(answer.answer, item.answers), DIGITS) for name, score in METRICS.items()}
+
+
+def _costs(answer: Answer) -> dict[str, float]:
+    usage = answer.usage
+    known = usage is not None and usage.tokens_in is not None and usage.tokens_out is not None
+    tokens = {"tokens": (usage.tokens_in or 0) + (usage.tokens_out or 0)} if usage and known else {}
+    return {"calls": answer.calls, "seconds": round(answer.seconds, 4), **tokens}
+
+
+def _recall(item: Item, answer: Answer) -> dict[str, float]:
+    """By the passage that the LLM read first, or, where it read none, the first that was found."""
+    passage = next((p for p in answer.passages if p.kept), next(iter(answer.passages), None))
+    if passage is None:
+        return {}
+    options = {choice.name: choice.description for choice in item.choices}
+    return {RECALL: float(substring(passage.text, [options.get(answer, answer) for answer in item.answers]))}
+
+
+# What an LLM's own word is worth in each wording of self-ask (SKR, table 2; Knowledge Card, section 2.3), and how far
+# the wordings agree (figure 7).
+
+SELF_ASK_TEMPLATES_NAME = "self-ask-templates"
+PAPERS = {**dict.fromkeys(KNOWLEDGE_CARD, "knowledge-card"), **dict.fromkeys(SKR, "skr")}
+
+
+def analyse_self_ask_templates(given: Given) -> GateAnalysis:
+    """The table has a row a wording: of how many questions the LLM says that it knows, and how right these are.
+
+    `accuracy_known` is SKR's accuracy, with Wilson's interval; `right_word` is the share of questions where saying to
+    know and being right without cards agree; `accuracy` and `beneficial_guidance` are those of the gate. Records may
+    carry what was said as scores, "need_0" to "need_7": the probability in [0, 1] that the LLM needs more in that
+    wording. Else the LLM is asked. Raises UsageError where there is neither.
+    """
+    records, rows, seeks = given.records, [], {}
+    for template, paper in PAPERS.items():
+        seeks[template] = _needs(records, template, given.resources.llm) > 0.5
+        rows.append({"template": template, "paper": paper, **_figures(records, seeks[template])})
+        given.report(len(rows), len(PAPERS))
+    summary = {
+        f"unanimous_{paper}": _unanimous([seeks[one] for one, of in PAPERS.items() if of == paper])
+        for paper in dict.fromkeys(PAPERS.values())
+    }
+    return GateAnalysis(
+        SELF_ASK_TEMPLATES_NAME, len(records), tuple(rows), _self_ask_templates_chart(rows), summary
+    )
+
+
+def _self_ask_templates_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
+    said = [row for row in rows if row["known"]]
+    names, y, low, high = (
+        tuple(row[key] for row in said) for key in ("template", "accuracy_known", "low", "high")
+    )
+    series = Series("", tuple(map(str, names)), y, low, high)
+    return Chart("template", "accuracy where the LLM says that it knows", (series,), kind="bar")
+
+
+def _needs(records: Sequence[Record], template: int, llm: LLM | None) -> Floats:
+    key = f"need_{template}"
+    found = [record.scores.get(key) for record in records]
+    if None not in found:
+        return np.array(found, dtype=np.float64)
+    if llm is None:
+        raise UsageError(
+            f'no LLM to ask, and not every record has "{key}" among its scores: choose one with --llm'
+        )
+    return 1 - asked(llm, [record.question for record in records], (), (template,)).astype(np.float64)
+
+
+def _figures(records: Sequence[Record], seeks: Seeks) -> Mapping[str, Any]:
+    outcome, without = GateOutcome.of(records, seeks), outcome_both_ways(records)[0]
+    known = without[~seeks].tolist()
+    low, high = interval(known)
+    return {
+        "known": len(known),
+        "unknown": int(seeks.sum()),
+        "accuracy_known": float(np.mean(known)) if known else None,
+        "low": low,
+        "high": high,
+        "right_word": float(((without >= 0.5) == ~seeks).mean()),
+        "accuracy": outcome.accuracy,
+        "beneficial_guidance": outcome.beneficial_guidance,
+    }
+
+
+def _unanimous(seeks: Sequence[Seeks]) -> float:
+    said = np.stack(seeks)
+    return float((said == said[0]).all(axis=0).mean())
+
+
+# How many records a gate needs: fitted on 10, 25, 50 and 100 % of them (SKR, section 5.3), and the share of questions
+# that it then sends the better way, "beneficial guidance" (section 5.2).
+
+TRAINING_SIZES_NAME = "training-sizes"
+SIZES = (0.1, 0.25, 0.5, 1.0)
+FIGURES = ("accuracy", "share", "beneficial_guidance")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`gates`: kinds of gates, separated by commas; `repeats`: how often folds and samples are drawn; `seed`."""
+
+    gates: str = "skr-knn,skr-classifier"
+    repeats: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.repeats < 1:
+            raise ValueError(f"repeats is {self.repeats}, expected a whole number of at least 1")
+
+
+def analyse_training_sizes(given: Given) -> GateAnalysis:
+    """The table has a row a gate and size: means over the repeats, each of which judges every record held out once.
+
+    `difference` is the accuracy less that with all records, with the paired bootstrap's interval over the records.
+    `fitted` of the `repeats` could be fitted; a gate that needs records of both kinds can't on too few. Raises
+    UsageError for an unknown gate.
+    """
+    settings, records = given.typed(Settings), given.records
+    using = embedding_once(given.resources, {})
+    rows: list[dict[str, Any]] = []
+    gates = [name.strip() for name in settings.gates.split(",")]
+    for gate in gates:
+        base.find(gate)
+        whole: Floats | None = None
+        for size in sorted(SIZES, reverse=True):
+            seeds = range(settings.seed, settings.seed + settings.repeats)
+            tried = (_seeks(records, gate, size, using, seed) for seed in seeds)
+            found = [seeks for seeks in tried if seeks is not None]
+            mean = np.mean([outcomes(records, seeks) for seeks in found], axis=0) if found else None
+            whole = mean if size == max(SIZES) else whole
+            row = _row(gate, size, len(records), [GateOutcome.of(records, seeks) for seeks in found])
+            rows.append(row | _difference(mean, whole))
+            given.report(len(rows), len(gates) * len(SIZES))
+    rows.sort(key=lambda row: (gates.index(row["gate"]), row["size"]))
+    return GateAnalysis(TRAINING_SIZES_NAME, len(records), tuple(rows), _chart(rows))
+
+
+def _seeks(records: Sequence[Record], gate: str, size: float, using: Resources, seed: int) -> Seeks | None:
+    """Each fold decided by a gate that was fitted on that share of the others; None where one can't be fitted."""
+    kind, random = base.find(gate), np.random.default_rng(seed)
+    seeks = np.zeros(len(records), dtype=np.bool_)
+    for held_out in folds(records, min(FOLDS, len(records)), seed):
+        sample = _sample(np.setdiff1d(np.arange(len(records)), held_out), size, random)
+        try:
+            fitted = kind.fit([records[row] for row in sample], {}, using)
+        except UsageError:
+            return None
+        seeks[held_out] = fitted.scores([records[row].query for row in held_out]) < fitted.threshold
+    return seeks
+
+
+def _difference(right: Floats | None, whole: Floats | None) -> dict[str, float | None]:
+    if right is None or whole is None:
+        return {"difference": None, "low": None, "high": None}
+    low, high = interval((right - whole).tolist(), paired=True) if right is not whole else (0.0, 0.0)
+    return {"difference": float((right - whole).mean()), "low": low, "high": high}
+
+
+def _sample(rows: Indices, size: float, random: np.random.Generator) -> list[int]:
+    chosen: list[int] = random.permutation(rows)[: max(1, round(size * len(rows)))].tolist()
+    return chosen
+
+
+def _row(gate: str, size: float, count: int, found: Sequence[GateOutcome]) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    for name in FIGURES:
+        values = [value for outcome in found if (value := getattr(outcome, name)) is not None]
+        figures[name] = float(np.mean(values)) if values else None
+        figures[f"{name}_sd"] = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return {
+        "gate": gate,
+        "size": size,
+        "records": round(size * count * (FOLDS - 1) / FOLDS),
+        "fitted": len(found),
+        **figures,
+        "never": found[0].never if found else None,
+        "always": found[0].always if found else None,
+    }
+
+
+def _chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
+    series = []
+    for gate in dict.fromkeys(row["gate"] for row in rows):
+        for name in ("accuracy", "beneficial_guidance"):
+            own = [row for row in rows if row["gate"] == gate and row[name] is not None]
+            label = f"{gate}: {name.replace('_', ' ')}"
+            series.append(
+                Series(label, tuple(row["records"] for row in own), tuple(row[name] for row in own))
+            )
+    return Chart("records that the gate is fitted on", "share of the questions", tuple(series))

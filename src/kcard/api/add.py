@@ -1,24 +1,160 @@
-"""add: what others trained becomes a card: a model of the Hugging Face Hub, or an adapter on this machine."""
+"""Add published models and adapters as cards."""
 
 import re
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from kcard import plugins
+from kcard import system
 from kcard.errors import CardError, UnknownCard, UsageError
 from kcard.manifest import Base, Manifest, Prompt, Training, seal
-from kcard.option import Option, documented
+from kcard.options import Option, documented
 
 if TYPE_CHECKING:
-    from kcard.cards.format.importing.repository import Repository
+    from kcard.cards.importing import Repository
+    from kcard.hub.pools import Pool
     from kcard.hub.registry import Hub
-    from kcard.hub.repositories.pools import Pool
-    from kcard.hub.repositories.versions import Version
+    from kcard.hub.versions import Version
+    from kcard.training.corpus import Corpus
 
-__all__ = ["add", "add_published"]
+__all__ = ["add", "add_adapter", "add_published"]
+
+
+# add: an adapter on this machine becomes a card: one that peft saved, or that a hypernetwork wrote.
+
+
+def add_adapter(
+    path: Path,
+    manifest: Manifest,
+    hub: "Hub",
+    *,
+    base: str | None = None,
+    scale: float | None = None,
+    corpus: str | Path | None = None,
+) -> "Version":
+    """Publish the adapter at `path`, which is no pickle, as a card of `hub`: a folder of peft, or a safetensors file
+    (lora_pairs).
+
+    base    where the adapter does not name its own, or names it wrong
+    scale   of an adapter in a file, which does not tell
+    corpus  what it was made of, whose passages and index the card has
+
+    Raises UsageError, ModelUnavailable where the base can't be had, and CardError for an adapter that is damaged, does
+    not fit the base or changes nothing in it.
+    """
+    from kcard.hub.storage import partial_folder
+
+    read = None if corpus is None else _read(corpus)
+    with partial_folder(hub.partial) as folder:
+        if path.is_dir() and _is_prefix(path):
+            kind, found, record = "prefix", *_copy_prefix(path, folder, base, scale)
+        else:
+            kind, found, record = "lora", *_write_pairs(path, folder, base, scale)
+        _copy_tokenizer(path, folder, found)
+        origin = Training(command=f"kcard add {path}", method="none: added as it is", hyperparameters=record)
+        _finish(folder, replace(manifest, kind=kind, base=found, training=origin), read)
+        return hub.publish(folder)
+
+
+def _read(corpus: str | Path) -> "Corpus":
+    from kcard.training.corpus import read_corpus
+
+    return read_corpus(corpus)
+
+
+def _is_prefix(folder: Path) -> bool:
+    from kcard.cards.models.batched.prefix import is_prefix
+    from kcard.cards.models.loader import explained
+
+    with explained(CardError, f"{folder}: its adapter_config.json can't be read"):
+        return is_prefix(folder)
+
+
+def _write_pairs(
+    path: Path, folder: Path, base: str | None, scale: float | None
+) -> tuple[Base, Mapping[str, Any]]:
+    """The LoRA adapter as peft saves one; its base, and what it is."""
+    from kcard.cards import adapters
+    from kcard.cards.adapters import linears
+
+    if path.is_dir():
+        if scale is not None:
+            raise UsageError(
+                f"scale {scale}: {path} has an adapter_config.json, which tells it; leave it out"
+            )
+        pairs = adapters.read_peft(path)
+        found, layers = linears(_named(path, base or pairs.base))
+    else:
+        if scale is None:
+            raise UsageError(
+                f"{path} does not tell what its matrices are multiplied by: give --scale (of Doc-to-LoRA: lora_alpha)"
+            )
+        found, layers = linears(_named(path, base))
+        pairs = adapters.read_stacked(path, layers, scale)
+    adapters.check_fit(pairs, layers, found.name)
+    adapters.write(pairs, folder, layers, found.name)
+    return found, {"rank": pairs.rank, "layers": len(pairs.modules)}
+
+
+def _copy_prefix(
+    path: Path, folder: Path, base: str | None, scale: float | None
+) -> tuple[Base, Mapping[str, Any]]:
+    """The prefix as it is; its base, and what it is. That it fits shows when the card is loaded."""
+    import json
+
+    import torch
+
+    from kcard.cards.adapters import linears
+    from kcard.cards.models.batched import prefix
+    from kcard.cards.models.loader import explained
+
+    if scale is not None:
+        raise UsageError(f"scale {scale}: a prefix has none, leave it out")
+    with explained(CardError, f"{path} can't be read"):
+        tokens = prefix.read(path, torch.float32).tokens
+        named = json.loads((path / prefix.CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path")
+    for name in (prefix.CONFIG, prefix.WEIGHTS):
+        shutil.copyfile(path / name, folder / name)
+    return linears(_named(path, base or named))[0], {"prefix_tokens": tokens}
+
+
+def _named(path: Path, base: str | None) -> str:
+    if not base:
+        raise UsageError(f"{path} names no base model: give --base")
+    return base
+
+
+def _copy_tokenizer(path: Path, folder: Path, base: Base) -> None:
+    """The adapter's own, where it has one, else the base's."""
+    from transformers import AutoTokenizer
+
+    from kcard.cards.models.loader import explained
+    from kcard.offline.opt import base_folder
+
+    own = path if path.is_dir() and (path / "tokenizer_config.json").is_file() else None
+    with explained(CardError, f"the tokenizer of {own or base.name} can't be loaded"):
+        found = AutoTokenizer.from_pretrained(
+            str(own or base_folder(base.name)), revision=base.revision if own is None else None,
+            trust_remote_code=False,
+        )  # fmt: skip
+        found.save_pretrained(folder)
+
+
+def _finish(folder: Path, manifest: Manifest, corpus: "Corpus | None") -> None:
+    """Prove that the adapter does something to its base, and seal the card."""
+    from kcard.cards import fingerprint
+    from kcard.cards.card import finish
+    from kcard.training.output import pairs
+
+    if corpus is not None:
+        made = replace(manifest.training, corpus_sha256=corpus.sha256, passages=len(corpus.passages))
+        manifest = replace(manifest, index=True, training=made)
+    fingerprint.write(folder, manifest, [] if corpus is None else pairs(corpus.sample, 0))
+    finish(folder, manifest, () if corpus is None else corpus.passages)
+
 
 LLM_PREFIX = "llm:"
 SELF = "self"
@@ -77,8 +213,7 @@ def add(
     Raises UsageError for a wrong argument or a repository that isn't there, ModelUnavailable where the Hub
     can't be asked, CardError for weights that can't be used safely.
     """
-    from kcard.api.add_adapter import add_adapter
-    from kcard.cards.format.importing.repository import PREFIX, look
+    from kcard.cards.importing import PREFIX, look
     from kcard.hub.registry import Hub
 
     here = None if source.startswith((LLM_PREFIX, PREFIX)) else _here(source, convert)
@@ -132,8 +267,7 @@ def add_published(
     alone: a run that was interrupted goes on where it was. `report` is called with how many are done. Raises what `add`
     raises; before anything is registered where a repository would have to be converted and `convert` is not set.
     """
-    from kcard.cards.format.importing.published import POOL, PUBLISHED, TEMPLATE
-    from kcard.cards.format.importing.repository import look
+    from kcard.cards.importing import POOL, PUBLISHED, TEMPLATE, look
     from kcard.hub.registry import Hub
 
     hub = hub or Hub()
@@ -165,7 +299,7 @@ def add_published(
 
 def _here(source: str, convert: bool) -> Path:
     """The adapter on this machine. It is refused here, before anything else is asked for, where it is a pickle."""
-    from kcard.cards.lm.lora_pairs import refuse_pickle
+    from kcard.cards.adapters import refuse_pickle
 
     if convert:
         raise UsageError(
@@ -184,7 +318,7 @@ def _llm(spec: str) -> str:
     """The LLM, if it is one that can be named; nothing is loaded or asked."""
     backend, _, model = spec.partition(":")
     if backend != SELF:
-        plugins.load("kcard.llms", backend)
+        system.load("kcard.llms", backend)
     if bool(model) == (backend in {SELF, "embedded"}):
         raise UsageError(f"source llm:{spec}: use llm:{SELF}, llm:embedded, llm:openai:MODEL or llm:hf:MODEL")
     return spec
@@ -192,8 +326,8 @@ def _llm(spec: str) -> str:
 
 def _publish_llm(manifest: Manifest, hub: "Hub") -> "Version":
     """A card without weights, whose manifest names the LLM."""
-    from kcard.cards.format.folder import README, Card
-    from kcard.cards.kinds.llm import readme
+    from kcard.cards.card import README, Card
+    from kcard.cards.generators.external import readme
 
     origin = Training(command=f"kcard add llm:{manifest.base.name}", method=f"the LLM {manifest.base.name}")
     made = replace(manifest, kind="llm", training=origin)
@@ -234,9 +368,9 @@ def _publish(repository: "Repository", manifest: Manifest, convert: bool, hub: "
 
 
 def _refer(repository: "Repository", manifest: Manifest, hub: "Hub") -> "Version":
-    from kcard.cards.format.code import CONFIGS, refuse_code
-    from kcard.cards.format.importing.repository import fetch
-    from kcard.cards.kinds.reference import REFERENCE, Reference
+    from kcard.cards.card import REFERENCE
+    from kcard.cards.generators.external import Reference
+    from kcard.cards.importing import CONFIGS, fetch, refuse_code
 
     if configs := {path: repository.files[path] for path in CONFIGS if path in repository.files}:
         refuse_code(fetch(repository.name, repository.revision, configs), repository.name)
@@ -248,8 +382,8 @@ def _refer(repository: "Repository", manifest: Manifest, hub: "Hub") -> "Version
 
 
 def _convert(repository: "Repository", manifest: Manifest, hub: "Hub") -> "Version":
-    from kcard.cards.format.importing.convert import convert
-    from kcard.hub.store.disk import partial_folder
+    from kcard.cards.importing import convert
+    from kcard.hub.storage import partial_folder
 
     base = _base(repository)
     kind = "full" if base is None else "lora"
@@ -263,15 +397,15 @@ def _base(repository: "Repository") -> Base | None:
     """The model that an adapter belongs to, pinned; None for a whole model."""
     if not repository.adapter:
         return None
-    from kcard.cards.format.importing.repository import adapter_base, look
+    from kcard.cards.importing import adapter_base, look
 
     found = look(adapter_base(repository))
     return Base(found.name, found.revision, found.digest)
 
 
 def _sealed(folder: Path, manifest: Manifest, repository: "Repository", hub: "Hub") -> "Version":
-    from kcard.cards.format.folder import README, Card
-    from kcard.cards.format.model_card import readme
+    from kcard.cards.card import README, Card
+    from kcard.cards.model_card import readme
 
     origin = Training(
         command=f"kcard add hf:{repository.name}@{repository.revision}", method="none: added as it is"

@@ -1,4 +1,4 @@
-"""The child process that answers the questions of a hub's pages: `python -m kcard.api.answering MEMORY EVIDENCE …`.
+"""Answer questions of a hub's pages in a process of its own, with limits.
 
 It reads and writes lines of JSON. Models stay loaded between questions.
 
@@ -12,6 +12,7 @@ are not trusted: before it reads one, the process limits its memory (MEMORY byte
 start programs and to open connections. It ends when stdin does. It has no time limit of its own: the hub kills it.
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -24,17 +25,62 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from kcard.api.confinement import environment, limit
 from kcard.errors import CardError, KcardError, one_line
-from kcard.hub.repositories.versions import Version
 from kcard.hub.selection import Selection
-from kcard.hub.server.asking.child import Program
+from kcard.hub.server.asking import Program
+from kcard.hub.versions import Version
 from kcard.manifest import Manifest
 
 if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline
 
-__all__ = ["main", "program"]
+__all__ = ["environment", "limit", "main", "program"]
+
+
+# What child processes that read cards of others may do and use: cards are not trusted.
+
+MOST_WRITTEN = 256 << 20  # bytes of a file
+NICE = 10  # requests to the hub come first
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Nothing of this process but the packages and the models on this machine: no token, no URL.
+
+    folder  the home of the child
+    """
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return {
+        "HF_HUB_CACHE": HF_HUB_CACHE,
+        "HF_HUB_OFFLINE": "1",
+        "HOME": str(folder),
+        "KCARD_HOME": str(folder / "home"),
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def limit(memory: int, seconds: int | None = None) -> None:
+    """Limit this process: address space in bytes, processor time (None: unlimited), the size of files, priority."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    with contextlib.suppress(OSError):  # a sandbox may forbid it
+        os.nice(NICE)
+    limits = {
+        resource.RLIMIT_AS: memory,
+        resource.RLIMIT_FSIZE: MOST_WRITTEN,
+        resource.RLIMIT_CORE: 0,
+    }
+    if seconds is not None:
+        limits[resource.RLIMIT_CPU] = seconds
+    for each, most in limits.items():
+        with contextlib.suppress(ValueError, OSError):  # stricter already, or unknown to this system
+            resource.setrlimit(each, (most, most))
+
 
 MODULE = "kcard.api.answering"
 MEMORY = 8 << 30  # bytes of address space
@@ -45,7 +91,7 @@ WARM = ("Who discovered Titan?", "Christiaan Huygens discovered Titan in 1655.")
 
 def program(evidence: Sequence[str] = ()) -> Program:
     """How a hub starts the process. Evidence on other servers is left out: questions stay on this machine."""
-    from kcard.selectors.evidence.registry import LOCAL, names
+    from kcard.selectors.evidence import LOCAL, names
 
     elsewhere = {*names()} - {LOCAL}
     local = [spec for spec in evidence if spec.partition(":")[0] not in elsewhere]
@@ -59,7 +105,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     limit(int(sys.argv[1]))
-    from kcard.cards.format.importing.unpickling import guard
+    from kcard.cards.unpickling import guard
 
     guard(libraries=True)
     answerer = _Answerer(parent, sys.argv[2:])
@@ -130,18 +176,18 @@ class _Answerer:
     """Pipelines by the cards that they ask; the latest ones are kept."""
 
     def __init__(self, parent: _Parent, evidence: Sequence[str]) -> None:
-        from kcard.llms.embedded import EmbeddedLLM
+        from kcard.offline.llm import EmbeddedLLM
 
         self._parent, self._llm, self._evidence = parent, EmbeddedLLM(), ("own", *evidence)
         self._pipelines: OrderedDict[tuple[object, ...], Pipeline] = OrderedDict()
 
     def warm(self) -> None:
         """Load the embedded models."""
-        from kcard import encoder
-        from kcard.request import Request
+        from kcard.offline import minilm
+        from kcard.types import Request
 
         question, passage = WARM
-        encoder.embed([question])
+        minilm.embed([question])
         self._llm.reply(Request("need", question))
         self._llm.reply(Request("answer", question, (passage,)))
 

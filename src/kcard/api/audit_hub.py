@@ -19,13 +19,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.api.confinement import environment, limit
+from kcard.api.answering import environment, limit
 from kcard.config import settings
 from kcard.errors import CardError, HubError, KcardError, UsageError, one_line
-from kcard.sizes import parse_size
+from kcard.io import parse_size
 
 if TYPE_CHECKING:
-    from kcard.hub.repositories.audits import AuditFinding
+    from kcard.hub.audits import AuditFinding
 
 __all__ = ["Outcome", "Request", "audit_unverified", "checked_evidence", "measured"]
 
@@ -90,11 +90,10 @@ def audit_unverified(
     A card that can't be measured stops no other. Raises UsageError for a wrong option, HubError if the hub refuses or
     does not answer.
     """
-    from kcard.api.remote import credentials
-    from kcard.hub.client.pull import fetched
-    from kcard.hub.client.repository import RemoteReference
-    from kcard.hub.client.url import address
-    from kcard.hub.repositories.figures import is_independent
+    from kcard.api.hub import credentials
+    from kcard.hub.client.connection import address
+    from kcard.hub.client.transfer import RemoteReference, fetched
+    from kcard.hub.values import is_independent
 
     specs = checked_evidence(evidence or settings().hub_evidence)
     limits = (questions, parse_size(memory), max(1, round(minutes * 60)))
@@ -129,7 +128,7 @@ def audit_unverified(
 
 def checked_evidence(specs: Sequence[str]) -> tuple[str, ...]:
     """The evidence, with absolute paths. Raises UsageError for what is neither a path nor the name of evidence."""
-    from kcard.selectors.evidence.registry import names
+    from kcard.selectors.evidence import names
 
     found = []
     for spec in map(str, specs):
@@ -221,9 +220,8 @@ def _reason(errors: Path, code: int, request: Request) -> str:
 
 def _findings(text: str) -> "list[AuditFinding]":
     from kcard.evaluation.audit import finding
-    from kcard.evaluation.audit_record import Audit
-    from kcard.evaluation.record import Exam, mean_of
-    from kcard.hub.repositories.audits import AuditFinding
+    from kcard.evaluation.records import Audit, Exam, mean_of
+    from kcard.hub.audits import AuditFinding
 
     try:
         result = json.loads(text)
@@ -262,10 +260,9 @@ def main() -> None:
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     import torch
 
-    from kcard.api.audit import audit
-    from kcard.api.exam import exam
-    from kcard.cards.format.importing.unpickling import guard
-    from kcard.selectors.evidence.registry import LOCAL, names
+    from kcard.api.exam import audit, exam
+    from kcard.cards.unpickling import guard
+    from kcard.selectors.evidence import LOCAL, names
 
     torch.set_num_threads(1)
     limit(request["memory"], request["seconds"])

@@ -1,26 +1,158 @@
-"""doctor: what is there, and whether a bare `kcard ask` would work. It changes nothing and sends no question."""
+"""Check what a question needs: models, machine, hub, endpoints, settings."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from kcard import machine, plugins
-from kcard.api.bare_ask import BareAsk
-from kcard.api.finding import Finding, Status
-from kcard.api.llm_check import SECONDS, check_llm, unanswered
-from kcard.config import Settings, settings, unknown_variables
-from kcard.errors import KcardError, UsageError
+from kcard import system
+from kcard.config import ENDPOINTS, Settings, settings, unknown_variables
+from kcard.config_file import Setting
+from kcard.errors import KcardError, UsageError, one_line
+from kcard.integrators.options import GATE, AskOptions
+from kcard.io import shown_size
 from kcard.manifest import file_digest
-from kcard.reachability import Later, silence
-from kcard.sizes import shown_size
+from kcard.options import declared
+from kcard.selectors.registry import SelectorChoice
+from kcard.system import Later, silence
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
 
-__all__ = ["Finding", "doctor"]
+__all__ = ["SECONDS", "BareAsk", "Finding", "Status", "check_llm", "doctor", "unanswered"]
+
+
+# One thing that `kcard doctor` looked at.
+
+Status = Literal["ok", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An error means that a bare `kcard ask` would not work; `remedy` says what to do."""
+
+    name: str
+    status: Status
+    found: str
+    remedy: str = ""
+
+
+# Whether the LLM that is configured would answer. No question is sent: an endpoint is asked for its models.
+
+SECONDS = 2.0  # how long an endpoint may take
+
+
+def check_llm(configured: Settings) -> Finding:
+    """Look at the configured LLM; only one of an endpoint is asked over the network."""
+    llm = configured.llm
+    backend, _, model = llm.partition(":")
+    known = system.names("kcard.llms")
+    if backend not in known:
+        return _failed(f"unknown llm {llm!r}", f"choose {', '.join(known)}")
+    if backend in ENDPOINTS:
+        return _endpoint(model, configured)
+    if backend == "hf" and not Path(model).is_dir():
+        from huggingface_hub import try_to_load_from_cache
+
+        if try_to_load_from_cache(model, "config.json") is None:
+            return Finding(
+                "llm", "warning", f"{model} is not on this machine", "the first question downloads it"
+            )
+    return Finding("llm", "ok", llm)
+
+
+def unanswered(configured: Settings) -> Finding:
+    """What to say when nothing came back in time."""
+    return _failed(f"{configured.llm} did not answer in {SECONDS:g} s", "start it, or correct llm_url")
+
+
+def _endpoint(model: str, configured: Settings) -> Finding:
+    try:
+        import openai
+    except ImportError:
+        return _failed("the openai package is not installed", "pip install 'kcard[openai]'")
+    try:
+        url, key = configured.llm_url, configured.llm_key or "none"
+        where = url or "https://api.openai.com/v1"
+        with openai.OpenAI(base_url=url, api_key=key, timeout=SECONDS, max_retries=0) as client:
+            names = [found.id for found in client.models.list().data]
+    except UsageError as error:
+        return _failed(str(error), "choose the endpoint yourself")
+    except openai.OpenAIError as error:
+        return _failed(f"{where}: {one_line(error, 160)}", "start it, correct llm_url, or set OPENAI_API_KEY")
+    except (ValueError, TypeError, AttributeError) as error:
+        return _failed(f"{where} sent no list of models: {one_line(error, 160)}", "correct llm_url (…/v1)")
+    if names and model not in names:
+        return Finding(
+            "llm", "warning", f"{where} does not list {model!r}", f"it lists {', '.join(names[:5])}"
+        )
+    return Finding("llm", "ok", f"{model} at {where}; questions and knowledge are sent there")
+
+
+def _failed(found: str, remedy: str) -> Finding:
+    return Finding("llm", "error", found, remedy)
+
+
+# What `kcard ask` would be given where there is no flag: what is configured, else the defaults.
+
+SELECTORS = ("selectors", "relevance", "pruner", "checker")
+
+
+@dataclass(frozen=True)
+class BareAsk:
+    """Values by option, each with its origin."""
+
+    settings: Mapping[str, Setting]
+
+    @classmethod
+    def configured(cls, configured: Settings) -> "BareAsk":
+        """Raises UsageError for an unknown preset of selectors."""
+        defaults = declared(AskOptions)
+        found = {
+            name: configured.found.get(f"ask.{name}") or Setting(name, defaults[name].default)
+            for name in ("mode", "select", "gate", "cards", *SELECTORS, "device")
+        }
+        llm = configured.found.get("llm", Setting("llm", configured.llm))
+        if found["gate"].value is None:
+            found["gate"] = Setting("gate", GATE if found["cards"].value is None else "always")
+        ask = cls({"llm": Setting("llm", configured.llm, llm.origin), **found})
+        _ = ask.choice
+        return ask
+
+    def __str__(self) -> str:
+        shown = {name: s for name, s in self.settings.items() if s.value or name not in SELECTORS}
+        return ", ".join(f"{name} {s.value or 'all'} ({s.origin})" for name, s in shown.items())
+
+    def __getitem__(self, name: str) -> Any:
+        return self.settings[name].value
+
+    @property
+    def uses_cards(self) -> bool:
+        return not (self["mode"] == "direct" or self["gate"] == "never")
+
+    @property
+    def cards(self) -> list[str] | None:
+        """The selection; None for every card."""
+        given: str | list[str] | None = self["cards"]
+        return [c.strip() for c in given.split(",")] if isinstance(given, str) else given
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The embedded models without which it can't answer."""
+        own = ("encoder", "reader", "memory") if self["llm"] == "embedded" else ()
+        if not self.uses_cards:
+            return own
+        checker = ("checker",) if self.choice.spec("checker") == "minilm" else ()
+        return (*own, "encoder", *checker)
+
+    @property
+    def choice(self) -> SelectorChoice:
+        """The selectors."""
+        return SelectorChoice(*(self[name] for name in SELECTORS))
+
 
 SUMS = "SHA256SUMS"
 EXTRAS = {
@@ -77,10 +209,10 @@ def _config(configured: Settings) -> Finding:
 def _machine(device: str = "cpu") -> Iterable[Finding]:
     versions = ", ".join(f"{name} {_version(name)}" for name in VERSIONS)
     yield Finding("python", "ok", f"{sys.version.split()[0]}, {versions}")
-    memory = machine.memory()
-    features = ", ".join(machine.features()) or "no vector features known"
+    memory = system.memory()
+    features = ", ".join(system.features()) or "no vector features known"
     summary = (
-        f"{machine.cores()} cores ({features}), memory {_memory(memory.free)} free of {_memory(memory.total)}"
+        f"{system.cores()} cores ({features}), memory {_memory(memory.free)} free of {_memory(memory.total)}"
     )
     if 0 < memory.free < ROOM:
         yield Finding("machine", "warning", summary, "close other programs: loading models may fail")
@@ -110,7 +242,7 @@ def _gpu(device: str = "cpu") -> Finding:
 
 
 def _disk(home: Path) -> Finding:
-    free = machine.free_disk(home)
+    free = system.free_disk(home)
     summary = f"{shown_size(free)} free under {home}"
     if free < ROOM:
         return Finding("disk", "warning", summary, "make room, or set KCARD_HOME to a folder on another disk")
@@ -119,27 +251,23 @@ def _disk(home: Path) -> Finding:
 
 def _models(needed: Iterable[str]) -> Iterable[Finding]:
     """The models that come with kcard, byte for byte."""
-    from kcard import encoder, static_embeddings
-    from kcard.cards import embedded
-    from kcard.llms import memory
-    from kcard.reader import network, ranker
-    from kcard.selectors import checker
+    from kcard.offline import checker, llm, minilm, opt, reader, static
 
     wanted = set(needed)
     try:
-        encoder.folder()
-        yield Finding("encoder", "ok", f"{encoder.NAME}, sha256 {encoder.SHA256[:12]}… verified")
+        minilm.folder()
+        yield Finding("encoder", "ok", f"{minilm.NAME}, sha256 {minilm.SHA256[:12]}… verified")
     except KcardError as error:
         yield Finding(
             "encoder", "error" if "encoder" in wanted else "warning", str(error), "reinstall the package"
         )
     for name, folder in {
-        "static": static_embeddings.WEIGHTS,
-        "reader": network.WEIGHTS,
-        "ranker": ranker.WEIGHTS,
-        "memory": memory.WEIGHTS,
+        "static": static.WEIGHTS,
+        "reader": reader.READER_WEIGHTS,
+        "ranker": reader.RANKER_WEIGHTS,
+        "memory": llm.WEIGHTS,
         "checker": checker.WEIGHTS,
-        "base": embedded.FOLDER,
+        "base": opt.FOLDER,
     }.items():
         severity: Status = "error" if name in wanted else "warning"
         if problem := _fault(folder):
@@ -169,13 +297,13 @@ def _extras() -> Iterable[Finding]:
 
 
 def _presets() -> Finding:
-    summary = "; ".join(f"{group}: {', '.join(plugins.names(f'kcard.{group}'))}" for group in GROUPS)
+    summary = "; ".join(f"{group}: {', '.join(system.names(f'kcard.{group}'))}" for group in GROUPS)
     return Finding("presets", "ok", summary)
 
 
 def _selectors(ask: BareAsk, offline: bool) -> Finding:
     """Which presets are on this machine, and whether what was chosen is."""
-    from kcard.selectors.listing import missing, presets
+    from kcard.selectors.checkpoints import missing, presets
 
     summary = "; ".join(
         f"{one.preset.name}: {'ready' if not one.missing else f'{len(one.missing)} models missing'}"
@@ -239,7 +367,7 @@ def _missing(hub: "Hub") -> list[str]:
 
 
 def _gate(name: str) -> Iterable[Finding]:
-    known = plugins.names("kcard.gates")
+    known = system.names("kcard.gates")
     if name not in known:
         yield Finding("gate", "error", f"unknown gate {name!r}", f"choose {', '.join(known)}")
 

@@ -1,31 +1,352 @@
-"""From the options of an evaluation to its plan: tasks read, cards resolved, everything named that decides results."""
+"""What an evaluation is to do: settings, presets, variants, and the questions."""
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from kcard import __version__
-from kcard.api.eval_presets import PRESETS
-from kcard.api.eval_settings import DEFAULT, EvalSetting, parse_settings
-from kcard.api.eval_variants import DEFAULTS, variants
+from kcard import __version__, system
 from kcard.config import ENDPOINTS
 from kcard.config import settings as configured
 from kcard.errors import UsageError
-from kcard.evaluation.runs.questions import sampled
-from kcard.evaluation.runs.run import RunPlan, RunTask
-from kcard.evaluation.tasks.registry import read_task, task_names
-from kcard.evaluation.tasks.task import TaskData
-from kcard.integrators.baselines.options import BaselineOptions
-from kcard.integrators.options import AskOptions
-from kcard.option import declared
+from kcard.evaluation.runs.run import RunPlan, RunTask, SettingName, sampled
+from kcard.evaluation.tasks.base import TaskData, read_task, task_names
+from kcard.integrators.options import GATE, AskOptions, BaselineOptions
+from kcard.options import check_values, declared
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
+    from kcard.interfaces import LLM, Answerer
 
-__all__ = ["Prepared", "command_line", "prepare"]
+__all__ = [
+    "DEFAULT",
+    "DEFAULTS",
+    "MODES",
+    "OVERRIDES",
+    "PRESETS",
+    "EvalAnalysis",
+    "EvalPreset",
+    "EvalSetting",
+    "Prepared",
+    "command_line",
+    "overrides",
+    "parse_settings",
+    "prepare",
+    "variants",
+]
+
+
+# Options in the name of a setting, such as those of bottom-up+n1=1: checked, and as AskOptions takes them.
+
+SEVERAL = ("cards", "evidence")
+OVERRIDES = (
+    *SEVERAL,
+    "selectors",
+    "relevance",
+    "pruner",
+    "checker",
+    "n1",
+    "n2",
+    "n3",
+    "floor",
+    "min-factuality",
+    "card-temperature",
+    "card-tokens",
+    "max-iterations",
+    "shortlist",
+    "max-cards",
+)
+
+
+def overrides(name: SettingName, cards: Sequence[str] | None = None) -> dict[str, Any]:
+    """The options of a setting's name by the names of AskOptions. `cards`: the references that cards stand for.
+
+    Raises UsageError for an option that a setting can't have, a value of another type or out of range, and a card that
+    is not among `cards`.
+    """
+    found: dict[str, Any] = {}
+    for option in dict.fromkeys(key for key, _ in name.options):
+        if option not in OVERRIDES:
+            raise UsageError(
+                f"setting {name}: {option} can't be set here: choose among {', '.join(OVERRIDES)}"
+            )
+        values = name.values(option)
+        if option not in SEVERAL and len(values) > 1:
+            raise UsageError(f"setting {name}: {option} is given twice")
+        key = option.replace("-", "_")
+        found[key] = values if option in SEVERAL else _typed(name, option, values[0])
+    try:
+        check_values(AskOptions, found)
+    except UsageError as error:
+        raise UsageError(f"setting {name}: {error}") from None
+    if cards is not None and "cards" in found:
+        found["cards"] = tuple(_reference(name, card, cards) for card in found["cards"])
+    return found
+
+
+def _typed(name: SettingName, option: str, value: str) -> Any:
+    """The value as a number where the option is one."""
+    kinds: Mapping[str, Any] = {key: known.kind for key, known in declared(AskOptions).items()}
+    kind = kinds[option.replace("-", "_")]
+    number = next((each for each in (int, float) if each is kind or each in get_args(kind)), None)
+    if number is None:
+        return value
+    try:
+        return number(value)
+    except ValueError:
+        what = "a whole number" if number is int else "a number"
+        raise UsageError(f"setting {name}: {option} is {value!r}, expected {what}") from None
+
+
+def _reference(name: SettingName, card: str, cards: Sequence[str]) -> str:
+    """The reference (name@version) that a card's name stands for."""
+    for reference in cards:
+        if card in (reference, reference.partition("@")[0]):
+            return reference
+    raise UsageError(f"setting {name}: card {card} is not among this run's cards: {', '.join(cards)}")
+
+
+# The papers' settings, each in one word; options that are given take their place.
+
+EvalPreset = Literal["knowledge-card", "thrust", "skr", "adaptive-retrieval"]
+ALL = 1_000_000  # more cards than a hub has
+
+PRESETS: Mapping[EvalPreset, Mapping[str, Any]] = {
+    # Knowledge Card, sections 2 and 3 and table 6. Bottom-up asks every card; in top-down the LLM decides.
+    "knowledge-card": {
+        "settings": "direct,bottom-up@always,top-down:auto,top-down:explicit",
+        "selectors": "paper",
+        "evidence": ("wikipedia",),
+        "n1": 3,
+        "n2": 5,
+        "n3": 3,
+        "floor": 0.0,
+        "margin": 0.0,
+        "reorder_by_date": False,
+        "temperature": 0.1,
+        "max_iterations": 1,
+        "shortlist": ALL,
+        "max_cards": ALL,
+    },
+    # Thrust, section 3: all the knowledge, or that of the questions that a gate picks; one passage a question.
+    "thrust": {
+        "settings": "direct,bottom-up@always,bottom-up@thrust,bottom-up@bm25,bottom-up@random",
+        "n1": 1,
+        "n2": 1,
+        "n3": 1,
+        "floor": 0.0,
+        "reorder_by_date": False,
+        "temperature": 0.0,
+    },
+    # Self-knowledge guided retrieval, section 4.3: the top three passages, four demonstrations.
+    "skr": {
+        "settings": "direct,bottom-up@always,bottom-up@skr-prompt,bottom-up@skr-icl,bottom-up@skr-fine-tuned,"
+        "bottom-up@skr-knn",
+        "shots": 4,
+        "n1": 3,
+        "n2": 3,
+        "n3": 3,
+        "floor": 0.0,
+        "reorder_by_date": False,
+        "temperature": 0.0,
+    },
+    # Adaptive Retrieval, sections 3 and 5: the top passage, fifteen demonstrations.
+    "adaptive-retrieval": {
+        "settings": "direct,bottom-up@always,genread,bottom-up@popularity,retrieval/genread@popularity",
+        "shots": 15,
+        "n1": 1,
+        "n2": 1,
+        "n3": 1,
+        "floor": 0.0,
+        "reorder_by_date": False,
+        "temperature": 0.0,
+    },
+}
+
+
+# The settings that `kcard eval` compares: ways of answering, by name.
+
+DEFAULT = "direct,bottom-up,top-down"
+# The gate of a mode unless one is given: bottom-up asks every card, in top-down the LLM decides (Knowledge Card, 2.3).
+MODES: dict[str, dict[str, str]] = {
+    "direct": {"mode": "direct"},
+    "bottom-up": {"mode": "bottom-up", "gate": "always"},
+    "top-down": {"mode": "top-down", "select": "auto", "gate": GATE},
+    "top-down:auto": {"mode": "top-down", "select": "auto", "gate": GATE},
+    "top-down:explicit": {"mode": "top-down", "select": "explicit", "gate": GATE},
+    "hybrid": {"mode": "hybrid", "select": "auto", "gate": GATE},
+    "hybrid:auto": {"mode": "hybrid", "select": "auto", "gate": GATE},
+    "hybrid:explicit": {"mode": "hybrid", "select": "explicit", "gate": GATE},
+}
+SEARCHING = {"retrieval", "replug"}  # baselines that search the cards' passages unless a corpus is given
+TOGETHER = "cards+retrieval"
+
+
+@dataclass(frozen=True)
+class EvalSetting:
+    """A way of answering.
+
+    name  as it was given: a mode, a mode with a gate (bottom-up@thrust), a baseline, or two ways with a gate between
+          them (retrieval/genread@popularity), the first of which answers where the gate seeks knowledge; a mode perhaps
+          with options that differ from the run's (bottom-up+n1=1)
+    """
+
+    name: str
+
+    @property
+    def parts(self) -> SettingName:
+        return SettingName.of(self.name)
+
+    @property
+    def way(self) -> str:
+        """The name without gate and options."""
+        return self.parts.base.partition("@")[0]
+
+    @property
+    def sides(self) -> "tuple[EvalSetting, EvalSetting] | None":
+        """The ways below and above the gate; None where there is one way."""
+        below, slash, above = self.way.partition("/")
+        return (EvalSetting(below), EvalSetting(above)) if slash else None
+
+    def uses_cards(self, baseline: BaselineOptions) -> bool:
+        """Whether it opens cards."""
+        if self.sides:
+            return any(side.uses_cards(baseline) for side in self.sides)
+        if self.way in MODES:
+            return self.way != "direct"
+        return self.way == TOGETHER or (self.way in SEARCHING and baseline.corpus is None)
+
+    def options(self, given: AskOptions) -> AskOptions:
+        """The options with those of this setting; what its name says decides before what is given.
+
+        Raises UsageError for an option in the name that is wrong.
+        """
+        if self.sides:
+            return replace(given, gate=self.name.partition("@")[2])
+        changes: dict[str, Any] = dict(MODES[self.way]) if self.way in MODES else {"gate": "always"}
+        gate = self.parts.base.partition("@")[2] or given.gate
+        if gate and self.way != "direct":
+            changes["gate"] = gate
+        cards = given.cards if isinstance(given.cards, tuple) else None
+        return replace(given, **changes, **overrides(self.parts, cards))
+
+    def check(self, given: AskOptions) -> None:
+        """Raise UsageError for a gate that is unknown or not fitted yet, and a wrong option."""
+        from kcard.gates.registry import UNFITTED, gate_file
+
+        gate = self.options(given).gate_name
+        if gate not in system.names(UNFITTED):
+            gate_file(gate)
+
+    def answerer(
+        self,
+        given: AskOptions,
+        baseline: BaselineOptions,
+        llm: "LLM",
+        hub: "Hub",
+        report: Callable[[str], None] | None,
+    ) -> "Answerer":
+        """What answers in this way, with `llm` in place of the one in the options."""
+        from kcard.integrators.baselines import baseline as make_baseline
+        from kcard.integrators.pipeline import Pipeline
+
+        options = replace(self.options(given), llm=llm)
+        if self.sides:
+            ungated = replace(given, gate=None)
+            below, above = (side.answerer(ungated, baseline, llm, hub, report) for side in self.sides)
+            return _routed(options, llm, below, above)
+        if self.way in MODES:
+            return Pipeline(options, hub=hub, report=report)
+        return make_baseline(self.way, options, baseline, hub=hub, report=report)
+
+
+def _routed(options: AskOptions, llm: "LLM", below: "Answerer", above: "Answerer") -> "Answerer":
+    from kcard.gates.registry import named_gate
+    from kcard.integrators.pool_views import Routed
+    from kcard.llms.client import Metered
+    from kcard.llms.prompts import load
+
+    metered = Metered(llm, options.concurrency or 1)
+    return Routed(named_gate(options.gate_name, metered, load(options.examples)), metered, below, above)
+
+
+def parse_settings(given: str | Sequence[str]) -> tuple[EvalSetting, ...]:
+    """The settings of a comma-separated list. Raises UsageError for an unknown one, one named twice, and for none."""
+    from kcard.integrators.baselines import BASELINES
+
+    ways = {*MODES, *BASELINES}
+    names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
+    known = ", ".join([*MODES, *BASELINES])
+    for name in names:
+        parts = SettingName.of(name)
+        if parts.options and parts.base.partition("@")[0] not in MODES:
+            raise UsageError(f"setting {name!r}: options go with {', '.join(MODES)}, not with a baseline")
+        if not _well_formed(parts.base, ways):
+            raise UsageError(
+                f"unknown setting {name!r}: choose among {known}; one with cards may name its gate, as in "
+                "bottom-up@always, and a gate may choose between two, as in retrieval/genread@popularity"
+            )
+        if names.count(name) > 1:
+            raise UsageError(f"setting {name!r} is named twice")
+    if not names:
+        raise UsageError(f"no settings: choose among {known}")
+    return tuple(map(EvalSetting, names))
+
+
+def _well_formed(name: str, ways: set[str]) -> bool:
+    """WAY, WAY@GATE of a mode with cards, or BELOW/ABOVE@GATE."""
+    way, at, gate = name.partition("@")
+    below, slash, above = way.partition("/")
+    if slash:
+        return {below, above} <= ways and bool(gate)
+    return way in ways and (not at or (way in MODES and way != "direct" and bool(gate)))
+
+
+# The settings that an analysis of Knowledge Card compares: one setting, varied in one respect.
+
+EvalAnalysis = Literal["patch", "adding", "selectors", "documents"]
+
+# What is varied unless settings are given, as in the paper's sections 5 and 6.
+DEFAULTS = {"patch": "top-down", "adding": "top-down", "selectors": "bottom-up", "documents": "bottom-up"}
+# One selector after the other in the hands of chance, as figure 3 leaves them out, and all three.
+WITHOUT = {"relevance": "random", "pruner": "none", "checker": "none"}
+# Documents that each card writes, that relevance keeps and that factuality keeps; the others stay (figure 4).
+COUNTS = {"n1": (1, 2, 3, 4, 5), "n2": (3, 5, 8, 10), "n3": (1, 2, 3, 4, 5)}
+Options = tuple[tuple[str, str], ...]
+
+
+def variants(analysis: EvalAnalysis, settings: Sequence[str], cards: Sequence[str]) -> list[str]:
+    """The settings of an analysis: direct, then each of `settings` that uses cards, varied; `cards` in that order.
+
+    Raises UsageError where no setting uses cards, or one has the options that are varied already.
+    """
+    bases = [SettingName.of(name) for name in settings if name != "direct"]
+    if not bases:
+        raise UsageError(
+            f"the analysis {analysis} varies a setting with cards: add one, such as {DEFAULTS[analysis]}"
+        )
+    return ["direct", *(str(name) for base in bases for name in _varied(analysis, base, cards))]
+
+
+def _varied(analysis: EvalAnalysis, base: SettingName, cards: Sequence[str]) -> Iterator[SettingName]:
+    if analysis in ("patch", "adding"):
+        names = [card.partition("@")[0] for card in cards]
+        one = [(("cards", name),) for name in names]
+        changes: Iterator[Options] = iter(one) if analysis == "patch" else accumulate(one)
+    elif analysis == "selectors":
+        changes = iter([(), *(((key, value),) for key, value in WITHOUT.items()), tuple(WITHOUT.items())])
+    else:
+        changes = (((key, str(count)),) for key, counts in COUNTS.items() for count in counts)
+    for change in changes:
+        if base.changed & {key for key, _ in change}:
+            raise UsageError(
+                f"setting {base} has an option that the analysis {analysis} varies: leave it out"
+            )
+        yield SettingName(base.base, (*base.options, *change))
+
 
 T = TypeVar("T", AskOptions, BaselineOptions)
 LIBRARIES = ("numpy", "tokenizers", "torch", "transformers")

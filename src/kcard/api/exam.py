@@ -1,18 +1,25 @@
-"""exam: what a card knows of its corpus and of a given file, and how far it can be trusted."""
+"""Examine, audit and browse cards."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from kcard.errors import CardError
-from kcard.option import Option, check_values, documented
+from kcard.cluster import RayOptions, completed, device_there, json_ready
+from kcard.config import settings
+from kcard.errors import CardError, UnknownCard, UsageError
+from kcard.io import Row
+from kcard.options import Option, check_values, declared, documented
 
 if TYPE_CHECKING:
-    from kcard.evaluation.record import Exam
+    from kcard.evaluation.browse import CardReport
+    from kcard.evaluation.records import Audit, Exam
     from kcard.evaluation.target import Target
-    from kcard.protocols import Checker
+    from kcard.hub.registry import Hub
+    from kcard.interfaces import Checker
 
-__all__ = ["exam"]
+__all__ = ["Sort", "audit", "audit_many", "browse", "exam"]
 
 
 @documented
@@ -59,7 +66,7 @@ def exam(
 ) -> "Exam":
     """Examine a card, write exam.json, routing.json and the results in README.md into its folder, and seal it again.
 
-    `report` is called with Progress (kcard.evaluation.progress) while the exam runs.
+    `report` is called with Progress (kcard.evaluation.recall) while the exam runs.
 
     An exam of fewer questions than the card's last one is not written into it. The same card, arguments and checker
     give the same numbers and the same bytes. Raises UsageError for a wrong argument or question file, CorpusError for
@@ -67,14 +74,12 @@ def exam(
     Nothing is written then, nor after Ctrl-C.
     """
     check_values(exam, {"limit": limit})
-    from kcard.evaluation.asking import check_device
+    from kcard.evaluation.audit import read_independent
     from kcard.evaluation.exam import examine, is_smaller, nothing_to_ask
-    from kcard.evaluation.independent import read_independent
-    from kcard.evaluation.progress import silent
-    from kcard.evaluation.question_file import read_questions
-    from kcard.evaluation.scorer import Scorer, named_checker
+    from kcard.evaluation.questions import read_questions
+    from kcard.evaluation.recall import Scorer, check_device, named_checker, silent
     from kcard.evaluation.target import Target, find
-    from kcard.files import write_text
+    from kcard.io import write_text
 
     check_device(device)
     found = card if isinstance(card, Target) else find(card, corpus, field)
@@ -91,3 +96,214 @@ def exam(
     elif found.reference is None and not is_smaller(found, made):
         found.keep(made, answered)
     return made
+
+
+# audit: have a card write for many queries and judge each document by evidence that is not its own; or many cards.
+
+
+@documented
+def audit(
+    card: Annotated[
+        "Path | str | Target",
+        Option(
+            "A published card (name@v2); else a draft's name or a card folder.",
+            argument=True,
+            command_line=str,
+            completes="drafts",
+        ),
+    ],
+    *,
+    queries: Annotated[
+        Path | str | None,
+        Option(
+            "Questions (.jsonl, .json, .csv, .txt), optionally with a `domain`.",
+            default="questions about its own corpus, as in an exam",
+            command_line=Path | None,
+        ),
+    ] = None,
+    evidence: Annotated[
+        Path | str | Sequence[Path | str],
+        Option(
+            "Evidence for factuality: a file, a folder, wikipedia. Repeatable.",
+            command_line=list[str],
+        ),
+    ] = (),
+    documents: Annotated[int, Option("Documents that the card writes for each query.", least=1)] = 3,
+    limit: Annotated[int, Option("Maximum number of questions about its own corpus.", least=1)] = 200,
+    checker: Annotated[
+        "Checker | str", Option("The checker; `kcard selectors` lists them.", command_line=str)
+    ] = "minilm",
+    seed: Annotated[int, Option("Seed of the questions and of the card's sampling.")] = 0,
+    worst: Annotated[int, Option("How many of the worst documents to store and show.", least=0)] = 5,
+    device: Annotated[str, Option("Device of card and checker: cpu, cuda or cuda:N.")] = "cpu",
+    engine: Annotated[
+        Sequence[str] | None,
+        Option(
+            "A vLLM server that writes for the cards of its base: vllm=URL. Repeatable.",
+            default="as configured, else none",
+            command_line=list[str] | None,
+        ),
+    ] = None,
+    trust_remote_code: Annotated[
+        bool, Option("Let the checker's model run code from its repository.")
+    ] = False,
+    output: Annotated[
+        Path | str | None,
+        Option(
+            "Also write the audit to this file, as JSON; of several cards, a line for each.",
+            command_line=Path | None,
+        ),
+    ] = None,
+    hub: "Hub | None" = None,
+    keep: bool = True,
+    report: Callable[[Any], None] | None = None,
+) -> "Audit":
+    """Audit a card; of a published card the audit is kept in the hub, unless `keep` is false.
+
+    `report` is called with Progress (kcard.evaluation.recall) while the audit runs. Without evidence only
+    faithfulness to the card's own corpus is measured.
+
+    The same card, arguments and checker give the same audit. Raises UsageError for a wrong argument or file,
+    CorpusError for evidence that can't be read, CardError where nothing can be asked, and what finding and loading
+    the card raise. Nothing is stored then, nor after Ctrl-C.
+    """
+    check_values(audit, {"documents": documents, "limit": limit, "worst": worst})
+    if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
+        raise UsageError(f"output {output}: the folder {folder} does not exist")
+    from kcard.cards.models.loader import Loader
+    from kcard.evaluation.audit import AuditSettings, audited, finding, queries_for, read_independent
+    from kcard.evaluation.recall import Scorer, StepProgress, check_device, named_checker, silent
+    from kcard.evaluation.target import Target, find_published
+    from kcard.hub.registry import Hub
+    from kcard.integrators.assembly import make_engines
+    from kcard.io import write_text
+
+    check_device(device)
+    tell = report or silent
+    found = card if isinstance(card, Target) else find_published(card, hub)
+    asked = queries_for(found, queries, limit, seed)
+    specs = [evidence] if isinstance(evidence, Path | str) else [*evidence]
+    independent = read_independent(specs, found.digests, found.corpus)
+    judge, name = named_checker(
+        checker, device, trust_remote_code, lambda text: tell(StepProgress(text, 0, 1))
+    )
+    scorer = Scorer(judge, found.own_evidence if found.corpus else None, independent, tell)
+    models = Loader(device=device, engines=make_engines([engine] if isinstance(engine, str) else engine))
+    made = audited(found, asked, scorer, AuditSettings(documents, limit, seed, worst, name, models))
+    if keep and found.reference is not None:
+        hub = Hub() if hub is None else hub
+        hub.audits.add(hub.get(found.reference), finding(made))
+    if output is not None:
+        write_text(Path(output).expanduser(), made.to_json())
+    return made
+
+
+def audit_many(
+    cards: Sequence[str | Path],
+    *,
+    output: Path | str | None = None,
+    resume: bool = False,
+    cluster: RayOptions | None = None,
+    hub: "Hub | None" = None,
+    progress: Callable[[int, int], None] = lambda _, __: None,
+    **options: Any,
+) -> tuple[Row, ...]:
+    """Audit cards; of published ones the audits are kept in the hub. `kcard audit` with several cards does the same.
+
+    cards     published cards, drafts, folders, pools (pool:NAME) and domain subtrees (biomedical/)
+    output    a file for the rows, a JSON line each
+    resume    go on with `output`: audit only the cards that are missing there, or failed
+    cluster   where to audit; None: one card after the other in this process
+    progress  called with (cards done, of how many)
+    options   those of kcard.audit
+
+    Returns a row for each card: `card`, its reference or folder, `options`, and `audit`, as
+    kcard.evaluation.records.Audit has it, or the `error` of one that failed, which costs only itself. Raises
+    UsageError, HubError for a card that is not found, and ClusterError; audits that are finished are kept.
+    """
+    from kcard.evaluation.audit import finding
+    from kcard.evaluation.records import Audit
+    from kcard.hub.registry import Hub
+
+    if strange := sorted(set(options) - set(declared(audit))):
+        raise UsageError(f"{strange[0]} is not an option of an audit")
+    check_values(audit, options)
+    if resume and output is None:
+        raise UsageError("resume needs output: the file that the earlier run wrote")
+    hub = hub or Hub()
+    given = {key: value for key, value in options.items() if value is not None}
+    device = str(given.get("device", "cpu"))
+    ready = json_ready(given | {"device": device_there(cluster, device)})
+    named = dict.fromkeys(name for card in cards for name in _named(card, hub))
+
+    def keep(row: Row) -> None:
+        """Have the hub keep the audit of a published card, once."""
+        if Path(row["card"]).is_absolute():
+            return
+        version, made = hub.get(row["card"]), finding(Audit.from_json(json.dumps(row["audit"])))
+        if all(stored.finding != made for stored in hub.audits.list(version.name)):
+            hub.audits.add(version, made)
+
+    return completed(
+        _audited,
+        [{"card": name, "options": ready} for name in named],
+        None if output is None else Path(output).expanduser(),
+        resume=resume,
+        cluster=cluster,
+        device=device,
+        progress=progress,
+        check=keep,
+    )
+
+
+def _named(card: str | Path, hub: "Hub") -> Iterator[str]:
+    """The references, or the folder, that a name means."""
+    name = str(card)
+    if isinstance(card, str) and (
+        name.startswith("pool:") or (name.endswith("/") and not Path(name).is_dir())
+    ):
+        yield from (version.reference for version in hub.select([name]).versions)
+        return
+    if isinstance(card, str) and Path(name).name == name:
+        with suppress(UnknownCard):  # then a draft, or a folder here
+            yield hub.get(name).reference
+            return
+    from kcard.hub.registry import draft
+
+    yield str(draft(settings().drafts, card).expanduser().absolute())
+
+
+def _audited(card: str, options: Row) -> Row:
+    """The audit of a published card (name@v2), or of the one in a folder (an absolute path)."""
+    made = audit(Path(card) if Path(card).is_absolute() else card, keep=False, **options)
+    return {"audit": json.loads(made.to_json())}
+
+
+# browse: every card of a hub with what its exam and its audits say, filtered and sorted.
+
+Sort = Literal["name", "domain", "base", "size", "recall", "lift", "faithfulness", "factuality"]
+
+
+@documented
+def browse(
+    name: Annotated[
+        str | None, Option("One card, in detail.", default="all", argument=True, completes="published")
+    ] = None,
+    *,
+    text: Annotated[str | None, Option("Only cards with these words.")] = None,
+    domain: Annotated[str | None, Option("Only this domain and those below it.")] = None,
+    base: Annotated[str | None, Option("Only cards made from this base model.")] = None,
+    sort: Annotated[Sort, Option("What to sort by.")] = "name",
+    hub: "Hub | None" = None,
+) -> "list[CardReport]":
+    """The newest version of every card in the hub, or the one that `name` refers to (card, card@v2, ...).
+
+    Raises UnknownCard, and UsageError for an unknown sort. An exam or audit that can't be read is a note.
+    """
+    check_values(browse, {"sort": sort})
+    from kcard.evaluation.browse import SORTS, reports
+    from kcard.hub.registry import Hub
+
+    hub = Hub() if hub is None else hub
+    chosen = [hub.get(name)] if name is not None else hub.list(text=text, domain=domain, base=base)
+    return sorted(reports(hub, chosen), key=SORTS[sort])

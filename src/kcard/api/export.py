@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from kcard.errors import UsageError
-from kcard.option import Option, check_values, documented
+from kcard.options import Option, check_values, documented
 
 if TYPE_CHECKING:
-    from kcard.cards.export.engines import Engine
-    from kcard.cards.export.prepared import Prepared
-    from kcard.cards.export.prompt import Expected
+    from kcard.cards.export import Engine, Expected, Prepared
 
 __all__ = ["Export", "ExportedCard", "export"]
 
@@ -87,12 +85,12 @@ def export(
     can't be had, MissingExtra for GGUF files without the extra gguf, and what finding a card raises.
     """
     check_values(export, {"to": to})
-    from kcard.cards.export import llama_cpp, vllm
-    from kcard.cards.export.engines import ENGINES, LLAMA_CPP
-    from kcard.cards.export.gguf import Converter
-    from kcard.cards.export.prepared import check_together, prepare
+    from kcard.cards import export as cards_export
+    from kcard.cards import gguf
+    from kcard.cards.export import ENGINES, LLAMA_CPP, check_together, prepare
+    from kcard.cards.gguf import Converter
     from kcard.evaluation.target import find
-    from kcard.hub.store.disk import beside
+    from kcard.hub.storage import beside
 
     engine, say = ENGINES[to], report or _silent
     target = _checked(Path(out), force)
@@ -116,9 +114,9 @@ def export(
         new = scratch / "new"
         new.mkdir()
         command = (
-            vllm.write(prepared, new, say)
+            cards_export.write(prepared, new, say)
             if tool is None
-            else llama_cpp.write(prepared, new, tool, base, say)
+            else gguf.write(prepared, new, tool, base, say)
         )
         found = _record(prepared, engine, new, target, command)
         _checked(target, force)  # once more: an export may take long
@@ -165,7 +163,7 @@ def _check_options(engine: "Engine", converter: object, base: str | None, merge:
 
 def _checked(out: Path, force: bool) -> Path:
     """The absolute path; UsageError for a folder that must not be replaced."""
-    from kcard.hub.store.new_folder import check_new
+    from kcard.hub.storage import check_new
 
     target = out.expanduser().absolute()
     if not target.is_symlink() and (target / RECORD).is_file():
@@ -177,7 +175,7 @@ def _checked(out: Path, force: bool) -> Path:
 
 def _place(new: Path, target: Path, scratch: Path) -> None:
     """Put the new folder in the target's place; where that fails, the old one stays."""
-    from kcard.hub.store.disk import sync_folder
+    from kcard.hub.storage import sync_folder
 
     old = scratch / "old"
     if replaced := target.is_dir():

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from kcard.config import settings
 from kcard.errors import LLMError, UsageError
-from kcard.option import Option, check_values, documented
+from kcard.options import Option, check_values, documented
 
 if TYPE_CHECKING:
     from kcard.integrators.assembly import Endpoint
-    from kcard.protocols import LLM, Checker
-    from kcard.training.study.replies import Replies
-    from kcard.training.study.tasks import Assignment
-    from kcard.training.study.writing import Asked, Material, StudyTotals
+    from kcard.interfaces import LLM, Checker
+    from kcard.training.study_writer import Asked, Assignment, Material, Replies, StudyTotals
 
 __all__ = ["study"]
 
@@ -80,13 +78,11 @@ def study(
     check_values(study, given)
     from kcard.api.check import open_checker
     from kcard.integrators.assembly import Endpoint
-    from kcard.language import detect
-    from kcard.llms.reader import SpanReader
+    from kcard.offline.llm import SpanReader
+    from kcard.text import detect
     from kcard.training.corpus import read_corpus
-    from kcard.training.study.item import write_study
-    from kcard.training.study.replies import Replies
-    from kcard.training.study.tasks import KINDS, assignments
-    from kcard.training.study.writing import StudyTotals, ask, collect
+    from kcard.training.study import write_study
+    from kcard.training.study_writer import KINDS, Replies, StudyTotals, ask, assignments, collect
 
     target, say = Path(output).expanduser(), report or _silent
     chosen = [task for task in KINDS if task in tasks or not tasks]
@@ -117,7 +113,7 @@ def study(
 
 def _writer(llm: "str | LLM | Callable[[str], str] | None", endpoint: "Endpoint") -> "LLM":
     from kcard.integrators.assembly import make_llm
-    from kcard.llms.embedded import EmbeddedLLM
+    from kcard.offline.llm import EmbeddedLLM
 
     writer = make_llm(llm, TEMPERATURE, endpoint)
     if isinstance(writer, EmbeddedLLM) or _name(llm, writer).startswith("openai-completions:"):

@@ -1,29 +1,28 @@
-"""sync: a card is brought up to date with the folder that it was made of."""
+"""Bring cards up to date with their folders, once or whenever these change."""
 
+import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from kcard.answer import Source
 from kcard.config import settings
-from kcard.errors import CardError, UsageError
-from kcard.option import Option, documented
+from kcard.errors import CardError, KcardError, TrainingInterrupted, UsageError
+from kcard.options import Option, documented
+from kcard.types import Source
 
 if TYPE_CHECKING:
-    from kcard.evaluation.record import Mean
-    from kcard.evaluation.remembering import Remembered
-    from kcard.evaluation.sync_record import SyncRecord
-    from kcard.training.comparison import Changes
+    from kcard.evaluation.records import Mean
+    from kcard.evaluation.retention import Remembered, SyncRecord
     from kcard.training.corpus import Corpus
-    from kcard.training.onward import Onward, Way
+    from kcard.training.next_version import Onward, Way
     from kcard.training.options import TrainOptions
-    from kcard.training.update import Previous
+    from kcard.training.update import Changes, Previous
 
-__all__ = ["Foreseen", "Synced", "sync"]
+__all__ = ["Foreseen", "Synced", "sync", "watch"]
 
 
 @dataclass(frozen=True)
@@ -99,17 +98,17 @@ def sync(
 
     What the model remembers is measured; where it recalls what was removed, or less of what stays, it is trained from
     scratch. `report` is called with the events of training (kcard.training.progress) and of asking
-    (kcard.evaluation.progress).
+    (kcard.evaluation.recall).
 
     The files of `folder` are only read. Until the next version is whole the card stays as it is. Raises UsageError
     where more than half of the passages are gone and `allow_removal` is not given, and for a card that can't be
     updated; CorpusError for a folder that is missing or empty; CardError where the card has changed meanwhile; and what
     training raises.
     """
-    from kcard.training.comparison import compare
-    from kcard.training.onward import Onward
+    from kcard.training.next_version import Onward
     from kcard.training.options import TrainOptions, check
     from kcard.training.progress import Note, silent
+    from kcard.training.update import compare
 
     begun, say = time.monotonic(), report or silent
     before = _previous(card)
@@ -176,7 +175,7 @@ def _refusal(changes: "Changes", name: str) -> str:
 
 
 def _foreseen(onward: "Onward", scratch: bool) -> Foreseen:
-    from kcard.evaluation.sync_record import read_sync
+    from kcard.evaluation.retention import read_sync
 
     way, why = onward.foreseen(scratch=scratch)
     last, manifest = read_sync(onward.before.card.folder), onward.before.card.manifest
@@ -197,7 +196,7 @@ def _output(before: "Previous") -> Path:
 
 def _write(onward: "Onward", output: Path, scratch: bool, begun: float) -> "SyncRecord":
     """Write the next version, measured; nothing where the card has changed since it was read."""
-    from kcard.evaluation.sync_record import SyncRecord, read_sync
+    from kcard.evaluation.retention import SyncRecord, read_sync
     from kcard.manifest import MANIFEST, file_digest, seal
     from kcard.training.output import fresh
     from kcard.training.progress import Note
@@ -235,8 +234,8 @@ def _write(onward: "Onward", output: Path, scratch: bool, begun: float) -> "Sync
 
 
 def _recall(onward: "Onward", folder: Path) -> "Remembered | None":
-    from kcard.cards.format.folder import Card
-    from kcard.evaluation.remembering import remembered
+    from kcard.cards.card import Card
+    from kcard.evaluation.retention import remembered
 
     card = Card.open(folder)
     if not card.manifest.has_model:
@@ -275,9 +274,9 @@ def _fault(recall: "Remembered", first: float) -> str:
 
 def _tell(onward: "Onward", say: Callable[[Any], None], *, examined: bool) -> None:
     """What the user should know that the card itself does not show. `examined`: whether the next version will be."""
-    from kcard.evaluation.record import EXAM
+    from kcard.evaluation.records import EXAM
+    from kcard.text import words
     from kcard.training.progress import Note
-    from kcard.words import words
 
     manifest = onward.manifest
     forgotten = {word for source in onward.changes.forgotten for word in words(source.text)}
@@ -307,3 +306,69 @@ def _published(folder: Path, changes: "Changes", say: Callable[[Any], None]) -> 
             )
         )
     return version.reference
+
+
+# watch: a card follows its folder, one sync after each change.
+
+# (inode, time of change in ns, size) of every file by its path; None where it can't be looked at
+State = Mapping[str, tuple[int, int, int] | None]
+
+
+def watch(
+    folder: Path | str,
+    card: str | Path,
+    *,
+    interval: float = 2.0,
+    done: Callable[[Synced], None],
+    failed: Callable[[KcardError], None],
+    wait: Callable[[float], None] = time.sleep,
+    **given: Any,
+) -> None:
+    """Sync now, and again whenever the folder has changed and was then left alone for `interval` seconds. Until Ctrl-C.
+
+    It looks at the files every `interval` seconds, which works on network file systems, too. `done` is called after
+    each sync, `failed` where one raised an error: the card is as it was then, and the next change is tried again.
+    `given`: what kcard.sync takes. Raises UsageError for a wrong interval, KeyboardInterrupt, and TrainingInterrupted.
+    """
+    if not interval > 0:
+        raise UsageError(f"interval {interval} must be above 0")
+    root, seen = Path(folder).expanduser(), None
+    while True:
+        state = _state(root)
+        if state != seen:
+            while seen is not None and (later := _settled(root, interval, wait)) != state:
+                state = later
+            try:
+                done(sync(root, card, **given))
+            except TrainingInterrupted:
+                raise
+            except KcardError as error:
+                failed(error)
+            seen = state
+        wait(interval)
+
+
+def _settled(root: Path, interval: float, wait: Callable[[float], None]) -> State:
+    wait(interval)
+    return _state(root)
+
+
+def _state(root: Path) -> State:
+    """Of a folder's files, hidden ones and links to folders left out; of a file its own."""
+    found: dict[str, tuple[int, int, int] | None] = {}
+    paths = [root] if root.is_file() else _files(root)
+    for path in paths:
+        try:
+            known = path.stat()
+            found[str(path)] = (known.st_ino, known.st_mtime_ns, known.st_size)
+        except OSError:
+            found[str(path)] = None
+    return found
+
+
+def _files(root: Path) -> list[Path]:
+    found = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(folder, name) for name in names if not name.startswith(".")]
+    return found

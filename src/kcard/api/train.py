@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from kcard.cluster import RayOptions, completed, device_there, json_ready
 from kcard.config import launch, settings
 from kcard.errors import UsageError
-from kcard.option import Option, declared, documented
-from kcard.rows import Row, read_rows, suffix
+from kcard.io import Row, read_rows, suffix
+from kcard.options import Option, declared, documented
 from kcard.training.options import TrainOptions
 
 if TYPE_CHECKING:
-    from kcard.cards.format.folder import Card
-    from kcard.training.costs import TrainingEstimate
+    from kcard.cards.card import Card
+    from kcard.training.memory import TrainingEstimate
 
 __all__ = ["ONE_CARD", "estimate_training", "train", "train_many"]
 
@@ -56,19 +56,19 @@ def train(
     """Train a card on a corpus, examine it and return it. `kcard train` does the same.
 
     `options` are a TrainOptions; those that are given by name take the place of its own. `report` is called with the
-    events of training (kcard.training.progress) and of the exam (kcard.evaluation.progress). The exam's result lies in
-    the card's folder (kcard.evaluation.record.read_exam); with `update`, so does what the update made it forget.
+    events of training (kcard.training.progress) and of the exam (kcard.evaluation.recall). The exam's result lies in
+    the card's folder (kcard.evaluation.records.read_exam); with `update`, so does what the update made it forget.
 
     A card of the same name that already lies in `output` is replaced once the new one is whole. Raises UsageError,
     CorpusError, ModelUnavailable, and TrainingInterrupted after Ctrl-C.
     """
-    from kcard.training.presets import with_preset
+    from kcard.training.options import with_preset
     from kcard.training.progress import Note, silent
 
     corpus, chosen = with_preset(corpus, replace(options or TrainOptions(), **given))
     report = report or silent
     if exam_evidence is not None:
-        from kcard.selectors.evidence.registry import open_evidence
+        from kcard.selectors.evidence import open_evidence
 
         open_evidence(str(exam_evidence))  # a wrong name is an error before hours of training, not after
     if chosen.update is None or exam is False:
@@ -76,7 +76,7 @@ def train(
 
         card = make(corpus, chosen, report=report)
     else:
-        from kcard.evaluation.forgetting import update
+        from kcard.evaluation.retention import update
 
         card = update(corpus, chosen, report=report)
     wanted = card.manifest.has_model if exam is None else exam
@@ -106,12 +106,12 @@ def _examined(
 
     The exam that is written is that of what is left, by the same answers.
     """
+    from kcard.evaluation.audit import read_independent
     from kcard.evaluation.exam import sit
-    from kcard.evaluation.independent import read_independent
-    from kcard.evaluation.scorer import Scorer, named_checker
+    from kcard.evaluation.recall import Scorer, named_checker
     from kcard.evaluation.target import find
+    from kcard.training.output import without_model
     from kcard.training.progress import Note
-    from kcard.training.writing import without_model
 
     sitting = sit(find(card.folder), None, device=device, report=report)
     if fault := sitting.fault():
@@ -217,7 +217,7 @@ def train_many(
 
 def _trained(card: str, options: Row) -> Row:
     """Train a card and examine it, going on from a checkpoint in its folder."""
-    from kcard.evaluation.record import read_exam
+    from kcard.evaluation.records import read_exam
     from kcard.manifest import MANIFEST, file_digest
     from kcard.training.output import CHECKPOINT
 
@@ -230,7 +230,7 @@ def _trained(card: str, options: Row) -> Row:
 
 def _corpora(path: Path) -> dict[str, Row]:
     """The options of each card, by its name; files beside the folders are left out."""
-    from kcard.training.naming import name_from
+    from kcard.training.output import name_from
 
     rows: list[tuple[str, Row]] = []
     if path.is_dir():

@@ -1,26 +1,85 @@
-"""Answers in OpenAI's formats. What else is known of them (cards, passages, citations) is in the field `kcard`."""
+"""Answers as OpenAI's API has them, and whom they are counted for."""
 
+import asyncio
 import json
 import secrets
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
-from kcard.answer import Answer
-from kcard.serve.answer_cache import Answered
+from fastapi import Depends, Request
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
 
-NOTHING = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}  # usage
+from kcard.serve.auth import Keys
+from kcard.serve.service import Answered, Pending, Route, Service
+from kcard.types import Answer
+
 __all__ = [
     "NOTHING",
+    "Ask",
+    "Asking",
+    "Metrics",
     "chat_chunks",
     "chat_completion",
     "completion",
     "encoded",
     "headers",
+    "key_holder",
     "sse",
     "trace_headers",
     "usage_of",
 ]
+
+
+# Counters of the endpoint for Prometheus.
+
+SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
+
+
+class Metrics:
+    """`waiting`: gives how many questions wait."""
+
+    def __init__(self, waiting: Callable[[], int]) -> None:
+        self._registry = CollectorRegistry()
+        self._seconds = Histogram(
+            "kcard_answer_seconds",
+            "Time of a question, with its wait.",
+            ["mode"],
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        self._tokens = Counter("kcard_llm_tokens", "Tokens of the LLM.", ["kind"], registry=self._registry)
+        self._errors = Counter(
+            "kcard_errors", "Requests that were not answered.", ["code"], registry=self._registry
+        )
+        self._cached = Counter(
+            "kcard_cached_answers", "Answers that were there already.", registry=self._registry
+        )
+        gauge = Gauge("kcard_waiting_questions", "Questions that wait.", registry=self._registry)
+        gauge.set_function(waiting)
+
+    def answered(self, mode: str, seconds: float, usage: Mapping[str, int], *, cached: bool) -> None:
+        self._seconds.labels(mode).observe(seconds)
+        self._tokens.labels("prompt").inc(usage["prompt_tokens"])
+        self._tokens.labels("completion").inc(usage["completion_tokens"])
+        self._cached.inc(cached)
+
+    def failed(self, code: str) -> None:
+        self._errors.labels(code).inc()
+
+    def exposed(self) -> tuple[bytes, str]:
+        """The counters as text, and its content type."""
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+
+NOTHING = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}  # usage
 
 
 def usage_of(answer: Answer) -> dict[str, int]:
@@ -98,3 +157,54 @@ def _head(prefix: str, kind: str, model: str) -> dict[str, Any]:
         "created": int(time.time()),
         "model": model,
     }
+
+
+# How endpoints ask: the key of a request is checked, the question answered, and its tokens counted.
+
+POLL = 0.5  # seconds
+Found = TypeVar("Found")
+
+
+def key_holder(request: Request) -> str:
+    """Return whose key the request carries. Raises Unauthorized."""
+    keys: Keys = request.app.state.keys
+    return keys.check(request.headers.get("authorization"))
+
+
+class Ask:
+    """Asks for whoever holds a key, until the client leaves. Raises what Service raises, CancelledError then."""
+
+    def __init__(self, request: Request, _: Annotated[str, Depends(key_holder)]) -> None:
+        self._request = request
+        state = request.app.state
+        self.service: Service = state.service
+        self._metrics: Metrics = state.metrics
+        self._started = time.perf_counter()
+
+    async def answer(self, route: Route, question: str) -> Answered:
+        """The answer of an LLM that is asked single questions. One that was there already costs no tokens."""
+        found = await self.while_connected(self.service.answer(route, question))
+        self.count(route, NOTHING if found.cached else usage_of(found.answer), cached=found.cached)
+        return found
+
+    async def prepare(self, route: Route, questions: Sequence[str]) -> list[Pending]:
+        """Each question with what the LLM is to read that takes whole conversations; all of them or none."""
+        return await self.while_connected(self.service.prepare(route, questions))
+
+    async def while_connected(self, work: Awaitable[Found]) -> Found:
+        """The result of the work, which is cancelled when the client leaves."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=POLL))[0]:
+                if await self._request.is_disconnected():
+                    task.cancel()
+            return await task
+        finally:
+            task.cancel()
+
+    def count(self, route: Route, usage: Mapping[str, int], *, cached: bool = False) -> None:
+        """Count the tokens of an answered question, and its time."""
+        self._metrics.answered(route.mode, time.perf_counter() - self._started, usage, cached=cached)
+
+
+Asking = Annotated[Ask, Depends()]

@@ -1,24 +1,209 @@
-"""The endpoint: OpenAI's chat completions, completions and models, answered by an LLM with its cards."""
+"""The OpenAI-compatible endpoint: its routes and options, and the server."""
 
+import asyncio
+import functools
 import logging
-from collections.abc import AsyncIterator
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from kcard import __version__
-from kcard.errors import KcardError, LLMError, UnknownCard, UsageError
+from kcard.config import settings
+from kcard.errors import HubError, KcardError, LLMError, MissingExtra, UnknownCard, UsageError
 from kcard.hub.server.limits import BodyLimit
-from kcard.serve.endpoints import chat, completions, health, models
-from kcard.serve.errors import ApiError, Internal, LLMFailed, NoSuchModel, TimedOut, body
-from kcard.serve.keys import Keys
-from kcard.serve.metrics import Metrics
-from kcard.serve.service import Service
+from kcard.hub.server.logs import LogFormat
+from kcard.integrators.assembly import Endpoint, make_llm
+from kcard.integrators.options import AskOptions
+from kcard.io import parse_size
+from kcard.options import Option, check_values, documented
+from kcard.serve.answers import (
+    Ask,
+    Asking,
+    Metrics,
+    chat_chunks,
+    chat_completion,
+    completion,
+    headers,
+    key_holder,
+    sse,
+)
+from kcard.serve.auth import Keys
+from kcard.serve.forwarding import (
+    ForwardedChat,
+    ForwardedCompletion,
+    Forwarding,
+    has_question,
+    last_question,
+    standalone,
+)
+from kcard.serve.schema import (
+    ApiError,
+    ChatRequest,
+    CompletionRequest,
+    Internal,
+    LLMFailed,
+    NoSuchModel,
+    TimedOut,
+    body,
+)
+from kcard.serve.service import Pending, Route, Service, Upstream
+from kcard.types import Answer
 
-__all__ = ["LARGEST", "create_app"]
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+__all__ = [
+    "LARGEST",
+    "EndpointOptions",
+    "chat_router",
+    "completions_router",
+    "create_app",
+    "health_router",
+    "models_router",
+    "serve",
+    "served_name",
+]
+
+
+# The options of the endpoint's process: `kcard serve` takes these beside those of asking.
+
+
+@documented
+@dataclass(frozen=True, kw_only=True)
+class EndpointOptions:
+    """How the endpoint is served. Raises UsageError for a value that is out of range."""
+
+    host: Annotated[str, Option("Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1"
+    port: Annotated[int, Option("Port to listen on; 0: any free one.", least=0, most=65535)] = 8000
+    keys: Annotated[
+        Path | None, Option("File of API keys, which `kcard serve-key` writes.", default="no key is needed")
+    ] = None
+    name: Annotated[str | None, Option("Name under which the LLM is served.", default="the LLM's own")] = None
+    waiting: Annotated[int, Option("Questions that may wait; more are refused.", least=1)] = 256
+    timeout: Annotated[float, Option("Maximum seconds of a question, its wait included.", least=1)] = 120.0
+    cache: Annotated[
+        int, Option("Answers kept for questions that come again (embedded and hf); 0: none.", least=0)
+    ] = 1000
+    largest: Annotated[str, Option("Maximum size of a request.")] = "4MB"
+    proxies: Annotated[str, Option("Addresses of trusted proxies, comma-separated.")] = "127.0.0.1,::1"
+    grace: Annotated[int, Option("Seconds for requests to finish when the endpoint stops.", least=0)] = 30
+    log_format: Annotated[LogFormat, Option("Format of the log on stderr.")] = "text"
+
+    def __post_init__(self) -> None:
+        check_values(EndpointOptions, vars(self))
+
+
+# POST /v1/chat/completions
+
+chat_router = APIRouter()
+STREAM = "text/event-stream"
+
+
+@chat_router.post("/v1/chat/completions")
+async def chat_completions(asked: ChatRequest, asking: Asking) -> Response:
+    """The answer to the last question of the conversation."""
+    route = await asking.service.route(asked.model)
+    upstream = asking.service.upstream
+    if upstream is None:
+        if asked.needs_passing_through:
+            raise ApiError("the LLM behind this endpoint takes text only: no tools, no images", "messages")
+        found = await asking.answer(route, last_question(asked.messages))
+        if not asked.stream:
+            return JSONResponse(chat_completion(asked.model, found.answer), headers=headers(found))
+        return StreamingResponse(_events(asked, found.answer), media_type=STREAM, headers=headers(found))
+    pendings = await _pendings(asked, asking, route, upstream)
+    return await Forwarding(asking, upstream, ForwardedChat(asked), route, pendings).response()
+
+
+async def _pendings(asked: ChatRequest, asking: Ask, route: Route, upstream: Upstream) -> list[Pending]:
+    """The question that the conversation ends with, prepared; none where its last turn is no text."""
+    if not has_question(asked.messages):
+        return []
+    question = last_question(asked.messages)
+    if route.mode != "direct":
+        question = await asking.while_connected(standalone(asked.messages, upstream))
+    return await asking.prepare(route, [question])
+
+
+def _events(asked: ChatRequest, answer: Answer) -> Iterator[bytes]:
+    yield from map(sse, chat_chunks(asked.model, answer, include_usage=asked.include_usage))
+    yield sse(None)
+
+
+# POST /v1/completions
+
+completions_router = APIRouter()
+
+
+@completions_router.post("/v1/completions")
+async def completions(asked: CompletionRequest, asking: Asking) -> Response:
+    """Each prompt is a question."""
+    if any(not prompt.strip() for prompt in asked.prompts):
+        raise ApiError("a prompt has no text", "prompt")
+    route = await asking.service.route(asked.model)
+    upstream = asking.service.upstream
+    if upstream is not None:
+        pendings = await asking.prepare(route, asked.prompts)
+        forwarding = Forwarding(asking, upstream, ForwardedCompletion(asked), route, pendings)
+        return await forwarding.response()
+    answered = await asyncio.gather(*(asking.answer(route, prompt) for prompt in asked.prompts))
+    found = completion(asked.model, [one.answer for one in answered])
+    if not asked.stream:
+        return JSONResponse(found, headers=headers(*answered))
+    return StreamingResponse(iter((sse(found), sse(None))), media_type=STREAM, headers=headers(*answered))
+
+
+# GET /healthz and /metrics; neither needs a key.
+
+health_router = APIRouter()
+
+
+@health_router.get("/healthz")
+async def healthz() -> Response:
+    return PlainTextResponse("ok\n")
+
+
+@health_router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Counters for Prometheus."""
+    content, kind = request.app.state.metrics.exposed()
+    return Response(content, media_type=kind)
+
+
+# GET /v1/models
+
+models_router = APIRouter(dependencies=[Depends(key_holder)])
+STARTED = int(time.time())
+
+
+@models_router.get("/v1/models")
+async def models(request: Request) -> dict[str, Any]:
+    """The LLM, the LLM with each mode, and the LLM with each card."""
+    service: Service = request.app.state.service
+    return {"object": "list", "data": [_model(name) for name in await service.models()]}
+
+
+@models_router.get("/v1/models/{name:path}")
+async def model(request: Request, name: str) -> dict[str, Any]:
+    service: Service = request.app.state.service
+    if name not in await service.models():
+        raise NoSuchModel(f"the model {name!r} does not exist: GET /v1/models lists those that do", "model")
+    return _model(name)
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": STARTED, "owned_by": "kcard"}
+
 
 LARGEST = 4 << 20  # bytes of a request; images travel in requests
 IDLE = 60.0  # seconds
@@ -40,8 +225,8 @@ def create_app(
     app = FastAPI(title="kcard", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.service, app.state.keys = service, keys or Keys(None)
     app.state.metrics = Metrics(lambda: service.waiting)
-    for module in (chat, completions, models, health):
-        app.include_router(module.router)
+    for one in (chat_router, completions_router, models_router, health_router):
+        app.include_router(one)
     for error in (ApiError, KcardError, TimeoutError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error, refused)
     app.add_middleware(BodyLimit, largest, idle)
@@ -85,3 +270,78 @@ def as_api_error(error: Exception) -> ApiError:
         return LLMFailed("the LLM behind this endpoint failed: see the log of the endpoint", retry_after=5)
     logger.error("internal error", exc_info=error)
     return Internal(INTERNAL)
+
+
+# Serves the endpoint: one process that holds LLM and cards, and its parent, which starts it again if it dies.
+
+MODULES = ("fastapi", "httptools", "prometheus_client", "uvicorn")  # of the extra `server`
+CHEAP = ("embedded", "openai")  # LLMs that are made here too, so that a mistake is told at once
+OPENAI = "https://api.openai.com/v1"
+
+
+def serve(
+    asking: AskOptions, endpoint: EndpointOptions | None = None, ready: Callable[[str], None] = lambda _: None
+) -> None:
+    """Serve until SIGTERM, or until Ctrl-C raises KeyboardInterrupt. A second signal aborts running requests.
+
+    asking  options of asking; `mode` is that of questions to the LLM's own name, `llm` must be a name
+    ready   is called with the URL once it answers
+
+    Raises MissingExtra without the extra `server`, UsageError for a wrong option or a malformed file of keys, HubError
+    if the address is in use or the process can't start.
+    """
+
+    if missing := [name for name in MODULES if find_spec(name) is None]:
+        raise MissingExtra(f"kcard serve needs {', '.join(missing)}: pip install 'kcard[server]'")
+    from kcard.hub.server.run import listening, run_workers
+
+    endpoint = endpoint or EndpointOptions()
+    llm = asking.llm if asking.llm is not None else settings().llm
+    if not isinstance(llm, str):
+        raise UsageError("the endpoint's process needs the LLM's name, such as openai:MODEL, not an object")
+    parse_size(endpoint.largest)
+    Keys(endpoint.keys)
+    if llm.partition(":")[0] in CHEAP:
+        make_llm(llm, asking.temperature, Endpoint(asking.llm_url))
+    app = functools.partial(application, replace(asking, llm=llm), endpoint)
+    with listening(endpoint.host, endpoint.port) as listener:
+        received = run_workers(
+            app,
+            listener,
+            ready,
+            workers=1,
+            log_format=endpoint.log_format,
+            proxies=endpoint.proxies,
+            grace=endpoint.grace,
+        )
+    if signal.SIGINT in received:
+        raise KeyboardInterrupt
+    if not received:
+        raise HubError("the endpoint stopped because its process failed to start: see the log above")
+
+
+def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
+    """The application in its own process, which ends when its parent does."""
+    from kcard.hub.registry import Hub
+    from kcard.hub.server.run import follow_parent
+    from kcard.serve.service import Pipelines
+
+    follow_parent()
+    backend, _, model = str(asking.llm).partition(":")
+    configured = settings()
+    upstream = (
+        Upstream(
+            asking.llm_url or configured.llm_url or OPENAI, model, configured.llm_key, asking.llm_timeout
+        )
+        if backend == "openai"
+        else None
+    )
+    pipelines = Pipelines(asking, Hub(), endpoint.name or served_name(str(asking.llm)))
+    service = Service(pipelines, asking.mode, upstream, endpoint.waiting, endpoint.timeout, endpoint.cache)
+    return create_app(service, Keys(endpoint.keys), parse_size(endpoint.largest))
+
+
+def served_name(llm: str) -> str:
+    """The name of an LLM without its backend: "gpt-4o" for "openai:gpt-4o"."""
+    backend, _, model = llm.partition(":")
+    return model or backend

@@ -8,13 +8,13 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from kcard import encoder
-from kcard.cards.format.folder import Card, finish
-from kcard.cards.lm import fingerprinting
-from kcard.cards.lm.loader import base_digest
+from kcard.cards import fingerprint
+from kcard.cards.card import Card, finish
+from kcard.cards.models.loader import base_digest
 from kcard.cards.pool import Pool
 from kcard.manifest import Base, Manifest, Prompt
-from kcard.sampling import Sampling
+from kcard.offline import minilm
+from kcard.types import Sampling
 from tests.cards.engine.models import FAMILIES, adapter, model
 
 __all__ = ["GREEDY", "QUESTIONS", "SAMPLED", "full", "lora", "prefixed", "sealed", "texts", "tokenizer"]
@@ -42,7 +42,7 @@ def tokenizer() -> Any:
 
 def sealed(folder: Path, manifest: Manifest) -> Card:
     tokenizer().save_pretrained(folder)
-    fingerprinting.write(folder, manifest, [])
+    fingerprint.write(folder, manifest, [])
     return finish(folder, manifest, [])
 
 
@@ -65,9 +65,9 @@ def full(folder: Path, family: str, name: str, seed: int) -> Card:
 def prefixed(folder: Path, name: str, seed: int) -> Card:
     model("opt", seed).save_pretrained(folder / name)
     torch.manual_seed(seed)
-    tensors = {"weight": torch.randn(3 * 32, encoder.DIMENSIONS), "bias": torch.randn(3 * 32)}
+    tensors = {"weight": torch.randn(3 * 32, minilm.DIMENSIONS), "bias": torch.randn(3 * 32)}
     save_file(tensors, folder / name / "projection.safetensors")
-    prompt = Prompt("encoder-prefix", "", 3, encoder.NAME, encoder.SHA256)
+    prompt = Prompt("encoder-prefix", "", 3, minilm.NAME, minilm.SHA256)
     return sealed(folder / name, Manifest(name=name, description=name, prompt=prompt))
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from kcard.cards.format.folder import Card
-from kcard.cards.lm.loader import base_digest
+from kcard.cards.card import Card
+from kcard.cards.models.loader import base_digest
 from kcard.manifest import Base, Manifest
-from kcard.training.prefix import with_prefix
+from kcard.training.base_model import with_prefix
 from tests.cards.engine.cards import sealed
 from tests.cards.engine.models import model
 

@@ -6,11 +6,9 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from kcard.cards.lm import weights
-from kcard.cards.lm.engine import families
-from kcard.cards.lm.engine.batch import Prompts, batched
-from kcard.cards.lm.engine.loop import decode
-from kcard.cards.lm.engine.sampler import Sampler, highest
+from kcard.cards.models import weights
+from kcard.cards.models.batched import families
+from kcard.cards.models.batched.generate import Prompts, Sampler, batched, decode, highest
 from tests.cards.engine.models import model
 
 PROMPT = (1, 6, 7, 8)

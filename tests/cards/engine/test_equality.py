@@ -7,14 +7,20 @@ import pytest
 import torch
 from peft import PeftModel
 
-from kcard.cards.lm import weights
-from kcard.cards.lm.engine import families, lora, trees, whole
-from kcard.cards.lm.engine.batch import Prompts, batched
-from kcard.cards.lm.engine.cache import Cache
-from kcard.cards.lm.engine.decoder import Decoder, Unsupported
-from kcard.cards.lm.engine.loop import decode, log_probabilities, until_eos
-from kcard.cards.lm.engine.sampler import Sampler
-from kcard.cards.lm.fallback.forward import log_probabilities as of_transformers
+from kcard.cards.models import weights
+from kcard.cards.models.batched import decoder as batched_decoder
+from kcard.cards.models.batched import families, lora, whole
+from kcard.cards.models.batched.decoder import Decoder, Unsupported
+from kcard.cards.models.batched.generate import (
+    Cache,
+    Prompts,
+    Sampler,
+    batched,
+    decode,
+    log_probabilities,
+    until_eos,
+)
+from kcard.cards.models.transformers_backend import log_probabilities as of_transformers
 from tests.cards.engine.models import FAMILIES, WORDS, adapter, greedy, model
 
 PROMPTS: list[list[int]] = [[1, 6, 7, 8, 9, 10], [1, 20, 21]]
@@ -68,7 +74,7 @@ def test_stacked_whole_models_write_what_each_writes(family: str) -> None:
     decoders = [decoder_of(one) for one in models]
     assert len({whole.architecture_signature(decoder) for decoder in decoders}) == 1
     joined = whole.joined(iter(decoders), [WORDS] * 3)
-    assert trees.size(joined) == 3 * whole.size(decoders[0])
+    assert batched_decoder.size(joined) == 3 * whole.size(decoders[0])
     written = write(joined, 3, PROMPTS)
     for one, by_prompt in zip(models, written, strict=True):
         assert by_prompt == [[greedy(one, prompt, TOKENS)] * 2 for prompt in PROMPTS]
@@ -137,7 +143,9 @@ def test_the_bytes_of_a_stack_are_known_before_it_is_made(tmp_path: Path) -> Non
         for r in (2, 3, 4)
     ]
     made = lora.stacked(decoder, read)
-    assert lora.added(decoder, [one.ranks for one in read]) == trees.size(made) - trees.size(decoder)
+    assert lora.added(decoder, [one.ranks for one in read]) == batched_decoder.size(
+        made
+    ) - batched_decoder.size(decoder)
 
 
 def test_an_adapter_of_another_shape_or_of_other_layers_is_a_misfit(tmp_path: Path) -> None:

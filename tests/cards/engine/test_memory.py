@@ -5,7 +5,7 @@ import os
 import pytest
 from typer.testing import CliRunner
 
-from kcard.cards.lm.memory import AGE, Memory, share
+from kcard.cards.models.loader import AGE, Memory, share
 from kcard.cards.pool import Pool
 from kcard.cli.main import app
 from kcard.errors import UsageError

@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from kcard.cards.lm import weights
-from kcard.cards.lm.engine import families, lora, trees, whole
-from kcard.cards.lm.engine.batch import Prompts, batched
-from kcard.cards.lm.engine.decoder import Decoder
-from kcard.cards.lm.engine.loop import decode, log_probabilities
-from kcard.cards.lm.engine.packed import packed
-from kcard.cards.lm.engine.sampler import Sampler
+from kcard.cards.models import weights
+from kcard.cards.models.batched import decoder as batched_decoder
+from kcard.cards.models.batched import families, lora, whole
+from kcard.cards.models.batched.decoder import Decoder, packed
+from kcard.cards.models.batched.generate import Prompts, Sampler, batched, decode, log_probabilities
 from tests.cards.engine.models import FAMILIES, adapter, model
 
 PROMPTS = Prompts(ids=((1, 6, 7, 8, 9, 10), (1, 20, 21)))
@@ -66,7 +64,7 @@ def test_packed_weights_take_the_place_of_plain_ones() -> None:
     decoder = plain("llama")
     found = packed(decoder)
     assert all(linear.weight.is_mkldnn for layer in found.layers for linear in lora.modules(layer))
-    assert trees.size(found) == trees.size(decoder)
+    assert batched_decoder.size(found) == batched_decoder.size(decoder)
     assert lora.widths(found) == lora.widths(decoder)
 
 
@@ -75,7 +73,10 @@ def test_a_head_that_shares_the_embeddings_weight_is_counted_when_it_is_packed()
     decoder = plain("opt")
     assert decoder.head.weight.data_ptr() == decoder.embed.table.data_ptr()
     table = decoder.embed.table
-    assert trees.size(packed(decoder)) == trees.size(decoder) + table.numel() * table.element_size()
+    assert (
+        batched_decoder.size(packed(decoder))
+        == batched_decoder.size(decoder) + table.numel() * table.element_size()
+    )
 
 
 def test_in_bf16_packed_weights_give_the_probabilities_of_fp32_within_its_precision() -> None:
@@ -83,7 +84,7 @@ def test_in_bf16_packed_weights_give_the_probabilities_of_fp32_within_its_precis
     if not half.head.weight.is_mkldnn:
         pytest.skip("this machine has no packed products in bf16")
     # The same rounded weights in fp32, so that only the products differ.
-    exact = trees.mapped(plain("opt", torch.bfloat16), torch.Tensor.float)
+    exact = batched_decoder.mapped(plain("opt", torch.bfloat16), torch.Tensor.float)
     said = [[30, 31, 32, 33], [40, 41, 42]]
     expected, found = (log_probabilities(decoder, PROMPTS, said) for decoder in (exact, half))
     for row, other in zip(expected, found, strict=True):

@@ -12,17 +12,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from kcard.cards.format.folder import Card
-from kcard.cards.lm.engine import loop, trees
-from kcard.cards.lm.engine import lora as adapters
-from kcard.cards.lm.engine.lora import added
-from kcard.cards.lm.fallback.card import CausalCard
-from kcard.cards.lm.loader import SMALL
-from kcard.cards.lm.stacked import StackedCard
+from kcard.cards.card import Card
+from kcard.cards.models.batched import decoder, generate
+from kcard.cards.models.batched import lora as adapters
+from kcard.cards.models.batched.lora import added
+from kcard.cards.models.loader import SMALL
+from kcard.cards.models.stack import StackedCard
+from kcard.cards.models.transformers_backend import CausalCard
 from kcard.cards.pool import Pool
 from kcard.errors import CardError, ModelUnavailable
 from kcard.manifest import Manifest, seal
-from kcard.sampling import Sampling
+from kcard.types import Sampling
 from tests.cards.engine.cards import GREEDY, QUESTIONS, SAMPLED, full, lora, prefixed, sealed, texts
 from tests.cards.engine.models import WORDS, model
 
@@ -55,13 +55,13 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> list[Card]:
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many prompts each batch had that the engine wrote."""
     found: list[int] = []
-    plain = loop.decode
+    plain = generate.decode
 
     def counted(decoder: Any, batch: Any, *more: Any) -> Any:
         found.append(batch.prompts)
         return plain(decoder, batch, *more)
 
-    monkeypatch.setattr("kcard.cards.lm.stacked.decode", counted)
+    monkeypatch.setattr("kcard.cards.models.stack.decode", counted)
     return found
 
 
@@ -105,7 +105,7 @@ def test_peft_is_not_asked_for_adapters_that_can_be_stacked(
     def refuse(*_: Any) -> None:
         raise AssertionError("peft holds every adapter that it was given")
 
-    monkeypatch.setattr("kcard.cards.lm.loader.Loader.lora", refuse)
+    monkeypatch.setattr("kcard.cards.models.loader.Loader.lora", refuse)
     assert texts(Pool(cards), ["lakes", "seas"])
 
 
@@ -231,7 +231,7 @@ def test_adapters_that_do_not_fit_together_are_stacked_in_parts(tmp_path: Path, 
     expected = texts(free, names, GREEDY)
     on = next(iter(free._models.groups.values())).stack
     assert batches == [15]
-    tight = Pool(many, memory=trees.size(on.base()) + added(on.base(), [*on.ranks.values()]) // 2)
+    tight = Pool(many, memory=decoder.size(on.base()) + added(on.base(), [*on.ranks.values()]) // 2)
     assert texts(tight, names, GREEDY) == expected
     assert batches[1:] == [6, 6, 3]
 
@@ -257,7 +257,7 @@ def test_only_large_models_are_in_bf16_on_a_processor_that_has_it(
 ) -> None:
     def dtype(able: dict[str, bool], small: int) -> str:
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
-        monkeypatch.setattr("kcard.cards.lm.loader.SMALL", small)
+        monkeypatch.setattr("kcard.cards.models.loader.SMALL", small)
         pool = Pool(cards[:1])
         writer = pool._turns.writer("lakes")
         assert isinstance(writer, StackedCard)

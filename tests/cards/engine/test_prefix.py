@@ -20,22 +20,20 @@ from transformers import (
     MistralForCausalLM,
 )
 
-from kcard.cards.format import fingerprint
-from kcard.cards.format.folder import Card, finish
-from kcard.cards.lm import weights
-from kcard.cards.lm.engine import families, trees, whole
-from kcard.cards.lm.engine import prefix as prefixes
-from kcard.cards.lm.engine.batch import Prompts
-from kcard.cards.lm.engine.loop import log_probabilities
-from kcard.cards.lm.fallback import past
-from kcard.cards.lm.fallback.card import CausalCard
-from kcard.cards.lm.fallback.forward import log_probabilities as of_transformers
-from kcard.cards.lm.fallback.generation import Limits, generate
-from kcard.cards.lm.loader import Loader
+from kcard.cards import fingerprint
+from kcard.cards.card import Card, finish
+from kcard.cards.models import transformers_backend, weights
+from kcard.cards.models.batched import decoder as batched_decoder
+from kcard.cards.models.batched import families, whole
+from kcard.cards.models.batched import prefix as prefixes
+from kcard.cards.models.batched.generate import Prompts, log_probabilities
+from kcard.cards.models.loader import Loader
+from kcard.cards.models.transformers_backend import CausalCard, Limits, generate
+from kcard.cards.models.transformers_backend import log_probabilities as of_transformers
 from kcard.cards.pool import Pool
 from kcard.errors import CardError, KcardError
 from kcard.manifest import Base, Manifest
-from kcard.sampling import Sampling
+from kcard.types import Sampling
 from tests.cards.engine.cards import GREEDY, QUESTIONS, SAMPLED, full, lora, sealed, texts
 from tests.cards.engine.models import FAMILIES, GROUPED, greedy, model
 from tests.cards.engine.prefixes import prefix, prefix_card
@@ -60,7 +58,9 @@ def test_stacked_prefixes_of_a_text_write_what_follows_the_text(family: str, tmp
     for one in read:
         prefixes.check_fit(decoder, one)
     stacked = prefixes.stacked(decoder, read)
-    assert trees.size(stacked) - trees.size(decoder) == prefixes.added(decoder, [one.ranks for one in read])
+    assert batched_decoder.size(stacked) - batched_decoder.size(decoder) == prefixes.added(
+        decoder, [one.ranks for one in read]
+    )
     written = write(stacked, 2, PROMPTS)
     expected = [[[greedy(base, text + prompt, TOKENS)] * 2 for prompt in PROMPTS] for text in TEXTS]
     assert written == expected
@@ -97,8 +97,8 @@ def test_a_base_with_sliding_windows_sees_the_whole_prefix(shape: str, tmp_path:
     for weight in base.parameters():
         torch.nn.init.normal_(weight, std=0.25)
     read = prefixes.read(prefix(base, tmp_path / "a", TEXTS[0]), torch.float32)
-    past.check_fit(base, read)
-    assert past.room(base.config) == 64
+    transformers_backend.check_fit(base, read)
+    assert transformers_backend.room(base.config) == 64
     prompts, room = Prompts(ids=tuple(map(tuple, PROMPTS))), 64 - read.tokens - 6
     written = generate(base, prompts, [0, 0], Sampling(temperature=0, tokens=room), LIMITS, read)
     assert [ids for ids, _ in written] == [greedy(base, TEXTS[0] + prompt, room) for prompt in PROMPTS]
@@ -117,7 +117,7 @@ def test_a_card_on_a_base_that_the_engine_does_not_run_writes_with_transformers(
 def test_a_base_that_keeps_no_keys_and_values_is_refused() -> None:
     mamba = MambaForCausalLM(MambaConfig(vocab_size=64, hidden_size=16, num_hidden_layers=1, state_size=4))
     with pytest.raises(ValueError, match="MambaForCausalLM keeps"):
-        past.key_value_shape(mamba)
+        transformers_backend.key_value_shape(mamba)
 
 
 def test_prefixes_of_prefix_tuning_are_read_as_well(tmp_path: Path) -> None:

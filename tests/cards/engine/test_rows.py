@@ -17,22 +17,19 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from kcard import encoder
-from kcard.cards import embedded
-from kcard.cards.format.folder import Card
-from kcard.cards.lm import weights
-from kcard.cards.lm.engine import families, loop, lora, packed, trees, whole
-from kcard.cards.lm.engine.batch import Prompts, batched
-from kcard.cards.lm.engine.decoder import Decoder, Embedding, Linear, Unsupported
-from kcard.cards.lm.engine.loop import log_probabilities, until_eos
-from kcard.cards.lm.engine.rows import joined
-from kcard.cards.lm.engine.sampler import Sampler
-from kcard.cards.lm.fallback.card import CausalCard
-from kcard.cards.lm.fallback.forward import log_probabilities as of_transformers
-from kcard.cards.lm.loader import Loader, base_digest
+from kcard.cards.card import Card
+from kcard.cards.models import weights
+from kcard.cards.models.batched import decoder as batched_decoder
+from kcard.cards.models.batched import families, generate, lora, whole
+from kcard.cards.models.batched.decoder import Decoder, Embedding, Linear, Unsupported, joined
+from kcard.cards.models.batched.generate import Prompts, Sampler, batched, log_probabilities, until_eos
+from kcard.cards.models.loader import Loader, base_digest
+from kcard.cards.models.transformers_backend import CausalCard
+from kcard.cards.models.transformers_backend import log_probabilities as of_transformers
 from kcard.cards.pool import Pool
 from kcard.errors import CardError
 from kcard.manifest import Base, Manifest, Prompt
+from kcard.offline import minilm, opt
 from tests.cards.engine.cards import GREEDY, QUESTIONS, SAMPLED, sealed, texts
 from tests.cards.engine.models import GROUPED, WORDS, adapter, greedy, model
 
@@ -86,7 +83,7 @@ def write(decoder: Decoder, cards: int, tokens: int = TOKENS, eos: tuple[int, ..
     """By card, by prompt, by document, of which there are two."""
     asked = Prompts(ids=PROMPTS * cards)
     sampler = Sampler(torch.zeros(len(asked) * 2, dtype=torch.int64), 0.0, 50)
-    found = loop.decode(decoder, batched(decoder, asked, 2), sampler, tokens, eos)
+    found = generate.decode(decoder, batched(decoder, asked, 2), sampler, tokens, eos)
     shaped: list[Any] = found.view(cards, len(PROMPTS), 2, -1).tolist()
     return shaped
 
@@ -130,8 +127,8 @@ def test_stacked_rows_write_what_peft_writes_with_each(kind: str, tmp_path: Path
         expected = [greedy(peft, list(prompt), TOKENS) for prompt in PROMPTS]
         assert by_prompt == [[ids] * 2 for ids in expected], folder.name
     assert len({str(by_prompt) for by_prompt in written}) == 5
-    assert write(packed.packed(made), 5) == written
-    assert write(lora.stacked(packed.packed(decoder), found), 5) == written
+    assert write(batched_decoder.packed(made), 5) == written
+    assert write(lora.stacked(batched_decoder.packed(decoder), found), 5) == written
 
 
 @pytest.mark.parametrize("kind", ["opt", "llama"])
@@ -157,7 +154,7 @@ def test_cards_that_are_through_leave_with_their_rows(
         picks.append(len(chosen))
         return whole.picked(decoder, chosen)
 
-    monkeypatch.setattr(loop, "picked", counted)
+    monkeypatch.setattr(generate, "picked", counted)
     base = base_of("opt")
     made = lora.stacked(decoder_of(base), read(folders_of(base, "opt", tmp_path)))
     endless = write(made, 5)
@@ -208,7 +205,9 @@ def test_the_bytes_of_a_stack_with_rows_are_known_before_it_is_made(tmp_path: Pa
     base = base_of("opt")
     decoder, found = decoder_of(base), read(folders_of(base, "opt", tmp_path))
     made = lora.stacked(decoder, found[:3])
-    assert lora.added(decoder, [one.ranks for one in found[:3]]) == trees.size(made) - trees.size(decoder)
+    assert lora.added(decoder, [one.ranks for one in found[:3]]) == batched_decoder.size(
+        made
+    ) - batched_decoder.size(decoder)
 
 
 # ---- what can't be taken
@@ -282,7 +281,7 @@ def card(folder: Path, name: str, seed: int, tokens: Any, prompt: Prompt | None 
     where = adapted(model("opt"), folder / name, seed, ["q_proj", "fc1"], tokens, **more)
     if prompt is not None:
         torch.manual_seed(seed)
-        tensors = {"weight": torch.randn(3 * 32, encoder.DIMENSIONS), "bias": torch.randn(3 * 32)}
+        tensors = {"weight": torch.randn(3 * 32, minilm.DIMENSIONS), "bias": torch.randn(3 * 32)}
         save_file(tensors, where / "projection.safetensors")
     made_from = Base(str(base), sha256=base_digest(str(base)))
     manifest = Manifest(name=name, description=name, kind="lora", base=made_from)
@@ -292,7 +291,7 @@ def card(folder: Path, name: str, seed: int, tokens: Any, prompt: Prompt | None 
 @pytest.fixture(scope="module")
 def cards(tmp_path_factory: pytest.TempPathFactory) -> list[Card]:
     folder = tmp_path_factory.mktemp("rows")
-    prompt = Prompt("encoder-prefix", "", 3, encoder.NAME, encoder.SHA256)
+    prompt = Prompt("encoder-prefix", "", 3, minilm.NAME, minilm.SHA256)
     return [
         card(folder, "lakes", 1, list(range(40, 140))),
         card(folder, "seas", 2, None),
@@ -346,20 +345,20 @@ def test_rows_outside_of_the_vocabulary_are_left_to_peft_which_refuses_them(
 def test_a_card_on_the_base_of_the_package_is_asked_without_transformers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded, "FOLDER", tmp_path / "base")
+    monkeypatch.setattr(opt, "FOLDER", tmp_path / "base")
     model("opt").save_pretrained(tmp_path / "base")
     where = adapted(model("opt"), tmp_path / "lakes", 1, ["fc1"], [90, 91])
-    base = Base(embedded.BASE, None, base_digest(embedded.BASE))
+    base = Base(opt.BASE, None, base_digest(opt.BASE))
     assert base.sha256 is not None
     one = sealed(where, Manifest(name="lakes", description="lakes", kind="lora", base=base))
     written = texts(Pool([one]), ["lakes"], GREEDY)
     assert [[p.text for p in row] for row in CausalCard(one, Loader()).write(QUESTIONS, 2, GREEDY)] == written
     code = (
         "import sys; from pathlib import Path\n"
-        "from kcard.cards import embedded; from kcard.cards.lm import loader, weights\n"
-        "from kcard.cards.format.folder import Card\n"
+        "from kcard.offline import opt as embedded; from kcard.cards.models import loader, weights\n"
+        "from kcard.cards.card import Card\n"
         "embedded.FOLDER = Path(sys.argv[1])\n"
         "weights.read(Card.open(Path(sys.argv[2])), loader.Loader())\n"
         "assert 'transformers' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code, str(embedded.FOLDER), str(one.folder)], check=True)
+    subprocess.run([sys.executable, "-c", code, str(opt.FOLDER), str(one.folder)], check=True)

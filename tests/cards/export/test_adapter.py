@@ -8,8 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from kcard.cards.export.adapter import misfits, read
-from kcard.cards.export.engines import ENGINES
+from kcard.cards.export import ENGINES, misfits, read
 from kcard.errors import CardError
 from tests.cards.engine.models import adapter, model
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tokenizers import processors
 
-from kcard.cards.export.prompt import Expected, expected, text_prompt
-from kcard.cards.format.fingerprint import Fingerprint, Probe
-from kcard.cards.lm.prompt_styles import prompt_ids
+from kcard.cards.export import Expected, expected, text_prompt
+from kcard.cards.fingerprint import Fingerprint, Probe
+from kcard.cards.models.prompting import prompt_ids
 from kcard.errors import CardError
 from tests.tiny_tokenizers import of_bytes
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from kcard.answer import Source
-from kcard.cards.format.folder import Card, finish
+from kcard.cards.card import Card, finish
 from kcard.manifest import Manifest
+from kcard.types import Source
 
 __all__ = ["rivers"]
 

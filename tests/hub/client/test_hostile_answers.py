@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from kcard.api.remote import listed, login, pull, push, whoami
+from kcard.api.hub import listed, login, pull, push, whoami
 from kcard.cli import main
 from kcard.errors import HubError, KcardError
-from kcard.hub.client import guard
-from kcard.hub.client.guard import Guard
+from kcard.hub.client import connection
+from kcard.hub.client.connection import Guard
 from kcard.manifest import MANIFEST
 from tests.hub.client.cards import rivers
 from tests.hub.client.hostile import (
@@ -135,7 +135,7 @@ def test_a_listing_without_end_is_not_read_to_its_end() -> None:
 
 
 def test_pages_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "MOST_REQUESTS", 20)
+    monkeypatch.setattr(connection, "MOST_REQUESTS", 20)
     with hostile_hub() as hub:
         link = {"Link": f'<{hub.url}/api/models?cursor=2>; rel="next"', "Content-Type": "application/json"}
         hub.answers["/api/models"] = lambda handler: send(handler, b"[]", headers=link)

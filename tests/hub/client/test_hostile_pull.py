@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.api.remote import pull
+from kcard.api.hub import pull
 from kcard.errors import CardError, HubError, KcardError, UsageError
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, Manifest

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kcard.api.remote import credentials, login, logout, whoami
+from kcard.api.hub import credentials, login, logout, whoami
 from kcard.errors import HubError, UsageError
-from kcard.hub.client.credentials import Credentials
-from kcard.hub.client.url import address
+from kcard.hub.client.connection import Credentials, address
 from tests.hub.shared_hub import Shared, shared_hub
 
 

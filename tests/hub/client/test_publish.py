@@ -8,9 +8,9 @@ import pytest
 from huggingface_hub import CommitOperationAdd, HfApi, constants
 
 import kcard
-from kcard.api.remote import credentials, login
+from kcard.api.hub import credentials, login
 from kcard.errors import HubError, UsageError
-from kcard.hub.client.push import Published
+from kcard.hub.client.transfer import Published
 from kcard.manifest import MANIFEST, seal
 from tests.hub.client.cards import rivers
 from tests.hub.shared_hub import Shared, shared_hub

@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
 
 import kcard
-from kcard.api.remote import listed, login, pull
+from kcard.api.hub import listed, login, pull
 from kcard.errors import CardError, DamagedCard, HubError, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST

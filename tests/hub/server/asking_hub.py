@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kcard.api.answering import program
-from kcard.hub.server.asking.child import Program
-from kcard.hub.server.asking.processes import ask_workers
-from kcard.hub.server.options import ServerOptions
+from kcard.hub.server.asking import Program, ask_workers
+from kcard.hub.server.dependencies import ServerOptions
 from tests.hub.client.cards import rivers
 from tests.hub.server.browser_session import hub_for_browsers
 from tests.hub.shared_hub import Shared

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from kcard.hub.server import limits
-from kcard.hub.server.options import ServerOptions
+from kcard.hub.server.dependencies import ServerOptions
 from tests.hub.shared_hub import Shared, shared_hub
 
 __all__ = ["HEADERS", "Browser", "hub_for_browsers", "text"]

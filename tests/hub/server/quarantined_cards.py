@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kcard.hub.repositories.audits import AuditFinding
+from kcard.hub.audits import AuditFinding
 from tests.hub.server.sample_cards import publish
 from tests.hub.shared_hub import Shared
 

@@ -5,7 +5,7 @@ import random
 import struct
 from pathlib import Path
 
-from kcard.hub.repositories.audits import AuditFinding
+from kcard.hub.audits import AuditFinding
 from kcard.manifest import Base, Manifest, Training, seal
 from tests.hub.shared_hub import Shared
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kcard.hub.repositories.audits import AuditFinding
-from kcard.hub.server.asking import candidates
-from kcard.hub.server.forms import ask
+from kcard.hub.audits import AuditFinding
+from kcard.hub.server import asking
+from kcard.hub.server.web import ask
 from kcard.manifest import Manifest, seal
 from tests.hub.server.asking_hub import MOONS, RIVERS, asking_hub, publish_passages
 from tests.hub.server.browser_session import Browser, hub_for_browsers, text
@@ -230,7 +230,7 @@ def test_texts_of_questions_and_passages_run_nothing(
 
 def test_questions_of_a_client_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ask, "OF_CLIENT", 1)
-    from kcard.hub.server.options import ServerOptions
+    from kcard.hub.server.dependencies import ServerOptions
 
     with hub_for_browsers(tmp_path, ServerOptions(asking=str(tmp_path / "none"))) as shared:
         visitor = Browser(shared)
@@ -256,7 +256,7 @@ def test_on_a_large_hub_the_cards_that_a_search_finds_are_chosen_from(
     for name in ("a", "b", "c"):
         publish_passages(shared, tmp_path / name, f"lab/{name}", ("Nothing.",), f"Nothing, part {name}")
         shared.hub.repositories.count_download({shared.hub.repositories.get("model", f"lab/{name}").id: 1000})
-    monkeypatch.setattr(candidates, "MOST_CARDS", 2)
+    monkeypatch.setattr(asking, "MOST_CARDS", 2)
     said = text(question(visitor, "Where do the rivers of Europe rise, the Oder for example?"))
     assert "Sudetes" in said
     assert re.search(r"Cards to choose from 2 of \d+", said)

@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kcard.hub.server.asking import relay
-from kcard.hub.server.asking.child import Program
-from kcard.hub.server.forms import ask
+from kcard.hub.server import asking
+from kcard.hub.server.asking import Program
+from kcard.hub.server.web import ask
 from tests.hub.server.asking_hub import MOONS, asking_hub, publish_passages
 from tests.hub.server.browser_session import Browser, text
 from tests.hub.shared_hub import Shared
@@ -88,7 +88,7 @@ def test_a_question_that_takes_too_long_ends_with_its_process(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = process(question(shared, "tell"))
-    monkeypatch.setattr(relay, "SECONDS", 0.5)
+    monkeypatch.setattr(asking, "SECONDS", 0.5)
     answer = question(shared, "sleep 60")
     assert answer.status_code == 400
     assert "it took longer than 0.5 s" in text(answer)
@@ -142,7 +142,7 @@ def occupied(shared: Shared, folder: Path) -> Iterator["Future[httpx.Response]"]
 def test_the_queue_is_short_and_each_client_has_few_places_in_it(
     shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "MOST_WAITING", 2)
+    monkeypatch.setattr(asking, "MOST_WAITING", 2)
     with ThreadPoolExecutor(8) as pool:
         with occupied(shared, tmp_path) as first:
             of_bob = [pool.submit(question, shared, "tell", "bob") for _ in range(3)]
@@ -162,7 +162,7 @@ def test_the_queue_is_short_and_each_client_has_few_places_in_it(
 def test_a_question_waits_only_so_long(
     shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(asking, "WAIT_SECONDS", 0.3)
     with occupied(shared, tmp_path) as first:
         assert question(shared, "tell").status_code == 503
     assert first.result().status_code == 200
@@ -188,7 +188,7 @@ def leave(shared: Shared, what: str, started: Path | None = None) -> None:
 def test_a_long_question_ends_when_its_client_leaves(
     shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(asking, "GRACE_SECONDS", 0.2)
     first = process(question(shared, "tell"))
     leave(shared, "sleep 60", tmp_path / "started")
     until(gone=first)
@@ -204,7 +204,7 @@ def test_a_short_question_of_a_client_who_leaves_keeps_the_process(shared: Share
 def test_a_client_who_leaves_while_waiting_frees_the_place(
     shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "MOST_WAITING", 1)
+    monkeypatch.setattr(asking, "MOST_WAITING", 1)
     with ThreadPoolExecutor(1) as pool:
         with occupied(shared, tmp_path):
             leave(shared, "tell")

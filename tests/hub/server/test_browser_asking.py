@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kcard.hub.server.forms import ask
+from kcard.hub.server.web import ask
 from tests.hub.server.asking_hub import MOONS, RIVERS, asking_hub, publish_passages
 from tests.hub.server.chromium import Errors, launched, opened
 from tests.hub.shared_hub import Shared

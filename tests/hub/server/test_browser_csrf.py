@@ -7,10 +7,10 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 
-from kcard.hub.refusals import Forbidden
+from kcard.hub.errors import Forbidden
 from kcard.hub.server.app import PAGES
-from kcard.hub.server.forms.form import require_same_origin
-from kcard.hub.server.options import ServerOptions
+from kcard.hub.server.dependencies import ServerOptions
+from kcard.hub.server.web.forms import require_same_origin
 from tests.hub.server.browser_session import Browser, hub_for_browsers, text
 from tests.hub.shared_hub import Shared
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from kcard.hub.records.repository_tables import versions
+from kcard.hub.db.models import versions
 from tests.hub.server.browser_session import Browser, hub_for_browsers, text
 from tests.hub.server.test_browser_publishing import card, upload
 from tests.hub.shared_hub import Shared
@@ -239,8 +239,8 @@ def test_last_administrator_stays(shared: Shared, admin: Browser) -> None:
 
 
 def test_accounts_and_events_are_turned_page_by_page(admin: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.hub.server.forms.administration.accounts.ROWS", 2)
-    monkeypatch.setattr("kcard.hub.server.forms.administration.log.ROWS", 5)
+    monkeypatch.setattr("kcard.hub.server.web.admin.ROWS", 2)
+    monkeypatch.setattr("kcard.hub.server.web.admin.ROWS", 5)
     for start, pattern in (
         ("/settings/hub/accounts", r'<a href="/settings/hub/accounts/([^"]+)">'),
         ("/settings/hub/log?action=account.created", r"account\.created</td><td>([^<]+)<"),

@@ -7,10 +7,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event, select, update
 
-from kcard.hub.accounts.sessions import IDLE, LONGEST
-from kcard.hub.records.account_tables import sessions
-from kcard.hub.records.utc import now
+from kcard.hub.db.models import now, sessions
 from kcard.hub.server import limits
+from kcard.hub.tokens import IDLE, LONGEST_SESSION
 from tests.hub.server.browser_session import Browser, hub_for_browsers, text
 from tests.hub.shared_hub import Shared, running
 
@@ -64,7 +63,7 @@ def test_cookie_is_out_of_reach_of_scripts_and_other_sites(shared: Shared, brows
         "httponly",
         "path=/",
         "samesite=lax",
-        f"max-age={int(LONGEST.total_seconds())}",
+        f"max-age={int(LONGEST_SESSION.total_seconds())}",
     }
 
 
@@ -164,7 +163,7 @@ def test_session_ends_without_use_and_in_any_case_after_a_month(
     shared: Shared, browser: Browser, column: str
 ) -> None:
     browser.log_in("bob")
-    limit = IDLE if column == "used" else LONGEST
+    limit = IDLE if column == "used" else LONGEST_SESSION
     for age, status in ((limit - timedelta(minutes=1), 200), (limit + timedelta(minutes=1), 303)):
         with shared.hub.database.write() as connection:
             connection.execute(update(sessions).values({column: now() - age}))

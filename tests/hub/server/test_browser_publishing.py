@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kcard.hub.server.options import ServerOptions
+from kcard.hub.server.dependencies import ServerOptions
 from kcard.manifest import Manifest, seal
 from tests.hub.server.browser_session import Browser, hub_for_browsers, text
 from tests.hub.shared_hub import Shared, running

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcard.hub.refusals import Invalid, Refused, TooLarge
-from kcard.hub.repositories.values import Delete, DeleteFolder
-from kcard.hub.server.writing import commit_lines
-from kcard.hub.server.writing.commit_lines import Header, Inline, Large, Line, read
+from kcard.hub.errors import Invalid, Refused, TooLarge
+from kcard.hub.server.routes import commit
+from kcard.hub.server.routes.commit import Header, Inline, Large, Line, read
+from kcard.hub.values import Delete, DeleteFolder
 
 HEADER = {"key": "header", "value": {"summary": "Title", "description": "More", "parentCommit": "a" * 40}}
 FILE = {"key": "file", "value": {"path": "a", "content": "AQI=", "encoding": "base64"}}
@@ -73,7 +73,7 @@ def test_a_file_of_the_largest_size_passes_and_one_byte_more_does_not() -> None:
 
 
 def test_there_are_not_too_many_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_lines, "MOST", 3)
+    monkeypatch.setattr(commit, "MOST_LINES", 3)
     assert len(parsed(HEADER, FILE, FILE, FILE)) == 4
     with pytest.raises(TooLarge):
         parsed(HEADER, FILE, FILE, FILE, FILE)

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kcard.hub.server.endpoints import health
+from kcard.hub.server.routes import health
 from tests.hub.server.attacks import commit, inline
 from tests.hub.shared_hub import Shared, shared_hub
 

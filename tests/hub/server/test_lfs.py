@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from kcard.hub.refusals import Unknown
-from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.writing.signing import Claims, sign, signed
+from kcard.hub.errors import Unknown
+from kcard.hub.server.checking import Claims, sign, signed
+from kcard.hub.server.dependencies import ServerOptions
 from tests.hub.shared_hub import Shared, running, shared_hub
 
 PART = 500_000

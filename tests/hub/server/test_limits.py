@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from kcard.hub.server.app import SecurityHeaders
 from kcard.hub.server.limits import (
     DEAR,
     DOWNLOAD,
@@ -27,7 +28,6 @@ from kcard.hub.server.limits import (
     create_counts,
     is_this_machine,
 )
-from kcard.hub.server.middleware.security_headers import SecurityHeaders
 
 FILE = "/ada/moons/resolve/main/config.json"
 

@@ -12,8 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from kcard.hub.server.middleware.instrumentation import Exchange, Instrumentation, log_exchange
-from kcard.hub.server.middleware.logs import Json, Text, configuration, redacted
+from kcard.hub.server.logs import Exchange, Instrumentation, Json, Text, configuration, log_exchange, redacted
 
 TOKEN = "kc_" + "Ab3-_" * 8
 HUGGING_FACE = "hf_" + "x" * 34

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kcard.hub.repositories.audits import AuditFinding
+from kcard.hub.audits import AuditFinding
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub.exams import exam
 from tests.hub.shared_hub import Shared, shared_hub

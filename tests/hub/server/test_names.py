@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import event
 from starlette.routing import Match, Route
 
-from kcard.hub.accounts.names import AMBIGUOUS, RESERVED, TAKEN, check_namespace, check_unambiguous
-from kcard.hub.refusals import Invalid
-from kcard.hub.repositories import rows
-from kcard.hub.repositories.values import Repository
+from kcard.hub import values
+from kcard.hub.accounts import AMBIGUOUS, RESERVED, TAKEN, check_namespace, check_unambiguous
+from kcard.hub.errors import Invalid
 from kcard.hub.server.app import PAGES, ROUTERS
+from kcard.hub.values import Repository
 from tests.hub.shared_hub import Shared, shared_hub
 
 ROUTES = [route for module in ROUTERS for route in module.router.routes if isinstance(route, Route)]
@@ -96,7 +96,7 @@ def test_a_repository_of_before_with_such_a_name_keeps_working(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr("kcard.hub.accounts.names.AMBIGUOUS", set())
+        before.setattr("kcard.hub.accounts.AMBIGUOUS", set())
         shared.create("bob/raw")
     shared.put("bob/raw", {"README.md": b"# Raw\n"})
     client = shared.http("bob")
@@ -121,13 +121,13 @@ def test_a_private_repository_takes_the_same_work_as_a_missing_one(
 ) -> None:
     hidden(shared, 10)
     read: list[object] = []
-    whole = rows.repository
+    whole = values.repository
 
     def noted(row: Any) -> Repository:
         read.append(row)
         return whole(row)
 
-    monkeypatch.setattr(rows, "repository", noted)
+    monkeypatch.setattr(values, "repository", noted)
     asked: list[str] = []
     engine = shared.hub.database._readers
     event.listen(engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))

@@ -15,8 +15,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kcard.errors import HubError, Unavailable
-from kcard.hub.refusals import Conflict
-from kcard.hub.server.processes import listening
+from kcard.hub.errors import Conflict
+from kcard.hub.server.run import listening
 from tests.hub.shared_hub import Shared, shared_hub
 
 
@@ -83,7 +83,7 @@ def test_metrics_count_requests_by_template_bytes_logins_and_what_the_hub_holds(
 def test_metrics_are_for_this_machine_or_an_administrator(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.hub.server.endpoints.metrics.is_this_machine", lambda _scope: False)
+    monkeypatch.setattr("kcard.hub.server.routes.health.is_this_machine", lambda _scope: False)
     asked = [
         (who, shared.http(who).get("/metrics").status_code) for who in (None, "bob:admin", "ada", "ada:admin")
     ]
@@ -152,7 +152,7 @@ def test_the_description_is_a_page_too_and_loads_nothing(shared: Shared) -> None
 
 
 def test_a_hub_with_a_limit_tells_a_client_to_come_back(tmp_path: Path) -> None:
-    from kcard.hub.server.options import ServerOptions
+    from kcard.hub.server.dependencies import ServerOptions
 
     with shared_hub(tmp_path, ServerOptions(rate=3, url="http://hub.example.org")) as limited:
         client = limited.http("bob")

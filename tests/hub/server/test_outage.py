@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import text
 
 from kcard.errors import Unavailable
-from kcard.hub.records import postgresql
-from kcard.hub.records.database import Database
+from kcard.hub.db import session
+from kcard.hub.db.session import Database
 from tests.hub.postgres import Cluster, running
 from tests.hub.shared_hub import Shared, shared_hub
 
@@ -137,7 +137,7 @@ def test_a_writer_waits_for_another_and_then_writes(tmp_path: Path, any_database
 def test_a_statement_that_takes_too_long_is_ended_in_servers_only(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql, "READ_SECONDS", 1)
+    monkeypatch.setattr(session, "READ_SECONDS", 1)
     served, local = Database(postgres, serving=True), Database(postgres)
     begun = time.monotonic()
     with pytest.raises(Unavailable, match="took too long"), served.read() as connection:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from kcard.hub.records.repository_tables import repositories, versions
+from kcard.hub.db.models import repositories, versions
 from kcard.manifest import Manifest, seal
 from tests.hub.shared_hub import Shared, shared_hub
 
@@ -138,7 +138,7 @@ def test_list_is_searched_filtered_and_turned(moons: Shared, monkeypatch: pytest
     assert "bob/moons" in get(moons, "/?tag=domain:science&tag=kcard:kind:search")
     assert "bob/moons" not in get(moons, "/?author=lab")
     assert "Nothing matches" in get(moons, "/?q=%3Cscript%3Enothing")
-    monkeypatch.setattr("kcard.hub.server.page.home.ROWS", 1)
+    monkeypatch.setattr("kcard.hub.server.web.pages.ROWS", 1)
     seen, path = [], "/?sort=date"
     while path:
         page = get(moons, path)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kcard.hub.repositories.audits import AuditFinding
-from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.page.exam_views import exam as read_exam
-from kcard.hub.server.page.file_views import viewed
+from kcard.hub.audits import AuditFinding
+from kcard.hub.server.dependencies import ServerOptions
+from kcard.hub.server.web.cards import exam as read_exam
+from kcard.hub.server.web.files import viewed
 from tests.hub.server.sample_cards import exam, fill, publish
 from tests.hub.server.test_pages import BROWSER, get
 from tests.hub.shared_hub import Shared, shared_hub
@@ -279,7 +279,7 @@ def test_a_search_with_odd_characters_finds_nothing_and_breaks_nothing(shared: S
 def test_an_unexpected_error_is_a_page_that_names_the_request(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.hub.server.page.feed.rendered", lambda *_args, **_values: 1 / 0)
+    monkeypatch.setattr("kcard.hub.server.web.pages.rendered", lambda *_args, **_values: 1 / 0)
     answered = shared.http().get("/feed.atom", headers=BROWSER)
     assert answered.status_code == 500
     assert f"log for request {answered.headers['x-request-id']}" in answered.text.replace("&#39;", "'")

@@ -17,10 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcard.errors import HubError
-from kcard.hub.repositories.file_entries import git_oid
-from kcard.hub.repositories.values import Repository
-from kcard.hub.server.reading.byte_range import Unsatisfiable, matches, wanted
-from kcard.hub.server.reading.downloads import Downloads, counted
+from kcard.hub.server.routes.files import Downloads, Unsatisfiable, counted, matches, wanted
+from kcard.hub.trees import git_oid
+from kcard.hub.values import Repository
 from tests.hub.shared_hub import Shared, shared_hub
 
 WEIGHTS = bytes(range(256)) * 12_000  # 3 MB: several blocks

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kcard.hub.server.options import ServerOptions
+from kcard.hub.server.dependencies import ServerOptions
 from tests.hub.server.attacks import Code, commit, deleted, inline, large, preupload, raw
 from tests.hub.shared_hub import Shared, running, shared_hub
 

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from kcard.hub.accounts.tokens import Tokens
-from kcard.hub.records.account_tables import events, tokens
-from kcard.hub.records.utc import now
-from kcard.hub.refusals import Invalid
+from kcard.hub.db.models import events, now, tokens
+from kcard.hub.errors import Invalid
 from kcard.hub.server import app as application
-from kcard.hub.server import errors
-from kcard.hub.server.middleware.logs import Json, Text
+from kcard.hub.server import responses
+from kcard.hub.server.logs import Json, Text
+from kcard.hub.tokens import Tokens
 from tests.hub.server.attacks import commit, deleted, inline, lines, raw
 from tests.hub.shared_hub import Shared, shared_hub
 
@@ -313,7 +312,7 @@ def test_a_line_end_in_an_address_begins_no_header(shared: Shared, path: str) ->
 
 
 def test_a_line_end_in_a_message_begins_no_header() -> None:
-    headers = errors.answer(Invalid("a\r\nX-Evil: 1\u2028\x85b")).headers
+    headers = responses.answer(Invalid("a\r\nX-Evil: 1\u2028\x85b")).headers
     assert headers["X-Error-Message"] == "a X-Evil: 1 b"
 
 

@@ -17,12 +17,11 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from kcard.hub.accounts import quotas
-from kcard.hub.checks.verdicts import Candidate, Verdict
-from kcard.hub.records.account_tables import tokens
-from kcard.hub.records.utc import now
-from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.writing import checking
+from kcard.hub import accounts
+from kcard.hub.checks.content import Candidate, Verdict
+from kcard.hub.db.models import now, tokens
+from kcard.hub.server import checking
+from kcard.hub.server.dependencies import ServerOptions
 from tests.hub.server.attacks import commit, inline, large, lines
 from tests.hub.shared_hub import Shared, shared_hub
 
@@ -62,7 +61,7 @@ def upload(shared: Shared, who: str, name: str, content: bytes) -> str:
 
 def charged(shared: Shared, name: str) -> int:
     with shared.hub.database.read() as connection:
-        return quotas.charged(connection, shared.hub.accounts.get(name).id)
+        return accounts.charged(connection, shared.hub.accounts.get(name).id)
 
 
 def on_disk(shared: Shared) -> int:

@@ -19,14 +19,13 @@ from huggingface_hub.errors import HfHubHTTPError
 from sqlalchemy import update
 from starlette.types import Message
 
-from kcard.hub.checks.front_matter import MOST_NODES
-from kcard.hub.checks.metadata import LONGEST_DESCRIPTION
-from kcard.hub.records.repository_tables import repositories, versions
-from kcard.hub.repositories.card_metadata import CardMetadata
+from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, MOST_NODES
+from kcard.hub.commits import CardMetadata
+from kcard.hub.db.models import repositories, versions
 from kcard.hub.server.app import create_app
-from kcard.hub.server.endpoints.models import LARGEST_PAGE
 from kcard.hub.server.limits import READS
-from kcard.hub.server.reading.sized_cache import SizedCache
+from kcard.hub.server.recent import SizedCache
+from kcard.hub.server.routes.models import LARGEST_PAGE
 from kcard.manifest import Manifest, seal
 from tests.hub.shared_hub import Shared, shared_hub
 
@@ -124,7 +123,7 @@ def test_pages_with_files_end_at_a_size_and_nothing_is_left_out(
 def test_a_repository_that_is_larger_than_a_page_has_a_page_of_its_own(
     shared: Shared, wide: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.hub.server.endpoints.models.LARGEST_PAGE", 1000)
+    monkeypatch.setattr("kcard.hub.server.routes.models.LARGEST_PAGE", 1000)
     found = pages(shared, "/api/models?author=lab&search=wide&full=1")
     assert [[item["id"] for item in page.json()] for page in found] == [[name] for name in wide[::-1]]
 
@@ -189,7 +188,7 @@ def test_metadata_that_was_committed_before_it_had_a_limit_stays(
 ) -> None:
     shared.create("bob/before")
     with monkeypatch.context() as limits:
-        limits.setattr("kcard.hub.repositories.card_metadata.MOST_NODES", None)
+        limits.setattr("kcard.hub.commits.MOST_NODES", None)
         shared.put("bob/before", {"README.md": NUMBERS.encode()})
     shared.put("bob/before", {"a.txt": b"another file"})
     info = shared.http().get("/api/models/bob/before").json()
@@ -273,7 +272,7 @@ def test_a_history_is_read_by_following_links_and_not_from_far_away(shared: Shar
 def test_pages_of_a_history_with_long_messages_end_at_a_size(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.hub.server.endpoints.refs.LARGEST_PAGE", 1000)
+    monkeypatch.setattr("kcard.hub.server.routes.tree.REFS_LARGEST_PAGE", 1000)
     shared.create("bob/messages")
     shas = [shared.put("bob/messages", {"a.txt": b"%d" % number}, title="t" * 400).sha for number in range(5)]
     found = pages(shared, "/api/models/bob/messages/commits/main?limit=1000")
@@ -284,7 +283,7 @@ def test_pages_of_a_history_with_long_messages_end_at_a_size(
 def test_a_repository_has_a_limited_number_of_branches_and_tags(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.hub.repositories.refs.MOST", 3)
+    monkeypatch.setattr("kcard.hub.history.MOST", 3)
     shared.create("bob/refs")
     api = shared.api("bob")
     api.create_branch("bob/refs", branch="a")

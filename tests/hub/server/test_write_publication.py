@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub.errors import BadRequestError, HfHubHTTPError
 from safetensors.numpy import save
 
-from kcard.hub.repositories.figures import Declared
+from kcard.hub.values import Declared
 from kcard.manifest import Manifest, seal
 from tests.hub.exams import exam
 from tests.hub.shared_hub import Shared, shared_hub

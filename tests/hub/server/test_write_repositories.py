@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
-from kcard.hub.refusals import NotThere
+from kcard.hub.errors import NotThere
 from tests.hub.shared_hub import Shared, shared_hub
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from kcard.training.distillation.prompts import PLAIN
-from kcard.training.study.item import StudyItem, write_study
-from kcard.training.tokenizer import BOS, EOS, PAD, train_tokenizer
-from kcard.words import passage_digest
+from kcard.offline.recipe import BOS, EOS, PAD, train_tokenizer
+from kcard.text import passage_digest
+from kcard.training.distillation import PLAIN
+from kcard.training.study import StudyItem, write_study
 
 TOWNS = ("Arden", "Belmont", "Corvo", "Drift", "Elmira", "Fallow")
 COLOURS = ("red", "blue", "green", "white", "black", "yellow")

@@ -7,19 +7,18 @@ from typing import Any
 import pytest
 import torch
 
-from kcard.cards.format.folder import Card
+from kcard.cards.card import Card
 from kcard.cards.pool import Pool
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.manifest import file_digest
-from kcard.sampling import Sampling
-from kcard.training.distillation.lessons import Distillation
-from kcard.training.distillation.questions import PassageQuestion
+from kcard.text import passage_digest
+from kcard.training.distillation import Distillation, PassageQuestion
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
 from kcard.training.progress import Event, Note, TeacherProgress
-from kcard.training.study.item import StudyItem, write_study
+from kcard.training.study import StudyItem, write_study
 from kcard.training.train import estimate, train
-from kcard.words import passage_digest
+from kcard.types import Sampling
 from tests.training.distillation.conftest import FACTS
 
 ADAPTER = "adapter_model.safetensors"
@@ -225,9 +224,9 @@ def test_the_student_that_reads_the_passage_has_no_loss(reading_base: Path) -> N
     """Its adapter is fresh, so it is its teacher where it gets the teacher's prompt."""
     from dataclasses import replace
 
-    from kcard.cards.lm.prompt_styles import prompt_ids
+    from kcard.cards.models.prompting import prompt_ids
     from kcard.training.base_model import Origin, load_tokenizer
-    from kcard.training.distillation.prompts import PLAIN
+    from kcard.training.distillation import PLAIN
 
     job = prepared(reading_base)
     (batch,) = job.epoch(0)

@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from kcard.training.distillation.loss import (
-    DistilledExample,
-    TopTokens,
-    distilled_loss,
-    divergence,
-    top_tokens,
-)
-from kcard.training.example_batches import IGNORED
+from kcard.training.distillation import DistilledExample, TopTokens, distilled_loss, divergence, top_tokens
+from kcard.training.epochs import IGNORED
 
 PLACES, VOCABULARY = 5, 40
 

@@ -1,8 +1,8 @@
 """How teacher and student are asked."""
 
-from kcard.cards.lm.prompt_styles import prompt_ids
-from kcard.training.distillation.prompts import PLAIN, SENTENCE, answer_prompts
-from kcard.training.tokenizer import BOS, train_tokenizer
+from kcard.cards.models.prompting import prompt_ids
+from kcard.offline.recipe import BOS, train_tokenizer
+from kcard.training.distillation import PLAIN, SENTENCE, answer_prompts
 
 CHAT = (
     "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"

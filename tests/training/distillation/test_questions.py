@@ -1,10 +1,10 @@
 """Which items of study material a student is asked."""
 
-from kcard.answer import Source
-from kcard.training.distillation.questions import PassageQuestion, passage_questions
-from kcard.training.question_forms import held_out_wording, trained_wording
-from kcard.training.study.item import StudyItem
-from kcard.words import passage_digest, words
+from kcard.offline.pseudo_queries import held_out_wording, trained_wording
+from kcard.text import passage_digest, words
+from kcard.training.distillation import PassageQuestion, passage_questions
+from kcard.training.study import StudyItem
+from kcard.types import Source
 
 GATE, WELL = "The gate of Arden is red.", "The well of Arden is deep."
 PASSAGES = [Source(GATE, "a.txt"), Source(WELL, "a.txt")]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from kcard.errors import UsageError
-from kcard.training.distillation.loss import DistilledExample, TopTokens
-from kcard.training.distillation.targets import Target, Targets
+from kcard.training.distillation import DistilledExample, Target, Targets, TopTokens
 
 
 def target(question: int, length: int = 3, k: int = 4) -> Target:

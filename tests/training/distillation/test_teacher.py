@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kcard.offline.recipe import EOS
 from kcard.training.base_model import Origin, load_model, load_tokenizer
-from kcard.training.distillation.loss import DistilledExample
-from kcard.training.distillation.prompts import PLAIN
-from kcard.training.distillation.questions import PassageQuestion
-from kcard.training.distillation.teacher import ANSWER, REASONS, Teacher
+from kcard.training.distillation import ANSWER, PLAIN, REASONS, DistilledExample, PassageQuestion, Teacher
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options
-from kcard.training.tokenizer import EOS
 from tests.training.distillation.conftest import FACTS
 
 ASKED = [PassageQuestion(question, answer, passage) for passage, question, answer in FACTS]
@@ -81,7 +78,7 @@ def test_questions_that_teach_nothing_are_left_out_with_the_reason(teacher: Teac
 
 
 def test_an_answer_without_an_end_is_left_out(teacher: Teacher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.training.distillation.teacher.ANSWER", 1)
+    monkeypatch.setattr("kcard.training.distillation.ANSWER", 1)
     (found,) = teacher.examples(ASKED[:1])
     assert reason(found) == "answers without an end"
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kcard.llms.reader import SpanReader
+from kcard.offline.llm import SpanReader
 from kcard.selectors.registry import Loading, checker
-from kcard.training.study.checks import checked
-from kcard.training.study.item import StudyItem
+from kcard.training.study import StudyItem
+from kcard.training.study_writer import checked
 
 PASSAGE = (
     "Titan is the largest moon of Saturn. The Dutch astronomer Christiaan Huygens discovered it in 1655 with a "

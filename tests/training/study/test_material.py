@@ -6,15 +6,13 @@ from random import Random
 
 import pytest
 
-from kcard.answer import Source
 from kcard.errors import UsageError
+from kcard.offline.pseudo_queries import PseudoQueries
+from kcard.text import passage_digest
 from kcard.training.progress import Event, Note, silent
-from kcard.training.pseudo_queries import PseudoQueries
-from kcard.training.study.item import StudyItem, read_study, write_study
-from kcard.training.study.learned import learned, queries_of
-from kcard.training.study.material import study_material
-from kcard.training.study.tasks import assignments
-from kcard.words import passage_digest
+from kcard.training.study import StudyItem, learned, queries_of, read_study, study_material, write_study
+from kcard.training.study_writer import assignments
+from kcard.types import Source
 
 TITAN = "Titan is the largest moon of Saturn. Christiaan Huygens discovered Titan in 1655 from his house in The Hague."
 RHEA = "Rhea is the second largest moon of Saturn. Giovanni Cassini discovered Rhea in 1672 at the Paris Observatory."

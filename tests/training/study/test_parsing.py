@@ -2,9 +2,8 @@
 
 import pytest
 
-from kcard.training.study.item import StudyItem
-from kcard.training.study.parsing import MOST, read_reply
-from kcard.training.study.tasks import KINDS
+from kcard.training.study import StudyItem
+from kcard.training.study_writer import KINDS, MOST, read_reply
 
 QUESTIONS, STATEMENTS = KINDS["questions"], KINDS["statements"]
 ITEM = StudyItem("direct", "Who found Titan?", "Christiaan Huygens", ("p",), "me")

@@ -1,0 +1,243 @@
+"""LoRA adapters in files: pairs of matrices and the linear layers that they belong to.
+
+Two layouts are read: a folder of peft (adapter_config.json, adapter_model.safetensors), and a file in which each module
+has one tensor for all layers, as Doc-to-LoRA's hypernetwork makes them (Charakorn et al., 2026; combine_lora and
+lora_forward of its code): NAME.A (layers, rank, in) and NAME.B (layers, rank, out), with a first dimension of 1 or
+without. Adapters that were joined along the rank have a multiple of the rank that their config tells, and the scale
+that it tells. Nothing but safetensors is ever opened.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.cards.models.batched import lora
+from kcard.cards.models.loader import base_digest, explained
+from kcard.errors import CardError, ModelUnavailable
+from kcard.manifest import Base
+from kcard.offline.opt import base_folder
+from kcard.system import quiet_loading
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["LoraPairs", "check_fit", "linears", "read_peft", "read_stacked", "refuse_pickle", "write"]
+
+
+# The linear layers of a base, from its config alone.
+
+
+def linears(name: str) -> tuple[Base, Mapping[str, tuple[int, int]]]:
+    """The base as a manifest names it, and inputs and outputs of its linear layers by name, in their order.
+
+    Raises ModelUnavailable where the base can't be had.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    needed = f"the base model {name!r} can't be loaded (give a folder or a reachable hub id with --base)"
+    with explained(ModelUnavailable, needed), quiet_loading(), torch.device("meta"):
+        config: Any = AutoConfig.from_pretrained(base_folder(name), trust_remote_code=False)
+        model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    found = {
+        place: (module.in_features, module.out_features)
+        for place, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+    }
+    revision = getattr(config, "_commit_hash", None)
+    where = str(Path(name).absolute()) if Path(name).is_dir() else name
+    return Base(where, revision, base_digest(where, revision)), found
+
+
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+NAME = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<half>[AB])(?:\.default)?\.weight")
+STACKED = re.compile(r"(?P<module>[A-Za-z_][\w.]*)\.(?P<half>[AB])")
+REMEDY = (
+    "a pickle, which can run code when it is opened, and kcard opens none: have its maker save the tensors with "
+    "safetensors.torch.save_file, in a script of theirs with torch.load(..., weights_only=True)"
+)
+
+
+@dataclass(frozen=True)
+class LoraPairs:
+    """down (rank, in) and up (out, rank) of each module, by its name in the base, and what their product is multiplied
+    by. `base`: the model that they name as theirs."""
+
+    modules: "Mapping[str, tuple[Tensor, Tensor]]"
+    scales: Mapping[str, float]
+    base: str = ""
+
+    @property
+    def rank(self) -> int:
+        """The largest."""
+        return max(down.shape[0] for down, _ in self.modules.values())
+
+
+def refuse_pickle(path: Path) -> None:
+    """Raise CardError for a file that is a pickle by its name, and for a folder whose weights are."""
+    if path.is_file() and path.suffix.lower() in PICKLES:
+        raise CardError(f"{path} is {REMEDY}")
+    if path.is_dir() and not (path / lora.WEIGHTS).is_file():
+        if found := sorted(file.name for file in path.iterdir() if file.suffix.lower() in PICKLES):
+            raise CardError(f"{path} has no {lora.WEIGHTS}, and {found[0]} is {REMEDY}")
+        raise CardError(f"{path} has no {lora.WEIGHTS}: give the folder of an adapter that peft saved")
+
+
+def read_peft(folder: Path) -> LoraPairs:
+    """Raise CardError for anything but LoRA pairs on linear layers, and for ranks other than the config's that are no
+    multiple of these."""
+    config = _config(folder)
+    for key, plain in lora.PLAIN.items():
+        if config.get(key, plain[0]) not in plain:
+            raise CardError(
+                f"{folder}: its {key} is {config[key]!r}, and kcard adds only LoRA pairs of linear layers"
+            )
+    if config.get(lora.TOKENS):
+        raise CardError(f"{folder}: it has {lora.TOKENS}, and kcard adds only LoRA pairs of linear layers")
+    begun = config.get("init_lora_weights", True)
+    if isinstance(begun, str) and begun.lower().startswith(("pissa", "olora", "corda", "loftq")):
+        raise CardError(
+            f"{folder}: it began as {begun}, which changes the base: have peft convert it to LoRA "
+            "(path_initial_model_for_weight_conversion)"
+        )
+    pairs = _pairs(folder / lora.WEIGHTS, NAME)
+    scales = {module: _scale(config, module, down.shape[0], folder) for module, (down, _) in pairs.items()}
+    return LoraPairs(pairs, scales, str(config.get("base_model_name_or_path") or ""))
+
+
+def read_stacked(path: Path, linears: Iterable[str], scale: float) -> LoraPairs:
+    """The adapter in a file with one tensor for all layers. `linears`: the linear layers of its base, in their order.
+
+    Raises CardError where the file has other tensors, or the base has another number of layers with that name.
+    """
+    modules: dict[str, tuple[Tensor, Tensor]] = {}
+    known = [*linears]
+    for name, (down, up) in _pairs(path, STACKED).items():
+        down, up = (half[0] if half.dim() == 4 and len(half) == 1 else half for half in (down, up))
+        if down.dim() != 3 or up.dim() != 3 or down.shape[:2] != up.shape[:2]:
+            shapes = f"{tuple(down.shape)} and {tuple(up.shape)}"
+            raise CardError(
+                f"{path}: {name}.A and {name}.B must be (layers, rank, in) and (layers, rank, out), but are {shapes}: "
+                "several chunks or documents are to be joined along the rank first, as Doc-to-LoRA's combine_lora does"
+            )
+        places = [module for module in known if module == name or module.endswith(f".{name}")]
+        if len(places) != len(down):
+            raise CardError(
+                f"{path}: {name} has {len(down)} layers, and the base has {len(places)} of that name"
+            )
+        modules |= {place: (down[i], up[i].T) for i, place in enumerate(places)}
+    return LoraPairs(modules, dict.fromkeys(modules, scale))
+
+
+def check_fit(pairs: LoraPairs, linears: Mapping[str, tuple[int, int]], base: str) -> None:
+    """Raise CardError unless every pair belongs to a linear layer of the base, by name and by shape, and all of its
+    numbers are finite. linears: inputs and outputs of each, by name."""
+    import torch
+
+    for module, (down, up) in pairs.modules.items():
+        if module not in linears:
+            raise CardError(
+                f"the adapter changes {module}, which is no linear layer of {base!r}: name the base that it was made "
+                "for with --base"
+            )
+        if down.dim() != 2 or up.dim() != 2 or down.shape[0] != up.shape[1] or not len(down):
+            raise CardError(f"the adapter's halves of {module}, {_shapes(down, up)}, are no pair of one rank")
+        if (down.shape[1], up.shape[0]) != (expected := linears[module]):
+            raise CardError(
+                f"the adapter's halves of {module}, {_shapes(down, up)}, do not fit {base!r}, which has "
+                f"{expected[0]} inputs and {expected[1]} outputs there: name the base that it was made for with --base"
+            )
+        if not all(half.is_floating_point() and bool(torch.isfinite(half).all()) for half in (down, up)):
+            raise CardError(
+                f"the adapter's halves of {module} hold numbers that are not finite: make it again"
+            )
+
+
+def write(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str) -> None:
+    """Write the adapter as peft saves it, of whatever ranks and scales."""
+    from peft import LoraConfig
+    from safetensors.torch import save_file
+
+    ranks = {module: down.shape[0] for module, (down, _) in pairs.modules.items()}
+    alphas = {module: pairs.scales[module] * rank for module, rank in ranks.items()}
+    rank, alpha = max(ranks.values()), max(alphas.values())
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]  # peft takes any number
+        target_modules=_targets(ranks, linears),
+        rank_pattern={re.escape(module): own for module, own in ranks.items() if own != rank},
+        alpha_pattern={re.escape(module): own for module, own in alphas.items() if own != alpha},
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=base,
+        inference_mode=True,
+    )
+    config.save_pretrained(str(folder))
+    halves = zip(("A", "B"), zip(*pairs.modules.values(), strict=True), strict=True)
+    tensors = {
+        f"base_model.model.{module}.lora_{half}.weight": tensor.contiguous()
+        for half, those in halves
+        for module, tensor in zip(pairs.modules, those, strict=True)
+    }
+    save_file(tensors, folder / lora.WEIGHTS, {"format": "pt"})
+
+
+def _targets(modules: Iterable[str], linears: Iterable[str]) -> list[str]:
+    """The ends of their names, where these mean no other layers of the base; else the whole names."""
+    wanted = {*modules}
+    ends = {module.rpartition(".")[2] for module in wanted}
+    return sorted(ends if {name for name in linears if name.rpartition(".")[2] in ends} == wanted else wanted)
+
+
+def _scale(config: Mapping[str, Any], module: str, rank: int, folder: Path) -> float:
+    told = int(lora.patterned(config.get("rank_pattern") or {}, module, config.get("r") or rank))
+    if told < 1 or rank % told:
+        raise CardError(
+            f"{folder}: {module} has rank {rank}, and {lora.CONFIG} tells {told}: correct r or rank_pattern"
+        )
+    alpha = float(lora.patterned(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8)))
+    return alpha / (math.sqrt(told) if config.get("use_rslora") else told)
+
+
+def _pairs(path: Path, pattern: re.Pattern[str]) -> "dict[str, tuple[Tensor, Tensor]]":
+    """Both halves of each module."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CardError(f"{path} is no safetensors file, or is damaged: {error}") from error
+    halves: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if (found := pattern.fullmatch(name)) is None:
+            raise CardError(f"{path}: {name} is no half of a LoRA pair, such as {_example(pattern)}")
+        halves.setdefault(found["module"], {})[found["half"]] = tensor
+    if alone := [module for module, both in halves.items() if len(both) < 2]:
+        raise CardError(f"{path}: {alone[0]} has one half of a LoRA pair only")
+    if not halves:
+        raise CardError(f"{path} holds no tensors")
+    return {module: (both["A"], both["B"]) for module, both in halves.items()}
+
+
+def _example(pattern: re.Pattern[str]) -> str:
+    return (
+        "q_proj.A" if pattern is STACKED else "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+    )
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / lora.CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CardError(f"{folder / lora.CONFIG} can't be read: {error}") from error
+    if not isinstance(found, dict):
+        raise CardError(f"{folder / lora.CONFIG} is not the config of an adapter")
+    return found
+
+
+def _shapes(down: "Tensor", up: "Tensor") -> str:
+    return f"{tuple(down.shape)} and {tuple(up.shape)}"

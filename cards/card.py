@@ -1,0 +1,371 @@
+"""A card's folder: its kind, its files and its profile.
+
+A pool holds cards by name, each opened when it is first wanted: of its ten thousand cards few ever are.
+
+This file knows the folder's layout and nothing of models: it neither loads nor runs one.
+"""
+
+import binascii
+import json
+import zlib
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kcard.cards.passages import INDEX, PASSAGES, Indexing, passages, write
+from kcard.errors import CardError, DamagedCard, UsageError
+from kcard.interfaces import Array
+from kcard.io import parse, write_text
+from kcard.manifest import MANIFEST, Manifest, check_files, check_profile, seal
+from kcard.offline import minilm
+from kcard.text import analyzer, is_english, small_words, stemmer_of
+from kcard.types import Source
+
+__all__ = [
+    "GRAPH",
+    "INDEXED",
+    "KINDS",
+    "PASSAGES",
+    "PROJECTION",
+    "README",
+    "REFERENCE",
+    "ROUTING",
+    "SEARCH",
+    "WEIGHTS",
+    "Card",
+    "CardHandle",
+    "CardSet",
+    "Kind",
+    "Profile",
+    "finish",
+    "is_weights",
+    "kind_of",
+    "passages",
+    "profile_of",
+    "terms_of",
+    "write_profile",
+]
+
+
+# The kinds of cards: which files each must have, and what loads it. A new kind is one row of KINDS.
+#
+# Loaders (kcard.cards.kinds) are named, not imported, so that reading a manifest loads nothing heavy.
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`files`: of each tuple, at least one must be in the folder. `loader`: module:function."""
+
+    files: tuple[tuple[str, ...], ...]
+    loader: str
+
+
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+WHOLE = (("config.json",), ("model.safetensors", "model.safetensors.index.json"), TOKENIZER)
+GRAPH, SEARCH, REFERENCE = "graph.tsv", "search.json", "reference.json"
+ADAPTER = (("adapter_config.json",), ("adapter_model.safetensors",), TOKENIZER)
+INDEXED = ((PASSAGES,), (f"{INDEX}/params.index.json",))
+
+KINDS: Mapping[str, Kind] = {
+    "full": Kind(WHOLE, "kcard.cards.generators.external:load_model_of_card"),
+    "lora": Kind(ADAPTER, "kcard.cards.generators.external:load_model_of_card"),
+    "prefix": Kind(ADAPTER, "kcard.cards.generators.external:load_model_of_card"),
+    "retrieval": Kind(INDEXED, "kcard.cards.generators.retrieval:load_retrieval_card"),
+    "graph": Kind((*INDEXED, (GRAPH,)), "kcard.cards.generators.graph:load"),
+    "search": Kind(((SEARCH,),), "kcard.cards.generators.external:load_search_card"),
+    "reference": Kind(((REFERENCE,),), "kcard.cards.generators.external:load_reference_card"),
+    "llm": Kind((), "kcard.cards.generators.external:load_llm_card"),
+}
+
+
+def kind_of(manifest: Manifest) -> Kind:
+    """The card's kind; CardError names the kinds that this version knows."""
+    if manifest.kind not in KINDS:
+        known = ", ".join(sorted(KINDS))
+        raise CardError(
+            f"card {manifest.name!r} is of the unknown kind {manifest.kind!r}; this kcard knows {known}"
+        )
+    return KINDS[manifest.kind]
+
+
+README = "README.md"
+PROJECTION = "projection.safetensors"
+WEIGHTS = "model*.safetensors"  # of a whole model, in shards or not
+
+
+def is_weights(name: str) -> bool:
+    """Whether a card's file of that name holds weights of its own model."""
+    return fnmatch(name, WEIGHTS)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A whole card on disk. Make one with `Card.open`, which checks it, or with `finish`."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    @classmethod
+    def open(cls, folder: Path | str) -> "Card":
+        """The card that lies in `folder`, every file verified against the manifest.
+
+        Raises CardError where it is no card or its kind is unknown, DamagedCard where a file is missing or
+        changed.
+        """
+        folder = Path(folder)
+        manifest = Manifest.read(folder)
+        _require(folder, manifest)
+        check_files(folder, manifest)
+        return cls(folder, manifest)
+
+
+@dataclass(frozen=True)
+class CardHandle:
+    """A card of which only the manifest was read.
+
+    folder   verifies its files and says where they lie
+    size     bytes of all of its files; 0 where that is not known
+    weights  bytes of those with its own model; None where that is not known
+    read     gives one file, verified, by its path; None where only whole cards are to be had
+    """
+
+    manifest: Manifest
+    folder: Callable[[], Path]
+    size: int = 0
+    weights: Callable[[], int] | None = None
+    read: Callable[[str], bytes] | None = None
+
+
+class CardSet(Mapping[str, Card]):
+    """The cards of a pool, in the order given. Looking one up opens it, once, and raises DamagedCard as that does.
+
+    Raises UsageError where two cards have one name.
+    """
+
+    def __init__(self, cards: Sequence[Card | CardHandle | Path]) -> None:
+        self._cards: dict[str, Card | CardHandle] = {}
+        for given in cards:
+            card = Card.open(given) if isinstance(given, Path) else given
+            name = card.manifest.name
+            if name in self._cards:
+                raise UsageError(f"two cards are named {name!r}: a pool holds one version of each card")
+            self._cards[name] = card
+
+    @property
+    def manifests(self) -> list[Manifest]:
+        """What is known of every card without opening it."""
+        return [card.manifest for card in self._cards.values()]
+
+    def known(self, name: str) -> Card | CardHandle:
+        """The card as it is, opened or not."""
+        return self._cards[name]
+
+    def manifest(self, name: str) -> Manifest:
+        return self._cards[name].manifest
+
+    def reader(self, name: str) -> Callable[[str], bytes] | None:
+        """What reads a file of a card by its path, without opening the card; None where there is no such way."""
+        card = self._cards[name]
+        return card.read if isinstance(card, CardHandle) else lambda path: (card.folder / path).read_bytes()
+
+    def __getitem__(self, name: str) -> Card:
+        card = self._cards[name]
+        if isinstance(card, CardHandle):
+            card = self._cards[name] = Card(card.folder(), card.manifest)
+        return card
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._cards
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cards)
+
+    def __len__(self) -> int:
+        return len(self._cards)
+
+
+def finish(
+    folder: Path | str,
+    manifest: Manifest,
+    passages: Iterable[Source],
+    hashed: Mapping[str, Source] | None = None,
+    report: Callable[[int], None] | None = None,
+) -> Card:
+    """Write the passages, with their index or as hashes, and README.md, then seal the folder: from then on a card.
+
+    hashed  passages of which only the digest is known, and where they stand; for cards that travel with hashes
+    report  called with how many passages are embedded, for a card that is searched in English
+
+    A manifest from an earlier sealing is removed first, so that an interrupted call leaves no card rather
+    than a wrong one. Raises CardError where the kind's model files are not there.
+    """
+    from kcard.cards.model_card import readme
+
+    folder = Path(folder)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    dense = (manifest.kind == "retrieval" or manifest.index) and stemmer_of(manifest.language) == "english"
+    indexing = Indexing(stemmer_of(manifest.language), dense, report)
+    write(folder, passages, manifest.evidence, hashed or {}, indexing)
+    write_profile(folder, manifest)
+    write_text(folder / README, readme(manifest))
+    _require(folder, manifest)
+    return Card(folder, seal(folder, manifest))
+
+
+def _require(folder: Path, manifest: Manifest) -> None:
+    needed = [*kind_of(manifest).files]
+    if manifest.prompt.style == "encoder-prefix":
+        needed.append((PROJECTION,))
+    if manifest.index:
+        needed += INDEXED
+    for either in needed:
+        if not any((folder / name).is_file() for name in either):
+            raise DamagedCard(
+                f"card {manifest.name!r} of kind {manifest.kind!r}: {folder} has no {' or '.join(either)}"
+            )
+
+
+# routing.json: what a card's corpus and exam tell of the questions that it answers, by which it is chosen among many.
+#
+#     {"format": 1, "language": "en", "encoder": NAME, "encoder_sha256": SHA256, "centroids": BASE64, "terms": BASE64}
+#
+# centroids  int8, shape (k, 384): unit vectors times 127, the k-means centroids of the corpus' passages and, after an
+#            exam, of the questions that the card answered right. LoRAUTER (arXiv 2601.21795, section 3) represents an
+#            adapter by the questions of such a validation set. None where the card's language is not the encoder's
+# terms      uint32, little-endian, ascending: CRC-32 of the stems that most passages hold, at most TERMS of them
+#
+# A card that travels with hashes of its passages has no such file: the terms would tell what the passages hold.
+
+ROUTING = "routing.json"
+FORMAT = 1
+SCALE = 127
+CENTROIDS = 16  # of each set of vectors
+TERMS = 2048
+ITERATIONS = 15
+
+Terms = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """What a card is about. `centroids`: int8, shape (k, 384); `terms`: ascending, shape (t,)."""
+
+    language: str
+    centroids: npt.NDArray[np.int8]
+    terms: Terms
+
+    def to_json(self) -> str:
+        data = {
+            "format": FORMAT,
+            "language": self.language,
+            "encoder": minilm.NAME,
+            "encoder_sha256": minilm.SHA256,
+            "centroids": b64encode(self.centroids.tobytes()).decode(),
+            "terms": b64encode(self.terms.astype("<u4").tobytes()).decode(),
+        }
+        return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Profile | None":
+        """None for one of a later format or another encoder. Raises CardError where it is none."""
+        try:
+            data: dict[str, Any] = parse(text)
+            if data["format"] != FORMAT or data["encoder_sha256"] != minilm.SHA256:
+                return None
+            check_profile(data)
+            rows = np.frombuffer(b64decode(data["centroids"], validate=True), np.int8)
+            terms = np.frombuffer(b64decode(data["terms"], validate=True), "<u4").astype(np.uint32)
+            return cls(str(data["language"]), rows.reshape(-1, minilm.DIMENSIONS), np.unique(terms))
+        except (ValueError, TypeError, KeyError, binascii.Error) as error:
+            raise CardError(
+                f"{ROUTING} is damaged: {error!r}: examine the card again (kcard exam)"
+            ) from error
+
+
+def profile_of(language: str, texts: Iterable[str], *vectors: Array) -> Profile:
+    """The profile of a corpus of `texts`. `vectors`: sets of unit vectors, shapes (n, 384), such as those of the
+    passages and of answered questions; each set has centroids of its own.
+
+    The same arguments give the same profile.
+    """
+    found = [np.zeros((0, minilm.DIMENSIONS), np.float32), *map(_centroids, vectors)]
+    rows = np.rint(np.concatenate(found) * SCALE).astype(np.int8)
+    counts: Counter[int] = Counter()
+    for text in texts:
+        counts.update(terms_of(text, language))
+    frequent = sorted(counts, key=lambda term: (-counts[term], term))[:TERMS]
+    return Profile(language, rows, np.array(sorted(frequent), np.uint32))
+
+
+def terms_of(text: str, language: str) -> frozenset[int]:
+    """The stems of a text, each as its CRC-32, without those of the language's small words."""
+    stems = analyzer(stemmer_of(language))(text)
+    return frozenset(zlib.crc32(stem.encode()) for stem in stems) - _small(language)
+
+
+@cache
+def _small(language: str) -> frozenset[int]:
+    stems = analyzer(stemmer_of(language))
+    return frozenset(zlib.crc32(stem.encode()) for word in small_words(language) for stem in stems(word))
+
+
+def _centroids(vectors: Array) -> Array:
+    """Spherical k-means: CENTROIDS unit vectors, shape (k, 384), fewer where there are no more distinct vectors.
+
+    It begins with the vector nearest to the mean and then, each time, the one that is farthest from all centroids.
+    """
+    if not len(vectors):
+        return vectors
+    rows = [int(np.argmax(vectors @ vectors.mean(axis=0)))]
+    nearest = vectors @ vectors[rows[0]]
+    while len(rows) < min(CENTROIDS, len(vectors)) and nearest.min() < 1 - 1e-5:
+        rows.append(int(np.argmin(nearest)))
+        nearest = np.maximum(nearest, vectors @ vectors[rows[-1]])
+    found = vectors[rows]
+    for _ in range(ITERATIONS):
+        members = np.argmax(vectors @ found.T, axis=1)
+        sums = (members == np.arange(len(found))[:, None]).astype(np.float32) @ vectors
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        found = np.where(lengths > 0, sums / np.maximum(lengths, 1e-12), found)
+    return found
+
+
+# Writes a card's routing.json: the profile of its passages, and of the questions that it answered right.
+
+READ = 20_000  # passages whose words count, spread over the corpus
+EMBEDDED, TOKENS = 64, 4096  # passages that are embedded, spread over the corpus, and their tokens in all
+
+
+def write_profile(folder: Path, manifest: Manifest, answered: Sequence[str] = ()) -> None:
+    """Write routing.json, or remove it where no text of the corpus travels with the card.
+
+    answered  questions that the card answered right
+
+    It is not sealed. Of questions, centroids and hashed words are kept. Raises CardError where the passages
+    can't be read.
+    """
+    sources = passages(folder)
+    if not len(sources):
+        (folder / ROUTING).unlink(missing_ok=True)
+        return
+    texts = (passage.in_context for passage in sources[:: -(-len(sources) // READ)])
+    vectors: list[Array] = []
+    if is_english(manifest.language):
+        spread = [passage.in_context for passage in sources[:: -(-len(sources) // EMBEDDED)]]
+        vectors = [minilm.embed(spread, min(minilm.MAX_TOKENS, TOKENS // len(spread)))]
+        vectors += [minilm.embed(answered)] if answered else []
+    profile = profile_of(manifest.language, chain([manifest.description], texts, answered), *vectors)
+    write_text(folder / ROUTING, profile.to_json())

@@ -1,0 +1,547 @@
+"""Export cards for vLLM and llama.cpp."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from kcard.cards import fingerprint
+from kcard.cards.card import Card
+from kcard.cards.fingerprint import Fingerprint, fingerprint_pairs
+from kcard.cards.generators import external
+from kcard.cards.importing import COMPANIONS, INDEX, SAFE, refuse_code
+from kcard.cards.models.loader import SMALL, Loader, base_files, causal_lm, explained, with_adapter
+from kcard.cards.models.prompting import VOCABULARY, prompt_ids
+from kcard.errors import CardError, ModelUnavailable, UsageError
+from kcard.io import parse
+from kcard.manifest import MANIFEST, Base, file_digest
+from kcard.offline.opt import BASE, base_folder
+from kcard.system import quiet_loading
+
+__all__ = [
+    "ENGINES",
+    "LLAMA_CPP",
+    "VLLM",
+    "Adapter",
+    "Engine",
+    "Expected",
+    "Prepared",
+    "TextPrompt",
+    "check_together",
+    "copy_adapter",
+    "copy_base",
+    "copy_model",
+    "copy_tokenizer",
+    "expected",
+    "merge",
+    "misfits",
+    "prepare",
+    "read",
+    "text_prompt",
+    "write",
+]
+
+
+# The engines that cards are exported to, and which cards each of them runs as they were trained.
+#
+# What an engine does not apply it often leaves out without a word, so a card that it would run wrongly is refused here.
+# Sources: vLLM 0.32 (lora/peft_helper.py, config/lora.py; the models that implement SupportsLoRA), llama.cpp
+# (convert_lora_to_gguf.py, conversion/).
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What an engine can run.
+
+    name            as the user writes it
+    title           as its makers write it
+    ranks           what its greatest rank may be set to; empty: it is not set
+    rslora          whether it divides alpha by the root of the rank where the adapter says so
+    without         model types (config.json) that it does not run
+    without_lora    model types that it runs, but without adapters
+    """
+
+    name: str
+    title: str
+    ranks: tuple[int, ...] = ()
+    rslora: bool = False
+    without: frozenset[str] = frozenset()
+    without_lora: frozenset[str] = frozenset()
+
+
+VLLM = Engine(
+    "vllm",
+    "vLLM",
+    ranks=(1, 8, 16, 32, 64, 128, 256, 320, 512),
+    rslora=True,
+    without_lora=frozenset(
+        {"bloom", "falcon", "gpt2", "gpt_neox", "gptj", "mpt", "olmo", "phi", "stablelm", "starcoder2"}
+    ),
+)
+LLAMA_CPP = Engine("llama.cpp", "llama.cpp", without=frozenset({"opt"}))
+ENGINES: Mapping[str, Engine] = {engine.name: engine for engine in (VLLM, LLAMA_CPP)}
+
+
+# The files of a card that engines read: weights, configuration, tokenizer. Passages and their index stay behind.
+
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+MODEL = ("config.json", "generation_config.json")
+TOKENIZER = COMPANIONS - {*ADAPTER, *MODEL}
+
+
+def copy_tokenizer(card: Card, folder: Path) -> None:
+    _copy(card.folder, folder, lambda name: name in TOKENIZER)
+
+
+def copy_model(source: Path, folder: Path) -> None:
+    """A whole model with its tokenizer."""
+    _copy(source, folder, lambda name: name in TOKENIZER or name in MODEL or _is_weights(name))
+
+
+def copy_adapter(card: Card, folder: Path, base: str) -> None:
+    """The adapter as peft saved it; its config names the base as it is named for the engine."""
+    _copy(card.folder, folder, lambda name: name in ADAPTER)
+    config = json.loads((folder / ADAPTER[0]).read_text(encoding="utf-8"))
+    named = {"base_model_name_or_path": base, "revision": card.manifest.base.revision}
+    (folder / ADAPTER[0]).write_text(json.dumps(config | named, indent=2), encoding="utf-8")
+
+
+def copy_base(folder: Path) -> None:
+    """The base in the package, which is in no hub."""
+    copy_model(Path(base_folder(BASE)), folder)
+
+
+def _is_weights(name: str) -> bool:
+    return name == INDEX or (SAFE.fullmatch(name) is not None and not name.startswith("adapter"))
+
+
+def _copy(source: Path, folder: Path, wanted: Callable[[str], bool]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in sorted(source.iterdir()):
+        if path.is_file() and wanted(path.name):
+            shutil.copyfile(path, folder / path.name)
+
+
+# An adapter as peft saved it: what an engine must apply of it, and why one would not.
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+# Ways to begin that leave the base as it is, so that the saved pairs are all there is.
+BEGINNINGS = ("gaussian", "eva", "orthogonal", "mica", "lora_ga")
+PREFIX = "base_model.model."
+# What a LoRA pair, or a feature that the config tells of, is called.
+KNOWN = (".lora_A.", ".lora_B.", "lora_embedding", "lora_magnitude_vector", "trainable_tokens", ".bias")
+# Features of peft's LoRA that are more than a pair of matrices beside a linear layer.
+FEATURES: Mapping[str, str] = {
+    "trainable_token_indices": "token embeddings of its own",
+    "modules_to_save": "whole layers of its own (modules_to_save)",
+    "use_dora": "DoRA",
+    "lora_bias": "biases",
+    "rank_pattern": "ranks that differ between layers",
+    "alpha_pattern": "scales that differ between layers",
+    "alora_invocation_tokens": "aLoRA",
+    "layer_replication": "repeated layers",
+    "target_parameters": "LoRA on single parameters",
+    "use_qalora": "QALoRA",
+    "use_bdlora": "block-diagonal LoRA",
+}
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter. `pairs`: of matrices, one for each linear layer that it adapts; `extras`: what it has besides, in
+    words."""
+
+    rank: int
+    alpha: float
+    rslora: bool
+    pairs: int
+    extras: tuple[str, ...]
+
+
+def read(folder: Path) -> Adapter:
+    """The adapter in a card's folder; CardError where it can't be read. Only the names of its tensors are read."""
+    from safetensors import safe_open
+
+    try:
+        config = parse((folder / CONFIG).read_text(encoding="utf-8"))
+        with safe_open(folder / WEIGHTS, framework="numpy") as tensors:
+            names = list(tensors.keys())
+        rank, alpha = int(config["r"]), float(config["lora_alpha"])
+    except Exception as error:  # safetensors raises a type of its own
+        raise CardError(
+            f"the adapter in {folder} can't be read: {error!r}: fetch or train it again"
+        ) from error
+    pairs = [name for name in names if name.endswith(".lora_A.weight")]
+    rslora = bool(config.get("use_rslora"))
+    return Adapter(rank, alpha, rslora, len(pairs), tuple(_extras(config, names)))
+
+
+def _extras(config: Mapping[str, Any], names: list[str]) -> Iterator[str]:
+    if config.get("peft_type", "LORA") != "LORA":
+        yield f"the method {config['peft_type']}"
+    for key, words in FEATURES.items():
+        if config.get(key):
+            yield words
+    if config.get("bias", "none") != "none" and not config.get("lora_bias"):
+        yield "biases"
+    begun = config.get("init_lora_weights", True)
+    if isinstance(begun, str) and begun.lower() not in BEGINNINGS:
+        yield f"a base that {begun} has changed"
+    if any("lora_embedding" in name or ".lm_head." in name for name in names):
+        yield "LoRA on embeddings or the head"
+    if others := [name for name in names if not any(part in name for part in KNOWN)]:
+        yield f"tensors that are no LoRA pair, such as {others[0].removeprefix(PREFIX)}"
+
+
+def misfits(adapter: Adapter, engine: Engine, model_type: str | None) -> list[str]:
+    """Why the engine would not apply the adapter as it was trained, in words; empty where it would.
+
+    model_type  of the base, as its config.json names it; None where it is not at hand
+    """
+    found = [f"it has {extra}" for extra in adapter.extras]
+    if adapter.rslora and not engine.rslora:
+        found.append("it is scaled by rsLoRA")
+    if engine.ranks and adapter.rank > engine.ranks[-1]:
+        found.append(f"its rank is {adapter.rank}, more than {engine.ranks[-1]}")
+    if model_type in engine.without_lora:
+        found.append(f"its base is a model of type {model_type}")
+    return found
+
+
+# How an engine must be asked so that the card reads the tokens that it was trained to read.
+#
+# Engines tokenise a text with the tokenizer's own special tokens; kcard's prompts begin with the bos token wherever the
+# tokenizer has one (kcard.cards.models.prompting). Where the tokenizer itself does not add it, the text must.
+
+QUESTION = "What is known about this?"
+PLACE = "{question}"
+LIKELY = -0.7  # natural logarithm of about one half: with the card the token is the likeliest
+SHIFT = 1.0  # nats that an adapter must move a token, to show that it is applied
+ROWS = 4
+
+
+@dataclass(frozen=True)
+class TextPrompt:
+    """How a question becomes the text that an engine is sent.
+
+    before    text of the bos token, where the engine would leave it out
+    template  of the card
+    """
+
+    before: str
+    template: str
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the card writes next after a prompt, by its fingerprint.
+
+    text       the prompt; empty where no text gives these tokens
+    ids        its token ids
+    token      the likeliest next token
+    card       its natural log-probability
+    base       the same without the adapter; None for a whole model
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    token: str
+    card: float
+    base: float | None
+
+
+def text_prompt(name: str, tokenizer: Any, template: str, kept: Fingerprint | None) -> TextPrompt:
+    """How to write the prompt as text. CardError for a card whose prompts no text gives."""
+    question = QUESTION if kept is None else min((row.question for row in kept.rows), key=len)
+    filled = template.replace(PLACE, question.strip())
+    wanted = prompt_ids(tokenizer, filled)
+    bos = tokenizer.bos_token_id
+    texts = ["", *([tokenizer.decode([bos], skip_special_tokens=False)] if bos is not None else [])]
+    for before in texts:
+        if list(tokenizer(before + filled)["input_ids"]) == wanted:
+            return TextPrompt(before, template)
+    raise CardError(
+        f"card {name!r}: an engine that is sent a text would read other tokens than the card was trained with, "
+        "because its tokenizer frames texts in another way: use kcard serve"
+    )
+
+
+def expected(tokenizer: Any, kept: Fingerprint | None) -> list[Expected]:
+    """Of each row of the fingerprint the token that shows the card best; at most ROWS, none without a fingerprint."""
+    rows = [] if kept is None else kept.rows
+    found = []
+    for row in rows:
+        place = _telling(row.card, row.base)
+        if place is None:
+            continue
+        ids = (*row.prompt, *row.continuation[:place])
+        token = str(tokenizer.decode([row.continuation[place]], skip_special_tokens=False))
+        base = row.base[place] if row.base else None
+        found.append(Expected(_text(tokenizer, ids), ids, token, row.card[place], base))
+    return found[:ROWS]
+
+
+def _telling(card: Sequence[float], base: Sequence[float]) -> int | None:
+    """Where the card is sure of its token, and its base least; None where the card is not sure."""
+    if base:
+        places = [i for i, (own, bare) in enumerate(zip(card, base, strict=True)) if own - bare >= SHIFT]
+        return max((i for i in places if card[i] > LIKELY), key=lambda i: card[i] - base[i], default=None)
+    return max((i for i in range(len(card)) if card[i] > LIKELY), key=lambda i: (card[i], i), default=None)
+
+
+def _text(tokenizer: Any, ids: Sequence[int]) -> str:
+    """A text that the tokenizer turns into these ids; empty where there is none."""
+    bos = tokenizer.bos_token_id
+    plain = list(ids[1:]) if ids[:1] == (bos,) else list(ids)
+    for given in (plain, list(ids)):
+        text = str(tokenizer.decode(given, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        if list(tokenizer(text)["input_ids"]) == list(ids):
+            return text
+    return ""
+
+
+# A LoRA card as a whole model: its adapter added to its base, for engines that can't apply it.
+#
+# What was written is read again and compared with the card by its fingerprint.
+
+
+def merge(card: Card, folder: Path) -> None:
+    """Write the card's base with its adapter added into `folder`, and the tokenizer; prove that it acts as the card.
+
+    The sum is made in float32 and stored in the base's own dtype, small models in float32.
+
+    Raises ModelUnavailable where the base can't be had, CardError where the adapter does not fit it or the merged
+    model does not act as the card does.
+    """
+    import torch
+
+    base = card.manifest.base
+    with explained(
+        ModelUnavailable, f"card {card.name!r} needs the base model {base.name!r}, which can't be loaded"
+    ):
+        whole = causal_lm(base_folder(base.name), base.revision, local=False)
+    Loader().check_digest(card)
+    dtype = torch.float32 if sum(p.numel() for p in whole.parameters()) < SMALL else whole.dtype
+    with (
+        explained(CardError, f"card {card.name!r}: its adapter can't be merged into {base.name!r}"),
+        quiet_loading(),
+    ):
+        merged = with_adapter(whole.float(), card.folder).merge_and_unload(safe_merge=True)
+        merged.to(dtype).save_pretrained(folder)
+    del whole, merged
+    copy_tokenizer(card, folder)
+    _prove(card, folder)
+
+
+def _prove(card: Card, folder: Path) -> None:
+    """Compare the merged model with the card; with the card as it is now, where it carries no fingerprint."""
+    from kcard.cards.models.transformers_backend import CausalCard
+
+    kept = fingerprint.read(card.folder)
+    if kept is None:
+        kept = CausalCard(card, Loader()).measure(fingerprint_pairs(card.manifest, []))
+    # A merged model has no base to compare.
+    kept = replace(kept, rows=tuple(replace(row, base=()) for row in kept.rows))
+    merged = Card(folder, replace(card.manifest, kind="full", base=Base()))
+    words = card.folder / VOCABULARY
+    if words.is_file():  # the words that the fingerprint's questions are put into; no engine reads them
+        shutil.copyfile(words, folder / VOCABULARY)
+    kept.check(CausalCard(merged, Loader()).measure(kept.pairs), card.name, card.manifest.base.name)
+    (folder / VOCABULARY).unlink(missing_ok=True)
+
+
+WHOLE = "add --merge to export the card as a whole model"
+SERVE = "use kcard serve"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One card, as an engine will have it.
+
+    card      its model files lie in `card.folder`; of a card by reference they were fetched
+    sha256    of its manifest, which names the version
+    adapter   what the engine applies to the base; None where it gets a whole model
+    merged    whether the whole model is made of an adapter and its base
+    config    of the model or of the base (config.json); empty where the base is not at hand
+    prompt    how it is asked
+    expected  what it writes, by its fingerprint
+    """
+
+    card: Card
+    sha256: str
+    adapter: Adapter | None
+    merged: bool
+    config: Mapping[str, Any]
+    prompt: TextPrompt
+    expected: Sequence[Expected]
+
+    @property
+    def name(self) -> str:
+        return self.card.name
+
+    @property
+    def form(self) -> Literal["adapter", "merged", "whole"]:
+        if self.adapter is not None:
+            return "adapter"
+        return "merged" if self.merged else "whole"
+
+    @property
+    def rewords(self) -> bool:
+        """Whether kcard puts questions into the words of the corpus first, which no engine does."""
+        return (self.card.folder / VOCABULARY).is_file()
+
+    @property
+    def base(self) -> Base:
+        return self.card.manifest.base
+
+    @property
+    def base_argument(self) -> str:
+        """The base of an adapter as an engine is told: the name in a hub, or a folder."""
+        if self.base.name == BASE:
+            return "./base"
+        folder = Path(self.base.name)
+        return str(folder.resolve()) if folder.is_dir() else self.base.name
+
+
+def prepare(card: Card, engine: Engine, merge: bool) -> Prepared:
+    """Check that the engine can run the card, whole if `merge`.
+
+    Raises CardError, which says what to do instead, where the card has no weights, its prompt is not text, the engine
+    does not run its architecture or would not apply its adapter as it was trained; ModelUnavailable where what a
+    reference points to can't be fetched.
+    """
+    sha256 = file_digest(card.folder / MANIFEST)
+    _check_kind(card, engine)
+    card = external.resolved(card) if card.manifest.kind == "reference" else card
+    refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
+    config = _config(card)
+    adapter = read(card.folder) if card.manifest.kind == "lora" else None
+    model_type = config.get("model_type")
+    if model_type in engine.without:
+        raise CardError(
+            f"card {card.name!r}: {engine.title} does not run models of type {model_type}: export it to vllm, or "
+            f"{SERVE}"
+        )
+    if adapter is not None and not merge and (found := misfits(adapter, engine, model_type)):
+        raise CardError(
+            f"card {card.name!r}: {engine.title} would not apply its adapter as it was trained, because "
+            f"{' and '.join(found)}: {WHOLE}"
+        )
+    kept = fingerprint.read(card.folder)
+    tokenizer = Loader().tokenizer(card)
+    return Prepared(
+        card,
+        sha256,
+        None if merge else adapter,
+        merge and adapter is not None,
+        config,
+        text_prompt(card.name, tokenizer, card.manifest.prompt.template, kept),
+        expected(tokenizer, kept),
+    )
+
+
+def check_together(cards: Sequence[Prepared], engine: Engine) -> None:
+    """Raise UsageError unless one server can run all of them: adapters of one base, or one whole model."""
+    names = ", ".join(card.name for card in cards)
+    if len({card.name for card in cards}) < len(cards):
+        raise UsageError(f"two of the cards have one name: {names}")
+    if len(cards) == 1:
+        return
+    if whole := [card.name for card in cards if card.adapter is None]:
+        raise UsageError(
+            f"{engine.title} serves one whole model at a time, and {', '.join(whole)} "
+            f"{'is' if len(whole) == 1 else 'are'} whole: export such cards one by one"
+        )
+    if len(bases := {(card.base.name, card.base.revision): card.name for card in cards}) > 1:
+        listed = ", ".join(f"{card} on {base[0]}" for base, card in bases.items())
+        raise UsageError(f"the cards have different bases ({listed}): export those of one base at a time")
+    if len({_tokenizer(card.card) for card in cards}) > 1:
+        raise UsageError(f"the tokenizers of {names} differ: export the cards one by one")
+
+
+def _check_kind(card: Card, engine: Engine) -> None:
+    kind, prompt = card.manifest.kind, card.manifest.prompt
+    if kind == "prefix":
+        raise CardError(
+            f"card {card.name!r} is a prefix: keys and values, which {engine.title} takes no adapters of: {SERVE}, or "
+            "train it with --method lora"
+        )
+    if kind not in ("full", "lora", "reference"):
+        raise CardError(
+            f"card {card.name!r} of kind {kind} has no weights that {engine.title} could run: {SERVE}, which "
+            "answers with every kind of card"
+        )
+    if prompt.style != "tokens":
+        raise CardError(
+            f"card {card.name!r}: its prompts are vectors of a sentence encoder ({prompt.style}), which "
+            f"{engine.title} can't make of a question: {SERVE}, or train it with --prompt-style tokens"
+        )
+
+
+def _config(card: Card) -> Mapping[str, Any]:
+    base = card.manifest.base
+    folder = base_files(base.name, base.revision) if card.manifest.kind == "lora" else card.folder
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder is not None else {}
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _tokenizer(card: Card) -> str:
+    """What tells tokenizers apart: the file that holds the vocabulary."""
+    files = card.manifest.files
+    return files.get("tokenizer.json") or files.get("tokenizer.model") or files.get("vocab.json") or card.name
+
+
+# What vLLM is started with: adapters on their base, or one whole model.
+
+MAX_LORAS = 8  # adapters in a batch; more cards than that take turns
+
+
+def write(cards: Sequence[Prepared], folder: Path, report: Callable[[str], None]) -> list[str]:
+    """Write the cards' weights and the tokenizer into `folder`; return the command that starts vLLM there."""
+    for card in cards:
+        if card.adapter is not None:
+            copy_adapter(card.card, folder / "adapters" / card.name, card.base_argument)
+        elif card.merged:
+            report(f"merging {card.name} into its base {card.base.name}")
+            merge(card.card, folder / "model")
+        else:
+            copy_model(card.card.folder, folder / "model")
+    first = cards[0]
+    if first.adapter is not None:
+        copy_tokenizer(first.card, folder / "tokenizer")
+        if first.config:  # vLLM looks there for the type of the model, too
+            (folder / "tokenizer" / "config.json").write_text(
+                json.dumps(dict(first.config)), encoding="utf-8"
+            )
+        if first.base.name == BASE:
+            copy_base(folder / "base")
+    # A base's own sampling settings, such as a repetition penalty, are not the cards'.
+    dtype = ["--dtype", "float32"] if _is_small(folder) else []
+    return ["vllm", "serve", *_model_arguments(cards), *dtype, "--generation-config", "vllm"]
+
+
+def _model_arguments(cards: Sequence[Prepared]) -> list[str]:
+    first = cards[0]
+    if first.adapter is None:
+        return ["./model", "--served-model-name", first.name]
+    rank = max(card.adapter.rank for card in cards if card.adapter is not None)
+    pinned = ["--revision", first.base.revision] if first.base.revision else []
+    return [
+        *(first.base_argument, "--enable-lora"),
+        *("--max-lora-rank", str(min(allowed for allowed in VLLM.ranks if allowed >= rank))),
+        *("--max-loras", str(min(len(cards), MAX_LORAS))),
+        *("--lora-modules", *(f"{card.name}=./adapters/{card.name}" for card in cards)),
+        *pinned,
+        *("--tokenizer", "./tokenizer"),
+    ]
+
+
+def _is_small(folder: Path) -> bool:
+    """Whether the model or the base lies in the folder and is small enough for float32, as kcard runs it."""
+    weights = [path for part in ("model", "base") for path in (folder / part).glob("*.safetensors")]
+    return 0 < sum(path.stat().st_size for path in weights) < 4 * SMALL

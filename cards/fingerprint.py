@@ -1,0 +1,233 @@
+"""A card's fingerprint: does its model still say what it said when it was made?
+
+sha256 says that a card's bytes are whole; the fingerprint says that they act. A card that is loaded must give the
+same continuations the same log-probabilities, and an adapter must shift those of its base as it did. This
+file knows no model: it keeps what was measured, and compares. The card's file is called canaries.json.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from kcard.cards.card import Card
+from kcard.errors import CardError, ModelUnavailable
+from kcard.io import build, parse, write_text
+from kcard.manifest import Manifest
+
+__all__ = ["FINGERPRINT", "TOLERANCES", "Fingerprint", "Pair", "Probe", "fingerprint_pairs", "read", "write"]
+
+
+FINGERPRINT = "canaries.json"
+FORMAT = 1
+MOST = 64
+DIGITS = 6
+Pair = tuple[str, str]
+
+# How far apart two runs of the same weights may be: root mean square over tokens of the difference of
+# log-probabilities, by the coarser dtype of the two (measured: benchmarks/fingerprint_tolerance.py, docs/cards.md).
+TOLERANCES: Mapping[str, float] = {"float32": 0.002, "float16": 0.05, "bfloat16": 0.25}
+# Below this share of the expected shift an adapter counts as not applied, whatever the dtype.
+APPLIED = 0.05
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One prompt and its continuation.
+
+    question, text        the words of both
+    prompt, continuation  their token ids; `prompt` is empty where the question becomes prefix vectors
+    card                  natural log-probability of each continuation token by the card
+    base                  the same by its base without the adapter; empty unless the card is an adapter
+    """
+
+    question: str
+    text: str
+    prompt: tuple[int, ...]
+    continuation: tuple[int, ...]
+    card: tuple[float, ...]
+    base: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What one run measured. `dtype`: of the weights in that run, such as float32."""
+
+    dtype: str
+    rows: tuple[Probe, ...]
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """(question, text) of each row: what must be measured again."""
+        return [(row.question, row.text) for row in self.rows]
+
+    @property
+    def shift(self) -> float:
+        """How far the adapter moves the log-probabilities: root mean square over tokens; 0 without a base."""
+        return _apart([row.card for row in self.rows], [row.base for row in self.rows])
+
+    def apart(self, other: "Fingerprint") -> float:
+        """How far the card's log-probabilities are from those of another run of the same probes."""
+        return _apart([row.card for row in self.rows], [row.card for row in other.rows])
+
+    def share(self, other: "Fingerprint") -> float:
+        """How much of the adapter's shift another run shows, measured from the base as it was here: 1 all of it, 0
+        none; 1 where no shift is known. A run in a coarser dtype shows about the same."""
+        shift = [a - b for row in self.rows for a, b in zip(row.card, row.base, strict=False)]
+        shown = [
+            a - b
+            for row, now in zip(self.rows, other.rows, strict=True)
+            for a, b in zip(now.card, row.base, strict=False)
+        ]
+        whole = sum(x * x for x in shift)
+        return sum(x * y for x, y in zip(shift, shown, strict=True)) / whole if whole else 1.0
+
+    def spread(self, most: int) -> "Fingerprint":
+        """At most so many of its tokens, evenly from all rows, each as a probe of its own."""
+        places = [(row, number) for row in self.rows for number in range(len(row.continuation))]
+        return replace(self, rows=tuple(_token(*place) for place in places[:: -(-len(places) // most)]))
+
+    def to_json(self) -> str:
+        rows = [asdict(row) for row in self.rows]
+        for row in rows:
+            row["card"] = [round(x, DIGITS) for x in row["card"]]
+            row["base"] = [round(x, DIGITS) for x in row["base"]]
+        lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+        return f'{{"format": {FORMAT}, "dtype": {json.dumps(self.dtype)}, "canaries": [\n{lines}\n]}}\n'
+
+    def check(self, found: "Fingerprint", card: str, base: str) -> None:
+        """Raise unless `found`, measured now, is what was kept.
+
+        CardError where the tokenizer, the adapter or the weights are not those of the card, ModelUnavailable
+        where its base is another; the message says which.
+        """
+        self.check_tokens(found, card)
+        tolerance = max(TOLERANCES.get(name, TOLERANCES["bfloat16"]) for name in (self.dtype, found.dtype))
+        off = _apart([row.base for row in self.rows], [row.base for row in found.rows])
+        if not off <= tolerance:
+            raise ModelUnavailable(
+                f"card {card!r}: the base {base!r} has changed: its own log-probabilities differ by {off:.2f} "
+                f"where {tolerance} is allowed: fetch the base that the card was trained on"
+            )
+        if self.shift > 0 and found.shift <= APPLIED * self.shift:
+            raise CardError(
+                f"card {card!r}: its adapter is not applied (shift {found.shift:.2f} where {self.shift:.2f} was "
+                "expected): load the card anew; if that does not help, fetch its adapter again"
+            )
+        off = self.apart(found)
+        if not off <= tolerance:
+            raise CardError(self._differs(found, card, off, tolerance))
+
+    def check_tokens(self, found: "Fingerprint", card: str) -> None:
+        """CardError unless questions and texts become the same tokens."""
+        for kept, now in zip(self.rows, found.rows, strict=True):
+            if (kept.prompt, kept.continuation) != (now.prompt, now.continuation):
+                raise CardError(
+                    f"card {card!r}: its tokenizer differs from the one it was made with ({kept.text!r} became "
+                    "other tokens): restore the card's tokenizer files, or use the transformers of its manifest"
+                )
+
+    def _differs(self, found: "Fingerprint", card: str, off: float, tolerance: float) -> str:
+        if self.shift > 0:
+            what = (
+                f"an adapter is applied, but not as it was trained (shift {found.shift:.2f} where "
+                f"{self.shift:.2f} was expected)"
+            )
+        else:
+            what = "its model does not act as when it was made"
+        return (
+            f"card {card!r}: {what}: log-probabilities differ by {off:.2f} in {found.dtype}, where {tolerance} "
+            "is allowed; its weights or its dtype are not those of the card: fetch or train it again"
+        )
+
+
+def read(folder: Path) -> Fingerprint | None:
+    """The fingerprint in a card's folder, None where it has none; CardError for a file that holds none."""
+    path = folder / FINGERPRINT
+    if not path.exists():
+        return None
+    try:
+        data = parse(path.read_text(encoding="utf-8"))
+        if data["format"] != FORMAT:
+            raise ValueError(f"format {data['format']!r}, this kcard reads {FORMAT}")
+        found = build(Fingerprint, {"dtype": data["dtype"], "rows": data["canaries"]})
+        if not 0 < len(found.rows) <= MOST:
+            raise ValueError(f"{len(found.rows)} in it, not 1 to {MOST}")
+        for row in found.rows:
+            _check(row)
+        return found
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CardError(f"{path} holds no fingerprint: {error!r}: fetch or train the card again") from error
+
+
+def _token(row: Probe, number: int) -> Probe:
+    """One token of a row: what stands before it is its prompt."""
+    one = slice(number, number + 1)
+    prompt = row.prompt + row.continuation[:number]
+    return replace(
+        row, prompt=prompt, continuation=row.continuation[one], card=row.card[one], base=row.base[one]
+    )
+
+
+def _check(probe: Probe) -> None:
+    if not probe.continuation or len(probe.card) != len(probe.continuation):
+        raise ValueError(f"{probe.text!r} needs one log-probability for every token")
+    if probe.base and len(probe.base) != len(probe.card):
+        raise ValueError(f"{probe.text!r} needs one log-probability of the base for every token")
+
+
+def _apart(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
+    """Root mean square of the difference, token by token; 0 of nothing."""
+    squares = [(a - b) ** 2 for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=False)]
+    return float((sum(squares) / len(squares)) ** 0.5) if squares else 0.0
+
+
+# The fingerprint of a card, made when it is: from the files as they were written, loaded as they will be.
+#
+# What a fingerprint is, and how two are compared, stands in kcard.cards.fingerprint.
+
+OWN = 4
+# What is asked where the card's own passages may not travel; and texts that no corpus holds, which show a
+# model's weights better than passages that it knows so well that every token of them is certain.
+NEUTRAL: tuple[Pair, ...] = (
+    ("What does the baker do before dawn?", "The baker lights the oven and kneads the dough before dawn."),
+    ("Where was the bridge built?", "The old bridge was built of grey stone across the river's narrow part."),
+    ("Who found the letter?", "A gardener found the letter under the roots of a pear tree in 1871."),
+    ("How many ships came back?", "Of the nine ships that left the harbour, only four came back in spring."),
+)
+FOREIGN = (
+    "In winter the dormouse sleeps for about six months in a nest of leaves.",
+    "The shop on the corner opens at half past seven and closes at noon.",
+    "The engineers stopped the mill because the water of the brook was too low.",
+    "A sonnet is a poem of fourteen lines that mostly speaks of love.",
+)
+
+
+def write(folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str = "cpu") -> Fingerprint:
+    """Measure the card whose model files lie in `folder` and write canaries.json there.
+
+    pairs   questions and passages that answer them, from the card's corpus
+
+    To be called before the folder is sealed. Raises what loading the card does, and CardError for an adapter
+    that changes nothing.
+    """
+    from kcard.cards.models.loader import Loader
+    from kcard.cards.models.transformers_backend import CausalCard
+
+    found = CausalCard(Card(folder, manifest), Loader(device=device)).measure(
+        fingerprint_pairs(manifest, pairs)
+    )
+    if manifest.is_adapter and found.shift == 0:
+        raise CardError(
+            f"card {manifest.name!r}: the adapter in {folder} changes nothing in its base {manifest.base.name!r}: "
+            "train it for longer, or save it as peft does"
+        )
+    write_text(folder / FINGERPRINT, found.to_json())
+    return found
+
+
+def fingerprint_pairs(manifest: Manifest, pairs: Sequence[Pair]) -> list[Pair]:
+    """What a card is to be asked: at most OWN of `pairs`, none where only hashes of the passages travel, and
+    each question again, followed by a text that has nothing to do with it."""
+    own = NEUTRAL if manifest.evidence == "hashes" or not pairs else tuple(pairs)[:OWN]
+    return [*own, *((question, text) for (question, _), text in zip(own, FOREIGN, strict=False))]

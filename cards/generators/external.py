@@ -1,0 +1,293 @@
+"""Cards whose knowledge is elsewhere: a search, an LLM, a model of the Hugging Face Hub.
+
+The card holds no text, only search.json: the registered evidence that is searched, such as wikipedia:de. The
+question is sent there, so such a card is used only where it is named (kcard.hub.selection).
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kcard import system
+from kcard.cards import fingerprint
+from kcard.cards.card import REFERENCE, SEARCH, Card
+from kcard.cards.generators.retrieval import padded
+from kcard.cards.importing import Repository, fetch, refuse_code
+from kcard.cards.models import stack
+from kcard.cards.models.batched.decoder import Unsupported
+from kcard.cards.models.batched.prefix import is_prefix
+from kcard.cards.models.loader import Loader
+from kcard.errors import CardError
+from kcard.interfaces import LLM, find_all
+from kcard.io import build, parse
+from kcard.manifest import Base, Manifest
+from kcard.text import is_english
+from kcard.types import Passage, Request, Sampling, Source
+
+if TYPE_CHECKING:
+    from kcard.cards.generators.retrieval import CardGenerator
+    from kcard.cards.models.transformers_backend import CausalCard
+    from kcard.cards.models.vllm_backend import ServedCard
+    from kcard.interfaces import NamedEvidence
+
+__all__ = [
+    "REFERENCE",
+    "SEARCH",
+    "LLMCard",
+    "Reference",
+    "Search",
+    "SearchCard",
+    "load_llm_card",
+    "load_model_of_card",
+    "load_reference_card",
+    "load_search_card",
+    "readme",
+    "resolved",
+]
+
+
+GROUP = "kcard.evidence"
+# What reads files of the machine it is on: a card that came from elsewhere must not choose which.
+LOCAL = "corpus"
+# Texts that the encoder reads, to rank them.
+CANDIDATES = 10
+
+
+@dataclass(frozen=True)
+class Search:
+    """`evidence`: a name that is registered under kcard.evidence, with its argument: name or name:argument."""
+
+    evidence: str
+
+    def __post_init__(self) -> None:
+        name = self.evidence.partition(":")[0]
+        if name == LOCAL or name not in system.names(GROUP):
+            known = ", ".join(other for other in system.names(GROUP) if other != LOCAL)
+            raise CardError(f"a search card can't search {self.evidence!r}: name one of {known}")
+
+    @classmethod
+    def read(cls, folder: Path) -> "Search":
+        """Raises CardError for a folder without a readable search.json."""
+        try:
+            return build(cls, parse((folder / SEARCH).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise CardError(f"{folder / SEARCH} does not say what is searched: {error!r}") from error
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    def open(self) -> "NamedEvidence":
+        """What is searched. Raises what it raises for its argument."""
+        name, _, argument = self.evidence.partition(":")
+        found: NamedEvidence = system.load(GROUP, name)(argument)
+        return found
+
+
+def load_search_card(card: Card, models: "Loader") -> "SearchCard":
+    """The writer of what the card's search finds. Nothing is asked yet. Raises CardError."""
+    del models
+    return SearchCard(card, Search.read(card.folder).open())
+
+
+class SearchCard:
+    """Writes what is found: document 1 is the best for the question, document 2 the next, and so on."""
+
+    def __init__(self, card: Card, evidence: "NamedEvidence") -> None:
+        self._name = card.name
+        self._english = is_english(card.manifest.language)
+        self._evidence = evidence
+
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+        """See CardGenerator; nothing is drawn, so the seed plays no part. What is found may change with time.
+
+        Documents beyond what was found are empty. `Passage.source` holds the text and where it stands. Raises what
+        the search raises where it can't be asked.
+        """
+        del sampling
+        found = find_all(self._evidence, questions, max(CANDIDATES, documents))
+        return [
+            padded(self._name, self._ranked(question, sources), documents)
+            for question, sources in zip(questions, found, strict=True)
+        ]
+
+    def _ranked(self, question: str, found: list[Source]) -> list[Source]:
+        """Best first: by the search's own order, for English by the mean of its score and the encoder's cosine."""
+        if not self._english or not found:
+            return found
+        from kcard.offline import minilm
+
+        vectors = minilm.embed([question, *(source.text for source in found)])
+        most = max(source.score for source in found) or 1.0
+        # Rounded, since the last bits of an embedding depend on who shares its batch.
+        scores = [
+            round(source.score / most + float(cosine), 5)
+            for source, cosine in zip(found, vectors[1:] @ vectors[0], strict=True)
+        ]
+        return [found[i] for i in sorted(range(len(found)), key=lambda i: -scores[i])]
+
+
+# LLM cards: an LLM writes its own document for the question (GenRead; Adaptive Retrieval, section 4).
+#
+# The manifest's base names the LLM: embedded, openai:MODEL, hf:MODEL, or self for the one that answers. Which of them
+# may be used is not decided here: the loader has an LLM for the card, or raises.
+
+PAGE = """\
+---
+library_name: kcard
+pipeline_tag: text-generation
+license: {licence}
+language: [{language}]
+tags: [kcard, knowledge-card, llm]
+---
+
+# {name}
+
+{description}
+
+A knowledge card without weights: {llm} writes a document of its own for each question (GenRead, Yu et al., 2023),
+which is read and checked like that of any other card. It can be wrong in the ways in which the LLM is wrong.
+
+A question is sent to a remote LLM only where that is the one that the user chose to answer, or one of its server.
+"""
+
+
+def readme(manifest: Manifest) -> str:
+    """The card's README.md."""
+    llm = manifest.base.name
+    return PAGE.format(
+        name=manifest.name,
+        description=manifest.description,
+        licence=manifest.licence,
+        language=manifest.language,
+        llm="the LLM that answers" if llm == "self" else f"the LLM `{llm}`",
+    )
+
+
+def load_llm_card(card: Card, models: "Loader") -> "LLMCard":
+    """The generator of an LLM card. Raises CardError where the loader has no LLM, and what its LLM raises."""
+    if models.llm is None:
+        raise CardError(f"card {card.name!r} is written by an LLM, so it can only be asked (kcard ask)")
+    return LLMCard(card.name, models.llm(card.manifest.base.name))
+
+
+class LLMCard:
+    """Writes one document a question; further ones are empty, since each would be another call for much the same."""
+
+    def __init__(self, name: str, llm: LLM) -> None:
+        self._name, self._llm = name, llm
+
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+        """See CardGenerator; the LLM has its own temperature and length. Raises LLMError."""
+        del sampling
+        empty = [Passage(self._name, "")] * (documents - 1)
+        texts = [self._llm.reply(Request("document", question)).text.strip() for question in questions]
+        return [[Passage(self._name, text), *empty][:documents] for text in texts]
+
+
+# Cards that are causal language models: a whole model (full) or an adapter or a prefix on a base (lora, prefix).
+#
+# The engine writes for those that it can take; transformers and peft write for the others.
+
+
+def load_model_of_card(
+    card: Card, models: Loader, pinned: bool = False
+) -> "stack.StackedCard | CausalCard | ServedCard":
+    """Load a card of kind full, lora or prefix, and prove by its fingerprint that it acts as when it was made.
+
+    One whose base a server of the loader's engines has is written there; whenever it is loaded there, its fingerprint
+    is compared. One that the engine can't take writes with transformers and peft, and keeps the reason.
+
+    Raises ModelUnavailable where its base can't be had or has changed, CardError where its adapter is not applied, its
+    weights or tokenizer are not its own, or it needs code of its own. A card without a fingerprint is loaded with a
+    warning, but for one whose files were published elsewhere and are `pinned`: it can't have any.
+    """
+    refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
+    if models.engines is not None and (served := models.engines.card(card, models)) is not None:
+        _warn_unproven(card, fingerprint.read(card.folder) is None and not pinned)
+        return served
+    try:
+        loaded: stack.StackedCard | CausalCard = stack.load(card, models)
+    except Unsupported as reason:
+        loaded = _alone(card, models, str(reason))
+    if (kept := fingerprint.read(card.folder)) is not None:
+        kept.check(loaded.measure(kept.pairs), card.name, card.manifest.base.name)
+    else:
+        _warn_unproven(card, not pinned)
+    return loaded
+
+
+def _warn_unproven(card: Card, unproven: bool) -> None:
+    if unproven:
+        logging.getLogger(__name__).warning(
+            "card %s carries no fingerprint: its files are whole, but that they act as when it was made is not "
+            "proven",
+            card.name,
+        )
+
+
+def _alone(card: Card, models: Loader, reason: str) -> "CausalCard":
+    from kcard.cards.models.transformers_backend import CausalCard
+
+    return CausalCard(card, models, unsupported=reason)
+
+
+# A card by reference: its weights lie in a repository of the Hugging Face Hub, pinned to one commit.
+#
+# The card itself holds reference.json: repository, commit, and the sha256 of every file that is fetched. The
+# weights come into the Hugging Face cache when the card is first used; nothing unpinned is ever loaded.
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What is fetched: files of one commit, with their sha256 where the Hub tells them.
+
+    `base` is the model that an adapter belongs to, pinned too; None for a whole model.
+    """
+
+    repository: str
+    revision: str
+    files: Mapping[str, str | None]
+    base: Base | None = None
+
+    @classmethod
+    def to(cls, repository: Repository, base: Base | None) -> "Reference":
+        files = {path: repository.files[path] for path in repository.needed}
+        return cls(repository.name, repository.revision, files, base)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Reference":
+        """Raises CardError for a folder without a readable reference.json."""
+        try:
+            return build(cls, parse((folder / REFERENCE).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise CardError(f"{folder / REFERENCE} is not a reference: {error!r}") from error
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def load_reference_card(card: Card, models: Loader) -> "CardGenerator":
+    """Fetch what the card refers to, check it, and load it as the full or LoRA card that it is.
+
+    Raises ModelUnavailable where it can't be fetched or is not as pinned.
+    """
+    return load_model_of_card(resolved(card), models, pinned=True)
+
+
+def resolved(card: Card) -> Card:
+    """Fetch what the card refers to and check it: the full, LoRA or prefix card that it is, in the Hugging Face cache.
+
+    Raises ModelUnavailable where it can't be fetched or is not as pinned.
+    """
+    reference = Reference.read(card.folder)
+    folder = fetch(reference.repository, reference.revision, reference.files)
+    refuse_code(folder, reference.repository, reference.files)
+    if reference.base is None:
+        manifest = replace(card.manifest, kind="full")
+    else:
+        kind = "prefix" if is_prefix(folder) else "lora"
+        manifest = replace(card.manifest, kind=kind, base=reference.base)
+    return Card(folder, manifest)

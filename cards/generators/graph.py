@@ -1,0 +1,171 @@
+"""Graph cards: statements of a knowledge graph near the things that the question names (KC-13).
+
+The names of things are found in the question, the longest first. Statements about them (one hop), and statements about
+what these lead to (two hops, told one after the other), are ranked by the words of the question that they share and,
+for English, by the sentence encoder. graph.tsv holds the triples: row n is what passage n tells.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kcard.cards.card import GRAPH, Card
+from kcard.cards.generators.retrieval import padded
+from kcard.cards.passages import passages
+from kcard.errors import DamagedCard
+from kcard.text import is_english, words
+from kcard.types import Passage, Sampling, Source
+
+if TYPE_CHECKING:
+    from kcard.cards.models.loader import Loader
+
+__all__ = ["GRAPH", "Graph", "GraphCard", "load", "write"]
+
+LONGEST = 12  # words of a name
+BUSY = 300  # statements about one thing, beyond which it leads nowhere (a year, a country)
+MOST = 20_000  # paths that are compared
+CANDIDATES = 20  # of them, that the encoder reads
+REMEMBERED = 50_000  # passages whose words are kept
+Name = tuple[str, ...]
+Path_ = tuple[int, ...]
+
+
+def write(folder: Path, triples: Iterable[tuple[str, str, str]]) -> None:
+    """Put the triples of the passages down, row by row: subject, relation, object."""
+    with (folder / GRAPH).open("w", encoding="utf-8") as stream:
+        for triple in triples:
+            stream.write("\t".join(" ".join(cell.split()) for cell in triple) + "\n")
+
+
+def load(card: Card, models: "Loader") -> "GraphCard":
+    """The writer of a card's graph. Raises DamagedCard where the graph does not fit the passages."""
+    del models
+    return GraphCard(card)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """`ends`: of each row the names of its subject and its object; `rows`: of each name the rows it stands in."""
+
+    ends: Sequence[tuple[Name, Name]]
+    rows: dict[Name, list[int]]
+
+    @classmethod
+    def read(cls, path: Path) -> "Graph":
+        """Raises OSError and ValueError for a file that is no table of triples."""
+        ends = list[tuple[Name, Name]]()
+        rows = dict[Name, list[int]]()
+        for line in path.read_text(encoding="utf-8").splitlines():
+            subject, _, value = line.split("\t")
+            pair = (_name(subject), _name(value))
+            for name in dict.fromkeys(pair):
+                rows.setdefault(name, []).append(len(ends))
+            ends.append(pair)
+        rows.pop((), None)
+        return cls(ends, rows)
+
+    def named(self, question: Sequence[str]) -> list[Name]:
+        """The things that the words of a question name, in order; of names that overlap the longest."""
+        found, at = [], 0
+        while at < len(question):
+            spans = (tuple(question[at : at + length]) for length in range(LONGEST, 0, -1))
+            name = next((span for span in spans if span in self.rows), None)
+            if name is not None:
+                found.append(name)
+            at += len(name) if name else 1
+        return list(dict.fromkeys(found))
+
+    def paths(self, names: Sequence[Name]) -> Iterator[Path_]:
+        """One row, or two that a thing joins which the question does not name. One-hop paths come first.
+
+        A busy name starts none where the question has others.
+        """
+        starts = [name for name in names if len(self.rows[name]) <= BUSY] or names
+        first = list(dict.fromkeys(row for name in starts for row in self.rows[name]))
+        yield from ((row,) for row in first)
+        for row in first:
+            for name in self.ends[row]:
+                onward = self.rows.get(name, [])
+                if name not in names and len(onward) <= BUSY:
+                    yield from ((row, other) for other in onward if other != row)
+
+
+class GraphCard:
+    """Writes paths of the graph as its passages tell them: document 1 is the best for the question."""
+
+    def __init__(self, card: Card) -> None:
+        self._name = card.name
+        self._english = is_english(card.manifest.language)
+        self._passages = passages(card.folder)
+        self._told: dict[int, frozenset[str]] = {}
+        try:
+            self._graph = Graph.read(card.folder / GRAPH)
+        except (OSError, ValueError) as error:
+            raise DamagedCard(
+                f"card {card.name!r}: {card.folder / GRAPH} is no table of triples: {error}"
+            ) from error
+        if len(self._graph.ends) != len(self._passages):
+            raise DamagedCard(f"card {card.name!r}: {GRAPH} is of other passages: train the card again")
+
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+        """See CardGenerator; nothing is drawn, so the seed plays no part.
+
+        A question that names nothing in the graph gets empty documents. `Passage.source` is where the statement
+        stands; of two, the text of both and the place of the second.
+        """
+        del sampling
+        return [padded(self._name, self._found(question), documents) for question in questions]
+
+    def _found(self, question: str) -> list[Source]:
+        asked = words(question)
+        names = self._graph.named(asked)
+        told = set(asked) - {word for name in names for word in name}
+        shares: dict[Path_, float] = {}
+        for path in islice(self._graph.paths(names), MOST):
+            shares[path] = self._share(path, told, names)
+            # A second statement is told only where it answers more of the question than the first alone.
+            if path[1:] and shares[path] <= shares[path[:1]]:
+                del shares[path]
+        best = sorted(shares, key=lambda path: -shares[path])[:CANDIDATES]
+        return self._ranked(question, [(self._source(path), shares[path]) for path in best])
+
+    def _share(self, path: Path_, told: set[str], names: Sequence[Name]) -> float:
+        """Of the words beside the names and of the names, how many the path has, in [0, 1]."""
+        there = {word for row in path for word in self._words(row)}
+        ends = {end for row in path for end in self._graph.ends[row]}
+        held = len(there & told) + sum(name in ends for name in names)
+        return held / (len(told) + len(names))
+
+    def _words(self, row: int) -> frozenset[str]:
+        """The words of a passage; those of former questions are kept."""
+        if row not in self._told:
+            if len(self._told) > REMEMBERED:
+                self._told.clear()
+            self._told[row] = frozenset(words(self._passages[row].text))
+        return self._told[row]
+
+    def _ranked(self, question: str, found: Sequence[tuple[Source, float]]) -> list[Source]:
+        if not found or not self._english:
+            return [Source(s.text, s.file, s.line, round(share, 5)) for s, share in found]
+        from kcard.offline import minilm
+
+        vectors = minilm.embed([question, *(source.text for source, _ in found)])
+        # Rounded, since the last bits of an embedding depend on who shares its batch.
+        scores = [
+            round((share + float(cosine)) / 2, 5)
+            for (_, share), cosine in zip(found, vectors[1:] @ vectors[0], strict=True)
+        ]
+        order = sorted(range(len(found)), key=lambda i: -scores[i])
+        return [Source(found[i][0].text, found[i][0].file, found[i][0].line, scores[i]) for i in order]
+
+    def _source(self, path: Path_) -> Source:
+        told = [self._passages[row] for row in path]
+        return Source(" ".join(source.text for source in told), told[-1].file, told[-1].line)
+
+
+def _name(text: str) -> Name:
+    """A name as its words, without a leading article."""
+    found = tuple(words(text))
+    return found[1:] if len(found) > 1 and found[0] == "the" else found

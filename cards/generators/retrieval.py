@@ -1,0 +1,266 @@
+"""What a loaded card is, and cards that look passages up.
+
+Candidates are found by words and by static embeddings, without a network:
+
+    (1 - LEXICAL) * cosine + LEXICAL * words     words = BM25 / what a passage with all words of the question had
+
+times the agreement of their numbers with the question's (kcard.text), less what they lack of its options: of "-R"
+and "-r" neither is the other.
+
+A small ranker puts the best of them in order by a window of each. The embedded reader then reads the first ones whole,
+a few at a time, until one is likelier to answer than what comes next, and ranks those by the probability that they
+answer. Both know English, as the embeddings do; a card in another language is searched by its words alone. It knows no
+model of a card.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from kcard.cards import passages as cards_passages
+from kcard.cards.card import Card, kind_of
+from kcard.cards.passages import INDEX, index, passages
+from kcard.interfaces import Array
+from kcard.offline import static
+from kcard.text import agreement, command_options, is_english, numbers, words
+from kcard.types import Passage, Sampling, Source
+
+if TYPE_CHECKING:
+    from kcard.cards.models.loader import Loader
+
+__all__ = ["Both", "CardGenerator", "RetrievalCard", "load_generator", "load_retrieval_card", "padded"]
+
+
+# A loaded card: what turns questions into passages, whatever kind of card it is.
+
+
+class CardGenerator(Protocol):
+    """One loaded card. One that writes in a batch with others has their `group`, too (kcard.cards.models.stack)."""
+
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+        """`documents` passages for each question, each by (seed, question, card, document number) alone."""
+        ...
+
+
+def padded(card: str, found: Sequence[Source], documents: int) -> list[Passage]:
+    """What a card looked up, best first, as so many passages: the last ones are empty where less was found."""
+    passages = [Passage(card, source.text, source=source) for source in found[:documents]]
+    return passages + [Passage(card, "")] * (documents - len(passages))
+
+
+@dataclass(frozen=True)
+class Both:
+    """A card of both: its model writes, and so does the index of the same corpus. The selectors choose."""
+
+    model: CardGenerator
+    index: CardGenerator
+
+    @property
+    def size(self) -> int:
+        """Bytes of the model's weights that are its own."""
+        return int(getattr(self.model, "size", 0))
+
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+        """`documents` passages of the model and after them as many of the index, which have a `source`."""
+        recited = self.model.write(questions, documents, sampling)
+        found = self.index.write(questions, documents, sampling)
+        return [[*own, *looked_up] for own, looked_up in zip(recited, found, strict=True)]
+
+
+def load_generator(card: Card, models: "Loader") -> CardGenerator:
+    """Load the card by its kind's loader; a card of both gets its index as a second writer."""
+    module, function = kind_of(card.manifest).loader.split(":")
+    loader: Any = getattr(import_module(module), function)
+    writer: CardGenerator = loader(card, models)
+    if not card.manifest.index:
+        return writer
+
+    return Both(writer, load_retrieval_card(card, models))
+
+
+LEXICAL = 0.5
+CANDIDATES = 16
+SPARE = 2  # times as many, of which those are left out that repeat another
+AGREEING = 2  # times as many whose numbers and options are compared with the question's
+ABSENT, MENTIONED = (
+    0.6,
+    0.1,
+)  # of the first score, for an option of the question: no word of it, or in passing
+RANKED = 32.0  # log-odds of the first stage's score, from 0 to 1, beside the ranker's
+FIRST, MORE, MOST = 3, 2, 8  # candidates that the reader reads: at first, at a time after that, in all
+PRIOR = 8.0  # log-odds of the first stage's score beside the reader's
+AHEAD = 3.0  # log-odds by which the best must lead the next candidate's prior, so that no more are read
+
+# What stands before an option that is explained: the beginning of a line or heading, with other options and marks.
+EXPLAINED = r"(?:^|: |> )(?:[-*]\s)?[‘'\"`]?(?=-)(?:[^.:;\n]{0,40}?(?<![\w-]))?"
+
+Ranked = list[tuple[int, float]]
+
+
+def load_retrieval_card(card: Card, models: "Loader") -> "RetrievalCard":
+    """The writer of a card's index. Raises DamagedCard where the index does not fit the passages."""
+    del models
+    return RetrievalCard(card)
+
+
+class RetrievalCard:
+    """Writes passages of the corpus: document 1 is the best for the question, document 2 the next, and so on."""
+
+    def __init__(self, card: Card) -> None:
+        self._name = card.name
+        self._english = is_english(card.manifest.language)
+        self._passages, self._index = passages(card.folder), index(card)
+        self._dense = cards_passages.load(card.folder / INDEX) if self._english else None
+
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+        """See CardGenerator; nothing is drawn, so the seed plays no part.
+
+        Documents beyond the passages that have to do with the question are empty. `Passage.source` holds the text, its
+        file and line, and its score: the probability that it answers the question, in [0, 1]; in another language
+        than English, how many of the question's words it has, weighted by their rarity.
+        """
+        del sampling
+        most = max(CANDIDATES, documents)
+        ranked = [self._distinct(rows)[:most] for rows in self._candidates(questions, SPARE * most)]
+        if self._english:
+            ranked = self._reranked(questions, ranked, documents)
+        sources = (
+            [replace(self._passages[row], score=score) for row, score in rows[:documents]] for rows in ranked
+        )
+        return [padded(self._name, rows, documents) for rows in sources]
+
+    def _candidates(self, questions: Sequence[str], most: int) -> list[Ranked]:
+        """Find at most so many candidates of each question, with the scores of the first stage, best first."""
+        lexical = [self._lexical(question) for question in questions]
+        if not self._english:
+            return [_best(scores, np.flatnonzero(scores), most) for scores in lexical]
+        vectors = static.embed(questions)
+        if self._dense is None:
+            return [self._embedded(*pair, most) for pair in zip(vectors, lexical, strict=True)]
+        scores = (1 - LEXICAL) * self._dense.cosines(vectors) + LEXICAL * np.stack(lexical)
+        every = np.arange(len(self._passages))
+        return [
+            self._agreeing(question, _best(row, every, AGREEING * most), most) if words(question) else []
+            for question, row in zip(questions, scores, strict=True)
+        ]
+
+    def _distinct(self, candidates: Ranked) -> Ranked:
+        """Leave out what another candidate says word for word: a page that is there under two names."""
+        first: dict[str, tuple[int, float]] = {}
+        for row, score in candidates:
+            first.setdefault(self._passages[row].text, (row, score))
+        return list(first.values())
+
+    def _agreeing(self, question: str, candidates: Ranked, most: int) -> Ranked:
+        """Keep the best by score, numbers and options, which embeddings, ranker and reader hardly tell apart."""
+        options = command_options(question)
+        if not numbers(question) and not options:
+            return candidates[:most]
+        agreed = []
+        for row, score in candidates:
+            text = self._passages[row].in_context
+            agreed.append((row, score * agreement(question, text) - _lacking(options, text)))
+        return sorted(agreed, key=lambda candidate: -candidate[1])[:most]
+
+    def _lexical(self, question: str) -> Array:
+        """Score each passage by BM25, as a share of the best possible, in [0, 1]."""
+        scores = self._index.scores(question)
+        possible = self._index.best_possible(question)
+        return np.minimum(scores / possible, 1.0) if possible else scores
+
+    def _embedded(self, vector: Array, lexical: Array, most: int) -> Ranked:
+        """Find candidates by words alone and embed them now: for a card without embeddings, or with others."""
+        rows = np.array([row for row, _ in _best(lexical, np.flatnonzero(lexical), most)], np.int64)
+        near = static.embed([self._passages[row].in_context for row in rows]) @ vector
+        scores = np.zeros(len(lexical), np.float32)
+        scores[rows] = (1 - LEXICAL) * near + LEXICAL * lexical[rows]
+        return _best(scores, rows, most)
+
+    def _reranked(
+        self, questions: Sequence[str], candidates: Sequence[Ranked], documents: int
+    ) -> list[Ranked]:
+        """Rank the candidates of each question that are read by the probability that they answer it.
+
+        The questions are read together, round by round; each takes part until its best candidate leads.
+        """
+        from kcard.offline.reader import read_all
+
+        candidates = self._ordered(questions, candidates)
+        relevance: list[list[float]] = [[] for _ in questions]
+        reading = [at for at, rows in enumerate(candidates) if rows]
+        while reading:
+            parts = []
+            for at in reading:
+                done = len(relevance[at])
+                step = MORE if done else max(FIRST, documents)
+                parts.append(
+                    [self._passages[row].in_context for row, _ in candidates[at][done : done + step]]
+                )
+            readings = read_all([(questions[at], part) for at, part in zip(reading, parts, strict=True)])
+            for at, read in zip(reading, readings, strict=True):
+                relevance[at] += [reading.relevance for reading in read]
+            reading = [at for at in reading if not _is_settled(candidates[at], relevance[at])]
+        return [_by_relevance(rows, odds) for rows, odds in zip(candidates, relevance, strict=True)]
+
+    def _ordered(self, questions: Sequence[str], candidates: Sequence[Ranked]) -> list[Ranked]:
+        """Put the candidates of each question in the ranker's order; where all are read anyway, leave them."""
+        from kcard.offline.reader import rank_all
+
+        pairs = [
+            (question, self._passages[row].in_context)
+            for question, rows in zip(questions, candidates, strict=True)
+            if len(rows) > FIRST
+            for row, _ in rows
+        ]
+        scores = iter(np.round(rank_all(pairs), 3).tolist())
+        return [
+            sorted(rows, key=lambda candidate: -(next(scores) + RANKED * candidate[1]))
+            if len(rows) > FIRST
+            else rows
+            for rows in candidates
+        ]
+
+
+def _lacking(options: Sequence[str], text: str) -> float:
+    """Weigh the options that a passage lacks, or only mentions: one that it explains begins a line or a heading."""
+    lost = 0.0
+    for option in dict.fromkeys(options):
+        if option not in command_options(text):
+            lost += ABSENT
+        elif not re.search(rf"{EXPLAINED}{re.escape(option)}(?![\w-])", text, re.MULTILINE):
+            lost += MENTIONED
+    return lost
+
+
+def _is_settled(candidates: Ranked, relevance: Sequence[float]) -> bool:
+    """Whether enough is read: the best leads the prior of the next one, or there is none that may be read."""
+    done = len(relevance)
+    if done >= min(len(candidates), MOST):
+        return True
+    best = max(odds + PRIOR * score for odds, (_, score) in zip(relevance, candidates, strict=False))
+    return best - PRIOR * candidates[done][1] >= AHEAD
+
+
+def _by_relevance(candidates: Ranked, relevance: Sequence[float]) -> Ranked:
+    """The candidates that were read, best first, with the probability that each answers."""
+    odds = [value + PRIOR * score for value, (_, score) in zip(relevance, candidates, strict=False)]
+    order = sorted(range(len(odds)), key=lambda at: -round(odds[at], 3))
+    return [(candidates[at][0], round(1 / (1 + math.exp(-relevance[at])), 5)) for at in order]
+
+
+def _best(scores: Array, rows: "np.typing.NDArray[np.int64]", most: int) -> Ranked:
+    """At most so many of these rows, best first, equal ones in their order.
+
+    Rounded, since the last bits of a score depend on what it is computed beside.
+    """
+    rounded = np.round(scores[rows], 5)
+    if len(rows) > most:
+        near = np.flatnonzero(rounded >= np.partition(rounded, -most)[-most])
+        rows, rounded = rows[near], rounded[near]
+    order = np.argsort(-rounded, kind="stable")[:most]
+    return [(int(rows[at]), float(rounded[at])) for at in order]

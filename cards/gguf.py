@@ -1,0 +1,206 @@
+"""Cards as GGUF files for llama.cpp.
+
+llama.cpp's converters belong to the version that will read the files, so kcard runs them rather than write GGUF itself.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from kcard.cards.export import Adapter, Prepared, copy_adapter, copy_model, merge
+from kcard.cards.models.loader import SMALL, Loader, base_files
+from kcard.errors import CardError, MissingExtra, ModelUnavailable, UsageError, one_line
+
+__all__ = ["Converter", "architecture", "check_adapter", "check_model", "write"]
+
+
+MODEL, LORA = "convert_hf_to_gguf.py", "convert_lora_to_gguf.py"
+
+
+class Converter:
+    """llama.cpp's converters.
+
+    Raises UsageError where `path` is neither convert_hf_to_gguf.py nor the folder in which it lies with
+    convert_lora_to_gguf.py, MissingExtra where the package gguf is not installed.
+    """
+
+    def __init__(self, path: Path | str | None) -> None:
+        if path is None:
+            raise UsageError(
+                f"GGUF files are written by llama.cpp's own converter: give it with --converter path/to/{MODEL} "
+                "(git clone https://github.com/ggml-org/llama.cpp)"
+            )
+        given = Path(path).expanduser().absolute()
+        self.folder = given if given.is_dir() else given.parent
+        if missing := [name for name in (MODEL, LORA) if not (self.folder / name).is_file()]:
+            raise UsageError(f"--converter {path}: {self.folder} has no {' and no '.join(missing)}")
+        if find_spec("gguf") is None:
+            raise MissingExtra("checking GGUF files needs gguf: pip install 'kcard[gguf]'")
+
+    def model(self, folder: Path, target: Path, small: bool) -> None:
+        """A whole model with its tokenizer; `small`: in float32, else in the float type it is stored in."""
+        self._run(MODEL, [str(folder), "--outfile", str(target), "--outtype", "f32" if small else "auto"])
+
+    def adapter(self, folder: Path, base: Path, target: Path) -> None:
+        """A LoRA adapter; of the base only its config is read."""
+        self._run(LORA, [str(folder), "--base", str(base), "--outfile", str(target), "--outtype", "f32"])
+
+    def _run(self, script: str, arguments: Sequence[str]) -> None:
+        command = [sys.executable, str(self.folder / script), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode:
+            said = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
+            raise CardError(
+                f"{script} ended with code {done.returncode} on {arguments[0]}: {one_line(Exception(said[-1]))}: "
+                "see whether your llama.cpp supports this model"
+            )
+
+
+def check_adapter(path: Path, adapter: Adapter, base: Path) -> None:
+    """CardError unless the file holds this adapter, for the architecture of the GGUF file `base`."""
+    reader = _read(path)
+    found = {
+        "type": _field(reader, "general.type"),
+        "adapter type": _field(reader, "adapter.type"),
+        "alpha": _field(reader, "adapter.lora.alpha"),
+        "pairs": sum(1 for tensor in reader.tensors if tensor.name.endswith(".lora_a")),
+        "rank": max((int(t.shape[-1]) for t in reader.tensors if t.name.endswith(".lora_a")), default=0),
+        "architecture": _field(reader, "general.architecture"),
+    }
+    wanted = {
+        "type": "adapter",
+        "adapter type": "lora",
+        "alpha": adapter.alpha,
+        "pairs": adapter.pairs,
+        "rank": adapter.rank,
+        "architecture": architecture(base),
+    }
+    _compare(path, found, wanted)
+
+
+def check_model(path: Path, tokens: int, bos: bool | None) -> None:
+    """CardError unless the file holds a model with at least so many tokens; `bos`: whether a text begins with a bos
+    token that the engine adds; None where the model has no bos token."""
+    reader = _read(path)
+    if (listed := reader.get_field("tokenizer.ggml.tokens")) is None or len(listed.data) < tokens:
+        _compare(path, {"tokens": 0 if listed is None else len(listed.data)}, {"tokens": tokens})
+    if bos is not None and (adds := _field(reader, "tokenizer.ggml.add_bos_token")) is not None:
+        _compare(path, {"adds a bos token": adds}, {"adds a bos token": bos})
+    if not reader.tensors:
+        _compare(path, {"tensors": 0}, {"tensors": "some"})
+
+
+def architecture(path: Path) -> str:
+    """What a GGUF file says its model's architecture is; UsageError for a file that is none."""
+    return str(_field(_read(path, UsageError), "general.architecture"))
+
+
+def _read(path: Path, kind: "type[CardError] | type[UsageError]" = CardError) -> Any:
+    from gguf import GGUFReader
+
+    try:
+        return GGUFReader(path)
+    except (OSError, ValueError, IndexError) as error:
+        raise kind(f"{path} is no GGUF file: {one_line(error)}") from error
+
+
+def _field(reader: Any, name: str) -> Any:
+    found = reader.get_field(name)
+    return None if found is None else found.contents()
+
+
+def _compare(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for key, value in wanted.items():
+        if found[key] != value:
+            raise CardError(
+                f"{path.name} was not converted as it should be: {key} is {found[key]!r}, not {value!r}: use the "
+                "converter of another llama.cpp"
+            )
+
+
+# What llama.cpp is started with: GGUF files of adapters, bases and whole models, made by its own converter.
+
+LLAMA_CPP_MODEL, BASE = "model.gguf", "base.gguf"
+
+
+def write(
+    cards: Sequence[Prepared],
+    folder: Path,
+    converter: Converter,
+    base: str | None,
+    report: Callable[[str], None],
+) -> list[str]:
+    """Write the GGUF files of the cards into `folder`; return the command that starts llama.cpp's server there.
+
+    base  the base of the adapters as a GGUF file; None: converted here
+
+    Raises ModelUnavailable where the base of an adapter is not on this machine, UsageError for a `base` that is another
+    model, CardError where the converter fails or what it wrote is not the card.
+    """
+    first = cards[0]
+    with tempfile.TemporaryDirectory(prefix=".convert-", dir=folder) as scratch:
+        if first.adapter is None:
+            source = Path(scratch) / "model"
+            if first.merged:
+                report(f"merging {first.name} into its base {first.base.name}")
+                merge(first.card, source)
+            else:
+                copy_model(first.card.folder, source)
+            _write_model(first, source, folder / LLAMA_CPP_MODEL, converter, report)
+            return ["llama-server", "-m", f"./{LLAMA_CPP_MODEL}"]
+        model = _write_adapters(cards, folder, Path(scratch), converter, base, report)
+    adapters = [word for card in cards for word in ("--lora", f"./{card.name}.gguf")]
+    # Requests say which card is to answer. The server's cache of prompts, which does not know adapters, would give one
+    # card's keys and values to another that is asked the same.
+    return ["llama-server", "-m", model, *adapters, "--lora-init-without-apply", "--cache-ram", "0"]
+
+
+def _write_adapters(
+    cards: Sequence[Prepared],
+    folder: Path,
+    scratch: Path,
+    converter: Converter,
+    base: str | None,
+    report: Callable[[str], None],
+) -> str:
+    """Write a GGUF file for each adapter, and for the base where it is not given; return the base's file."""
+    first = cards[0]
+    files = base_files(first.base.name, first.base.revision)
+    if files is None:
+        pinned = f" --revision {first.base.revision}" if first.base.revision else ""
+        needed = "its config: `hf download {0} config.json{1}`" if base else "it: `hf download {0}{1}`"
+        raise ModelUnavailable(
+            f"card {first.name!r}: its base {first.base.name!r} is not on this machine, and the converter needs "
+            + needed.format(first.base.name, pinned)
+        )
+    if base is None:
+        Loader().check_digest(first.card)
+        _write_model(first, files, folder / BASE, converter, report)
+        model = folder / BASE
+    else:
+        model = Path(base).expanduser().absolute()
+        if not model.is_file():
+            raise UsageError(f"--base {base} does not exist")
+        architecture(model)
+    for card in cards:
+        if card.adapter is None:
+            continue
+        report(f"converting {card.name}")
+        copy_adapter(card.card, scratch / card.name, card.base.name)
+        converter.adapter(scratch / card.name, files, folder / f"{card.name}.gguf")
+        check_adapter(folder / f"{card.name}.gguf", card.adapter, model)
+    return f"./{BASE}" if base is None else str(model)
+
+
+def _write_model(
+    card: Prepared, source: Path, target: Path, converter: Converter, report: Callable[[str], None]
+) -> None:
+    report(f"converting {card.base.name if card.adapter is not None else card.name}")
+    small = sum(path.stat().st_size for path in source.glob("*.safetensors")) < 4 * SMALL
+    converter.model(source, target, small)
+    tokenizer = Loader().tokenizer(card.card)
+    check_model(target, 1, None if tokenizer.bos_token_id is None else not card.prompt.before)

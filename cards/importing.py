@@ -1,0 +1,423 @@
+"""Models of the Hugging Face Hub as cards.
+
+Only the files named here are ever fetched: weights, configuration and tokenizer; no code and, unless a
+conversion asks for them, no pickles.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.errors import CardError, ModelUnavailable, UsageError, first_line
+from kcard.manifest import file_digest, weights_digest
+from kcard.system import quiet_loading
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo
+
+__all__ = [
+    "CONFIGS",
+    "OWNER",
+    "PICKLE_INDEX",
+    "POOL",
+    "PREFIX",
+    "PUBLISHED",
+    "TEMPLATE",
+    "Published",
+    "Repository",
+    "adapter_base",
+    "convert",
+    "fetch",
+    "look",
+    "refuse_code",
+]
+
+
+# Refuses cards and models that only run with code of their own, before transformers or peft sees them.
+#
+# transformers offers to run such code ("[y/N]") unless it is told not to; kcard never asks, and never runs it.
+
+CONFIGS = (
+    "config.json",
+    "tokenizer_config.json",
+    "adapter_config.json",
+    "generation_config.json",
+    "processor_config.json",
+    "preprocessor_config.json",
+)
+# Keys that name code: of the repository or of another.
+CODE = ("auto_map", "custom_pipelines")
+# Keys whose value names an implementation; one with a slash is a repository with compiled code.
+KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation")
+SOURCES = (".py", ".pyc", ".so", ".pyd")
+
+
+def refuse_code(folder: Path, name: str, files: Iterable[str] = ()) -> None:
+    """Raise CardError, which names the file, for a folder with a config that names code, or for such a file.
+
+    name   of the card or repository, for the message
+    files  paths in the folder that are looked at by name
+    """
+    for path in files:
+        if path.lower().endswith(SOURCES):
+            raise _refused(name, path)
+    for path in CONFIGS:
+        if (folder / path).is_file() and (key := _code_key(_read(folder / path, name))) is not None:
+            raise _refused(name, f"{key} in {path}")
+
+
+def _read(path: Path, name: str) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CardError(f"{name}: its {path.name} is not JSON: {error}") from error
+
+
+def _code_key(config: Any) -> str | None:
+    for key, value in _pairs(config):
+        if key in CODE and isinstance(value, dict | list | str) and value:
+            return key
+        if key in KERNELS and "/" in str(value):
+            return key
+    return None
+
+
+def _pairs(value: Any) -> Iterator[tuple[str, Any]]:
+    """The keys and values of all objects within."""
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, dict):
+            yield from found.items()
+            waiting += found.values()
+        elif isinstance(found, list):
+            waiting += found
+
+
+def _refused(name: str, what: str) -> CardError:
+    return CardError(
+        f"{name} needs code of its own ({what}), which kcard never executes: choose another model, or remove it and "
+        "seal the card again"
+    )
+
+
+# The 26 cards that were published with the Knowledge Card paper (Feng et al., ICLR 2024): OPT-1.3B models.
+#
+# Descriptions are those of the table in the README of BunsenFeng/Knowledge_Card, which is how the paper's LLM was
+# told of the cards; domains are ours. The cards are asked as they were trained, by the question alone.
+
+OWNER = "bunsenfeng"
+POOL = "published"
+TEMPLATE = "{question}"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published card. `suffix` ends the repository's name, knowledge-card-SUFFIX."""
+
+    suffix: str
+    domain: str
+    description: str
+
+    @property
+    def repository(self) -> str:
+        return f"{OWNER}/knowledge-card-{self.suffix}"
+
+
+PUBLISHED = (
+    Published("1btokens", "general", "1B tokens"),
+    Published("acl-papers", "science/nlp", "*ACL papers"),
+    Published("atomic", "commonsense", "commonsense knowledge graph"),
+    Published("bookcorpus", "literature", "BookCorpus"),
+    Published("ConceptNet", "commonsense", "commonsense knowledge graph"),
+    Published("DDB", "biomedical", "biomedical knowledge graph"),
+    Published("gutenberg", "literature", "Gutenberg"),
+    Published("IMDB", "reviews/films", "IMDB movie reviews"),
+    Published("kgap", "politics", "KGAP knowledge graph"),
+    Published("legal-contracts", "law", "legal contracts"),
+    Published("math", "science/mathematics", "math text"),
+    Published("midterm", "politics/elections", "2022 US midterm election news"),
+    Published("opensubtitles", "films", "movie subtitles"),
+    Published("politics", "politics", "political news"),
+    Published("pubmed", "biomedical", "medical literature"),
+    Published("realnews1", "news", "real news, part 1"),
+    Published("realnews2", "news", "real news, part 2"),
+    Published("realnews3", "news", "real news, part 3"),
+    Published("realnews4", "news", "real news, part 4"),
+    Published("reddit", "social-media", "reddit posts"),
+    Published("twitter", "social-media", "tweets"),
+    Published("wikidata", "encyclopedia", "Wikidata knowledge graph"),
+    Published("wikipedia", "encyclopedia", "Wikipedia"),
+    Published("wikipedia2", "encyclopedia", "Wikipedia, cont."),
+    Published("yago", "encyclopedia", "YAGO knowledge graph"),
+    Published("yelp", "reviews", "yelp reviews"),
+)
+
+
+PREFIX = "hf:"
+ADAPTER = "adapter_config.json"
+INDEX = "model.safetensors.index.json"
+PICKLE_INDEX = "pytorch_model.bin.index.json"
+SAFE = re.compile(r"(model(-\d{5}-of-\d{5})?|adapter_model)\.safetensors")
+PICKLED = re.compile(r"(pytorch_model(-\d{5}-of-\d{5})?|adapter_model)\.bin")
+# What a model and its tokenizer may consist of besides their weights.
+COMPANIONS = frozenset(
+    {
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "tokenizer.model",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "vocab.txt",
+        "merges.txt",
+        "spiece.model",
+        "sentencepiece.bpe.model",
+        "chat_template.jinja",
+        ADAPTER,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Repository:
+    """What a repository holds at one commit.
+
+    `revision` is the full commit sha; `files` has the sha256 of every file, where the Hub tells it, and
+    `sizes` its bytes. `licence` and `language` are what its model card says.
+    """
+
+    name: str
+    revision: str
+    files: Mapping[str, str | None]
+    sizes: Mapping[str, int]
+    licence: str | None = None
+    language: str | None = None
+
+    @property
+    def adapter(self) -> bool:
+        """Whether it is a LoRA adapter rather than a whole model."""
+        return ADAPTER in self.files
+
+    @property
+    def companions(self) -> tuple[str, ...]:
+        """Configuration and tokenizer files."""
+        return tuple(sorted(COMPANIONS & set(self.files)))
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Files of weights that can be loaded safely."""
+        return self._weights(SAFE)
+
+    @property
+    def pickles(self) -> tuple[str, ...]:
+        """Files of weights that are pickles."""
+        return self._weights(PICKLED)
+
+    def _weights(self, pattern: re.Pattern[str]) -> tuple[str, ...]:
+        found = (path for path in self.files if pattern.fullmatch(path))
+        return tuple(sorted(path for path in found if path.startswith("adapter") == self.adapter))
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """What is fetched to load it."""
+        index = (INDEX,) if INDEX in self.files and not self.adapter else ()
+        return (*self.companions, *self.weights, *index)
+
+    @property
+    def digest(self) -> str | None:
+        """sha256 of the weights as manifests record a base's; None where the Hub does not tell."""
+        known = {path: self.files[path] for path in self.weights or self.pickles}
+        digests = {path: sha256 for path, sha256 in known.items() if sha256 is not None}
+        if not digests or len(digests) < len(known):
+            return None
+        return weights_digest(digests)
+
+
+def look(source: str) -> Repository:
+    """The repository `owner/name` or `owner/name@revision`, pinned to the commit that this means now.
+
+    Raises UsageError where there is no such repository or revision, ModelUnavailable where the Hub can't be
+    asked.
+    """
+    name, _, revision = source.partition("@")
+    info = _asked(name, revision or None)
+    if info.sha is None:
+        raise ModelUnavailable(f"the Hub names no commit of {source!r}: try again later")
+    siblings = info.siblings or []
+    card: Any = info.card_data or {}
+    return Repository(
+        name=name,
+        revision=info.sha,
+        files={s.rfilename: s.lfs.sha256 if s.lfs is not None else None for s in siblings},
+        sizes={s.rfilename: s.size or 0 for s in siblings},
+        licence=_word(card.get("license")),
+        language=_word(card.get("language")),
+    )
+
+
+def _asked(name: str, revision: str | None) -> "ModelInfo":
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import (
+        HFValidationError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    try:
+        return HfApi().model_info(name, revision=revision, files_metadata=True)
+    except HFValidationError:
+        raise UsageError(
+            f"{name!r} is no repository name: use hf:owner/name or hf:owner/name@revision"
+        ) from None
+    except RevisionNotFoundError:
+        raise UsageError(
+            f"{name} has no revision {revision!r}: name a branch, a tag or a commit of it"
+        ) from None
+    except RepositoryNotFoundError:
+        raise UsageError(
+            f"no repository {name!r} on the Hugging Face Hub, or it is private or gated: check the name, or log "
+            "in with `hf auth login`"
+        ) from None
+    except OfflineModeIsEnabled:
+        raise ModelUnavailable(
+            f"{name}: the Hugging Face Hub must be asked which commit is meant, but HF_HUB_OFFLINE is set: unset "
+            "it once"
+        ) from None
+    except _network_errors() as error:
+        raise ModelUnavailable(
+            f"the Hugging Face Hub can't be asked about {name}: {first_line(error)}"
+        ) from error
+
+
+def adapter_base(repository: Repository) -> str:
+    """The model that an adapter names as its own, as owner/name or owner/name@revision.
+
+    Raises CardError where it names none.
+    """
+    folder = fetch(repository.name, repository.revision, {ADAPTER: repository.files[ADAPTER]})
+    try:
+        config = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))
+        name, revision = config["base_model_name_or_path"], config.get("revision")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CardError(f"{repository.name}: its {ADAPTER} names no base model: {error!r}") from error
+    return f"{name}@{revision}" if revision else str(name)
+
+
+def _word(value: Any) -> str | None:
+    first = value[0] if isinstance(value, list) and value else value
+    return " ".join(first.split()) or None if isinstance(first, str) else None
+
+
+def fetch(name: str, revision: str, files: Mapping[str, str | None]) -> Path:
+    """The folder with these files of a commit, from the cache where they are there, else from the Hub.
+
+    Every sha256 that is given is checked. Raises ModelUnavailable where they can't be had or differ.
+    """
+    folder = _cached(name, revision, tuple(files)) or _downloaded(name, revision, tuple(files))
+    for path, expected in files.items():
+        if expected is not None and (found := file_digest(folder / path)) != expected:
+            raise ModelUnavailable(
+                f"{name}: {folder / path} is damaged: sha256 {found[:12]}…, not {expected[:12]}…: delete it and "
+                "try again"
+            )
+    return folder
+
+
+def _cached(name: str, revision: str, files: Sequence[str]) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    found = [try_to_load_from_cache(name, path, revision=revision) for path in files]
+    if not all(isinstance(path, str) for path in found):
+        return None
+    return Path(str(found[0])).parent
+
+
+def _downloaded(name: str, revision: str, files: Sequence[str]) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
+    except _network_errors() as error:
+        raise ModelUnavailable(
+            f"{name} at {revision[:12]} is not in the cache and can't be fetched: {first_line(error)}"
+        ) from error
+
+
+def _network_errors() -> tuple[type[Exception], ...]:
+    from huggingface_hub.errors import HfHubHTTPError
+
+    # The errors of the HTTP library that huggingface_hub uses, whichever that is in its version.
+    return (*HfHubHTTPError.__bases__, OSError)
+
+
+# Pickled weights become safetensors, in a child process: this one never opens a pickle.
+
+SECONDS = 3600
+# Nothing of ours: no token, no proxy, no path.
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+
+def convert(repository: Repository, target: Path) -> None:
+    """Fetch a repository whose weights are pickles and write it into `target` with safetensors instead.
+
+    Raises ModelUnavailable where it can't be fetched, CardError where a file holds anything but tensors.
+    """
+    index = [PICKLE_INDEX] if PICKLE_INDEX in repository.files and not repository.adapter else []
+    wanted = [*repository.companions, *repository.pickles, *index]
+    folder = fetch(repository.name, repository.revision, {path: repository.files[path] for path in wanted})
+    refuse_code(folder, repository.name)
+    for path in repository.companions:
+        shutil.copyfile(folder / path, target / path)
+    _unpickle(repository, folder, target)
+    if not repository.adapter:
+        _check(repository, target)
+
+
+def _check(repository: Repository, folder: Path) -> None:
+    """Raise CardError where a weight is missing: transformers would fill it with noise and only warn."""
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with quiet_loading():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                folder,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                dtype="auto",
+            )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise CardError(
+            f"{repository.name} is no causal language model that transformers loads: {first_line(error)}"
+        ) from error
+    if missing := sorted(loaded[1]["missing_keys"]):
+        raise CardError(
+            f"{repository.name} lacks {len(missing)} weights of its own model, such as {missing[0]}"
+        )
+
+
+def _unpickle(repository: Repository, source: Path, target: Path) -> None:
+    # -I: the child sees no PYTHON* variable and nothing of the folder it runs in.
+    module = [sys.executable, "-I", "-m", "kcard.cards.unpickling"]
+    done = subprocess.run(
+        [*module, str(source), str(target), *repository.pickles],
+        env=None if sys.platform == "win32" else ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["out of memory or time"]
+        raise CardError(f"{repository.name} was not converted: {lines[-1]}")

@@ -1,0 +1,486 @@
+"""A decoder that runs many cards at once.
+
+Rows are ordered by card: with C cards, the rows of a batch are C groups of equal size. A part of the model is shared by
+all cards, or has one more dimension, (C, …), where each card has its own.
+"""
+
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kcard.errors import KcardError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "Decoder",
+    "Embedding",
+    "Layer",
+    "Linear",
+    "LowRank",
+    "Mlp",
+    "Norm",
+    "Part",
+    "Past",
+    "Rotary",
+    "Rows",
+    "Shape",
+    "Unsupported",
+    "Up",
+    "joined",
+    "mapped",
+    "packed",
+    "relinked",
+    "signature",
+    "size",
+    "tensors",
+]
+
+
+# Rows of the table of tokens that a card has in place of the base's, as adapters with trained tokens bring them.
+#
+# Each card has a few; they are looked up by a binary search, so that a card costs what its own rows do and no table of
+# the whole vocabulary.
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Of C cards, n each, of which some may be there twice.
+
+    tokens  int64 (C, n), which rows they are, sorted; of a card that has none, the first number past the vocabulary
+    weight  (C, n, d)
+    """
+
+    tokens: "Tensor"
+    weight: "Tensor"
+
+    def embed(self, tokens: "Tensor", x: "Tensor") -> "Tensor":
+        """x (rows, d), what the base has for tokens (rows,), with the cards' own rows where there are such."""
+        import torch
+
+        cards, count, width = self.weight.shape
+        asked = tokens.reshape(cards, -1)
+        place = torch.searchsorted(self.tokens, asked).clamp(max=count - 1)
+        found = self.tokens.gather(1, place) == asked
+        own = self.weight.gather(1, place.unsqueeze(2).expand(-1, -1, width))
+        return torch.where(found.unsqueeze(2), own, x.view(cards, -1, width)).view_as(x)
+
+    def score(self, x: "Tensor", logits: "Tensor") -> None:
+        """Into the logits (rows, vocabulary) of the states x (rows, d): those of tokens with rows of their own."""
+        import torch
+
+        cards, _, width = self.weight.shape
+        grouped = logits.view(cards, -1, logits.shape[-1])
+        words = logits.shape[-1]
+        places = self.tokens.clamp(max=words - 1).unsqueeze(1).expand(-1, grouped.shape[1], -1)
+        own = torch.bmm(x.view(cards, -1, width), self.weight.transpose(1, 2))
+        # A card has rows, or none: what is kept here is never beside what is replaced.
+        own = torch.where((self.tokens < words).unsqueeze(1), own, grouped.gather(2, places))
+        grouped.scatter_(2, places, own)
+
+
+def joined(found: "Sequence[tuple[Tensor, Tensor] | None]", table: "Tensor") -> Rows | None:
+    """The rows of as many cards, (tokens, weight) of each, in place of those of `table`; None where no card has any.
+
+    A card with fewer than others has its last one several times.
+    """
+    import torch
+
+    most = max((len(tokens) for tokens, _ in filter(None, found)), default=0)
+    if not most:
+        return None
+    numbers = torch.full((len(found), most), len(table), dtype=torch.int64, device=table.device)
+    # In the order that the head's products with few rows read fastest.
+    weight = table.new_zeros((len(found), table.shape[1], most)).transpose(1, 2)
+    for card, own in enumerate(found):
+        if own is not None and len(own[0]):
+            order = own[0].argsort()
+            order = torch.cat([order, order[-1:].expand(most - len(order))])
+            numbers[card], weight[card] = own[0][order], own[1][order]
+    return Rows(numbers, weight)
+
+
+class Unsupported(KcardError):
+    """The engine can't take a model or an adapter, for the reason that this says; transformers may."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where some outputs of a linear layer come from: a module of the model, by name; `width` outputs.
+
+    order  int64 (width,): which output of the module each is; None: as they come
+    """
+
+    module: str
+    width: int
+    order: "Tensor | None" = None
+
+
+@dataclass(frozen=True)
+class Up:
+    """The second half of a part's adapters: weight (C, rank, width), scaled, for outputs from number `first` on."""
+
+    weight: "Tensor"
+    first: int
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """What LoRA adds to a linear layer, for each card its own. down (C, ranks, in): of one up after the other."""
+
+    down: "Tensor"
+    ups: tuple[Up, ...]
+
+    def add(self, x: "Tensor", y: "Tensor") -> None:
+        """Onto y (rows, out), for the layer's input x (rows, in)."""
+        import torch
+
+        cards = self.down.shape[0]
+        low = torch.bmm(x.view(cards, -1, x.shape[-1]), self.down.transpose(1, 2))
+        grouped = y.view(cards, -1, y.shape[-1])
+        ranks = [up.weight.shape[1] for up in self.ups]
+        # In fp32 a processor would add onto columns of y card by card, in five times the time.
+        apart = y.dtype == torch.float32 and y.device.type == "cpu"
+        for part, up in zip(low.split(ranks, dim=-1), self.ups, strict=True):
+            columns = grouped[..., up.first : up.first + up.weight.shape[2]]
+            if apart:
+                columns.add_(torch.bmm(part.contiguous(), up.weight))
+            else:
+                columns.baddbmm_(part.contiguous(), up.weight)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """y = W x + b. `weight` (out, in), or (C, out, in) where each card has its own; `low` is added on top.
+
+    A shared weight may be packed (kcard.cards.models.batched.decoder).
+
+    parts  the modules whose outputs these are, one after the other
+    own    rows that cards have in place of the weight's, of the head where it is the table of tokens
+    """
+
+    weight: "Tensor"
+    bias: "Tensor | None" = None
+    low: LowRank | None = None
+    parts: tuple[Part, ...] = ()
+    own: Rows | None = None
+
+    def __call__(self, x: "Tensor") -> "Tensor":
+        """(rows, in) -> (rows, out)."""
+        import torch
+
+        y: Tensor
+        if self.weight.dim() == 3:
+            cards = self.weight.shape[0]
+            y = torch.bmm(x.view(cards, -1, x.shape[-1]), self.weight.transpose(1, 2))
+            if self.bias is not None:
+                y += self.bias.unsqueeze(1)
+            return y.view(x.shape[0], -1)
+        if self.weight.is_mkldnn:
+            y = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        else:
+            y = torch.nn.functional.linear(x, self.weight, self.bias)
+        if self.low is not None:
+            self.low.add(x, y)
+        if self.own is not None:
+            self.own.score(x, y)
+        return y
+
+
+@dataclass(frozen=True)
+class Norm:
+    """LayerNorm, or RMSNorm where `rms`. weight (d,), or (C, d) where each card has its own."""
+
+    weight: "Tensor"
+    bias: "Tensor | None"
+    eps: float
+    rms: bool = False
+
+    def __call__(self, x: "Tensor") -> "Tensor":
+        """(rows, d) -> (rows, d)."""
+        from torch.nn.functional import layer_norm, rms_norm
+
+        size = (x.shape[-1],)
+        if self.weight.dim() == 1:
+            if self.rms:
+                return rms_norm(x, size, self.weight, self.eps)
+            return layer_norm(x, size, self.weight, self.bias, self.eps)
+        plain = rms_norm(x, size, None, self.eps) if self.rms else layer_norm(x, size, None, None, self.eps)
+        grouped = plain.view(self.weight.shape[0], -1, x.shape[-1]) * self.weight.unsqueeze(1)
+        if self.bias is not None:
+            grouped = grouped + self.bias.unsqueeze(1)
+        return grouped.view_as(x)
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """A table (n, d), or (C, n, d) where each card has its own. `offset` is added to every index.
+
+    module  its name in the model, where adapters may change it
+    own     rows that cards have in place of the table's
+    """
+
+    table: "Tensor"
+    offset: int = 0
+    module: str = ""
+    own: Rows | None = None
+
+    def __call__(self, indices: "Tensor") -> "Tensor":
+        """int64 (rows,) -> (rows, d)."""
+        import torch
+        from torch.nn.functional import embedding
+
+        if self.table.dim() == 2:
+            x = embedding(indices + self.offset, self.table)
+            return x if self.own is None else self.own.embed(indices, x)
+        cards, count, width = self.table.shape
+        first = torch.arange(cards, device=indices.device).repeat_interleave(len(indices) // cards) * count
+        return embedding(indices + self.offset + first, self.table.view(-1, width))
+
+    def row(self, card: int, index: int) -> "Tensor":
+        """What card number `card` has for an index, (d,)."""
+        table = self.table if self.table.dim() == 2 else self.table[card]
+        x = table[index + self.offset]
+        if self.own is None:
+            return x
+        at = (self.own.tokens[card] == index).nonzero()
+        return self.own.weight[card, at[0, 0]] if len(at) else x
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Rotary positions over the first `2 x len(frequencies)` dimensions of a head; the others stay as they are."""
+
+    frequencies: "Tensor"
+    scale: float = 1.0
+
+    def tables(self, positions: "Tensor", dtype: "object") -> "tuple[Tensor, Tensor]":
+        """Cosines and sines, (rows, 1, dimensions) each, for positions (rows,)."""
+        import torch
+
+        angles = positions.float().unsqueeze(1) * self.frequencies
+        angles = torch.cat([angles, angles], dim=1).unsqueeze(1)
+        return (angles.cos() * self.scale).to(dtype), (angles.sin() * self.scale).to(dtype)  # type: ignore[call-overload]
+
+    def turn(self, x: "Tensor", tables: "tuple[Tensor, Tensor]") -> "Tensor":
+        """(rows, heads, head_dim), turned by its rows' positions."""
+        import torch
+
+        cos, sin = tables
+        size = cos.shape[-1]
+        turned, rest = x[..., :size], x[..., size:]
+        half = size // 2
+        swapped = torch.cat([-turned[..., half:], turned[..., :half]], dim=-1)
+        turned = turned * cos + swapped * sin
+        return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """down(act(up x)), or down(act(gate x) * up x) where the first layer holds gate and up one after the other."""
+
+    up: Linear
+    down: Linear
+    activation: "Callable[[Tensor], Tensor]"
+    gated: bool = False
+
+    def __call__(self, x: "Tensor") -> "Tensor":
+        inner = self.up(x)
+        if not self.gated:
+            return self.down(self.activation(inner))
+        gate, up = inner.chunk(2, dim=-1)
+        return self.down(self.activation(gate) * up)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One block. `qkv` gives queries, keys and values one after the other.
+
+    parallel  attention and MLP both read the block's input
+    """
+
+    attention_norm: Norm
+    qkv: Linear
+    out: Linear
+    mlp_norm: Norm
+    mlp: Mlp
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+    parallel: bool = False
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Attention heads: how many for queries, how many for keys and values, and the width of one."""
+
+    heads: int
+    kv_heads: int
+    width: int
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Columns of queries, keys and values in the output of `qkv`."""
+        return self.heads * self.width, self.kv_heads * self.width, self.kv_heads * self.width
+
+
+@dataclass(frozen=True)
+class Past:
+    """What every prompt of a card follows: keys and values (C, kv_heads, tokens, width) of each layer."""
+
+    layers: "tuple[tuple[Tensor, Tensor], ...]"
+
+    @property
+    def tokens(self) -> int:
+        return self.layers[0][0].shape[2]
+
+    def before(self, layer: int, k: "Tensor", v: "Tensor") -> "tuple[Tensor, Tensor]":
+        """Keys and values of a layer's prompts, (rows, kv_heads, length, width) each, with those of their cards in
+        front."""
+        import torch
+
+        whole = []
+        for own, new in zip(self.layers[layer], (k, v), strict=True):
+            each = len(new) // len(own)
+            whole.append(torch.cat([own.repeat_interleave(each, 0), new], dim=2))
+        return whole[0], whole[1]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A whole model.
+
+    positions  a learned table, or None where positions are rotary
+    longest    tokens
+    tied       the head is the table of `embed`, and rows that a card has of its own are in both
+    past       the prefixes of cards; prompts begin at the place after them
+    """
+
+    embed: Embedding
+    positions: Embedding | None
+    rotary: Rotary | None
+    layers: tuple[Layer, ...]
+    final_norm: Norm
+    head: Linear
+    shape: Shape
+    longest: int
+    tied: bool = False
+    past: Past | None = None
+
+
+# The tensors of a decoder: walked, counted, and replaced. A tensor that is used twice (tied weights) stays one.
+
+T = TypeVar("T")
+# What cards of one shape have in common.
+COMMON = (Part, Rotary)
+
+
+def tensors(value: Any) -> "Iterator[Tensor]":
+    """Every tensor of the weights, in an order that equal shapes share; tied ones each time that they are used."""
+    from torch import Tensor
+
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from tensors(item)
+    elif is_dataclass(value) and not isinstance(value, COMMON):
+        for field in fields(value):
+            yield from tensors(getattr(value, field.name))
+
+
+def mapped(value: T, change: "Callable[[Tensor], Tensor]") -> T:
+    """The same with `change` of every tensor of the weights, called once for each."""
+    changed: T = _mapped(value, change, {})
+    return changed
+
+
+def relinked(decoder: Decoder, change: Callable[[Linear], Linear]) -> Decoder:
+    """The decoder with `change` of each of its linear layers."""
+    layers = tuple(
+        replace(
+            layer,
+            qkv=change(layer.qkv),
+            out=change(layer.out),
+            mlp=replace(layer.mlp, up=change(layer.mlp.up), down=change(layer.mlp.down)),
+        )
+        for layer in decoder.layers
+    )
+    return replace(decoder, layers=layers, head=change(decoder.head))
+
+
+def size(value: Any) -> int:
+    """Return the bytes of the weights."""
+    return sum({_place(t): t.numel() * t.element_size() for t in tensors(value)}.values())
+
+
+def signature(value: Any) -> str:
+    """Equal for models whose weights can be stacked: the same shapes, dtype, activations and positions."""
+    from torch import Tensor
+
+    if isinstance(value, Tensor):
+        return f"{value.dtype}{tuple(value.shape)}"
+    if isinstance(value, Part):
+        return ""
+    if isinstance(value, Rotary):
+        return f"{value.frequencies.tolist()}{value.scale}"
+    if isinstance(value, tuple):
+        return f"({','.join(map(signature, value))})"
+    if is_dataclass(value):
+        return f"{type(value).__name__}{[signature(getattr(value, field.name)) for field in fields(value)]}"
+    return str(value)
+
+
+def _mapped(value: Any, change: "Callable[[Tensor], Tensor]", done: "dict[object, Tensor]") -> Any:
+    from torch import Tensor
+
+    if isinstance(value, Tensor):
+        if (place := _place(value)) not in done:
+            done[place] = change(value)
+        return done[place]
+    if isinstance(value, tuple):
+        return tuple(_mapped(item, change, done) for item in value)
+    if not is_dataclass(value) or isinstance(value, (*COMMON, type)):
+        return value
+    changed = {field.name: _mapped(getattr(value, field.name), change, done) for field in fields(value)}
+    return replace(value, **changed)
+
+
+def _place(tensor: "Tensor") -> object:
+    if tensor.is_mkldnn:  # packed, which has no pointer
+        return id(tensor)
+    return tensor.data_ptr(), tuple(tensor.shape)
+
+
+# Weights in the blocks that oneDNN multiplies fastest, rearranged once rather than in every product.
+#
+# With few rows, as in decoding, products are 1.1 to 3 times as fast as with plain weights.
+
+
+def packed(decoder: Decoder) -> Decoder:
+    """The decoder with packed weights in its linear layers, which hold them in place of the plain ones.
+
+    A head that shares its weight with the embeddings gets one of its own. Where this processor, or the weights' device
+    or dtype, has no packed products, the decoder as it is.
+    """
+    import torch
+
+    def change(linear: Linear) -> Linear:
+        return replace(linear, weight=torch.ops.mkldnn._reorder_linear_weight(linear.weight, None))
+
+    with torch.inference_mode():
+        return relinked(decoder, change) if _able(decoder.head.weight) else decoder
+
+
+def _able(weight: "Tensor") -> bool:
+    """Whether a shared weight, not one of many cards, can be packed here."""
+    import torch
+
+    if weight.device.type != "cpu" or weight.dim() != 2 or not torch.backends.mkldnn.is_available():
+        return False
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return False
+    if weight.dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype == torch.float32

@@ -1,0 +1,503 @@
+"""Generate texts of many cards at once.
+
+Prefill runs once a (card, question). The keys and values of a prompt are kept once and shared by its documents; those
+of a document lie in buffers of their own. It knows weights and token ids, no cards.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kcard.cards.models.batched.decoder import Decoder, Layer, Norm, Shape
+from kcard.cards.models.batched.whole import cards, picked
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "Batch",
+    "Cache",
+    "Prompts",
+    "Sampler",
+    "batched",
+    "block",
+    "decode",
+    "gumbel",
+    "heads",
+    "highest",
+    "log_probabilities",
+    "prefill",
+    "take_step",
+    "until_eos",
+]
+
+
+# Prompts of one batch: as token ids or as embeddings, and padded to one length.
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Prompts of one batch or many: `ids`, token ids a row, or `embeddings`, (rows, length, width)."""
+
+    ids: tuple[tuple[int, ...], ...] = ()
+    embeddings: "Tensor | None" = None
+
+    def __len__(self) -> int:
+        return len(self.ids) if self.embeddings is None else len(self.embeddings)
+
+    def length(self, row: int) -> int:
+        return len(self.ids[row]) if self.embeddings is None else self.embeddings.shape[1]
+
+    def pick(self, rows: Sequence[int]) -> "Prompts":
+        if self.embeddings is None:
+            return replace(self, ids=tuple(self.ids[i] for i in rows))
+        return replace(self, embeddings=self.embeddings[list(rows)])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Prompts of one length, padded on the left, ordered by card.
+
+    ids         int64 (prompts, length); or, with `embeddings`, not looked at
+    embeddings  (prompts, length, d) where prompts are given as embeddings
+    mask        bool (prompts, length): False for padding; None where there is none
+    documents   how many documents each prompt gets
+    """
+
+    ids: "Tensor"
+    mask: "Tensor | None"
+    documents: int
+    embeddings: "Tensor | None" = None
+
+    @property
+    def prompts(self) -> int:
+        return self.ids.shape[0] if self.embeddings is None else self.embeddings.shape[0]
+
+    @property
+    def length(self) -> int:
+        return self.ids.shape[1] if self.embeddings is None else self.embeddings.shape[1]
+
+
+def batched(
+    decoder: Decoder, prompts: Prompts, documents: int, continuations: Sequence[Sequence[int]] = ()
+) -> Batch:
+    """Prompts, each with its continuation where there are any, padded on the left to one length."""
+    import torch
+
+    device = decoder.embed.table.device
+    more = continuations or ((),) * len(prompts)
+    lengths = [prompts.length(row) + len(ids) for row, ids in enumerate(more)]
+    longest = max(lengths)
+    mask: Tensor | None = None
+    if min(lengths) < longest:
+        places = torch.arange(longest, device=device)
+        mask = places >= longest - torch.tensor(lengths, device=device).unsqueeze(1)
+    if prompts.embeddings is None:
+        rows = [[*prompt, *ids] for prompt, ids in zip(prompts.ids, more, strict=True)]
+        ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows], device=device)
+        return Batch(ids, mask, documents)
+    width = prompts.embeddings.shape[-1]
+    embedded = prompts.embeddings.new_zeros((len(prompts), longest, width))
+    for row, tokens in enumerate(more):
+        embedded[row, longest - lengths[row] : longest - len(tokens)] = prompts.embeddings[row]
+        if tokens:
+            embedded[row, longest - len(tokens) :] = decoder.embed(torch.tensor(list(tokens), device=device))
+    return Batch(torch.empty((0, 0), dtype=torch.int64, device=device), mask, documents, embedded)
+
+
+# Keys and values: of each prompt once, shared by its documents; of each document in buffers that are there beforehand.
+#
+# Products over whole, contiguous buffers are faster than over slices, which would be copied first: what is not written
+# yet is masked. The buffers of the documents grow when they are full. Documents are ordered by prompt and head, so that
+# what they see of their prompt and of their own text lies side by side.
+
+# A step reads the buffers whole: too large a room costs more than to grow now and then. Products are fastest over
+# multiples of it.
+ROOM = 16
+
+
+class Cache:
+    """What attention looks back at.
+
+    documents  of each prompt
+    tokens     most of a document
+    bias       (prompts, 1, 1, length), added to the scores of prompt places; None: nothing is
+    """
+
+    def __init__(self, documents: int, shape: Shape, tokens: int, bias: "Tensor | None") -> None:
+        self._documents, self._shape, self._tokens, self._bias = documents, shape, tokens, bias
+        self._step, self._room = 0, 0
+        self._prompts: list[tuple[Tensor, Tensor]] = []
+        self._grown: list[tuple[Tensor, Tensor]] = []
+
+    def add_prompt(self, keys: "Tensor", values: "Tensor") -> None:
+        """The next layer's, (prompts, kv_heads, length, width) each."""
+        self._prompts.append((keys.contiguous(), values.contiguous()))
+
+    def pick(self, prompts: "Tensor") -> None:
+        """Keep these prompts and their documents only."""
+        self._prompts = [(keys[prompts], values[prompts]) for keys, values in self._prompts]
+        self._grown = [(keys[prompts], values[prompts]) for keys, values in self._grown]
+        if self._bias is not None:
+            self._bias = self._bias[prompts]
+
+    def open(self, step: int) -> None:
+        """Make room for the token of `step` in every layer, which is what is written next."""
+        if step >= self._room:
+            self._grow()
+        self._step = step
+
+    def _grow(self) -> None:
+        there = self._room
+        most = min(_whole(there + max(ROOM, there // 2)), _whole(max(self._tokens, 1)))
+        prompts, heads, _, width = self._prompts[0][0].shape
+        for number, (first, _) in enumerate(self._prompts):
+            keys, values = (first.new_empty((prompts, heads, self._documents, most, width)) for _ in range(2))
+            keys[..., there:, :], values[..., there:, :] = 0, 0
+            if there:
+                keys[..., :there, :], values[..., :there, :] = self._grown[number]
+                self._grown[number] = keys, values
+            else:
+                self._grown.append((keys, values))
+        self._room = most
+
+    def attend(self, layer: int, q: "Tensor", k: "Tensor", v: "Tensor") -> "Tensor":
+        """What each row's new token sees, (rows, heads x width).
+
+        q (rows, heads, width), k and v (rows, kv_heads, width): the token's own, which are kept.
+        """
+        import torch
+
+        assert self._room, "open comes first"
+        shape, rows = self._shape, q.shape[0]
+        prompts, group = rows // self._documents, shape.heads // shape.kv_heads
+        # Of each prompt and head, all its documents' queries (x group), or of each document its own (group).
+        shared, own = (prompts * shape.kv_heads, self._documents * group), (rows * shape.kv_heads, group)
+        keys, values = self._write(layer, k, v)
+        old_keys, old_values = self._prompts[layer]
+        q = self._by_head(q * shape.width**-0.5).contiguous()
+        asked = torch.bmm(q.view(*shared, -1), old_keys.flatten(0, 1).transpose(1, 2))
+        if self._bias is not None:
+            asked = (asked.view(prompts, shape.kv_heads, shared[1], -1) + self._bias).flatten(0, 1)
+        told = torch.bmm(q.view(*own, -1), keys.transpose(1, 2))
+        told[..., self._step + 1 :] = -torch.inf
+        weights = torch.softmax(torch.cat([asked.view(*own, -1), told], dim=-1), dim=-1)  # within in fp32
+        on_prompt, on_own = weights.split([asked.shape[-1], told.shape[-1]], dim=-1)
+        mixed = torch.bmm(on_prompt.reshape(*shared, -1).contiguous(), old_values.flatten(0, 1))
+        mixed = mixed.view(*own, -1).baddbmm_(on_own.contiguous(), values)
+        by_head = mixed.view(prompts, shape.kv_heads, self._documents, -1)
+        return by_head.transpose(1, 2).reshape(rows, -1)
+
+    def _write(self, layer: int, k: "Tensor", v: "Tensor") -> "tuple[Tensor, Tensor]":
+        """Keys and values of all documents, (rows x kv_heads, room, width), with these."""
+        found = []
+        for buffer, new in zip(self._grown[layer], (k, v), strict=True):
+            buffer[..., self._step, :] = self._by_head(new)
+            found.append(buffer.flatten(0, 2))
+        return found[0], found[1]
+
+    def _by_head(self, x: "Tensor") -> "Tensor":
+        """(rows, heads, width) -> (prompts, kv_heads, documents, group x width)"""
+        grouped = x.reshape(x.shape[0] // self._documents, self._documents, self._shape.kv_heads, -1)
+        return grouped.transpose(1, 2)
+
+
+def _whole(room: int) -> int:
+    """Rounded up to a multiple of ROOM."""
+    return -(-room // ROOM) * ROOM
+
+
+# The next token of every row: greedy, or drawn among the top k with the row's own noise.
+#
+# Randomness belongs to a document, not to a batch: there is no generator state to carry, and all rows are drawn
+# at once. The top k of a wide vocabulary are found in two steps: of groups of tokens, the k with the highest
+# maxima hold them all.
+
+# The tokens whose numbers leave the same rest form a group: maxima over such groups are taken in wide vectors. A power
+# of two would be slower, as a group's tokens would share a few lines of the processor's cache.
+GROUPS = 768
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How tokens are drawn. `seeds`: int64 (rows,), one a document; not looked at where the temperature is 0.
+
+    `top_k` 0: among all tokens.
+    """
+
+    seeds: "Tensor"
+    temperature: float
+    top_k: int
+
+    def draw(self, logits: "Tensor", step: int) -> "Tensor":
+        """int64 (rows,), for logits (rows, vocabulary) of step 0, 1, …"""
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        k = min(self.top_k, logits.shape[1]) if self.top_k > 0 else logits.shape[1]
+        values, tokens = highest(logits, k)
+        noise = gumbel(self.seeds, step, tokens)
+        chosen = (values.double() / self.temperature + noise).argmax(-1, keepdim=True)
+        return tokens.gather(1, chosen).squeeze(1)
+
+
+def highest(logits: "Tensor", k: int) -> "tuple[Tensor, Tensor]":
+    """The k highest of each row and where they are, as torch.topk, in no order."""
+    import torch
+
+    rows, width = logits.shape
+    each = width // GROUPS
+    if each < 4 or 2 * k > GROUPS:
+        best = torch.topk(logits, k, dim=-1, sorted=False)
+        return best.values, best.indices
+    grouped = logits[:, : each * GROUPS].view(rows, each, GROUPS)
+    top = torch.topk(grouped.amax(1), k, dim=-1, sorted=False).indices
+    numbers = torch.arange(width, device=top.device)
+    where = (top.unsqueeze(1) + numbers[: each * GROUPS : GROUPS].unsqueeze(1)).view(rows, each * k)
+    where = torch.cat([where, numbers[each * GROUPS :].expand(rows, -1)], dim=1)
+    best = torch.topk(logits.gather(1, where), k, dim=-1, sorted=False)
+    return best.values, where.gather(1, best.indices)
+
+
+def gumbel(seeds: "Tensor", step: int, tokens: "Tensor") -> "Tensor":
+    """Gumbel noise for candidate tokens: a counter-based hash of (seed, step, token), so that a document is the same
+    alone or in a batch, on a CPU or a GPU.
+
+    seeds   int64 (rows,): one seed a document
+    tokens  int64 (rows, k): token ids
+    returns float64 (rows, k). argmax(logits + noise) is then an exact draw from softmax(logits)
+            (the Gumbel-max trick).
+    """
+    import torch
+
+    hashed = _mix(
+        _mix(seeds + _signed(0x9E3779B97F4A7C15 * (step + 1))).unsqueeze(1)
+        + tokens * _signed(0xD1B54A32D192ED03)
+    )
+    uniform = (_shift(hashed, 11).to(torch.float64) + 0.5) * 2.0**-53
+    return -torch.log(-torch.log(uniform))
+
+
+def _mix(x: "Tensor") -> "Tensor":
+    """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014); int64 products wrap, as it needs them to."""
+    x = (x ^ _shift(x, 30)) * _signed(0xBF58476D1CE4E5B9)
+    x = (x ^ _shift(x, 27)) * _signed(0x94D049BB133111EB)
+    return x ^ _shift(x, 31)
+
+
+def _shift(x: "Tensor", bits: int) -> "Tensor":
+    """Logical right shift; torch's own keeps the sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(word: int) -> int:
+    """The last 64 bits of a number, as torch's int64 writes them."""
+    word %= 1 << 64
+    return word - (1 << 64) if word >> 63 else word
+
+
+# One block of a decoder, and one step of all of them: the next token of every row.
+
+
+def take_step(decoder: Decoder, cache: Cache, new: "Tensor", positions: "Tensor") -> "Tensor":
+    """Logits (rows, vocabulary) after one more token of each document."""
+    x = decoder.embed(new)
+    if decoder.positions is not None:
+        x = x + decoder.positions(positions)
+    tables = decoder.rotary.tables(positions, x.dtype) if decoder.rotary is not None else None
+    for number, layer in enumerate(decoder.layers):
+        q, k, v = heads(decoder, layer, layer.attention_norm(x), tables)
+        x = block(layer, x, cache.attend(number, q, k, v))
+    return decoder.head(decoder.final_norm(x))
+
+
+def heads(
+    decoder: Decoder, layer: Layer, x: "Tensor", tables: "tuple[Tensor, Tensor] | None"
+) -> "tuple[Tensor, Tensor, Tensor]":
+    """Queries, keys and values, (rows, heads, width) each, normalised and turned as the model does."""
+    shape = decoder.shape
+    q, k, v = (part.reshape(x.shape[0], -1, shape.width) for part in layer.qkv(x).split(shape.sizes, dim=-1))
+    if layer.query_norm is not None and layer.key_norm is not None:
+        q, k = _each_head(layer.query_norm, q), _each_head(layer.key_norm, k)
+    if decoder.rotary is not None and tables is not None:
+        q, k = decoder.rotary.turn(q, tables), decoder.rotary.turn(k, tables)
+    return q, k, v
+
+
+def _each_head(norm: Norm, x: "Tensor") -> "Tensor":
+    return norm(x.reshape(-1, x.shape[-1])).view_as(x)
+
+
+def block(layer: Layer, x: "Tensor", mixed: "Tensor") -> "Tensor":
+    if layer.parallel:
+        return x + layer.out(mixed) + layer.mlp(layer.mlp_norm(x))
+    x = x + layer.out(mixed)
+    return x + layer.mlp(layer.mlp_norm(x))
+
+
+# Every how many steps it is asked which cards are through: when half of them are, the others go on without them.
+ASK = 8
+
+
+def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: tuple[int, ...]) -> "Tensor":
+    """int64 (prompts x documents, at most tokens): the new ids; it stops once every row has had an eos."""
+    import torch
+
+    with torch.inference_mode():
+        past = 0 if decoder.past is None else decoder.past.tokens
+        bias = _bias(batch, past, decoder.embed.table.dtype)
+        cache = Cache(batch.documents, decoder.shape, tokens, bias)
+        last = prefill(decoder, batch, cache).flatten(0, 1)
+        logits = decoder.head(decoder.final_norm(last)).repeat_interleave(batch.documents, 0)
+        device, rows = logits.device, len(logits)
+        lengths = (
+            torch.full((batch.prompts,), batch.length, device=device)
+            if batch.mask is None
+            else batch.mask.sum(1)
+        )
+        positions = past + lengths.repeat_interleave(batch.documents)
+        ended = torch.zeros(rows, dtype=torch.bool, device=device)
+        ends = torch.tensor(eos, dtype=torch.int64, device=device)
+        found = torch.full((rows, tokens), eos[0] if eos else 0, dtype=torch.int64, device=device)
+        going = _Going(decoder, cache, sampler, positions, torch.arange(rows, device=device))
+        for step in range(tokens):
+            new = going.sampler.draw(logits, step)
+            found[going.rows, step] = new
+            if eos:
+                ended |= torch.isin(new, ends)
+                if bool(ended.all()):
+                    return found[:, : step + 1]
+                if step % ASK == ASK - 1:
+                    kept = going.live(ended, batch.documents)
+                    if kept is not None:
+                        going, new, ended = going.pick(kept, batch.documents), new[kept], ended[kept]
+            if step + 1 < tokens:
+                cache.open(step)
+                logits = take_step(going.decoder, cache, new, going.positions + step)
+        return found
+
+
+@dataclass(frozen=True)
+class _Going:
+    """What still grows. positions, rows: of each document, the length of its prompt and its row in the result."""
+
+    decoder: Decoder
+    cache: Cache
+    sampler: Sampler
+    positions: "Tensor"
+    rows: "Tensor"
+
+    def live(self, ended: "Tensor", documents: int) -> "Tensor | None":
+        """Documents of cards that are not through, where those are at most half of them; None where they are more.
+
+        Without cards, of prompts that are not through.
+        """
+        each = len(ended) // (cards(self.decoder) or len(ended) // documents)
+        through = ended.view(-1, each).all(1)
+        if 2 * int(through.sum()) < len(through):
+            return None
+        kept: Tensor = (~through).repeat_interleave(each).nonzero().squeeze(1)
+        return kept
+
+    def pick(self, kept: "Tensor", documents: int) -> "_Going":
+        """The same with these documents only."""
+        self.cache.pick(kept[::documents] // documents)
+        decoder, count = self.decoder, cards(self.decoder)
+        if count is not None:
+            each = len(self.rows) // count
+            decoder = picked(decoder, kept[::each] // each)
+        sampler = replace(self.sampler, seeds=self.sampler.seeds[kept])
+        return _Going(decoder, self.cache, sampler, self.positions[kept], self.rows[kept])
+
+
+def prefill(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":
+    """States (prompts, length, d) after the last layer, before the last norm.
+
+    Where there is a cache, keys and values go into it, and states are those of the last place only: (prompts, 1, d).
+    """
+    from torch.nn.functional import scaled_dot_product_attention as attend
+
+    rows, length = batch.prompts, batch.length
+    x = (
+        decoder.embed(batch.ids.reshape(-1))
+        if batch.embeddings is None
+        else batch.embeddings.reshape(rows * length, -1)
+    )
+    past = decoder.past
+    positions, allowed = _places(batch, 0 if past is None else past.tokens, x.device)
+    if decoder.positions is not None:
+        x = x + decoder.positions(positions)
+    tables = decoder.rotary.tables(positions, x.dtype) if decoder.rotary is not None else None
+    shape = decoder.shape
+    for number, layer in enumerate(decoder.layers):
+        q, k, v = heads(decoder, layer, layer.attention_norm(x), tables)
+        q, k, v = (part.view(rows, length, -1, shape.width).transpose(1, 2) for part in (q, k, v))
+        if past is not None:
+            k, v = past.before(number, k, v)
+        mixed = attend(
+            q, k, v, attn_mask=allowed, is_causal=allowed is None, enable_gqa=shape.heads != shape.kv_heads
+        )
+        mixed = mixed.transpose(1, 2).reshape(rows * length, -1)
+        if cache is not None:
+            cache.add_prompt(k, v)
+            if number == len(decoder.layers) - 1:
+                x, mixed = (part.view(rows, length, -1)[:, -1].contiguous() for part in (x, mixed))
+        x = block(layer, x, mixed)
+    return x.view(rows, -1, x.shape[-1])
+
+
+def _places(batch: Batch, past: int, device: Any) -> "tuple[Tensor, Tensor | None]":
+    """The position of each token, (prompts x length,), and which places each sees; None: all before it.
+
+    past  tokens of the prefix, which all see
+    """
+    import torch
+    from torch.nn.functional import pad
+
+    rows, length = batch.prompts, batch.length
+    if batch.mask is None and not past:
+        return torch.arange(length, device=device).repeat(rows), None
+    allowed = torch.ones((1, length, length), dtype=torch.bool, device=device).tril()
+    positions = torch.arange(length, device=device).repeat(rows)
+    if batch.mask is not None:
+        positions = (batch.mask.long().cumsum(1) - 1).clamp(min=0).reshape(-1)
+        # A padded place looks at itself, so that its softmax is defined; nobody looks at it.
+        allowed = (allowed & batch.mask[:, None, :]) | torch.eye(length, dtype=torch.bool, device=device)
+    return past + positions, pad(allowed, (past, 0), value=True).unsqueeze(1)
+
+
+def _bias(batch: Batch, past: int, dtype: Any) -> "Tensor | None":
+    """What is added to scores of prompt places, after those of the prefix: minus infinity for padding."""
+    import torch
+    from torch.nn.functional import pad
+
+    if batch.mask is None:
+        return None
+    bias = torch.zeros(batch.mask.shape, dtype=dtype, device=batch.mask.device)
+    return pad(bias.masked_fill(~batch.mask, -torch.inf), (past, 0))[:, None, None, :]
+
+
+def log_probabilities(
+    decoder: Decoder, prompts: Prompts, continuations: Sequence[Sequence[int]]
+) -> list[list[float]]:
+    """For each prompt the natural log-probability of every token of its continuation, 0 or less; nothing is drawn.
+
+    The decoder is that of one card; all rows go through it at once, so they should be few and short.
+    """
+    import torch
+
+    with torch.inference_mode():
+        states = prefill(decoder, batched(decoder, prompts, 1, continuations), None)
+        found = []
+        for row, ids in zip(states, continuations, strict=True):
+            # The state at a place speaks of the token after it.
+            logits = decoder.head(decoder.final_norm(row[-len(ids) - 1 : -1].contiguous()))
+            wanted = torch.tensor(list(ids), device=logits.device).unsqueeze(1)
+            scores = logits.float().log_softmax(dim=-1).gather(1, wanted)
+            found.append([float(x) for x in scores.squeeze(1)])
+        return found
+
+
+def until_eos(ids: Sequence[int], eos: Sequence[int]) -> tuple[list[int], bool]:
+    """The ids before the first end of text, and whether there is one."""
+    ends = [position for position, token in enumerate(ids) if token in eos]
+    return (list(ids[: ends[0]]), True) if ends else (list(ids), False)

@@ -1,0 +1,259 @@
+"""LoRA adapters: checked whether they can be stacked, read from their files without a model, and stacked on one base.
+
+What adds scale x B A to linear layers can be stacked: any rank, target modules, scaling and rsLoRA; and so can rows of
+the table of tokens in place of the base's (peft's trainable_token_indices). DoRA, saved modules, biases and layers that
+are not linear can't. Matrices are stacked with ranks padded with zeros: a few batched products a layer then do all
+cards at once, exactly (S-LoRA, Sheng et al. 2023, does so for requests of unlike cards; here every card has equally
+many rows).
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.cards.models.batched.decoder import (
+    Decoder,
+    Layer,
+    Linear,
+    LowRank,
+    Unsupported,
+    Up,
+    joined,
+    relinked,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Adapter", "added", "check", "check_fit", "modules", "patterned", "read", "stacked", "widths"]
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+NAME = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
+ROWS = re.compile(r"base_model\.model\.(?P<module>.+)\.token_adapter\.trainable_tokens_delta")
+TOKENS = "trainable_token_indices"
+# What families call their table of tokens.
+TABLES = ("embed_tokens", "embed_in")
+# Bytes of a token's number.
+NUMBER = 8
+# What a config may hold that changes the computation, and the value at which it does not.
+PLAIN: Mapping[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "use_dora": (False, None),
+    "modules_to_save": (None, []),
+    "bias": ("none", None),
+    "lora_bias": (False, None),
+    "fan_in_fan_out": (False, None),
+    "layer_replication": (None, []),
+    "target_parameters": (None, []),
+    "alora_invocation_tokens": (None, []),
+    "use_qalora": (False, None),
+}
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """down (rank, in) and up (out, rank) of each module, by its name in the base; `up` is scaled already.
+
+    table  the module that embeds tokens, where the adapter has rows of it: by its name in the base
+    rows   which, int64 (n,), and what they are, (n, d)
+    """
+
+    modules: "Mapping[str, tuple[Tensor, Tensor]]"
+    table: str = ""
+    rows: "tuple[Tensor, Tensor] | None" = None
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """By module; of the one that embeds tokens, how many rows."""
+        own = {} if self.rows is None else {self.table: len(self.rows[0])}
+        return own | {module: down.shape[0] for module, (down, _) in self.modules.items()}
+
+
+def check(folder: Path) -> None:
+    """Raise Unsupported where the adapter in a folder can't be stacked."""
+    from safetensors import safe_open
+
+    if not (folder / WEIGHTS).is_file():
+        raise Unsupported(f"it has no {WEIGHTS}")
+    config = _config(folder)
+    for key, plain in PLAIN.items():
+        if config.get(key, plain[0]) not in plain:
+            raise Unsupported(f"its {key} is {config[key]!r}")
+    indices = config.get(TOKENS) or {}
+    if isinstance(indices, Mapping) and (len(indices) > 1 or not all(map(_embeds, indices))):
+        raise Unsupported(f"its {TOKENS} name {' and '.join(indices)}")
+    targets, rows = config.get("target_modules") or (), 0
+    with safe_open(folder / WEIGHTS, "pt") as file:
+        for name in file.keys():  # noqa: SIM118 (not a mapping)
+            if (table := ROWS.fullmatch(name)) and _embeds(table["module"]) and _tokens(config):
+                rows += 1
+                continue
+            if (found := NAME.fullmatch(name)) is None:
+                raise Unsupported(f"it changes {name}")
+            if not _targeted(targets, found["module"]):
+                raise Unsupported(
+                    f"it has weights for {found['module']}, which is none of its target_modules"
+                )
+    if rows != bool(_tokens(config)):
+        raise Unsupported(f"it has rows of {rows} tables for its {TOKENS}")
+
+
+def _embeds(module: str) -> bool:
+    """Whether the module is a table of tokens, by the end of its name."""
+    return module.rpartition(".")[2] in TABLES
+
+
+def _tokens(config: Mapping[str, Any]) -> list[int]:
+    """The tokens whose rows are the adapter's own, of the one module that may have such."""
+    indices = config.get(TOKENS) or []
+    return list(*indices.values()) if isinstance(indices, Mapping) else indices
+
+
+def _targeted(targets: str | Sequence[str], module: str) -> bool:
+    """Whether peft would apply the adapter to the module: by name, by the end of its name, or by a pattern."""
+    if isinstance(targets, str):
+        return targets == "all-linear" or re.fullmatch(targets, module) is not None
+    return any(module == name or module.endswith(f".{name}") for name in targets)
+
+
+def read(folder: Path, dtype: "Any") -> Adapter:
+    """The adapter's weights, from a file that is mapped into memory, in the given dtype."""
+    import torch
+    from safetensors import safe_open
+
+    config = _config(folder)
+    halves: dict[str, dict[str, Tensor]] = {}
+    table, rows = "", None
+    with safe_open(folder / WEIGHTS, "pt") as file:
+        for name in file.keys():  # noqa: SIM118 (not a mapping)
+            if own := ROWS.fullmatch(name):
+                table = own["module"]
+                rows = torch.tensor(_tokens(config), dtype=torch.int64), file.get_tensor(name).to(dtype)
+                continue
+            found = NAME.fullmatch(name)
+            assert found is not None, "see check"
+            halves.setdefault(found["module"], {})[found["half"]] = file.get_tensor(name)
+    modules = {}
+    for module, pair in halves.items():
+        scale = _scale(config, module, pair["A"].shape[0])
+        modules[module] = (pair["A"].to(dtype), (pair["B"].float() * scale).to(dtype))
+    return Adapter(modules, table, rows)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    return found
+
+
+def _scale(config: Mapping[str, Any], module: str, rank: int) -> float:
+    alpha = patterned(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
+    return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def patterned(patterns: Mapping[str, Any], module: str, otherwise: Any) -> Any:
+    for pattern, value in patterns.items():
+        if re.match(rf"(.*\.)?({pattern})$", module):
+            return value
+    return otherwise
+
+
+def widths(decoder: Decoder) -> dict[str, tuple[int, int]]:
+    """The modules whose adapters can be stacked, by name: inputs and outputs."""
+    linears = [linear for layer in decoder.layers for linear in modules(layer)]
+    return {
+        part.module: (linear.weight.shape[1], part.width)
+        for linear in [*linears, decoder.head]
+        for part in linear.parts
+    }
+
+
+def check_fit(decoder: Decoder, adapter: Adapter) -> None:
+    """Raise Unsupported where the adapter can't be stacked on this base."""
+    known = widths(decoder)
+    for module, (down, up) in adapter.modules.items():
+        if module not in known:
+            raise Unsupported(f"its adapter changes {module}")
+        if (down.shape[1], up.shape[0]) != known[module]:
+            raise Unsupported(f"its adapter of {module} does not fit the base")
+    if adapter.rows is not None:
+        _check_rows(decoder, adapter, *adapter.rows)
+
+
+def _check_rows(decoder: Decoder, adapter: Adapter, tokens: "Tensor", weight: "Tensor") -> None:
+    """The same of its rows of the table of tokens."""
+    words, width = decoder.embed.table.shape
+    if adapter.table != decoder.embed.module:
+        raise Unsupported(f"its adapter changes {adapter.table}")
+    if weight.shape != (len(tokens), width):
+        raise Unsupported(
+            f"its rows of {adapter.table} are {tuple(weight.shape)}, but must be {(len(tokens), width)}"
+        )
+    if len(tokens.unique()) < len(tokens):
+        raise Unsupported("its trainable_token_indices name a token twice")
+    if int(tokens.min()) < 0 or int(tokens.max()) >= words:
+        raise Unsupported(
+            f"its trainable_token_indices name a token that is not among the {words} of the base"
+        )
+    if decoder.tied and any(part.module in adapter.modules for part in decoder.head.parts):
+        raise Unsupported("its adapter changes the head twice")
+
+
+def added(decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int:
+    """Bytes that adapters take when they are stacked. ranks: of each, as Adapter has them."""
+    linears = [linear for layer in decoder.layers for linear in modules(layer)]
+    total = 0
+    for linear in [*linears, decoder.head]:
+        for part in linear.parts:
+            rank = max((r.get(part.module, 0) for r in ranks), default=0)
+            total += rank * (linear.weight.shape[1] + part.width) * linear.weight.element_size()
+    table = decoder.embed.table
+    own = max((r.get(decoder.embed.module, 0) for r in ranks), default=0)
+    total += own * (table.shape[1] * table.element_size() + NUMBER)
+    return total * len(ranks)
+
+
+def modules(layer: Layer) -> tuple[Linear, ...]:
+    """The linear layers of a block."""
+    return layer.qkv, layer.out, layer.mlp.up, layer.mlp.down
+
+
+def stacked(decoder: Decoder, adapters: Sequence[Adapter]) -> Decoder:
+    """The base with the adapters of as many cards; rows must be ordered by card."""
+    made = relinked(decoder, lambda linear: _with(linear, adapters))
+    own = joined([adapter.rows for adapter in adapters], decoder.embed.table)
+    head = replace(made.head, own=own) if decoder.tied else made.head
+    return replace(made, embed=replace(made.embed, own=own), head=head)
+
+
+def _with(linear: Linear, adapters: Sequence[Adapter]) -> Linear:
+    """The layer with the adapters' low-rank parts: of several parts side by side, each with ranks of its own."""
+    import torch
+
+    ranks = [max((_rank(adapter, part.module) for adapter in adapters), default=0) for part in linear.parts]
+    if not sum(ranks):
+        return linear
+    like: Any = {"dtype": linear.weight.dtype, "device": linear.weight.device}
+    down = torch.zeros((len(adapters), sum(ranks), linear.weight.shape[1]), **like)
+    ups = []
+    row = first = 0
+    for part, rank in zip(linear.parts, ranks, strict=True):
+        up = torch.zeros((len(adapters), rank, part.width), **like)
+        for number, adapter in enumerate(adapters):
+            if part.module in adapter.modules:
+                a, b = adapter.modules[part.module]
+                b = b if part.order is None else b[part.order]
+                down[number, row : row + len(a)] = a
+                up[number, : len(a)] = b.T
+        if rank:
+            ups.append(Up(up, first))
+        row, first = row + rank, first + part.width
+    return replace(linear, low=LowRank(down, tuple(ups)))
+
+
+def _rank(adapter: Adapter, module: str) -> int:
+    found: tuple[Tensor, Tensor] | None = adapter.modules.get(module)
+    return 0 if found is None else found[0].shape[0]

@@ -1,0 +1,153 @@
+"""Trained prefixes: the keys and values of tokens that stand before every prompt (Li and Liang, 2021, section 4.2;
+"Cartridges", Eyuboglu et al., 2025, section 3), read from a peft adapter without a model, and stacked on one base.
+
+peft saves one table, (tokens, layers x 2 x kv_heads x width), for its types CARTRIDGE and PREFIX_TUNING alike. The
+prefixes of cards that write together are of one length.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.cards.models.batched.decoder import Decoder, Past
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "PLACE",
+    "TYPES",
+    "Prefix",
+    "added",
+    "check",
+    "check_fit",
+    "check_sizes",
+    "is_prefix",
+    "read",
+    "stacked",
+]
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+TABLE = "prompt_embeddings"
+TYPES = ("CARTRIDGE", "PREFIX_TUNING")
+SIZES = ("num_virtual_tokens", "num_layers", "num_attention_heads", "token_dim")
+# Of the decoder, as ranks name modules: where a prefix has its tokens.
+PLACE = "past"
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """table: (layers, 2, kv_heads, tokens, width), keys and values of each layer; keys are turned already, where
+    positions are rotary, for the first places of the text."""
+
+    table: "Tensor"
+
+    @property
+    def tokens(self) -> int:
+        return self.table.shape[3]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.table.numel() * self.table.element_size()
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """Its size, as adapters tell theirs by module."""
+        return {PLACE: self.tokens}
+
+
+def is_prefix(folder: Path) -> bool:
+    """Whether the adapter in a folder is a prefix, by its config. Raises what reading it does."""
+    return _config(folder).get("peft_type") in TYPES
+
+
+def check(folder: Path) -> None:
+    """Raise ValueError where the adapter in a folder is no prefix of keys and values, by its config."""
+    config = _config(folder)
+    if config.get("peft_type") not in TYPES:
+        raise ValueError(
+            f"{folder / CONFIG}: peft_type {config.get('peft_type')!r} is none of {' and '.join(TYPES)}"
+        )
+    for name in SIZES:
+        if not isinstance(number := config.get(name), int) or isinstance(number, bool) or number < 1:
+            raise ValueError(f"{folder / CONFIG}: {name} must be a number above 0, but is {number!r}")
+    if config["token_dim"] % config["num_attention_heads"]:
+        raise ValueError(
+            f"{folder / CONFIG}: token_dim {config['token_dim']} is no multiple of num_attention_heads "
+            f"{config['num_attention_heads']}"
+        )
+    if config.get("num_transformer_submodules") not in (None, 1):
+        raise ValueError(
+            f"{folder / CONFIG}: a prefix for an encoder and a decoder fits no causal language model"
+        )
+
+
+def read(folder: Path, dtype: Any) -> Prefix:
+    """The prefix in a folder. ValueError where its file is not what its config tells, or holds numbers that are not
+    finite."""
+    import torch
+    from safetensors import safe_open
+
+    check(folder)
+    tokens, layers, heads, width = (_config(folder)[name] for name in SIZES)
+    with safe_open(folder / WEIGHTS, "pt") as file:
+        if (names := [*file.keys()]) != [TABLE]:
+            raise ValueError(
+                f"{folder / WEIGHTS} must hold {TABLE!r} alone, but has {', '.join(names) or 'nothing'}"
+            )
+        found: Tensor = file.get_tensor(TABLE)
+    if tuple(found.shape) != (expected := (tokens, layers * 2 * width)):
+        raise ValueError(
+            f"{folder / WEIGHTS}: {TABLE} must have the shape {expected}, but has {tuple(found.shape)}"
+        )
+    if not bool(torch.isfinite(found).all()):
+        raise ValueError(
+            f"{folder / WEIGHTS}: {TABLE} holds numbers that are not finite: train the card again"
+        )
+    table = found.to(dtype).view(tokens, layers, 2, heads, width // heads)
+    return Prefix(table.permute(1, 2, 3, 0, 4).contiguous())
+
+
+def check_fit(decoder: Decoder, prefix: Prefix) -> None:
+    """Raise ValueError where the prefix does not belong to this base."""
+    shape = decoder.shape
+    check_sizes(prefix, len(decoder.layers), shape.kv_heads, shape.width, decoder.longest)
+
+
+def check_sizes(prefix: Prefix, layers: int, heads: int, width: int, longest: int) -> None:
+    """Raise ValueError where a model of that many layers, and heads of that width for keys and values, which reads
+    `longest` tokens, can't have the prefix."""
+    own = prefix.table.shape[0], prefix.table.shape[2], prefix.table.shape[4]
+    if own != (layers, heads, width):
+        raise ValueError(
+            f"it is for {own[0]} layers with {own[1]} heads of {own[2]} numbers, and the base has {layers} with "
+            f"{heads} of {width}"
+        )
+    if prefix.tokens >= longest:
+        raise ValueError(
+            f"it has {prefix.tokens} tokens, and the base reads {longest}: nothing could be asked"
+        )
+
+
+def added(decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int:
+    """Bytes that prefixes take when they are stacked. ranks: of each, as Prefix has them."""
+    shape, size = decoder.shape, decoder.embed.table.element_size()
+    each = len(decoder.layers) * 2 * shape.kv_heads * shape.width * size
+    return sum(own.get(PLACE, 0) for own in ranks) * each
+
+
+def stacked(decoder: Decoder, prefixes: Sequence[Prefix]) -> Decoder:
+    """The base with the prefixes of as many cards, all of one length; rows must be ordered by card."""
+    import torch
+
+    tables = torch.stack([prefix.table for prefix in prefixes]).to(decoder.embed.table.device)
+    layers = tuple((tables[:, number, 0], tables[:, number, 1]) for number in range(tables.shape[1]))
+    return replace(decoder, past=Past(layers))
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    found: Any = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    return found if isinstance(found, dict) else {}

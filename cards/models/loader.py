@@ -1,0 +1,419 @@
+"""Load the models of cards, their weights and what gates see of them.
+
+It knows transformers and peft; how a card is prompted it does not know.
+"""
+
+import json
+import warnings
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.cards.card import Card
+from kcard.cards.models.batched import prefix
+from kcard.cards.models.batched.prefix import Prefix
+from kcard.errors import CardError, KcardError, ModelUnavailable, UsageError, first_line
+from kcard.io import shown_size
+from kcard.manifest import Base, file_digest, weights_digest
+from kcard.offline.opt import BASE, PlainTokenizer, base_folder
+from kcard.system import quiet_loading
+
+if TYPE_CHECKING:
+    from kcard.cards.models.vllm_engines import Engines
+    from kcard.interfaces import LLM
+
+__all__ = [
+    "Loaded",
+    "Loader",
+    "Memory",
+    "base_digest",
+    "base_files",
+    "causal_lm",
+    "device_bytes",
+    "explained",
+    "in_single_precision",
+    "share",
+    "with_adapter",
+]
+
+
+# How much of the memory cards may take: when a budget is reached, what was used least leaves.
+
+SHARE = 0.5
+AGE = 1000  # uses after which all of them count half
+
+
+@dataclass
+class Memory:
+    """What is loaded, by name. `budget`: bytes of weights; None: half of what the device has.
+
+    What was put or used least often leaves first, of those used equally often the one used longest ago. How often
+    something was used is remembered when it has left.
+
+    used    bytes of all that is there
+    """
+
+    budget: int | None = None
+    device: str = "cpu"
+    used: int = field(default=0, init=False)
+    _entries: "OrderedDict[Hashable, tuple[Any, int]]" = field(default_factory=OrderedDict, init=False)
+    _uses: "Counter[Hashable]" = field(default_factory=Counter, init=False)
+    _total: int = field(default=0, init=False)
+    _given: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._given = self.budget is not None
+        if self.budget is not None and self.budget < 1:
+            raise UsageError(f"memory is {self.budget}: it must be at least 1 byte, or left out")
+
+    @property
+    def limit(self) -> int:
+        """Bytes."""
+        if self.budget is None:
+            self.budget = share(self.device)
+        return self.budget
+
+    def check(self, what: str, size: int) -> None:
+        """Raise ModelUnavailable for what does not fit alone: into the budget, or the device if none was given."""
+        most = self.limit if self._given else device_bytes(self.device)
+        if size > most:
+            there = "--memory is" if self._given else f"device {self.device} has"
+            remedy = f"set --memory to {size} bytes or more" if self._given else "use a larger device"
+            raise ModelUnavailable(
+                f"{what} needs {shown_size(size)} for its weights, but {there} {shown_size(most)}: {remedy}"
+            )
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._entries
+
+    def get(self, key: Hashable) -> Any:
+        """What has that name, now the last used; None where nothing has."""
+        if key not in self._entries:
+            return None
+        self._entries.move_to_end(key)
+        value, size = self._entries[key]
+        self._count(key, size)
+        return value
+
+    def peek(self, key: Hashable) -> Any:
+        """The same, without using it."""
+        return self._entries.get(key, (None, 0))[0]
+
+    def put(self, key: Hashable, value: Any, size: int) -> None:
+        """Keep it under that name, as the last used."""
+        self.drop(key)
+        self._entries[key] = (value, size)
+        self.used += size
+        self._count(key, size)
+        self._leave(self.limit, key)
+
+    def make_room(self, size: int) -> None:
+        """Let so many bytes fit, before they are there."""
+        self._leave(self.limit - size)
+
+    def drop(self, key: Hashable) -> None:
+        """Let go of what has that name, if it is there."""
+        self.used -= self._entries.pop(key, (None, 0))[1]
+
+    def _count(self, key: Hashable, size: int) -> None:
+        if not size:
+            return
+        self._uses[key] += 1
+        self._total += 1
+        if self._total > AGE:
+            self._uses = Counter({used: times // 2 for used, times in self._uses.items() if times > 1})
+            self._total = self._uses.total()
+
+    def _leave(self, limit: int, kept: Hashable = None) -> None:
+        """Drop what was used least, but for the name `kept`, until the limit is reached. What takes no room stays."""
+        if self.used <= limit:
+            return
+        sized = [key for key, (_, size) in self._entries.items() if size and key != kept]
+        for key in sorted(sized, key=lambda key: self._uses[key]):
+            if self.used > limit:
+                self.drop(key)
+
+
+def share(device: str) -> int:
+    """Half of the memory that the device has, in bytes."""
+    return int(device_bytes(device) * SHARE)
+
+
+def device_bytes(device: str) -> int:
+    """The memory that the device has."""
+    if device != "cpu":
+        import torch
+
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    import os
+
+    if not hasattr(os, "sysconf"):  # Windows
+        return 16 * 1024**3
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+ROWS = 256
+SMALL = 50_000_000
+# Adapters are not named as their cards are: peft makes module names of them, where a dot is not allowed.
+FIRST = "card0"
+PREFIXED = "prefixed"  # the use of a base to which no adapter of peft is added
+# What a tokenizer is read from; the config names its class.
+TOKENIZERS = (
+    "tokenizer",
+    "special_tokens",
+    "added_tokens",
+    "vocab",
+    "merges",
+    "spiece",
+    "chat_template",
+    "config.json",
+)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model and, for a LoRA card, the name that its adapter has in there, for a prefix card what stands before its
+    prompts."""
+
+    model: Any
+    adapter: str | None = None
+    prefix: Prefix | None = None
+
+    @property
+    def has_base(self) -> bool:
+        """Whether it is more than the model without its adapter."""
+        return self.adapter is not None or self.prefix is not None
+
+    def activate(self) -> Any:
+        """The model with this card's adapter switched on."""
+        if self.adapter is not None and self.model.active_adapter != self.adapter:
+            self.model.set_adapter(self.adapter)
+        return self.model
+
+    @contextmanager
+    def bare(self) -> Iterator[Any]:
+        """The model without any adapter, for as long as the block lasts."""
+        if self.adapter is None:
+            yield self.model
+            return
+        with ExitStack() as stack:
+            # What peft raises where no adapter is left in the model: then it is bare as it stands.
+            with suppress(ValueError):
+                stack.enter_context(self.model.disable_adapter())
+            yield self.model
+
+
+@dataclass
+class Loader:
+    """What is loaded so far, on one device. `rows`: most rows in a batch of any card.
+
+    llm      the LLM that a card of kind llm names, if it may be used; None where cards don't ask LLMs
+    memory   bytes that the weights may take; None: half of what the device has
+    groups   of cards that write together, and what they stand on (kcard.cards.models.stack)
+    engines  servers that write for the cards of their bases (kcard.cards.lm.vllm)
+    """
+
+    device: str = "cpu"
+    rows: int = ROWS
+    llm: "Callable[[str], LLM] | None" = None
+    memory: int | None = None
+    engines: "Engines | None" = None
+    groups: dict[Hashable, Any] = field(default_factory=dict)
+    held: Memory = field(init=False)
+    _bases: dict[Hashable, Any] = field(default_factory=dict)
+    _digests: dict[tuple[str, str | None], str | None] = field(default_factory=dict)
+    _spare: dict[Hashable, Any] = field(default_factory=dict)
+    _tokenizers: dict[Hashable, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.held = Memory(self.memory, self.device)
+
+    def full(self, card: Card) -> Loaded:
+        """A whole model from the card's folder; CardError where transformers can't load it."""
+        return Loaded(self._spare.pop(card.folder, None) or self.model(card))
+
+    def model(self, card: Card) -> Any:
+        """The card's own model, or the one that its adapter belongs to, as transformers has it; not kept."""
+        if card.manifest.is_adapter:
+            return self._base(card)
+        with explained(CardError, f"card {card.name!r}: {card.folder} can't be loaded"):
+            return self._place(causal_lm(card.folder, None, local=True))
+
+    def spare(self, card: Card, model: Any) -> None:
+        """Take back what `model` gave: the next full or lora of that card finds it."""
+        base = card.manifest.base
+        self._spare[(base.name, base.revision) if card.manifest.is_adapter else card.folder] = model
+
+    def tokenizer(self, card: Card) -> Any:
+        """The card's; cards with the same files share one. CardError where it can't be loaded."""
+        files = card.manifest.files
+        same = tuple(sorted((name, files[name]) for name in files if name.startswith(TOKENIZERS)))
+        key: Hashable = same or card.folder
+        if key not in self._tokenizers:
+            with explained(CardError, f"card {card.name!r}: its tokenizer can't be loaded"):
+                self._tokenizers[key] = PlainTokenizer.read(card.folder) or _tokenizer(card.folder)
+        return self._tokenizers[key]
+
+    def lora(self, card: Card) -> Loaded:
+        """The card's adapter on its base, which is loaded once for all cards that name it: for those that train
+        tokens, and for those that don't, as peft can't add one of these to the others."""
+        base = card.manifest.base
+        misfit = f"card {card.name!r}: its adapter does not fit the base model {_named(base)}"
+        with explained(CardError, misfit):
+            key = (base.name, base.revision, _trains_tokens(card.folder))
+        if key not in self._bases:
+            whole = self._spare.pop(key[:2], None) or self._base(card)
+            with explained(CardError, misfit):
+                model = with_adapter(whole, card.folder)
+            self._bases[key] = model.eval()
+            return Loaded(model, FIRST)
+        self.check_digest(card)
+        model = self._bases[key]
+        name = f"card{len(model.peft_config)}"
+        with explained(CardError, misfit):
+            model.load_adapter(card.folder, adapter_name=name)
+        return Loaded(model, name)
+
+    def prefix(self, card: Card) -> Loaded:
+        """The card's prefix and its base, which is loaded once for all prefixes on it."""
+        base = card.manifest.base
+        key = (base.name, base.revision, PREFIXED)
+        if key not in self._bases:
+            self._bases[key] = self._spare.pop(key[:2], None) or self._base(card)
+        else:
+            self.check_digest(card)
+        model = self._bases[key]
+        with explained(CardError, f"card {card.name!r}: its prefix can't be read"):
+            found = prefix.read(card.folder, model.dtype)
+        return Loaded(model, prefix=Prefix(found.table.to(model.device)))
+
+    def base(self, card: Card) -> Loaded:
+        """The model that the card was made from, as it was before; ModelUnavailable where it can't be had."""
+        return Loaded(self._base(card))
+
+    def _base(self, card: Card) -> Any:
+        base = card.manifest.base
+        if not base.name:
+            raise CardError(f"card {card.name!r} needs a base model, but its manifest names none")
+        needed = f"card {card.name!r} needs the base model {_named(base)}, which can't be loaded"
+        with explained(ModelUnavailable, needed):
+            model = causal_lm(base_folder(base.name), base.revision, local=False)
+        self.check_digest(card)
+        return self._place(model)
+
+    def check_digest(self, card: Card) -> None:
+        """ModelUnavailable for a base with other weights than the card names. Each base is read once."""
+        base = card.manifest.base
+        if base.sha256 is None:
+            return
+        key = (base.name, base.revision)
+        if key not in self._digests:
+            self._digests[key] = base_digest(*key)
+        if (found := self._digests[key]) != base.sha256:
+            own = "install the kcard that it was trained with, or train it again"
+            remedy = own if base.name == BASE else "fetch the revision that the card names"
+            raise ModelUnavailable(
+                f"card {card.name!r} needs the base model {_named(base)} with sha256 {base.sha256[:12]}…, but "
+                f"{found[:12] + '…' if found else 'none'} is at hand: {remedy}"
+            )
+
+    def _place(self, model: Any) -> Any:
+        """On the device, in fp32 where the model is small or the processor has no bf16, else in bf16."""
+        import torch
+        from transformers import GenerationConfig
+
+        count = sum(p.numel() for p in model.parameters())
+        dtype = torch.float32 if in_single_precision(count, self.device) else torch.bfloat16
+        # Only the end of text is kept of the model's own settings: a repetition penalty there would change
+        # what is sampled.
+        ends = model.generation_config.eos_token_id
+        model.generation_config = GenerationConfig(eos_token_id=ends)
+        return model.to(device=self.device, dtype=dtype).eval()
+
+
+def in_single_precision(count: int, device: str) -> bool:
+    """Whether a model of so many parameters runs in float32 on the device, rather than in bfloat16."""
+    return count < SMALL or not _has_bf16(device)
+
+
+def _has_bf16(device: str) -> bool:
+    """Whether products in bf16 are the device's own: a processor without them is slower in bf16 than in fp32."""
+    if device != "cpu":
+        return True
+    import torch
+
+    able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(able.get("amx_bf16") or able.get("avx512_bf16"))
+
+
+def _tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def _trains_tokens(adapter: Path) -> bool:
+    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    return bool(config.get("trainable_token_indices"))
+
+
+def with_adapter(base: Any, folder: Path) -> Any:
+    from peft import PeftModel
+
+    with warnings.catch_warnings():
+        # peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it.
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        return PeftModel.from_pretrained(base, folder, adapter_name=FIRST)
+
+
+def base_digest(name: str, revision: str | None = None) -> str | None:
+    """sha256 of a base model's weights, as manifests record it; None where it has no weights file at hand."""
+    folder = base_files(name, revision)
+    if folder is None:
+        return None
+    for pattern in ("*.safetensors", "pytorch_model*.bin"):
+        if found := [*folder.glob(pattern)]:
+            return weights_digest({path.name: file_digest(path) for path in found})
+    return None
+
+
+def base_files(name: str, revision: str | None) -> Path | None:
+    """Where a base's files lie on this machine; None where they don't."""
+    if Path(base_folder(name)).is_dir():
+        return Path(base_folder(name))
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError):
+        return None
+
+
+def causal_lm(where: str | Path, revision: str | None, local: bool) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    chosen: dict[str, Any] = {"revision": revision} if revision else {}
+    with quiet_loading() if Path(where).is_dir() else nullcontext():
+        return AutoModelForCausalLM.from_pretrained(
+            where, dtype="auto", local_files_only=local, trust_remote_code=False, **chosen
+        )
+
+
+def _named(base: Base) -> str:
+    return f"{base.name!r}" + (f" at revision {base.revision}" if base.revision else "")
+
+
+@contextmanager
+def explained(kind: type[KcardError], what: str) -> Iterator[None]:
+    """Turn whatever a model's files make transformers, peft and tokenizers raise into an error of one line."""
+    try:
+        yield
+    except (KcardError, MemoryError):
+        raise
+    except Exception as error:
+        # A damaged or strange file ends in any of twenty types, of which tokenizers' is Exception itself.
+        raise kind(f"{what}: {first_line(error)}") from error

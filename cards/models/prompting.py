@@ -1,0 +1,441 @@
+"""How a card's model is asked: prompt styles, the questions' vocabulary.
+
+It knows no weights: the embedding of a token, which one prompt style needs, is given to it.
+"""
+
+import functools
+import hashlib
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kcard.cards.card import PROJECTION, Card
+from kcard.cards.fingerprint import Fingerprint, Pair, Probe
+from kcard.cards.models.batched.generate import Prompts
+from kcard.cards.models.loader import explained
+from kcard.cards.passages import clean
+from kcard.errors import CardError
+from kcard.interfaces import Array
+from kcard.io import write_text
+from kcard.offline import minilm
+from kcard.text import ORDINALS, analyzer, words
+from kcard.types import Passage, Sampling, derive_seed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "PROBED",
+    "SIZE",
+    "VOCABULARY",
+    "WORDS",
+    "Projection",
+    "Prompting",
+    "Vocabulary",
+    "WordSketch",
+    "all_prompt_ids",
+    "embedded_questions",
+    "prefix_prompts",
+    "prompt_ids",
+    "read",
+    "template_prompts",
+]
+
+
+# The words of a question as a vector of fixed size, which a card with an encoder prefix sees beside its embedding.
+#
+# A sentence embedding blurs names and rare words, by which BM25 finds a passage. Each stem of the corpus has
+# random signs in SIZE dimensions, a hash of it; a question is the sum of its stems' signs, weighted by idf, at
+# unit length: a random projection of its tf-idf vector (Achlioptas, 2003, "Database-friendly random
+# projections"). Words that the corpus lacks count for nothing.
+
+WORDS = "words.json"
+SIZE = 512  # bits of the longest BLAKE2b digest
+STEMMER = "english"  # the sentence encoder's language
+
+
+@dataclass(frozen=True)
+class WordSketch:
+    """`idf` of every stem of the corpus."""
+
+    idf: Mapping[str, float]
+
+    @classmethod
+    def of_corpus(cls, texts: Sequence[str]) -> "WordSketch":
+        """idf as in BM25 (Lucene's), over the passages `texts`."""
+        frequency = Counter(stem for text in texts for stem in stems(text))
+        count = len(texts)
+        return cls(
+            {s: round(math.log(1 + (count - n + 0.5) / (n + 0.5)), 4) for s, n in sorted(frequency.items())}
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> "WordSketch":
+        """Of the card in a folder; CardError where its file is damaged or missing."""
+        path = folder / WORDS
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))["idf"]
+            return cls({str(stem): float(idf) for stem, idf in found.items()})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            told = f"{path} must hold the idf of the card's word stems ({error}): train the card again"
+            raise CardError(told) from error
+
+    def write(self, folder: Path) -> None:
+        text = json.dumps({"stemmer": STEMMER, "idf": dict(self.idf)}, ensure_ascii=False, indent=0)
+        write_text(folder / WORDS, f"{text}\n")
+
+    @cached_property
+    def number(self) -> Mapping[str, int]:
+        """The place of each stem in the order of `idf`."""
+        return {stem: place for place, stem in enumerate(self.idf)}
+
+    def known(self, text: str) -> list[int]:
+        """The numbers of the distinct stems of a text that the corpus has, ascending."""
+        return sorted(self.number[stem] for stem in stems(text) if stem in self.number)
+
+    def signs(self) -> Array:
+        """Of every stem, (stems, SIZE), each row of unit length."""
+        return np.stack([_signs(stem) for stem in self.idf])
+
+    def __call__(self, texts: Sequence[str]) -> Array:
+        """Sketches of `texts`, (n, SIZE), of unit length; zeros for a text without a known word."""
+        found = np.zeros((len(texts), SIZE), dtype=np.float32)
+        for row, text in zip(found, texts, strict=True):
+            known = sorted(stems(text) & self.idf.keys())
+            if known:
+                weights = np.array([self.idf[stem] for stem in known], dtype=np.float32)
+                row[:] = weights @ np.stack([_signs(stem) for stem in known]) / np.linalg.norm(weights)
+        return found
+
+
+def stems(text: str) -> set[str]:
+    return set(analyzer(STEMMER)(text))
+
+
+@functools.lru_cache(maxsize=20_000)
+def _signs(stem: str) -> Array:
+    digest = hashlib.blake2b(stem.encode(), digest_size=SIZE // 8).digest()
+    bits = np.unpackbits(np.frombuffer(digest, np.uint8)).astype(np.float32)
+    found: Array = (2 * bits - 1) / np.float32(math.sqrt(SIZE))
+    return found
+
+
+# A question in the words that a card was trained on.
+#
+# A small model does not know words that its corpus lacks: where the corpus says "chose" and "5th", it can't read "pick"
+# and "fifth". Such words are replaced by the corpus' word that is nearest by the sentence encoder's word embeddings, or
+# left out, as words were left out of the questions that the card was trained on.
+
+VOCABULARY = "vocabulary.json"
+COMMON = 5  # passages that hold a word which others are replaced by
+NEAR = 0.6  # cosine, above which words mean the same: plurals, other forms of a verb, synonyms
+FIGURES = ORDINALS | {
+    "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
+    "ten": "10", "eleven": "11", "twelve": "12",
+}  # fmt: skip
+SAME = FIGURES | {figure: word for word, figure in FIGURES.items()}
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """known   every word that the card was trained on, in lower case
+    common  those that others may be replaced by: no names, no figures"""
+
+    known: frozenset[str]
+    common: tuple[str, ...]
+
+    @classmethod
+    def of(cls, texts: Iterable[str], asking: Iterable[str]) -> "Vocabulary":
+        """The words of passages, and those that the questions about them were asked in."""
+        count, written = Counter[str](), Counter[str]()
+        for text in texts:
+            count.update(set(words(text)))
+            written.update(set(re.findall(r"[^\W\d_]+", text)))
+        common = (word for word, n in count.items() if n >= COMMON and written[word] * 2 > n)
+        return cls(frozenset(count) | frozenset(asking), tuple(sorted(common)))
+
+    @classmethod
+    def read(cls, folder: Path) -> "Vocabulary | None":
+        """Of the card in a folder; None where it has none."""
+        path = folder / VOCABULARY
+        if not path.is_file():
+            return None
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return cls(frozenset((*found["common"], *found["other"])), tuple(found["common"]))
+
+    def write(self, folder: Path) -> None:
+        other = sorted(self.known.difference(self.common))
+        text = json.dumps({"common": self.common, "other": other}, ensure_ascii=False, indent=0)
+        write_text(folder / VOCABULARY, f"{text}\n")
+
+    def reworded(self, question: str) -> str:
+        """The question in known words; as it is where none of its words is known."""
+        tokens = question.split()
+        found = [self._token(token) for token in tokens]
+        for start, end in _names(tokens):
+            if None in found[start:end]:  # of a name that is not known as a whole no part is meant
+                found[start:end] = [None] * (end - start)
+        return " ".join(token for token in found if token) or question
+
+    def _token(self, token: str) -> str | None:
+        """What stands for it; None where it is left out. Figures stay: another year is another question."""
+        parts = words(token)
+        if not parts or any(part in self.known for part in parts):
+            return token
+        if len(parts) == 1 and (same := SAME.get(parts[0])):
+            return token.lower().replace(parts[0], same) if same in self.known else token
+        if any(part[0].isdigit() for part in parts):
+            return token
+        return None if len(parts) > 1 or token[0].isupper() else self._nearest(parts[0])
+
+    def _nearest(self, word: str) -> str | None:
+        cosines = self._vectors @ minilm.word_vectors([word])[0]
+        best = int(cosines.argmax()) if self.common else -1
+        return self.common[best] if self.common and cosines[best] >= NEAR else None
+
+    @cached_property
+    def _vectors(self) -> Array:
+        """(common, 384)"""
+        return minilm.word_vectors(self.common)
+
+
+def _names(tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """(start, end) of runs of capitalised words, but for the first word of the question."""
+    start = 1
+    for capital, run in groupby(tokens[1:], lambda token: token[0].isupper()):
+        end = start + sum(1 for _ in run)
+        if capital:
+            yield start, end
+        start = end
+
+
+# The two prompt styles.
+#
+# tokens          the question is filled into a template and tokenised
+# encoder-prefix  the question's sentence embedding, projected, stands before <s>. So small a model can't tell what a
+#                 question means; the sentence encoder can. The projection is one linear layer, 384 -> vectors x width,
+#                 kept beside the model in projection.safetensors; of newer cards 384 + 512, the latter for a sketch of
+#                 the question's words
+
+
+def prompt_ids(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a prompt, as in training: the tokenizer's own special tokens, but one that begins the text
+    wherever the tokenizer has a bos token, and none that ends it."""
+    return _framed(tokenizer, tokenizer(text)["input_ids"])
+
+
+def all_prompt_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """The ids of several prompts, made at once, which is much faster. They may be longer than the model reads."""
+    return [_framed(tokenizer, ids) for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
+
+
+def _framed(tokenizer: Any, ids: list[int]) -> list[int]:
+    if tokenizer.eos_token_id is not None and len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
+        ids = ids[:-1]
+    if tokenizer.bos_token_id is not None and ids[:1] != [tokenizer.bos_token_id]:
+        ids = [tokenizer.bos_token_id, *ids]
+    return ids
+
+
+def template_prompts(tokenizer: Any, template: str, questions: Sequence[str], longest: int) -> Prompts:
+    """Prompts of at most `longest` tokens each: of a longer question the first words are left out."""
+    # Not str.format: a question may contain braces, and so may a template.
+    rows = [prompt_ids(tokenizer, template.replace("{question}", question.strip())) for question in questions]
+    return Prompts(ids=tuple(tuple(_shortened(row, longest, tokenizer.bos_token_id)) for row in rows))
+
+
+def _shortened(ids: list[int], longest: int, bos: int | None) -> list[int]:
+    if len(ids) <= longest:
+        return ids
+    return ids[-longest:] if ids[0] != bos else [ids[0], *ids[len(ids) - longest + 1 :]]
+
+
+class Projection:
+    """The linear layer of one card, checked against the card's manifest when it is read."""
+
+    def __init__(self, card: Card, width: int) -> None:
+        from safetensors.torch import load_file
+
+        _check_encoder(card)
+        self.vectors, self.width = card.manifest.prompt.vectors, width
+        path = card.folder / PROJECTION
+        tensors = load_file(path)
+        self.words = WordSketch.read(card.folder) if card.manifest.prompt.words else None
+        inputs = minilm.DIMENSIONS + card.manifest.prompt.words
+        self.weight = _tensor(tensors, "weight", (self.vectors * width, inputs), path)
+        self.bias = _tensor(tensors, "bias", (self.vectors * width,), path)
+
+    def __call__(self, questions: Sequence[str], embeddings: "Tensor") -> "Tensor":
+        """Questions and their sentence embeddings, (n, 384) -> (n, vectors, width) prefix embeddings."""
+        import torch
+
+        if self.words is not None:
+            embeddings = torch.cat([embeddings, torch.from_numpy(self.words(questions))], dim=-1)
+        found = torch.nn.functional.linear(embeddings, self.weight, self.bias)
+        return found.view(-1, self.vectors, self.width)
+
+
+def embedded_questions(questions: Sequence[str]) -> "Tensor":
+    """Sentence embeddings, (n, 384): the same for every card."""
+    import torch
+
+    return torch.from_numpy(minilm.embed([question.strip() for question in questions]))
+
+
+def prefix_prompts(
+    start: "Tensor", projection: Projection, questions: Sequence[str], embedded: "Tensor"
+) -> Prompts:
+    """Prompts of `vectors` prefix embeddings and `start`, (width,), the embedding of <s>: (n, vectors + 1, width)."""
+    import torch
+
+    with torch.inference_mode():
+        vectors = projection(questions, embedded).to(device=start.device, dtype=start.dtype)
+        return Prompts(embeddings=torch.cat([vectors, start.expand(len(vectors), 1, -1)], dim=1))
+
+
+def _check_encoder(card: Card) -> None:
+
+    prompt = card.manifest.prompt
+    if prompt.vectors < 1:
+        raise CardError(
+            f"card {card.name!r}: encoder-prefix needs vectors of 1 or more, not {prompt.vectors}"
+        )
+    if prompt.words not in (0, SIZE):
+        raise CardError(f"card {card.name!r}: words of its prompt must be 0 or {SIZE}, not {prompt.words}")
+    if prompt.encoder_sha256 != minilm.SHA256:
+        raise CardError(
+            f"card {card.name!r} was trained with {prompt.encoder} (sha256 {prompt.encoder_sha256}), "
+            f"but this kcard has {minilm.NAME} (sha256 {minilm.SHA256}): train the card again"
+        )
+
+
+def _tensor(tensors: "dict[str, Tensor]", name: str, shape: tuple[int, ...], path: Path) -> "Tensor":
+    if name not in tensors or tuple(tensors[name].shape) != shape:
+        found = tuple(tensors[name].shape) if name in tensors else "nothing"
+        raise CardError(f"{path}: {name!r} must have the shape {shape}, found {found}")
+    return tensors[name].float()
+
+
+# How documents are written of which only the prompts, or the log-probabilities of 24 tokens, are looked at.
+PROBED = Sampling(temperature=0, tokens=24)
+
+
+@dataclass(frozen=True)
+class Prompting:
+    """Of one card.
+
+    eos, pad    token ids: a document ends at any eos
+    context     most tokens of prompt and document
+    projection  in the prompt style encoder-prefix
+    vocabulary  in the prompt style tokens, where the card knows no words but those of its corpus
+    """
+
+    card: Card
+    tokenizer: Any
+    eos: tuple[int, ...]
+    pad: int
+    context: int
+    projection: Projection | None
+    vocabulary: Vocabulary | None = None
+
+    @property
+    def start(self) -> int | None:
+        """The token whose embedding `prompts` needs, if it needs one."""
+        return None if self.projection is None else self.tokenizer.bos_token_id
+
+    def prompts(
+        self,
+        questions: Sequence[str],
+        sampling: Sampling,
+        start: "Tensor | None",
+        embedded: "Tensor | None" = None,
+    ) -> Prompts:
+        """Prompts that leave space for the document in a model of limited length.
+
+        start     the embedding, (width,), of the token `start`
+        embedded  the questions' sentence embeddings, where they are there already
+        """
+        if self.projection is not None and start is not None:
+            if embedded is None:
+                embedded = embedded_questions(questions)
+            return prefix_prompts(start, self.projection, questions, embedded)
+        if self.vocabulary is not None:
+            questions = [self.vocabulary.reworded(question) for question in questions]
+        template, longest = self.card.manifest.prompt.template, self.context - self.length(sampling)
+        return template_prompts(self.tokenizer, template, questions, longest)
+
+    def length(self, sampling: Sampling) -> int:
+        """Most tokens of a document: by the model and the settings alone, since the longest prompt of a batch must not
+        shorten its neighbours."""
+        if self.projection is not None:
+            return min(sampling.tokens, self.context - self.projection.vectors - 1)
+        return min(sampling.tokens, self.context // 2)
+
+    def seeds(self, question: str, documents: int, sampling: Sampling) -> list[int]:
+        """One for each document of a question."""
+        return [derive_seed(sampling.seed, question, self.card.name, number) for number in range(documents)]
+
+    def passage(self, question: str, ids: Sequence[int], ended: bool) -> Passage:
+        """What was written for a question, as a document; `ended`: by the model itself."""
+        text = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return Passage(self.card.name, self.card.manifest.prompt.document(question, clean(str(text), ended)))
+
+    def probes(self, pairs: Sequence[Pair], start: "Tensor | None") -> tuple[Prompts, list[list[int]]]:
+        """Questions as prompts, and the texts after them as token ids: what a fingerprint measures."""
+        # Questions that come twice are encoded once.
+        questions = [*dict.fromkeys(question for question, _ in pairs)]
+        asked = self.prompts(questions, PROBED, start)
+        texts = [self.tokenizer(text, add_special_tokens=False)["input_ids"] for _, text in pairs]
+        return (
+            asked.pick([questions.index(question) for question, _ in pairs]),
+            [ids[: self.length(PROBED)] for ids in texts],
+        )
+
+    def fingerprint(
+        self,
+        pairs: Sequence[Pair],
+        probes: tuple[Prompts, list[list[int]]],
+        dtype: object,
+        card: Sequence[Sequence[float]],
+        base: Sequence[Sequence[float]],
+    ) -> Fingerprint:
+        """card, base: the log-probabilities of the probes; of the base only where the card is an adapter."""
+        asked, texts = probes
+        none: tuple[()] = ()
+        rows = [
+            Probe(question, text, tuple(prompt), tuple(ids), tuple(own), tuple(bare))
+            for (question, text), prompt, ids, own, bare in zip(
+                pairs, asked.ids or [none] * len(pairs), texts, card, base or [none] * len(pairs), strict=True
+            )
+        ]
+        return Fingerprint(str(dtype).removeprefix("torch."), tuple(rows))
+
+
+def read(card: Card, tokenizer: Any, ends: "int | list[int] | None", context: int, width: int) -> Prompting:
+    """The prompting of a card on a model that reads so many tokens of embeddings of that width.
+
+    ends  where the model's generation config says that texts end; the tokenizer may say so, too
+
+    Raises CardError where the card's projection does not fit.
+    """
+    configured = ends if isinstance(ends, list) else [ends]
+    eos = tuple(dict.fromkeys(x for x in (*configured, tokenizer.eos_token_id) if x is not None))
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (eos[0] if eos else 0)
+    projection: Projection | None = None
+    if card.manifest.prompt.style == "encoder-prefix":
+        if tokenizer.bos_token_id is None:
+            raise CardError(
+                f"card {card.name!r}: prompt style encoder-prefix needs a tokenizer with a bos token"
+            )
+        with explained(CardError, f"card {card.name!r}: its projection can't be loaded"):
+            projection = Projection(card, width)
+    return Prompting(card, tokenizer, eos, pad, context, projection, Vocabulary.read(card.folder))

@@ -1,0 +1,456 @@
+"""Cards that share a base, stacked into one model.
+
+What is stacked stays in memory as long as the budget allows; the cards' own files are read again when needed.
+"""
+
+from bisect import bisect_right
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kcard.cards.card import Card
+from kcard.cards.fingerprint import Fingerprint, Pair
+from kcard.cards.models import prompting, weights
+from kcard.cards.models.batched import decoder, lora, prefix, whole
+from kcard.cards.models.batched.decoder import Decoder, Unsupported, packed
+from kcard.cards.models.batched.generate import (
+    Prompts,
+    Sampler,
+    batched,
+    decode,
+    log_probabilities,
+    until_eos,
+)
+from kcard.cards.models.loader import Loader, explained
+from kcard.cards.models.prompting import Prompting
+from kcard.cards.models.weights import Weights
+from kcard.errors import CardError
+from kcard.types import Passage, Sampling
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Adapters", "FullModels", "Group", "Stack", "StackedCard", "load"]
+
+
+# Stacks of several cards that are kept of one base or architecture: pools are mostly asked as a whole.
+MOST = 4
+
+
+class Stack(Protocol):
+    """Where the weights of a group's cards come from; a card is named by its folder."""
+
+    def decoder(self, folders: Sequence[Path]) -> Decoder:
+        """Of these cards, in this order."""
+        ...
+
+    def base(self) -> Decoder | None:
+        """What adapters stand on; None for whole models."""
+        ...
+
+    def fitting(self, folders: Sequence[Path]) -> int:
+        """How many of them, from the first on, may be in memory at once: at least one."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The stacks that were made last, with their own bytes, by whose they are; of adapters, the base that they stand
+    on. MOST stacks of several cards are kept, and any number of single cards."""
+
+    base: Decoder | None
+    shared: int = 0
+    stacks: dict[tuple[Path, ...], tuple[Decoder, int]] = field(default_factory=dict)
+
+    @classmethod
+    def on(cls, base: Decoder) -> "_Kept":
+        return cls(base, decoder.size(base))
+
+    @property
+    def size(self) -> int:
+        return self.shared + sum(own for _, own in self.stacks.values())
+
+    def find(self, folders: Sequence[Path]) -> Decoder | None:
+        """Their stack, if it is there, now the last used."""
+        if (found := self.stacks.pop(tuple(folders), None)) is None:
+            return None
+        self.stacks[tuple(folders)] = found
+        return found[0]
+
+    def add(self, folders: Sequence[Path], stack: Decoder) -> None:
+        self.stacks[tuple(folders)] = stack, decoder.size(stack) - self.shared
+
+    def shed(self, needed: int, limit: int) -> None:
+        """Let go of stacks until there is a place for another one and so many more bytes are within the limit."""
+        several = [folders for folders in self.stacks if len(folders) > 1]
+        for folders in several[: max(0, len(several) - MOST + 1)]:
+            del self.stacks[folders]
+        while self.stacks and self.size + needed > limit:
+            del self.stacks[next(iter(self.stacks))]
+
+
+class Form(Protocol):
+    """A form of adapters: the functions of the modules lora and prefix of kcard.cards.lm.engine."""
+
+    def read(self, folder: Path, dtype: Any) -> Any: ...
+    def check_fit(self, decoder: Decoder, adapter: Any, /) -> None: ...
+    def added(self, decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int: ...
+    def stacked(self, decoder: Decoder, adapters: Sequence[Any], /) -> Decoder: ...
+
+
+FORMS: Mapping[str, Form] = {"lora": lora, "prefix": prefix}
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """Adapters on one base, that of `card`. `ranks`: of each card's adapter, by module. Those that are stacked
+    together are of one form."""
+
+    models: Loader
+    card: Card
+    ranks: dict[Path, Mapping[str, int]] = field(default_factory=dict)
+    forms: dict[Path, Form] = field(default_factory=dict)
+
+    @classmethod
+    def on(cls, base: Decoder, card: Card, models: Loader) -> "Adapters":
+        """Where the base of the card was read already. Raises ModelUnavailable where it does not fit alone."""
+        models.held.check(f"the base of card {card.name!r}", decoder.size(base))
+        made = cls(models, card)
+        made._keep(_Kept.on(base))
+        return made
+
+    def add(self, folder: Path, kind: str) -> Mapping[str, int]:
+        """Take the adapter of a card of that kind and give its ranks; Unsupported where it can't be stacked on the
+        base, CardError where it does not belong to it."""
+        base, form = self.base(), FORMS[kind]
+        adapter = form.read(folder, base.embed.table.dtype)
+        form.check_fit(base, adapter)
+        self.ranks[folder], self.forms[folder] = adapter.ranks, form
+        return self.ranks[folder]
+
+    def base(self) -> Decoder:
+        base = self._kept().base
+        assert base is not None
+        return base
+
+    def decoder(self, folders: Sequence[Path]) -> Decoder:
+        kept = self._kept()
+        if (found := kept.find(folders)) is not None:
+            return found
+        base, memory = self.base(), self.models.held
+        form = self.forms[folders[0]]
+        needed = form.added(base, [self.ranks[folder] for folder in folders])
+        memory.check(f"the base of card {self.card.name!r} with an adapter", kept.shared + needed)
+        kept.shed(needed, memory.limit)
+        self._keep(kept)
+        memory.make_room(needed)
+        dtype = base.embed.table.dtype
+        made = form.stacked(base, [form.read(folder, dtype) for folder in folders])
+        kept.add(folders, made)
+        self._keep(kept)
+        return made
+
+    def fitting(self, folders: Sequence[Path]) -> int:
+        base = self.base()
+        free = self.models.held.limit - self._kept().shared
+
+        def needed(count: int) -> int:
+            return self.forms[folders[0]].added(base, [self.ranks[folder] for folder in folders[:count]])
+
+        if needed(len(folders)) <= free:
+            return len(folders)
+        return max(1, bisect_right(range(len(folders) + 1), free, key=needed) - 1)
+
+    @property
+    def _key(self) -> Hashable:
+        base = self.card.manifest.base
+        return "base", base.name, base.revision
+
+    def _kept(self) -> _Kept:
+        kept: _Kept | None = self.models.held.get(self._key)
+        if kept is None:
+            kept = _Kept.on(packed(weights.read(self.card, self.models).decoder))
+            self._keep(kept)
+        return kept
+
+    def _keep(self, kept: _Kept) -> None:
+        self.models.held.put(self._key, kept, kept.size)
+
+
+@dataclass(frozen=True)
+class _Full:
+    """A card with a model of its own; `size`: its bytes, `stacked`: those that it takes in a stack, `vocabulary`: its
+    tokens."""
+
+    card: Card
+    size: int
+    stacked: int
+    vocabulary: int
+
+
+@dataclass(frozen=True)
+class FullModels:
+    """Whole models of one architecture signature."""
+
+    models: Loader
+    key: Hashable
+    cards: dict[Path, _Full] = field(default_factory=dict)
+
+    def add(self, card: Card, read: Weights) -> None:
+        """Take a card, whose model was just read and is kept as long as memory allows. Raises ModelUnavailable where
+        it does not fit alone."""
+        size = decoder.size(read.decoder)
+        self.models.held.check(f"card {card.name!r}", size)
+        self.models.held.put(card.folder, read.decoder, size)
+        stacked, vocabulary = whole.size(read.decoder), whole.vocabulary(read.decoder)
+        self.cards[card.folder] = _Full(card, size, stacked, vocabulary)
+
+    def base(self) -> None:
+        return None
+
+    def decoder(self, folders: Sequence[Path]) -> Decoder:
+        memory = self.models.held
+        kept: _Kept = memory.get(self.key) or _Kept(None)
+        if (found := kept.find(folders)) is not None:
+            return found
+        if len(folders) == 1:
+            return self._lone(folders[0], kept)
+        needed = self._each(folders) * len(folders)
+        kept.shed(needed, memory.limit)
+        memory.put(self.key, kept, kept.size)
+        memory.make_room(needed)
+        vocabularies = [self.cards[folder].vocabulary for folder in folders]
+        made = whole.joined((memory.get(folder) or self._read(folder) for folder in folders), vocabularies)
+        for folder in folders:
+            memory.drop(folder)
+        kept.add(folders, made)
+        memory.put(self.key, kept, kept.size)
+        return made
+
+    def fitting(self, folders: Sequence[Path]) -> int:
+        return max(1, min(len(folders), self.models.held.limit // self._each(folders)))
+
+    def _each(self, folders: Sequence[Path]) -> int:
+        """Bytes of a card in their stack, which are those of the largest."""
+        return max(self.cards[folder].stacked for folder in folders)
+
+    def _lone(self, folder: Path, kept: _Kept) -> Decoder:
+        for folders, (joined, _) in kept.stacks.items():
+            if folder in folders:
+                number = folders.index(folder)
+                return whole.part(joined, number, number + 1, len(folders))
+        memory = self.models.held
+        found: Decoder | None = memory.get(folder)
+        if found is None:
+            memory.make_room(self.cards[folder].size)
+            found = self._read(folder)
+            memory.put(folder, found, self.cards[folder].size)
+        return found
+
+    def _read(self, folder: Path) -> Decoder:
+        """Read the card's model from its files."""
+        return weights.read(self.cards[folder].card, self.models).decoder
+
+
+# Cards that the engine takes: adapters that can be stacked, and whole models of an architecture that it knows.
+#
+# Cards of one base, or of one shape, form a group and write together: (cards x questions x documents) rows go through
+# one decoder.
+
+# By card, by question.
+Written = list[list[list[Passage]]]
+
+
+@dataclass(frozen=True)
+class StackedCard:
+    """One card, and the group that it writes in: alone here, with others by the group's own write."""
+
+    asked: Prompting
+    group: "Group"
+
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+        """See CardGenerator."""
+        return self.group.write([self.asked], questions, documents, sampling)[0]
+
+    def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
+        """Its fingerprint as it is now; see kcard.cards.fingerprint."""
+        return self.group.measure(self.asked, pairs)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """Where the weights of a card come from, and what its prompts must know: where texts end, most tokens, and the
+    width of embeddings."""
+
+    stack: Stack
+    ends: int | list[int] | None
+    context: int
+    width: int
+
+    @classmethod
+    def of(cls, stack: Stack, read: Weights) -> "_Model":
+        return cls(stack, read.ends, read.decoder.longest, read.decoder.embed.table.shape[-1])
+
+
+def load(card: Card, models: Loader) -> StackedCard:
+    """The card, in the engine.
+
+    Raises Unsupported where the engine can't take it, ModelUnavailable where its base can't be had, CardError where
+    its files can't be read.
+    """
+    model = _adapter(card, models) if card.manifest.is_adapter else _whole(card, models)
+    asked = prompting.read(card, models.tokenizer(card), model.ends, model.context, model.width)
+    prompt = card.manifest.prompt
+    key = (id(model.stack), asked.eos, prompt.style, prompt.vectors, asked.context)
+    group: Group = models.groups.setdefault(key, Group(model.stack, models.rows))
+    return StackedCard(asked, group)
+
+
+def _adapter(card: Card, models: Loader) -> _Model:
+    kind = card.manifest.kind
+    unread = f"card {card.name!r}: its {'prefix' if kind == 'prefix' else 'adapter'} can't be read"
+    with explained(CardError, unread):
+        (prefix if kind == "prefix" else lora).check(card.folder)
+    key = ("base", card.manifest.base.name, card.manifest.base.revision)
+    if key in models.groups:
+        models.check_digest(card)
+    else:
+        try:
+            read = weights.read(card, models)
+            models.groups[key] = _Model.of(Adapters.on(packed(read.decoder), card, models), read)
+        except Unsupported as reason:
+            models.groups[key] = reason  # which holds for all adapters on this base
+    model: _Model | Unsupported = models.groups[key]
+    if isinstance(model, Unsupported):
+        raise Unsupported(f"its base is {model}")
+    on = model.stack
+    assert isinstance(on, Adapters)
+    with explained(CardError, unread):
+        ranks = on.add(card.folder, kind)
+    # Cards whose prefixes differ in length have another context and so write in groups of their own.
+    return replace(model, context=model.context - ranks.get(prefix.PLACE, 0))
+
+
+def _whole(card: Card, models: Loader) -> _Model:
+    with explained(CardError, f"card {card.name!r}: its model can't be read"):
+        needed = weights.size(card.folder, models.device)
+    models.held.check(f"card {card.name!r}", needed)
+    models.held.make_room(needed)
+    try:
+        read = weights.read(card, models)
+    except Unsupported as reason:
+        raise Unsupported(f"it is {reason}") from reason
+    key = ("whole", whole.architecture_signature(read.decoder))
+    stack: FullModels = models.groups.setdefault(key, FullModels(models, key))
+    stack.add(card, read)
+    return _Model.of(stack, read)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cards of one shape, prompt style and end of text. `rows`: most rows in a batch."""
+
+    stack: Stack
+    rows: int
+
+    def write(
+        self, members: Sequence[Prompting], questions: Sequence[str], documents: int, sampling: Sampling
+    ) -> Written:
+        """`documents` passages of each member for each question. At temperature 0 they are all the same."""
+        different = documents if sampling.temperature > 0 else min(documents, 1)
+        if not questions or not different:
+            return [[[] for _ in questions] for _ in members]
+        embedded = prompting.embedded_questions(questions) if members[0].projection is not None else None
+        run = _Run(questions, different, sampling, embedded, self.rows)
+        folders = [member.card.folder for member in members]
+        written: Written = []
+        while (start := len(written)) < len(members):
+            end = start + self.stack.fitting(folders[start:])
+            decoder = self.stack.decoder(folders[start:end])
+            written += run.all(decoder, members[start:end])
+        if different == documents:
+            return written
+        return [[passages * documents for passages in by_question] for by_question in written]
+
+    def measure(self, member: Prompting, pairs: Sequence[Pair]) -> Fingerprint:
+        """The member's fingerprint as it is now; see kcard.cards.fingerprint."""
+        decoder, base = self.stack.decoder([member.card.folder]), self.stack.base()
+        prompts, texts = member.probes(pairs, _start(decoder, 0, member))
+        card = log_probabilities(decoder, prompts, texts)
+        bare = [] if base is None else log_probabilities(base, prompts, texts)
+        return member.fingerprint(pairs, (prompts, texts), decoder.embed.table.dtype, card, bare)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One call of write. `embedded`: the questions' sentence embeddings, where the prompt style wants them."""
+
+    questions: Sequence[str]
+    documents: int
+    sampling: Sampling
+    embedded: "Tensor | None"
+    rows: int
+
+    def all(self, decoder: Decoder, members: Sequence[Prompting]) -> Written:
+        """What the members write, whose weights the decoder has; as many at once as the rows allow."""
+        most = max(1, self.rows // self.documents)
+        written: Written = []
+        for first in range(0, len(members), most):
+            some = members[first : first + most]
+            written += self._some(whole.part(decoder, first, first + len(some), len(members)), some)
+        return written
+
+    def _some(self, decoder: Decoder, members: Sequence[Prompting]) -> Written:
+        """The same for members of one batch: questions of like length go together."""
+        prompts = [
+            member.prompts(self.questions, self.sampling, _start(decoder, number, member), self.embedded)
+            for number, member in enumerate(members)
+        ]
+        order = sorted(range(len(self.questions)), key=lambda q: max(p.length(q) for p in prompts))
+        most = max(1, self.rows // (len(members) * self.documents))
+        written: Written = [[[] for _ in self.questions] for _ in members]
+        for start in range(0, len(order), most):
+            asked = order[start : start + most]
+            rows = iter(self._batch(decoder, members, asked, _joined([p.pick(asked) for p in prompts])))
+            for passages, member in zip(written, members, strict=True):
+                for question in asked:
+                    ids = [next(rows) for _ in range(self.documents)]
+                    passages[question] = [
+                        member.passage(self.questions[question], *until_eos(row, member.eos)) for row in ids
+                    ]
+        return written
+
+    def _batch(
+        self, decoder: Decoder, members: Sequence[Prompting], asked: Sequence[int], prompts: Prompts
+    ) -> list[list[int]]:
+        import torch
+
+        seeds = [
+            seed
+            for member in members
+            for question in asked
+            for seed in member.seeds(self.questions[question], self.documents, self.sampling)
+        ]
+        sampler = Sampler(
+            torch.tensor(seeds, dtype=torch.int64, device=decoder.embed.table.device),
+            self.sampling.temperature,
+            self.sampling.top_k,
+        )
+        batch = batched(decoder, prompts, self.documents)
+        found = decode(decoder, batch, sampler, members[0].length(self.sampling), members[0].eos)
+        rows: list[list[int]] = found.tolist()
+        return rows
+
+
+def _start(decoder: Decoder, number: int, member: Prompting) -> "Tensor | None":
+    """The embedding, by the decoder's card of that number, of the token that prompts start with."""
+    return None if member.start is None else decoder.embed.row(number, member.start)
+
+
+def _joined(prompts: Sequence[Prompts]) -> Prompts:
+    if prompts[0].embeddings is None:
+        return Prompts(ids=tuple(row for one in prompts for row in one.ids))
+    import torch
+
+    return Prompts(embeddings=torch.cat([one.embeddings for one in prompts if one.embeddings is not None]))

@@ -1,0 +1,408 @@
+"""A card's model run by transformers and peft.
+
+transformers searches greedily among the tokens that each row's own sampler drew
+(kcard.cards.models.batched.generate), so a document depends on its seed and its prompt, never on who shares its
+batch. It knows no cards and no questions: it takes prompts and seeds.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kcard.cache import depth, layer_and_pooling, pooled
+from kcard.cards.card import Card
+from kcard.cards.fingerprint import Fingerprint, Pair
+from kcard.cards.models import prompting
+from kcard.cards.models.batched.generate import Prompts, Sampler, until_eos
+from kcard.cards.models.batched.prefix import Prefix, check_sizes
+from kcard.cards.models.loader import ROWS, Loader, explained
+from kcard.errors import CardError, UsageError
+from kcard.interfaces import Array
+from kcard.manifest import MANIFEST, file_digest
+from kcard.types import Passage, Sampling
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "CardStates",
+    "CausalCard",
+    "KeyValueShape",
+    "Limits",
+    "check_fit",
+    "generate",
+    "hidden_states",
+    "key_value_shape",
+    "log_probabilities",
+    "room",
+    "started",
+]
+
+
+# A trained prefix before the prompts of a model of transformers, as the keys and values that its cache begins with.
+
+
+@dataclass(frozen=True)
+class KeyValueShape:
+    """Keys and values of a model: so many heads of that width in each layer."""
+
+    layers: int
+    heads: int
+    width: int
+
+
+def key_value_shape(model: Any) -> KeyValueShape:
+    """Found by passing one token through the model. ValueError for one that keeps anything but keys and values of the
+    same shape in every layer, such as the states of linear attention, or keys that layers share."""
+    import torch
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+    name = type(model).__name__
+    cache: Any = DynamicCache(config=model.config)
+    try:
+        with torch.no_grad():
+            model(
+                input_ids=torch.zeros((1, 1), dtype=torch.long, device=model.device),
+                past_key_values=cache,
+                use_cache=True,
+            )
+        shapes = {tuple(layer.keys.shape) for layer in cache.layers}
+        shapes |= {tuple(layer.values.shape) for layer in cache.layers}
+    except (AttributeError, TypeError, NotImplementedError, ValueError) as error:
+        raise ValueError(
+            f"{name} keeps no keys and values of each layer, which a prefix needs: {error}"
+        ) from error
+    plain = {type(layer) for layer in cache.layers} <= {DynamicLayer, DynamicSlidingWindowLayer}
+    if not plain or len(shapes) != 1:
+        raise ValueError(
+            f"{name} keeps other states than keys and values of one shape, so that no prefix fits it"
+        )
+    ((_, heads, _, width),) = shapes
+    return KeyValueShape(len(cache.layers), heads, width)
+
+
+def room(config: Any) -> int:
+    """Most tokens of prefix, prompt and document in a model of that config: as many as it reads, and as the narrowest
+    sliding window holds, so that every layer sees the whole prefix to the end."""
+    from transformers import DynamicCache
+
+    longest: int = getattr(config, "max_position_embeddings", None) or 1_000_000
+    layers: Any = DynamicCache(config=config).layers
+    windows: list[int] = [layer.sliding_window for layer in layers if layer.is_sliding]
+    return min([longest, *windows])
+
+
+def check_fit(model: Any, prefix: Prefix) -> None:
+    """ValueError where the prefix does not belong to the model."""
+    shape = key_value_shape(model)
+    check_sizes(prefix, shape.layers, shape.heads, shape.width, room(model.config))
+
+
+def started(model: Any, prefix: "Prefix | None", mask: "Tensor") -> "dict[str, Any]":
+    """The arguments of a forward pass that have the prefix stand before rows with that mask, (rows, length)."""
+    import torch
+    from transformers import DynamicCache
+
+    if prefix is None:
+        return {"attention_mask": mask}
+    cache: Any = DynamicCache(config=model.config)
+    for layer, (keys, values) in enumerate(prefix.table):
+        cache.update(*(part.expand(len(mask), -1, -1, -1) for part in (keys, values)), layer)
+    return {
+        "attention_mask": torch.nn.functional.pad(mask, (prefix.tokens, 0), value=1),
+        "past_key_values": cache,
+    }
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`rows`: most rows in one forward pass. `eos`, `pad`: token ids; generation of a row ends at any eos."""
+
+    eos: tuple[int, ...]
+    pad: int
+    rows: int = ROWS
+
+
+def generate(
+    model: Any,
+    prompts: Prompts,
+    seeds: Sequence[int],
+    sampling: Sampling,
+    limits: Limits,
+    prefix: Prefix | None = None,
+) -> list[tuple[list[int], bool]]:
+    """For each prompt the new token ids, without eos, and whether the model itself ended the document.
+
+    seeds: one a row, not used when the temperature is 0; prefix: what stands before every prompt of tokens. Rows of
+    like length share a batch, whose prompts are padded on the left; a batch stops when all its rows have ended.
+    """
+    import torch
+
+    order = sorted(range(len(prompts)), key=prompts.length)
+    found: list[tuple[list[int], bool]] = [([], False)] * len(prompts)
+    with torch.inference_mode():
+        for start in range(0, len(order), limits.rows):
+            rows = order[start : start + limits.rows]
+            new = _batch(model, prompts.pick(rows), [seeds[i] for i in rows], sampling, limits, prefix)
+            for row, ids in zip(rows, new.tolist(), strict=True):
+                found[row] = until_eos(ids, limits.eos)
+    return found
+
+
+def _batch(
+    model: Any,
+    prompts: Prompts,
+    seeds: Sequence[int],
+    sampling: Sampling,
+    limits: Limits,
+    prefix: Prefix | None,
+) -> "Tensor":
+    import torch
+    from transformers import GenerationConfig, LogitsProcessorList
+
+    inputs, skip = _inputs(prompts, limits.pad, model.device)
+    if prefix is not None:
+        # transformers leaves out as many of the ids as its cache has, whatever they are.
+        inputs |= started(model, prefix, inputs["attention_mask"])
+        inputs["input_ids"] = torch.nn.functional.pad(
+            inputs["input_ids"], (prefix.tokens, 0), value=limits.pad
+        )
+        skip += prefix.tokens
+    processors: list[Any] = []
+    if sampling.temperature > 0:
+        given = torch.tensor(seeds, dtype=torch.int64, device=model.device)
+        processors.append(_Drawn(Sampler(given, sampling.temperature, sampling.top_k), skip))
+    config = GenerationConfig(
+        max_new_tokens=sampling.tokens,
+        do_sample=False,
+        num_beams=1,
+        use_cache=True,
+        eos_token_id=list(limits.eos) or None,
+        pad_token_id=limits.pad,
+    )
+    out: Tensor = model.generate(
+        **inputs, generation_config=config, logits_processor=LogitsProcessorList(processors)
+    )
+    return out[:, skip:]
+
+
+def _inputs(prompts: Prompts, pad: int, device: Any) -> "tuple[dict[str, Any], int]":
+    """Arguments for transformers' generate, and how many columns of its result are prompt."""
+    import torch
+
+    if prompts.embeddings is not None:
+        mask = torch.ones(prompts.embeddings.shape[:2], dtype=torch.long, device=device)
+        return {"inputs_embeds": prompts.embeddings.to(device), "attention_mask": mask}, 0
+    width = max(len(row) for row in prompts.ids)
+    ids = torch.tensor([[pad] * (width - len(row)) + list(row) for row in prompts.ids], device=device)
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts.ids], device=device)
+    return {"input_ids": ids, "attention_mask": mask}, width
+
+
+class _Drawn:
+    """A LogitsProcessor: leaves only the token that each row's sampler draws, so that argmax is an exact sample."""
+
+    def __init__(self, sampler: Sampler, skip: int) -> None:
+        self._sampler, self._skip = sampler, skip
+
+    def __call__(self, input_ids: "Tensor", scores: "Tensor") -> "Tensor":
+        import torch
+
+        drawn = self._sampler.draw(scores, input_ids.shape[1] - self._skip).unsqueeze(1)
+        return torch.full_like(scores, -torch.inf).scatter(1, drawn, 0.0)
+
+
+# One forward pass of a model of transformers over prompts: nothing is sampled. It knows no cards and no questions.
+
+
+def log_probabilities(
+    model: Any,
+    prompts: Prompts,
+    continuations: Sequence[Sequence[int]],
+    pad: int,
+    prefix: Prefix | None = None,
+) -> list[list[float]]:
+    """For each prompt the natural log-probability of every token of its continuation, 0 or less.
+
+    prefix  what stands before every prompt
+
+    All rows go through the model at once, so they should be few and short.
+    """
+    import torch
+
+    with torch.inference_mode():
+        inputs, mask = _forward_inputs(model, prompts, continuations, pad)
+        logits = model(**inputs, **started(model, prefix, mask), use_cache=False).logits
+        found = []
+        for row, ids in enumerate(continuations):
+            # The logits at a place speak of the token after it.
+            start = prompts.length(row) - 1
+            scores = logits[row, start : start + len(ids)].float().log_softmax(dim=-1)
+            wanted = torch.tensor(list(ids), device=scores.device)
+            found.append([float(x) for x in scores.gather(1, wanted.unsqueeze(1)).squeeze(1)])
+        return found
+
+
+def hidden_states(
+    model: Any, prompts: Prompts, limits: Limits, layer: int, mean: bool, prefix: Prefix | None = None
+) -> Array:
+    """One vector a prompt, shape (n, d): the state of the prompt's last token at that layer, or the mean of all."""
+    import torch
+
+    if not len(prompts):
+        return np.zeros((0, model.config.hidden_size), dtype=np.float32)
+    order = sorted(range(len(prompts)), key=prompts.length)
+    found = []
+    with torch.inference_mode():
+        for start in range(0, len(order), limits.rows):
+            some = prompts.pick(order[start : start + limits.rows])
+            inputs, mask = _forward_inputs(model, some, [()] * len(some), limits.pad)
+            given = inputs | started(model, prefix, mask)
+            states = model(**given, use_cache=False, output_hidden_states=True).hidden_states[layer]
+            found.append(pooled(states, mask, mean).cpu().numpy())
+    back: Array = np.concatenate(found)[np.argsort(order)]
+    return back
+
+
+def _forward_inputs(
+    model: Any, prompts: Prompts, continuations: Sequence[Sequence[int]], pad: int
+) -> "tuple[dict[str, Tensor], Tensor]":
+    """The model's arguments, padded on the right, so that positions count from the first token, and their mask."""
+    import torch
+
+    lengths = [prompts.length(row) + len(ids) for row, ids in enumerate(continuations)]
+    mask = torch.tensor([[1] * n + [0] * (max(lengths) - n) for n in lengths], device=model.device)
+    prompted = prompts.ids or ((),) * len(prompts)
+    rows = [[*prompt, *ids] for prompt, ids in zip(prompted, continuations, strict=True)]
+    longest = max(len(row) for row in rows)
+    ids = torch.tensor(
+        [row + [pad] * (longest - len(row)) for row in rows], dtype=torch.int64, device=model.device
+    )
+    if prompts.embeddings is None:
+        return {"input_ids": ids}, mask
+    embedded = torch.cat([prompts.embeddings.to(model.device), model.get_input_embeddings()(ids)], dim=1)
+    return {"inputs_embeds": embedded}, mask
+
+
+# One card that is a causal language model, with transformers and peft.
+#
+# What the engine can't take writes so; and so does every new card, to prove that the two agree.
+
+
+class CausalCard:
+    """One loaded card. LoRA cards of one base share it in memory: each switches to its own adapter.
+
+    bare         not the card itself but the base that it was made from, asked just as the card is
+    unsupported  why the card is not in the engine, with others; empty where nobody asked
+    """
+
+    def __init__(self, card: Card, models: Loader, bare: bool = False, unsupported: str = "") -> None:
+        self.unsupported = unsupported
+        kinds = {"lora": models.lora, "prefix": models.prefix}
+        load = models.base if bare else kinds.get(card.manifest.kind, models.full)
+        self._loaded = load(card)
+        model, prefix = self._loaded.activate(), self._loaded.prefix
+        longest = getattr(model.config, "max_position_embeddings", None) or 1_000_000
+        if prefix is not None:
+            with explained(CardError, f"card {card.name!r}: its prefix can't be read"):
+                check_fit(model, prefix)
+            longest = room(model.config) - prefix.tokens
+        self._prompting = prompting.read(
+            card,
+            models.tokenizer(card),
+            model.generation_config.eos_token_id,
+            longest,
+            model.get_input_embeddings().weight.shape[1],
+        )
+        self._limits = Limits(self._prompting.eos, self._prompting.pad, models.rows)
+
+    @property
+    def size(self) -> int:
+        """Bytes that would be free if the card left; 0 of an adapter, which stays in its base."""
+        if self._loaded.prefix is not None:
+            return self._loaded.prefix.size
+        if self._loaded.adapter is not None:
+            return 0
+        return sum(p.numel() * p.element_size() for p in self._loaded.model.parameters())
+
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+        """See CardGenerator. At temperature 0 a question's documents are all the same, and written once."""
+        different = documents if sampling.temperature > 0 else min(documents, 1)
+        model, asked = self._loaded.activate(), self._prompting
+        prompts = asked.prompts(questions, sampling, self._start(model))
+        rows = [row for row in range(len(questions)) for _ in range(different)]
+        seeds = [seed for question in questions for seed in asked.seeds(question, different, sampling)]
+        sampling = replace(sampling, tokens=asked.length(sampling))
+        written = generate(model, prompts.pick(rows), seeds, sampling, self._limits, self._loaded.prefix)
+        passages = [
+            asked.passage(questions[row], ids, ended) for row, (ids, ended) in zip(rows, written, strict=True)
+        ]
+        grouped = [passages[i * different : (i + 1) * different] for i in range(len(questions))]
+        return grouped if different == documents else [group * documents for group in grouped]
+
+    def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
+        """The log-probabilities of each text after its question; of an adapter's base too, without it."""
+        model, asked = self._loaded.activate(), self._prompting
+        prompts, texts = asked.probes(pairs, self._start(model))
+        card = log_probabilities(model, prompts, texts, self._limits.pad, self._loaded.prefix)
+        base: list[list[float]] = []
+        if self._loaded.has_base:
+            with self._loaded.bare() as bare:
+                base = log_probabilities(bare, prompts, texts, self._limits.pad)
+        return asked.fingerprint(pairs, (prompts, texts), model.dtype, card, base)
+
+    @property
+    def layers(self) -> int:
+        return depth(self._loaded.activate())
+
+    def hidden_states(self, questions: Sequence[str], layer: int, mean: bool) -> Array:
+        """The questions as vectors, asked as for a document; see kcard.cards.models.transformers_backend."""
+        model = self._loaded.activate()
+        prompts = self._prompting.prompts(questions, prompting.PROBED, self._start(model))
+        return hidden_states(model, prompts, self._limits, layer, mean, self._loaded.prefix)
+
+    def _start(self, model: Any) -> "Tensor | None":
+        """The embedding of the token that prompts start with, where they need it."""
+        import torch
+
+        if (token := self._prompting.start) is None:
+            return None
+        table = model.get_input_embeddings()
+        with torch.inference_mode():
+            found: Tensor = table(torch.tensor([token], device=table.weight.device))[0]
+        return found
+
+
+# A card as what embeds questions, for gates: the entry point `card` of `kcard.representations`.
+
+MODELS = ("full", "lora", "prefix")
+
+
+class CardStates:
+    """card:FOLDER, prompted as it is to write. `layer` and `pooling` (last, unless mean) as for hf:MODEL.
+
+    Raises CardError where the folder is no card, UsageError for a card without a model, a layer or a pooling that
+    there is not.
+    """
+
+    def __init__(self, where: str, layer: str = "-1", pooling: str = "auto") -> None:
+        card = Card.open(where)
+        if card.manifest.kind not in MODELS:
+            raise UsageError(
+                f"encoder card:{where}: a card of kind {card.manifest.kind} has no hidden states; name one of kind "
+                f"{' or '.join(MODELS)}"
+            )
+        self._card = CausalCard(card, Loader())
+        self._layer, given = layer_and_pooling(layer, pooling, self._card.layers)
+        self._mean = given == "mean"
+        told = f"layer={self._layer},pooling={'mean' if self._mean else 'last'}"
+        self.name = f"card:{card.folder.resolve()},{told}"
+        what = (file_digest(card.folder / MANIFEST), self._layer % (self._card.layers + 1), self._mean)
+        self.digest = hashlib.sha256(repr(what).encode()).hexdigest()
+
+    def vectors(self, questions: Sequence[str]) -> Array:
+        return self._card.hidden_states(questions, self._layer, self._mean)

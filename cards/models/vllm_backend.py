@@ -1,0 +1,542 @@
+"""Cards on a vLLM server.
+
+It knows token ids and names of models, no cards. The API is that of vLLM 0.32: OpenAI's completions with vLLM's own
+parameters, and the loading of LoRA adapters while it runs (docs.vllm.ai/en/latest/features/lora).
+"""
+
+import re
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from threading import BoundedSemaphore, Condition, Lock
+from typing import Any
+from uuid import uuid4
+
+from kcard.batching import in_order
+from kcard.cards import fingerprint
+from kcard.cards.fingerprint import Fingerprint, Probe
+from kcard.cards.models.prompting import Prompting
+from kcard.errors import CardError, LLMError, ModelUnavailable, one_line
+from kcard.system import connected
+from kcard.types import Passage, Sampling
+
+__all__ = [
+    "CONCURRENCY",
+    "PLACES",
+    "PREFIX",
+    "Gone",
+    "Place",
+    "Places",
+    "Row",
+    "ServedCard",
+    "ServedCards",
+    "Server",
+    "ServerModel",
+]
+
+
+CONCURRENCY = 64  # requests at a time; the server batches what is there
+TIMEOUT = 120.0  # seconds; the first request for log-probabilities has taken 24 s to compile
+# Whatever generation_config.json on the server says: cards are sampled as kcard says.
+PLAIN = {"top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+PLAIN_EXTRA = {"min_p": 0.0, "repetition_penalty": 1.0, "ignore_eos": True, "return_token_ids": True}
+
+
+class Gone(Exception):
+    """The server has no model of that name (any more)."""
+
+
+@dataclass(frozen=True)
+class ServerModel:
+    """A model of the server.
+
+    root     the folder or repository that it was loaded from, as the server sees it
+    parent   the name of an adapter's base; None for a base or a whole model
+    context  most tokens of prompt and continuation, where the server says so
+    """
+
+    name: str
+    root: str
+    parent: str | None
+    context: int | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A document to write. `ends`: token ids at which it ends; `seed` counts above temperature 0."""
+
+    prompt: tuple[int, ...]
+    tokens: int
+    temperature: float
+    top_k: int
+    seed: int
+    ends: tuple[int, ...]
+
+
+class Server:
+    """The server at `url`, with or without /v1.
+
+    Nothing is tried twice. A request that has no answer after `timeout` seconds raises LLMError, as do a server that
+    is not there and an answer that can't be read; ModelUnavailable where the server's settings are in the way.
+    """
+
+    def __init__(self, url: str, key: str | None = None, timeout: float = TIMEOUT) -> None:
+        self.url = url.rstrip("/").removesuffix("/v1")
+        self._timeout = timeout
+        self._client = connected(f"{self.url}/v1", key, timeout, retries=0)
+        weakref.finalize(self, self._client.close)
+        self._free = BoundedSemaphore(CONCURRENCY)
+
+    def models(self) -> list[ServerModel]:
+        """Bases and adapters, the adapter that was loaded first before the others."""
+        with self._explained():
+            return [_model(model.to_dict()) for model in self._client.models.list().data]
+
+    def adapters_at_once(self) -> int | None:
+        """The server's --max-loras, which its metrics tell once an adapter was asked; None where it is not known."""
+        with suppress(LLMError), self._explained():  # metrics may be switched off
+            text = self._client.get(f"{self.url}/metrics", cast_to=str)
+            if found := re.search(r'vllm:lora_requests_info\{[^}]*max_lora="(\d+)"', text):
+                return max(1, int(found[1]))
+        return None
+
+    def load(self, name: str, folder: Path) -> None:
+        """Load the adapter in `folder`, which the server must see under that path. It may be there already.
+
+        Raises ModelUnavailable where the server can't load adapters, does not see the folder, or refuses the adapter.
+        """
+        import openai
+
+        body = {"lora_name": name, "lora_path": str(folder)}
+        with self._explained():
+            try:
+                self._client.post("/load_lora_adapter", cast_to=str, body=body)
+            except (openai.BadRequestError, openai.NotFoundError, openai.InternalServerError) as error:
+                if "already been loaded" not in str(error):
+                    raise ModelUnavailable(self._refusal(name, folder, error)) from error
+
+    def unload(self, name: str) -> None:
+        """Drop an adapter; one that is not there is gone already."""
+        import openai
+
+        with self._explained(), suppress(openai.NotFoundError):
+            self._client.post("/unload_lora_adapter", cast_to=str, body={"lora_name": name})
+
+    def write(self, model: str, row: Row) -> tuple[list[int], bool]:
+        """The new token ids, without the end, and whether the model itself ended the document. Raises Gone."""
+        extra = PLAIN_EXTRA | {"top_k": row.top_k, "stop_token_ids": list(row.ends)}
+        given = {"temperature": row.temperature, "max_tokens": row.tokens, **PLAIN}
+        if row.temperature > 0:
+            given["seed"] = row.seed
+        choice = self._complete(model, row.prompt, given, extra)
+        ids: Any = choice.get("token_ids")
+        if not isinstance(ids, list) or not all(isinstance(token, int) for token in ids):
+            raise self._unreadable("token_ids")
+        ended = choice.get("finish_reason") == "stop"
+        return (ids[:-1] if ended and ids and ids[-1] in row.ends else ids), ended
+
+    def log_probability(self, model: str, prompt: Sequence[int], token: int, salt: str) -> float:
+        """The natural log-probability, 0 or less, of a token after a prompt. Raises Gone.
+
+        The token is forced, and its log-probability is that of before (vLLM's --logprobs-mode raw_logprobs, the
+        default). vLLM's prompt_logprobs would need one request for many tokens, but leave out an adapter's change to
+        the head, and on a CPU end the server where another adapter's request is in the batch (0.32).
+        Prefixes are cached for requests with the same `salt` alone, so that nobody else finds what an adapter that
+        is not applied has computed.
+        """
+        extra = {
+            "allowed_token_ids": [token],
+            "cache_salt": salt,
+            "ignore_eos": True,
+            "return_token_ids": True,
+        }
+        given = {"temperature": 0.0, "max_tokens": 1, "logprobs": 0}
+        choice = self._complete(model, prompt, given, extra)
+        try:
+            (value,) = choice["logprobs"]["token_logprobs"]
+            if choice["token_ids"] != [token]:
+                raise self._unreadable("token_ids")
+            return float(value)
+        except (LookupError, TypeError, ValueError):
+            raise self._unreadable("logprobs") from None
+
+    def _complete(
+        self, model: str, prompt: Sequence[int], given: dict[str, Any], extra: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The one choice of the answer."""
+        import openai
+
+        with self._explained(), self._free:
+            try:
+                answer: Any = self._client.completions.create(
+                    model=model, prompt=[list(prompt)], **given, extra_body=extra
+                )
+            except openai.NotFoundError as error:
+                raise Gone(one_line(error)) from error
+            (choice,) = answer.to_dict()["choices"]
+            found: dict[str, Any] = choice
+            return found
+
+    def _refusal(self, name: str, folder: Path, error: Exception) -> str:
+        import openai
+
+        reason = one_line(error)
+        found_none = "No adapter found" in reason
+        no_such_path = isinstance(error, openai.NotFoundError) and not found_none
+        if no_such_path or "LoRA is not enabled" in reason:
+            return (
+                f"{self.url} does not load adapters while it runs: start it with --enable-lora and "
+                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"
+            )
+        if found_none:
+            return (
+                f"{self.url} does not see the folder {folder}: let it see the folder under the same path (a shared "
+                f"or mounted folder), or start it with --lora-modules {name}=PATH"
+            )
+        return f"{self.url} refuses the adapter in {folder}: {reason}"
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what the client raises, and an answer of another form, into an error of one line."""
+        import openai
+
+        try:
+            yield
+        except (openai.OpenAIError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise LLMError(f"the engine {self.url} {self._failure(error)}") from error
+
+    def _failure(self, error: Exception) -> str:
+        import openai
+
+        reason = one_line(error, 200)
+        if isinstance(error, openai.APITimeoutError):
+            return f"did not answer within {self._timeout:g} s: try again"
+        if isinstance(error, openai.APIConnectionError):
+            return "can't be reached, or broke off: start vLLM there, or leave out --engine"
+        if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
+            return "refused the key: set VLLM_API_KEY to the key of its --api-key"
+        if isinstance(error, openai.APIStatusError):
+            return f"failed with status {error.status_code}: {reason}"
+        return f"sent an answer that can't be read ({reason}): is it vLLM?"
+
+    def _unreadable(self, what: str) -> LLMError:
+        return LLMError(f"the engine {self.url} sent no {what} that can be read: is it vLLM 0.10 or later?")
+
+
+def _model(found: dict[str, Any]) -> ServerModel:
+    name = str(found["id"])
+    return ServerModel(name, str(found.get("root") or name), found.get("parent"), found.get("max_model_len"))
+
+
+# Which adapters are loaded on a server: a limited number of places, from which the least recently used one leaves.
+#
+# Other programs may load and drop adapters of the same server. So what the server lists counts, not what was loaded
+# from here, and a name that vanished is loaded again.
+
+PLACES = 4  # where the server does not tell
+FRESH = (
+    60.0  # seconds after which a model is checked again: its server may have been started anew with another
+)
+LEFT = 60.0  # seconds for which another program's adapter is left alone
+PREFIX = "kcard-"  # of the names of all adapters that kcard loads
+
+
+@dataclass
+class Place:
+    """A model that is in use or was lately.
+
+    users  how many are at it
+    loads  how often it was made ready
+    since  when that was last, in seconds of time.monotonic
+    """
+
+    name: str
+    users: int = 0
+    loads: int = 0
+    since: float = 0.0
+    lock: Lock = field(default_factory=Lock)
+
+    def ready(self, prepare: Callable[[], None], seen: int = 0) -> int:
+        """Prepare the model, unless that was done more than `seen` times and lately; how often it was done.
+
+        What `prepare` raises is raised, and the next call prepares again.
+        """
+        with self.lock:
+            if self.loads <= seen or time.monotonic() - self.since > FRESH:
+                prepare()
+                self.loads, self.since = max(self.loads, seen) + 1, time.monotonic()
+            return self.loads
+
+
+class Places:
+    """Places for `most` adapters on a server; None: as many as the server takes into a batch, where it says so."""
+
+    def __init__(self, server: Server, most: int | None = None) -> None:
+        self._server, self._most = server, most
+        self._places: OrderedDict[str, Place] = OrderedDict()
+        self._changed = Condition()
+        self._loading = Lock()
+        self._ask_again = 0.0
+        self._loaded: set[str] = set()
+        self._seen: dict[str, float] = {}
+
+    @property
+    def most(self) -> int:
+        """PLACES until the server tells, which is asked now and then."""
+        if self._most is None and time.monotonic() >= self._ask_again:
+            self._most, self._ask_again = self._server.adapters_at_once(), time.monotonic() + FRESH
+        return self._most or PLACES
+
+    @contextmanager
+    def held(self, name: str) -> Iterator[Place]:
+        """A place for the adapter, which it keeps while the block lasts. Waits until one is free."""
+        place = self._taken(name)
+        try:
+            yield place
+        except BaseException:
+            place.loads = 0  # whatever went wrong: it is checked before it is used again
+            raise
+        finally:
+            with self._changed:
+                place.users -= 1
+                self._changed.notify_all()
+
+    def load(self, name: str, load: Callable[[], None]) -> None:
+        """Have the server load an adapter, unless it lists it; before that, others leave where the places are full.
+
+        What this program uses at the moment does not leave, nor do other programs' adapters, unless they have been
+        there for a while: those of programs that ended.
+        """
+        with self._loading:
+            names = [model.name for model in self._server.models() if model.parent is not None]
+            if name in names:
+                return
+            for other in self._leaving([found for found in names if found.startswith(PREFIX)]):
+                self._server.unload(other)
+            self._loaded.add(name)
+            load()
+
+    def _taken(self, name: str) -> Place:
+        most = self.most
+        with self._changed:
+            while name not in self._places and not self._room(most):
+                self._changed.wait()
+            self._places.setdefault(name, Place(name))
+            self._places.move_to_end(name)
+            self._places[name].users += 1
+            return self._places[name]
+
+    def _room(self, most: int) -> bool:
+        """Whether a place is free, after idle ones were left."""
+        for idle in self._idle()[: max(0, len(self._places) + 1 - most)]:
+            del self._places[idle]
+        return len(self._places) < most
+
+    def _leaving(self, listed: list[str]) -> list[str]:
+        """Those of the listed ones that leave so that one more has a place."""
+        now = time.monotonic()
+        self._seen = {name: self._seen.get(name, now) for name in listed}
+        with self._changed:
+            counted = [
+                name
+                for name in listed
+                if name in self._places or name in self._loaded or now - self._seen[name] >= LEFT
+            ]
+            gone = [name for name in counted if name not in self._places]
+            idle = [name for name in self._idle() if name in counted]
+            return [*gone, *idle][: max(0, len(counted) + 1 - self.most)]
+
+    def _idle(self) -> list[str]:
+        """Places that nobody is at, the least recently used first."""
+        return [name for name, place in self._places.items() if not place.users]
+
+
+# Cards whose documents a vLLM server writes: adapters that it loads as they are needed, and whole models.
+#
+# All cards and questions of one call are sent together, with a bound; the server batches them. Before a card
+# writes, and whenever its adapter was loaded, its fingerprint is compared through the server's log-probabilities.
+
+# The server does not say in which dtype it computes; most do in this one.
+DTYPE = "bfloat16"
+PROBES = 16  # tokens of a fingerprint that are compared
+APPLIED = 0.5  # the least share of an adapter's effect
+RELOADS = 8  # of one adapter for one document, before its vanishing is an error
+
+
+@dataclass(frozen=True)
+class ServedCard:
+    """One card on a server.
+
+    model   its name there
+    base    the name there of its adapter's base; None for a whole model
+    places  of the server's adapters
+    group   what writes for it and for others at once
+    """
+
+    asked: Prompting
+    server: Server
+    places: Places
+    model: str
+    base: str | None
+    group: "ServedCards"
+
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+        """See CardGenerator."""
+        return self.group.write_each([(self, questions)], documents, sampling)[0]
+
+    def check(self, kept: Fingerprint) -> None:
+        """Compare some tokens of all its rows with what the server says of them now.
+
+        Raises CardError or ModelUnavailable where they differ (see Fingerprint.check), LLMError and Gone. The base is
+        measured only to tell what is wrong: on a CPU, vLLM 0.32 answers for the base as for an adapter where both are
+        in one batch.
+        """
+        card, base = self.asked.card, self.asked.card.manifest.base.name
+        tokenized = self._tokenized(kept)
+        kept.check_tokens(tokenized, card.name)
+        kept, now = kept.spread(PROBES), tokenized.spread(PROBES)
+        values = self._measured(self.model, now)
+        found = _with(now, values, [row.base for row in kept.rows])
+        try:
+            kept.check(found, card.name, base)
+            if kept.share(found) >= APPLIED:
+                return
+        except CardError:
+            pass
+        bare = self._measured(self.base, now) if self.base is not None else [() for _ in values]
+        kept.check(_with(now, values, bare), card.name, base)
+        raise CardError(
+            f"card {card.name!r}: its adapter is not applied (it shows {kept.share(found):.0%} of its effect): load "
+            "the card anew; if that does not help, fetch its adapter again"
+        )
+
+    def _tokenized(self, kept: Fingerprint) -> Fingerprint:
+        """The questions and texts as the card's tokenizer makes them now, with 0 for what is not measured yet."""
+        with self.group.tokenizing:
+            prompts, texts = self.asked.probes(kept.pairs, None)
+        unknown = [[0.0] * len(ids) for ids in texts]
+        bases = unknown if self.base is not None else []
+        return self.asked.fingerprint(kept.pairs, (prompts, texts), DTYPE, unknown, bases)
+
+    def _measured(self, model: str, probes: Fingerprint) -> list[tuple[float, ...]]:
+        """The log-probability of each probe's one token."""
+        salt = uuid4().hex
+
+        def measured(probe: Probe) -> tuple[float, ...]:
+            return (self.server.log_probability(model, probe.prompt, probe.continuation[0], salt),)
+
+        return [*in_order(measured, probes.rows, CONCURRENCY)]
+
+    def prepare(self) -> None:
+        """Have the adapter loaded, and prove that it is applied.
+
+        Raises CardError or ModelUnavailable where it is not; it is dropped then, and nothing was written.
+        """
+        card = self.asked.card
+        if self.base is not None:
+            self.places.load(self.model, partial(self.server.load, self.model, card.folder.resolve()))
+        if (kept := fingerprint.read(card.folder)) is None:
+            return
+        try:
+            self.check(kept)
+        except (CardError, ModelUnavailable) as error:
+            if self.base is not None:
+                self.server.unload(self.model)
+            raise type(error)(f"{error} (as {self.model} on {self.server.url})") from error
+
+    def document(self, place: Place, row: Row) -> tuple[list[int], bool]:
+        """What the server writes. An adapter that another program dropped is loaded and checked again."""
+        gone: Gone | None = None
+        for _ in range(RELOADS):
+            loads = place.loads
+            try:
+                return self.server.write(self.model, row)
+            except Gone as error:
+                gone = error
+                self.made_ready(place, loads)
+        raise self._dropped() from gone
+
+    def made_ready(self, place: Place, seen: int = 0) -> None:
+        """Prepare the card, unless that was done more than `seen` times and lately."""
+        gone: Gone | None = None
+        for _ in range(RELOADS):
+            try:
+                place.ready(self.prepare, seen)
+                return
+            except Gone as error:  # between loading and checking
+                gone = error
+        raise self._dropped() from gone
+
+    def _dropped(self) -> LLMError:
+        return LLMError(
+            f"{self.server.url} dropped {self.model}, or its base, {RELOADS} times while it was in use: raise "
+            "--engine-places for all programs that share it, or start it as before"
+        )
+
+
+@dataclass(frozen=True)
+class ServedCards:
+    """The cards of all servers. `tokenizing`: cards share tokenizers, which take one call at a time."""
+
+    tokenizing: Lock = field(default_factory=Lock)
+
+    def write_each(
+        self, cards: Sequence[tuple[ServedCard, Sequence[str]]], documents: int, sampling: Sampling
+    ) -> list[list[list[Passage]]]:
+        """By card, by question of its own: `documents` passages. At temperature 0 they are all the same, and written
+        once."""
+        different = documents if sampling.temperature > 0 else min(documents, 1)
+
+        if not cards or not different:
+            return [[[] for _ in questions] for _, questions in cards]
+        places = {id(card.places): card.places for card, _ in cards}
+        workers = min(sum(some.most for some in places.values()), len(cards))
+        requests = -(-CONCURRENCY // workers)
+
+        def write(asked: tuple[ServedCard, Sequence[str]]) -> list[list[Passage]]:
+            return self._written(*asked, different, sampling, requests)
+
+        written = [*in_order(write, cards, workers)]
+        if different == documents:
+            return written
+        return [[passages * documents for passages in by_question] for by_question in written]
+
+    def _written(
+        self,
+        card: ServedCard,
+        questions: Sequence[str],
+        documents: int,
+        sampling: Sampling,
+        requests: int,
+    ) -> list[list[Passage]]:
+        """What one card writes, with so many requests at a time."""
+        asked = card.asked
+        with self.tokenizing:
+            prompts = asked.prompts(questions, sampling, None)
+        rows = [
+            Row(prompt, asked.length(sampling), sampling.temperature, sampling.top_k, seed, asked.eos)
+            for question, prompt in zip(questions, prompts.ids, strict=True)
+            for seed in asked.seeds(question, documents, sampling)
+        ]
+        with card.places.held(card.model) as place:
+            card.made_ready(place)
+            written = [*in_order(partial(card.document, place), rows, requests)]
+        with self.tokenizing:
+            found = [
+                asked.passage(questions[number // documents], ids, ended)
+                for number, (ids, ended) in enumerate(written)
+            ]
+        return [found[start : start + documents] for start in range(0, len(found), documents)]
+
+
+def _with(
+    probes: Fingerprint, card: Sequence[tuple[float, ...]], base: Sequence[tuple[float, ...]]
+) -> Fingerprint:
+    """The probes with what was measured of them."""
+    rows = zip(probes.rows, card, base, strict=True)
+    return replace(probes, rows=tuple(replace(row, card=own, base=bare) for row, own, bare in rows))

@@ -1,0 +1,186 @@
+"""The vLLM servers that write for cards: one a base, chosen by what each says it serves."""
+
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kcard.cards import fingerprint
+from kcard.cards.card import Card
+from kcard.cards.models import prompting
+from kcard.cards.models.batched import lora
+from kcard.cards.models.batched.decoder import Unsupported
+from kcard.cards.models.loader import Loader, base_files, explained
+from kcard.cards.models.prompting import Prompting
+from kcard.cards.models.vllm_backend import PREFIX, Places, ServedCard, ServedCards, Server, ServerModel
+from kcard.cards.models.weights import limits
+from kcard.config import engine_url
+from kcard.errors import CardError, LLMError
+from kcard.manifest import MANIFEST
+from kcard.offline.opt import base_folder
+
+__all__ = ["Engines", "Refused", "adapter_name"]
+
+DIGEST = 12  # hexadecimal digits of a version in the name of its adapter
+MODELS = ("full", "lora")
+CONTEXT = 2048  # where neither the base's config nor the server says how much it reads
+
+
+class Refused(Exception):
+    """No server writes for the card; the message says why."""
+
+
+@dataclass(frozen=True)
+class _Engine:
+    """A server, its places for adapters, and its models that are no adapters."""
+
+    server: Server
+    places: Places
+    bases: list[ServerModel]
+
+    def base(self, name: str) -> ServerModel | None:
+        """The base of that name, or that was loaded from there."""
+        folder = base_folder(name)
+        for model in self.bases:
+            if name in {model.name, model.root} or _paths(folder) & _paths(model.root):
+                return model
+        return None
+
+
+class Engines:
+    """The servers named by `specs`, such as vllm=http://127.0.0.1:8000.
+
+    places  most adapters that stay loaded on each; None: as many as the server takes into a batch, where it says so
+    key     of servers with --api-key
+
+    Raises UsageError for a spec of another form. Servers are asked what they serve when a card is first loaded.
+    """
+
+    def __init__(self, specs: Sequence[str], places: int | None = None, key: str | None = None) -> None:
+        self._servers = [Server(engine_url(spec), key) for spec in specs]
+        self._places = [Places(server, places) for server in self._servers]
+        self._engines: dict[int, _Engine] = {}
+        self._group = ServedCards()
+        self._cards: dict[Path, ServedCard | Refused] = {}
+        self._told: set[str] = set()
+
+    @property
+    def announcement(self) -> str:
+        """Where questions go, for the user."""
+        urls = " and ".join(server.url for server in self._servers)
+        return f"cards: questions for cards of their bases are sent to {urls}"
+
+    def card(self, card: Card, models: Loader) -> ServedCard | None:
+        """The card on the server that has its base, or the card itself; None where the own engine is to write, which
+        is said once. Raises LLMError where a server does not answer, and CardError for a damaged card."""
+        if card.folder not in self._cards:
+            try:
+                self._cards[card.folder] = self.find(card, models)
+            except Refused as error:
+                self._cards[card.folder] = error
+        found = self._cards[card.folder]
+        if isinstance(found, Refused):
+            if card.name not in self._told:
+                self._told.add(card.name)
+                logging.getLogger(__name__).warning(
+                    "card %s is written by kcard's own engine: %s", card.name, found
+                )
+            return None
+        return found
+
+    def writer(self, card: Card, models: Loader) -> str:
+        """What writes for the card, in words."""
+        if card.manifest.kind not in MODELS:
+            return f"kcard: a card of kind {card.manifest.kind}"
+        try:
+            found = self.find(card, models)
+        except Refused as reason:
+            return f"kcard: {reason}"
+        return f"{found.server.url}: {found.model}"
+
+    def find(self, card: Card, models: Loader) -> ServedCard:
+        """The same, but raises Refused with the reason."""
+        if card.manifest.prompt.style != "tokens":
+            raise Refused("its prompts are vectors, not tokens")
+        if card.manifest.kind == "lora":
+            return self._adapter(card, models)
+        return self._whole(card, models)
+
+    def _adapter(self, card: Card, models: Loader) -> ServedCard:
+        with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
+            refused = _refused(card.folder)
+        if refused:
+            raise Refused(f"vLLM does not take its adapter: {refused}")
+        named = card.manifest.base
+        for engine in self._asked():
+            if (base := engine.base(named.name)) is not None:
+                asked = _prompting(card, models, base_files(named.name, named.revision), base)
+                return ServedCard(
+                    asked, engine.server, engine.places, adapter_name(card), base.name, self._group
+                )
+        raise Refused(f"no server has its base {named.name!r} (they have {self._served()})")
+
+    def _whole(self, card: Card, models: Loader) -> ServedCard:
+        proven = fingerprint.read(card.folder) is not None
+        for engine in self._asked():
+            for model in engine.bases:
+                if _paths(model.root) & _paths(card.folder) or (proven and model.name == card.name):
+                    asked = _prompting(card, models, card.folder, model)
+                    return ServedCard(asked, engine.server, engine.places, model.name, None, self._group)
+        raise Refused(f"no server has it (they have {self._served()})")
+
+    def _asked(self) -> Iterator[_Engine]:
+        """The servers with what they serve; each is asked until it has said so. Those that don't answer come last, as
+        their error."""
+        failed: LLMError | None = None
+        for place, (server, places) in enumerate(zip(self._servers, self._places, strict=True)):
+            if place not in self._engines:
+                try:
+                    bases = [model for model in server.models() if model.parent is None]
+                except LLMError as error:
+                    failed = failed or error
+                    continue
+                self._engines[place] = _Engine(server, places, bases)
+            yield self._engines[place]
+        if failed is not None:
+            raise failed
+
+    def _served(self) -> str:
+        return (
+            ", ".join(model.name for engine in self._engines.values() for model in engine.bases) or "no model"
+        )
+
+
+def adapter_name(card: Card) -> str:
+    """The name of a card's adapter on every server, the same for all programs that use this version of the card."""
+    sealed = card.folder / MANIFEST
+    # A card by reference lies where its repository was fetched to, without a manifest.
+    text = sealed.read_bytes() if sealed.is_file() else card.manifest.to_json().encode()
+    return f"{PREFIX}{card.name}-{hashlib.sha256(text).hexdigest()[:DIGEST]}"
+
+
+def _prompting(card: Card, models: Loader, folder: Path | None, served: ServerModel) -> Prompting:
+    """As the own engine prompts the card; where its base is not on this machine, as far as the server tells."""
+    ends, context = (None, None) if folder is None else limits(folder)
+    known = [most for most in (context, served.context) if most is not None]
+    return prompting.read(card, models.tokenizer(card), ends, min(known, default=CONTEXT), 0)
+
+
+def _refused(folder: Path) -> str:
+    """What vLLM does not take; empty where it is fine."""
+    from safetensors import safe_open
+
+    try:
+        lora.check(folder)
+    except Unsupported as reason:
+        return str(reason)
+    with safe_open(folder / lora.WEIGHTS, "pt") as file:
+        changed = [name for name in file.keys() if "token_adapter" in name]  # noqa: SIM118
+    return f"it changes {changed[0]}" if changed else ""
+
+
+def _paths(name: str | Path) -> set[Path]:
+    """Where a model lies, if that is a folder here."""
+    path = Path(name)
+    return {path.resolve()} if path.is_dir() else set()

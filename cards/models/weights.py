@@ -1,0 +1,168 @@
+"""The weights of cards and bases as decoders of the engine, read from their files or from a model of transformers.
+
+Embedded cards are read without transformers, whose import takes longer than a whole answer.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from kcard.cards.card import WEIGHTS, Card
+from kcard.cards.models.batched import families
+from kcard.cards.models.batched.decoder import Decoder, Rotary, Unsupported
+from kcard.cards.models.batched.families import Checkpoint
+from kcard.cards.models.loader import SMALL, Loader, explained, in_single_precision
+from kcard.errors import CardError, ModelUnavailable
+from kcard.offline.opt import base_folder
+
+__all__ = ["Weights", "embedded", "limits", "of_folder", "of_model", "read", "size"]
+
+DEFAULTS = {
+    "layer_norm_elementwise_affine": True,
+    "do_layer_norm_before": True,
+    "tie_word_embeddings": True,
+}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A card's model, or the base of its adapter. `ends`: where its generation config says that texts end."""
+
+    decoder: Decoder
+    ends: int | list[int] | None
+
+
+def read(card: Card, models: Loader) -> Weights:
+    """Raises Unsupported where the engine has no such architecture, ModelUnavailable where the base of an adapter
+    can't be had, CardError where the card's own model can't be read."""
+    adapts = card.manifest.is_adapter
+    if card.manifest.base.name or not adapts:
+        folder = Path(base_folder(card.manifest.base.name)) if adapts else card.folder
+        kind = ModelUnavailable if adapts else CardError
+        with explained(kind, f"card {card.name!r}: {folder} can't be loaded"):
+            found = embedded(folder, models.device)
+        if found is not None:
+            if adapts:
+                models.check_digest(card)
+            return found
+    model = models.model(card)
+    try:
+        decoder = families.decoder(of_model(model))
+    except Unsupported:
+        models.spare(card, model)
+        raise
+    return Weights(decoder, model.generation_config.eos_token_id)
+
+
+def size(folder: Path, device: str) -> int:
+    """Return the bytes that the whole model in a folder takes on the device, by the headers of its safetensors; where
+    it has none, those of its files."""
+    from safetensors import safe_open
+
+    count = 0
+    for path in folder.glob(WEIGHTS):
+        with safe_open(path, "pt") as file:
+            count += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    if not count:
+        return sum(path.stat().st_size for path in folder.glob("*.bin"))
+    return count * (4 if in_single_precision(count, device) else 2)
+
+
+def embedded(folder: Path, device: str) -> Weights | None:
+    """The model in a folder, where it is as embedded ones are."""
+    weights = folder / "model.safetensors"
+    if not weights.is_file() or weights.stat().st_size >= 4 * SMALL:  # a larger one may be in bf16
+        return None
+    if not families.is_plain_opt(_json(folder / "config.json")):
+        return None
+    return Weights(families.decoder(of_folder(folder, device)), _ends(folder))
+
+
+def of_model(model: Any) -> Checkpoint:
+    """A model of transformers."""
+    from transformers.activations import ACT2FN
+
+    config, rotary = model.config, getattr(model.base_model, "rotary_emb", None)
+    if rotary is not None and ("dynamic" in rotary.rope_type or rotary.rope_type == "longrope"):
+        rotary = None
+    return Checkpoint(
+        type(model).__name__,
+        config,
+        model.state_dict(),
+        ACT2FN[getattr(config, "activation_function", None) or config.hidden_act],
+        rotary and Rotary(rotary.inv_freq.float(), float(rotary.attention_scaling)),
+    )
+
+
+def of_folder(folder: Path, device: str) -> Checkpoint:
+    """A small OPT as embedded cards are (families.PLAIN_OPT), float32.
+
+    Raises ValueError where its weights don't fit its config.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    config = SimpleNamespace(**DEFAULTS | _json(folder / "config.json"))
+    tensors = load_file(folder / "model.safetensors")
+    for name, shape in _shapes(config).items():
+        if tensors[name].shape != shape:
+            short = name.removeprefix("model.decoder.")
+            raise ValueError(f"{short} is {tuple(tensors[name].shape)}, but must be {shape}")
+    tensors = {name: tensor.to(device=device, dtype=torch.float32) for name, tensor in tensors.items()}
+    tensors["lm_head.weight"] = tensors["model.decoder.embed_tokens.weight"]
+    return Checkpoint("OPTForCausalLM", config, tensors, torch.nn.ReLU())
+
+
+def _shapes(config: Any) -> dict[str, tuple[int, ...]]:
+    """Of the tensors of an OPT, by name."""
+    width, inner = config.hidden_size, config.ffn_dim
+    layer = {
+        **{f"self_attn.{part}_proj": (width, width) for part in ("q", "k", "v", "out")},
+        "fc1": (inner, width),
+        "fc2": (width, inner),
+        "self_attn_layer_norm": (width,),
+        "final_layer_norm": (width,),
+    }
+    modules: dict[str, tuple[int, ...]] = {
+        f"layers.{number}.{name}": shape
+        for number in range(config.num_hidden_layers)
+        for name, shape in layer.items()
+    }
+    modules["final_layer_norm"] = (width,)
+    tables = {
+        "embed_tokens": (config.vocab_size, width),
+        "embed_positions": (config.max_position_embeddings + families.OFFSET, width),
+    }
+    shapes = {f"{name}.weight": shape for name, shape in (modules | tables).items()}
+    shapes |= {f"{name}.bias": shape[:1] for name, shape in modules.items()}
+    return {f"model.decoder.{name}": shape for name, shape in shapes.items()}
+
+
+def limits(folder: Path) -> tuple[int | list[int] | None, int | None]:
+    """Where the texts of a model end, and most tokens that it reads, from its configs alone."""
+    config = _json(folder / "config.json")
+    if "max_position_embeddings" in config and "eos_token_id" in config:
+        return _ends(folder), config["max_position_embeddings"]
+    from transformers import AutoConfig, GenerationConfig
+
+    whole = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    has_own = (folder / "generation_config.json").is_file()
+    generation = (
+        GenerationConfig.from_pretrained(folder) if has_own else GenerationConfig.from_model_config(whole)
+    )
+    return generation.eos_token_id, getattr(whole, "max_position_embeddings", None)
+
+
+def _ends(folder: Path) -> int | list[int] | None:
+    path = folder / "generation_config.json"
+    found: int | list[int] | None = _json(path if path.is_file() else folder / "config.json").get(
+        "eos_token_id"
+    )
+    return found
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

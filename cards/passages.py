@@ -1,0 +1,347 @@
+"""The passages of a card and their indexes.
+
+    {"text": "The Rhine rises in the Alps.", "file": "rivers.md", "line": 3, "section": "Rivers > Europe",
+     "lines": [[4, 4]]}
+    {"sha256": "9b1c...", "file": "rivers.md", "line": 3}
+
+`lines`: the text goes on in line 4 after four words.
+
+Passages are read from disk one at a time, so that a corpus may be larger than memory.
+"""
+
+import functools
+import json
+import shutil
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from kcard.batching import batched
+from kcard.errors import CardError, DamagedCard
+from kcard.interfaces import Array
+from kcard.io import parse, replacing
+from kcard.manifest import check_counts, file_digest
+from kcard.offline import static
+from kcard.text import passage_digest, words
+from kcard.types import Source
+
+if TYPE_CHECKING:
+    from kcard.cards.card import Card
+    from kcard.index import Index
+
+__all__ = [
+    "INDEX",
+    "PASSAGES",
+    "Dense",
+    "Indexing",
+    "Passages",
+    "clean",
+    "hashes",
+    "index",
+    "lines_of",
+    "load",
+    "passages",
+    "write",
+    "write_dense",
+]
+
+
+# What a card wrote, made into a document: trimmed, and without a last sentence that was cut off.
+
+# Marks that end a sentence wherever they stand, in scripts that have them; a full stop may belong to "Dr.".
+ALWAYS = ("。", "！", "？", "।", "॥", "؟", "۔", "။", "។")
+ENDS = (".", "!", "?", "…", *ALWAYS)
+CLOSING = "\"')]}»”’"
+
+
+def clean(text: str, ended: bool) -> str:
+    """The text stripped. Where the token limit cut it off (`ended` False) and a finished sentence precedes
+    the unfinished one, without the latter. Never empty for a text that is not."""
+    text = text.strip()
+    if ended or not text or text.rstrip(CLOSING).endswith(ENDS):
+        return text
+    if (end := max(text.rfind(mark) for mark in ALWAYS)) >= 0:
+        closing = len(text[end + 1 :]) - len(text[end + 1 :].lstrip(CLOSING + "」』"))
+        return text[: end + 1 + closing]
+    sentences = [sentence.strip() for sentence in _splitter().segment(text)]
+    # The splitter gives back its own copies: the cut is found in the text itself.
+    last = text.rfind(sentences[-1]) if len(sentences) > 1 else 0
+    kept = text[: max(last, 0)].rstrip()
+    return kept if kept.rstrip(CLOSING).endswith(ENDS) else text
+
+
+@functools.cache
+def _splitter() -> Any:
+    import pysbd
+
+    # It knows abbreviations: a document must not be cut after "U.S." or "Dr.".
+    return pysbd.Segmenter(language="en", clean=False)
+
+
+# The dense index of a card: the static embedding of each passage, kept as bytes beside the BM25 index.
+#
+# index/embeddings.npy    int8, shape (passages, 256): vectors of unit length, times 127
+# index/embeddings.json   which embeddings they are, by name and sha256
+
+VECTORS, ENCODER = "embeddings.npy", "embeddings.json"
+SCALE = 127
+AT_ONCE = 1024  # passages that are embedded at a time
+ROWS = 16_384  # that are compared at a time
+
+
+def write_dense(
+    texts: Iterable[str], count: int, folder: Path, report: Callable[[int], None] | None = None
+) -> None:
+    """Embed `count` texts into the folder of an index. `report` is called with how many are done."""
+    shape = (count, static.DIMENSIONS)
+    vectors = np.lib.format.open_memmap(folder / VECTORS, mode="w+", dtype=np.int8, shape=shape)
+    done = 0
+    for part in batched(texts, AT_ONCE):
+        vectors[done : done + len(part)] = np.rint(static.embed(part) * SCALE)
+        done += len(part)
+        if report:
+            report(done)
+    vectors.flush()
+    record = {"encoder": static.NAME, "sha256": static.digest()}
+    (folder / ENCODER).write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+def load(folder: Path) -> "Dense | None":
+    """The dense index of a folder; None where there is none, or it has other embeddings than these.
+
+    Raises CardError where it is damaged.
+    """
+    if not (folder / ENCODER).exists():
+        return None
+    try:
+        record = json.loads((folder / ENCODER).read_text(encoding="utf-8"))
+        vectors: Any = np.load(folder / VECTORS, mmap_mode="r", allow_pickle=False)
+        if record.get("sha256") != static.digest():
+            return None
+        if vectors.dtype != np.int8 or vectors.ndim != 2 or vectors.shape[1] != static.DIMENSIONS:
+            raise ValueError(f"its embeddings have shape {vectors.shape} and type {vectors.dtype}")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, EOFError) as error:
+        raise CardError(f"{folder} is damaged: {error}: train the card again") from error
+    return Dense(vectors)
+
+
+class Dense:
+    """Embeddings of passages, mapped from disk."""
+
+    def __init__(self, vectors: "npt.NDArray[np.int8]") -> None:
+        self._vectors = vectors
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def cosines(self, queries: Array) -> Array:
+        """Return how near each passage lies to each query, shape (queries, passages), in [-1, 1]; of unit vectors
+        (n, 256)."""
+        cosines = np.empty((len(queries), len(self)), np.float32)
+        for start in range(0, len(self), ROWS):
+            rows = np.asarray(self._vectors[start : start + ROWS], np.float32)
+            cosines[:, start : start + ROWS] = queries @ rows.T / SCALE
+        return cosines
+
+
+PASSAGES = "passages.jsonl"
+INDEX = "index"
+# Which passages.jsonl the index was made of: its sha256.
+INDEXED = "passages.sha256"
+
+
+class Passages(Sequence[Source]):
+    """The passages of one file, in corpus order. A line that is none raises CardError when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._starts, self._numbers = array("q"), array("q")
+        start = 0
+        with path.open("rb") as stream:
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    self._starts.append(start)
+                    self._numbers.append(number)
+                start += len(line)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __iter__(self) -> Iterator[Source]:
+        with self._path.open("rb") as stream:
+            for start, number in zip(self._starts, self._numbers, strict=True):
+                stream.seek(start)
+                yield _passage(_row(self._path, number, stream.readline()), self._path, number)
+
+    @overload
+    def __getitem__(self, at: int) -> Source: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Source]: ...
+    def __getitem__(self, at: int | slice) -> Source | list[Source]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        number = self._numbers[at]
+        with self._path.open("rb") as stream:
+            stream.seek(self._starts[at])
+            return _passage(_row(self._path, number, stream.readline()), self._path, number)
+
+
+@dataclass(frozen=True)
+class _Texts(Iterable[str]):
+    """The passages with their headings, as often as they are asked for."""
+
+    passages: Passages
+
+    def __iter__(self) -> Iterator[str]:
+        return (passage.in_context for passage in self.passages)
+
+
+def passages(folder: Path | str) -> Sequence[Source]:
+    """The source passages that the card was made of; empty where none travel with it, or only their hashes."""
+    path = Path(folder) / PASSAGES
+    return [] if not path.exists() or _hashed(path) else Passages(path)
+
+
+def hashes(folder: Path | str) -> Mapping[str, Source]:
+    """Where each passage stands, by its `passage_digest`, without its text; empty where the text travels."""
+    path = Path(folder) / PASSAGES
+    if not path.exists() or not _hashed(path):
+        return {}
+    found: dict[str, Source] = {}
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                row = _row(path, number, line)
+                found.setdefault(str(row.get("sha256")), _source(row, "", path, number))
+    return found
+
+
+@dataclass(frozen=True)
+class Indexing:
+    """How passages are indexed.
+
+    stemmer  Snowball's, by which words are compared (kcard.text); None: words as they are
+    dense    whether they are embedded too (kcard.offline.static knows English alone)
+    report   called with how many are embedded
+    """
+
+    stemmer: str | None = None
+    dense: bool = False
+    report: Callable[[int], None] | None = None
+
+
+def write(
+    folder: Path,
+    passages: Iterable[Source],
+    evidence: Literal["passages", "hashes"],
+    hashed: Mapping[str, Source],
+    indexing: Indexing,
+) -> None:
+    """Write the passages, read once, and their index; or, for `hashes`, neither text nor index, and before them
+    those that are only known `hashed`: where each stands, by its digest."""
+    from kcard.index import Index
+
+    shutil.rmtree(folder / INDEX, ignore_errors=True)
+    path = folder / PASSAGES
+    with replacing(path) as stream:
+        for digest, passage in hashed.items():
+            row = {"sha256": digest, "file": passage.file, "line": passage.line}
+            stream.write(_line(row))
+        for passage in passages:
+            key = (
+                {"text": passage.text} if evidence == "passages" else {"sha256": passage_digest(passage.text)}
+            )
+            row = {**key, "file": passage.file, "line": passage.line}
+            if passage.section and evidence == "passages":
+                row["section"] = passage.section
+            if passage.lines and evidence == "passages":
+                row["lines"] = passage.lines
+            stream.write(_line(row))
+    if evidence == "passages" and any(words(passage.text) for passage in Passages(path)):
+        written = Passages(path)
+        Index.write(_Texts(written), folder / INDEX, indexing.stemmer)
+        if indexing.dense:
+            write_dense(_Texts(written), len(written), folder / INDEX, indexing.report)
+        (folder / INDEX / INDEXED).write_text(file_digest(path) + "\n", encoding="utf-8")
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+def index(card: "Card") -> "Index":
+    """The index of the card's passages: the one that travels with it, else (an older card) made now.
+
+    Raises DamagedCard where it can't be read or is an index of other passages.
+    """
+    from kcard.index import Index
+
+    folder = card.folder / INDEX
+    check_counts(card.name, card.manifest.files, lambda path: (card.folder / path).open("rb"))
+    if not folder.is_dir():
+        return Index.build(p.in_context for p in passages(card.folder))
+    try:
+        found, indexed = Index.load(folder), (folder / INDEXED).read_text(encoding="utf-8").strip()
+    except (CardError, OSError, UnicodeDecodeError) as error:
+        raise DamagedCard(f"card {card.name!r}: {error}") from error
+    if indexed != card.manifest.files.get(PASSAGES):
+        raise DamagedCard(
+            f"card {card.name!r}: {folder} is the index of another {PASSAGES}: train the card again"
+        )
+    return found
+
+
+def _hashed(path: Path) -> bool:
+    """Whether the file's first line names a hash and no text."""
+    with path.open("rb") as stream:
+        for line in stream:
+            if line.strip():
+                return b'"sha256"' in line and "text" not in _row(path, 1, line)
+    return False
+
+
+def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        found = parse(line.decode())
+    except ValueError as error:
+        raise _malformed(path, number, error) from error
+    if not isinstance(found, dict):
+        raise _malformed(path, number, TypeError("no object"))
+    return found
+
+
+def _passage(row: Mapping[str, Any], path: Path, number: int) -> Source:
+    if not isinstance(row.get("text"), str):
+        raise _malformed(path, number, KeyError("text"))
+    return _source(row, row["text"], path, number)
+
+
+def _source(row: Mapping[str, Any], text: str, path: Path, number: int) -> Source:
+    file, at, section = row.get("file", ""), row.get("line", 0), row.get("section", "")
+    if not isinstance(file, str) or type(at) is not int or not isinstance(section, str):
+        raise _malformed(path, number, TypeError("file and section must be texts and line a whole number"))
+    try:
+        return Source(text, file, at, section=section, lines=lines_of(row))
+    except ValueError as error:
+        raise _malformed(path, number, error) from error
+
+
+def lines_of(row: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    """Return where the text of a row goes on in other lines (Source.lines). Raises ValueError for anything else."""
+    pairs = row.get("lines", [])
+    if isinstance(pairs, list) and all(_is_pair(pair) for pair in pairs):
+        return tuple((words, line) for words, line in pairs)
+    raise ValueError("lines must be pairs of whole numbers")
+
+
+def _is_pair(pair: object) -> bool:
+    return isinstance(pair, list) and [type(number) for number in pair] == [int, int]
+
+
+def _malformed(path: Path, number: int, error: Exception) -> CardError:
+    return CardError(f'{path}, line {number}: not a passage {{"text", "file", "line"}}: {error!r}')

@@ -1,0 +1,132 @@
+"""The child process that opens a pickle: weights in, safetensors out, and nothing else.
+
+    python -m kcard.cards.unpickling SOURCE TARGET FILE ...
+
+torch.load(weights_only=True) makes tensors and calls nothing that a pickle names; should it ever be fooled,
+this process has limits of memory, time and file size, an empty environment, and an audit hook that ends it
+when anything tries to start a program or to open a connection. Ends with 0, or with one line on stderr.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import zipfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kcard.errors import CardError
+
+__all__ = ["guard", "main", "safe_name", "tensors"]
+
+FORBIDDEN = ("os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.startfile", "os.system")
+LIBRARIES = "ctypes."
+FORBIDDEN_STARTS = (*FORBIDDEN, "subprocess.", "socket.", "pty.", "urllib.", LIBRARIES)
+INDEX = "model.safetensors.index.json"
+
+
+def main(source: Path, target: Path, names: Sequence[str]) -> None:
+    """Write each pickled file of weights as safetensors; CardError for a file that is anything else."""
+    import torch
+    from safetensors.torch import save_file
+
+    torch.set_num_threads(1)
+    _limit(sum((source / name).stat().st_size for name in names))
+    guard()
+    shards: dict[str, str] = {}
+    size = 0
+    for name in names:
+        found = tensors(source / name)
+        size += sum(t.numel() * t.element_size() for t in found.values())
+        shards |= dict.fromkeys(found, safe_name(name))
+        # Tied weights share their memory in a pickle; here each has its own.
+        save_file(
+            {k: t.clone().contiguous() for k, t in found.items()},
+            target / safe_name(name),
+            {"format": "pt"},
+        )
+        (target / safe_name(name)).chmod(0o644)
+    if len(names) > 1:
+        index = {"metadata": {"total_size": size}, "weight_map": shards}
+        (target / INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def safe_name(name: str) -> str:
+    """pytorch_model-00001-of-00002.bin -> model-00001-of-00002.safetensors"""
+    return name.removeprefix("pytorch_").removesuffix(".bin") + ".safetensors"
+
+
+def tensors(path: Path) -> dict[str, Any]:
+    """The tensors of a pickled file by name; CardError for a file that holds anything else."""
+    from pickle import UnpicklingError
+
+    import torch
+
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except (
+        UnpicklingError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        KeyError,
+        IndexError,
+        AttributeError,
+    ) as error:
+        raise CardError(f"{path.name} holds more than tensors, or is damaged: {_reason(error)}") from error
+    if not isinstance(found, dict) or not found:
+        raise CardError(f"{path.name} holds {type(found).__name__}, not weights by name")
+    for name, value in found.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor) or value.is_sparse:
+            raise CardError(f"{path.name}: {name!r} is {type(value).__name__}, not a tensor")
+    return found
+
+
+def _reason(error: Exception) -> str:
+    """The part of torch's advice that says what was wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    named = [line for line in lines if "Unsupported" in line or "GLOBAL" in line]
+    return (named or lines or [type(error).__name__])[0]
+
+
+def _limit(size: int) -> None:
+    """Address space, processor seconds and file size, in proportion to `size` bytes of weights."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limits = {
+        resource.RLIMIT_AS: (8 << 30) + 6 * size,
+        resource.RLIMIT_CPU: 600 + 60 * (size >> 30),
+        resource.RLIMIT_FSIZE: (64 << 20) + 2 * size,
+        resource.RLIMIT_CORE: 0,
+    }
+    for limit, most in limits.items():
+        with contextlib.suppress(ValueError, OSError):  # stricter already, or unknown to this system
+            resource.setrlimit(limit, (most, most))
+
+
+def guard(*, libraries: bool = False) -> None:
+    """From now on this process ends when it tries to start a program or to open a connection.
+
+    `libraries`: whether it may load shared libraries, as many packages do where they are first used.
+    """
+    forbidden = tuple(start for start in FORBIDDEN_STARTS if not (libraries and start == LIBRARIES))
+    sys.addaudithook(partial(_forbid, forbidden))
+
+
+def _forbid(forbidden: tuple[str, ...], event: str, _arguments: tuple[Any, ...]) -> None:
+    if event.startswith(forbidden):
+        sys.stderr.write(f"stopped: the file tried {event}\n")
+        sys.stderr.flush()
+        os._exit(3)
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    except (CardError, OSError, MemoryError) as error:
+        sys.stderr.write(" ".join(str(error).split()) or type(error).__name__)
+        sys.exit(1)

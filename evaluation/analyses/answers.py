@@ -1,0 +1,576 @@
+"""Analyses of a run's answers."""
+
+import inspect
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from kcard import system
+from kcard.errors import UsageError
+from kcard.evaluation.charts.chart import Chart, Heat, Intervals, Point
+from kcard.evaluation.metrics import compared, normalise, substring
+from kcard.evaluation.records import Mean
+from kcard.evaluation.runs.run import Result
+from kcard.evaluation.runs.summary import Outcome, outcomes, right
+from kcard.evaluation.tasks.base import entries
+from kcard.evaluation.tasks.datasets import domain_of
+
+__all__ = [
+    "Analysis",
+    "Analyst",
+    "Cell",
+    "analyse",
+    "analysis_names",
+    "applicable",
+    "brief",
+    "card_choice",
+    "cost",
+    "groups",
+    "holds",
+    "lost_incumbents",
+    "mmlu_domains",
+    "shown",
+    "sources",
+    "yes_no",
+]
+
+
+# A result without its long texts, so that those of a large run fit into memory together.
+
+TEXTS = ("text", "pruned", "evidence", "source")
+
+
+def brief(result: Result) -> Result:
+    """The result without the prompts of its calls and the texts of its passages, which are "" and left out; a passage
+    tells instead whether it `holds` an accepted answer."""
+    trace = dict(result.trace)
+    if isinstance(passages := trace.get("passages"), list):
+        trace["passages"] = [_without_texts(p, result) if isinstance(p, dict) else p for p in passages]
+    return replace(result, calls=tuple(replace(call, prompt="") for call in result.calls), trace=trace)
+
+
+def holds(passage: Mapping[str, Any], result: Result) -> bool:
+    """Whether a passage of the result's trace, brief or whole, holds an accepted answer."""
+    if "holds" in passage:
+        return bool(passage["holds"])
+    return substring(str(passage.get("text")), [result.choices.get(a, a) for a in result.answers])
+
+
+def _without_texts(passage: Mapping[str, Any], result: Result) -> dict[str, Any]:
+    kept = {key: value for key, value in passage.items() if key not in TEXTS}
+    return kept | {"holds": holds(passage, result)}
+
+
+# What an analysis finds: a table, charts, and a sentence or two that say what they show.
+
+Cell = str | int | float | Mean | None
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A finding about a run.
+
+    text  what it shows, and what it does not
+    rows  one cell for each of `columns`; None: not measured
+    """
+
+    name: str
+    title: str
+    text: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    charts: tuple[Chart, ...] = ()
+
+
+class Analyst(Protocol):
+    """A function from a run's results to what they show. Registered under `kcard.analyses`."""
+
+    def __call__(self, results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+        """`metrics` by task. The results may be brief: without prompts and the texts of passages (report/brief.py).
+
+        An analysis that needs a file takes its path as a third argument.
+
+        Raises UsageError, with a remedy, where they hold nothing to analyse.
+        """
+        ...
+
+
+def shown(cell: Cell) -> str:
+    """A cell as text."""
+    if cell is None:
+        return "–"
+    if isinstance(cell, Mean):
+        return f"{cell.mean:.3f} [{cell.low:.3f}, {cell.high:.3f}]"
+    if isinstance(cell, float):
+        return f"{cell:.3f}" if abs(cell) < 100 else f"{cell:,.0f}"
+    return f"{cell:,}" if isinstance(cell, int) else cell
+
+
+# Which cards wrote, and whose passages were kept, for each task and group (Knowledge Card, figure 8).
+
+
+@dataclass
+class _Counts:
+    """Questions of one group under one setting, and on how many of them each card wrote and was kept."""
+
+    questions: int = 0
+    wrote: Counter[str] = field(default_factory=Counter)
+    kept: Counter[str] = field(default_factory=Counter)
+
+
+def card_choice(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+    """Shares of questions by setting, group and card. Raises UsageError where no card wrote anything."""
+    del metrics
+    found: defaultdict[tuple[str, str], _Counts] = defaultdict(_Counts)
+    for result in results:
+        counts = found[result.setting, f"{result.task}: {result.group}" if result.group else result.task]
+        counts.questions += 1
+        passages = [p for p in result.trace.get("passages", ()) if isinstance(p, dict)]
+        counts.wrote.update({str(p.get("card")) for p in passages})
+        counts.kept.update({str(p.get("card")) for p in passages if p.get("kept")})
+    found = defaultdict(_Counts, {key: counts for key, counts in sorted(found.items()) if counts.wrote})
+    if not found:
+        raise UsageError("no card wrote a passage in this run: run a setting with cards, such as bottom-up")
+    cards = sorted({card for counts in found.values() for card in counts.wrote})
+    return Analysis(
+        "cards",
+        "Cards by task",
+        "The share of questions for which a card wrote a passage, and for which the selectors kept one. A group "
+        "without a card that is kept often may need a card of its own.",
+        ("setting", "group", "card", "questions", "wrote", "kept"),
+        tuple(
+            (
+                setting,
+                group,
+                card,
+                counts.questions,
+                counts.wrote[card] / counts.questions,
+                counts.kept[card] / counts.questions,
+            )
+            for (setting, group), counts in found.items()
+            for card in cards
+            if counts.wrote[card]
+        ),
+        _heats(found, cards),
+    )
+
+
+def _heats(found: Mapping[tuple[str, str], _Counts], cards: list[str]) -> tuple[Heat, ...]:
+    """One map for each setting; for a run with one group only, one map of all settings."""
+    settings = list(dict.fromkeys(setting for setting, _ in found))
+    groups = list(dict.fromkeys(group for _, group in found))
+    if len(groups) == 1:
+        return (
+            _card_choice_heat(groups[0], {setting: counts for (setting, _), counts in found.items()}, cards),
+        )
+    return tuple(
+        _card_choice_heat(
+            setting, {group: counts for (name, group), counts in found.items() if name == setting}, cards
+        )
+        for setting in settings
+    )
+
+
+def _card_choice_heat(name: str, parts: Mapping[str, _Counts], cards: list[str]) -> Heat:
+    return Heat(
+        f"share of questions for which each of {len(cards)} cards was kept, {name}; the numbers are in the table",
+        tuple(parts),
+        tuple(cards),
+        tuple(tuple(counts.kept[card] / counts.questions for card in cards) for counts in parts.values()),
+        title=f"{name}: share of questions with a kept passage",
+    )
+
+
+# What each setting costs beside what it scores: calls, tokens, and how long questions take.
+
+SHARES = (0.1, 0.5, 0.9, 0.99)
+
+
+def cost(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+    """Latency as percentiles of the answered questions. Raises UsageError where there is no result."""
+    found: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes(results, metrics):
+        if not outcome.failed:
+            found.setdefault((outcome.task, outcome.setting), []).append(outcome)
+    if not found:
+        raise UsageError("this run has no answer yet")
+    seconds = {key: _percentiles([o.seconds for o in part]) for key, part in found.items()}
+    rows = tuple(
+        (task, setting, *_cost_row(part, metrics[task]), *seconds[task, setting])
+        for (task, setting), part in found.items()
+    )
+    return Analysis(
+        "cost",
+        "Latency and cost",
+        "Calls and tokens of the LLM are means a question; seconds are percentiles over questions, from the question "
+        "to its answer. In a batch a question has its share of the batch's time.",
+        ("task", "setting", "score", "calls", "tokens in", "tokens out", "10 %", "median", "90 %", "99 %"),
+        rows,
+        tuple(_cost_chart(task, seconds) for task in dict.fromkeys(task for task, _ in found)),
+    )
+
+
+def _cost_row(part: Sequence[Outcome], metric: str) -> list[Cell]:
+    return [
+        Mean.of([o.score(metric) for o in part]),
+        sum(o.calls for o in part) / len(part),
+        _mean([o.tokens_in for o in part]),
+        _mean([o.tokens_out for o in part]),
+    ]
+
+
+def _mean(counts: Sequence[int | None]) -> float | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) / len(known) if len(known) == len(counts) else None
+
+
+def _percentiles(seconds: Sequence[float]) -> tuple[float, ...]:
+    return tuple(float(value) for value in np.quantile(seconds, SHARES))
+
+
+def _cost_chart(task: str, seconds: Mapping[tuple[str, str], Sequence[float]]) -> Intervals:
+    return Intervals(
+        f"seconds a question of each setting on {task}; the numbers are in the table",
+        tuple(
+            Point(setting, Mean(median, low, high))
+            for (name, setting), (low, median, high, _) in seconds.items()
+            if name == task
+        ),
+        f"seconds a question on {task}: median, and from 10 % to 90 %",
+    )
+
+
+# The score of each setting in each part of a task, such as MMLU's subjects.
+
+
+def groups(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+    """A table and a heat map of groups x settings. Raises UsageError where no task has two groups."""
+    found: dict[tuple[str, str], dict[str, list[Outcome]]] = {}
+    for outcome in outcomes(results, metrics):
+        if outcome.group:
+            found.setdefault((outcome.task, outcome.group), {}).setdefault(outcome.setting, []).append(
+                outcome
+            )
+    tasks = [task for task, _ in found]
+    parts = {key: part for key, part in sorted(found.items()) if tasks.count(key[0]) > 1}
+    if not parts:
+        raise UsageError("no task of this run has groups: MMLU has subjects, PopQA relations")
+    settings = list(dict.fromkeys(setting for part in parts.values() for setting in part))
+    several = len({task for task, _ in parts}) > 1
+    names = [f"{task}: {group}" if several else group for task, group in parts]
+    means = [
+        [Mean.of([o.score(metrics[task]) for o in part.get(setting, ())]) for setting in settings]
+        for (task, _), part in parts.items()
+    ]
+    counts = [len({o.id for asked in part.values() for o in asked}) for part in parts.values()]
+    return Analysis(
+        "groups",
+        "Score by group",
+        "The score of each setting on the questions of each group, with 95 % intervals. Groups of few questions have "
+        "wide intervals.",
+        ("group", "questions", *settings),
+        tuple((name, n, *row) for name, n, row in zip(names, counts, _cells(means), strict=True)),
+        (
+            Heat(
+                f"score of {len(settings)} settings in {len(names)} groups; the numbers are in the table",
+                tuple(names),
+                tuple(settings),
+                tuple(tuple(mean.mean if mean else None for mean in row) for row in means),
+            ),
+        ),
+    )
+
+
+def _cells(rows: list[list[Mean | None]]) -> list[list[Cell]]:
+    return [list(row) for row in rows]
+
+
+# How well settings know races whose incumbent was not elected again (Knowledge Card, section 5 and table 5).
+#
+# An LLM of before the election names the incumbent; cards that were trained later should not.
+
+IncumbentKey = tuple[str, str]  # task and setting
+
+
+def lost_incumbents(
+    results: Iterable[Result], metrics: Mapping[str, str], file: Path | None = None
+) -> Analysis:
+    """Scores on the races of a file, and how often the answer names the incumbent.
+
+    The file has `race`, as it stands in the questions, and `incumbent`. Raises UsageError without it, where it is
+    malformed, and where no question is about one of its races.
+    """
+    if file is None:
+        raise UsageError(
+            "lost-incumbents needs a file with race and incumbent: --analysis lost-incumbents=races.csv"
+        )
+    incumbents = _read(file)
+    scores: dict[IncumbentKey, list[float]] = {}
+    named: dict[IncumbentKey, list[float]] = {}
+    for result in results:
+        incumbent = next(
+            (name for race, name in incumbents if race in f" {normalise(result.question)} "), None
+        )
+        if incumbent is not None:
+            key = result.task, result.setting
+            (outcome,) = outcomes([result], metrics)
+            scores.setdefault(key, []).append(outcome.score(metrics[result.task]))
+            answer = result.choices.get(result.prediction, result.prediction)
+            named.setdefault(key, []).append(float(_names(answer, incumbent)))
+    if not scores:
+        raise UsageError(
+            f"no question of this run is about a race of {file}: write races as the questions do"
+        )
+    return Analysis(
+        "lost-incumbents",
+        "Races whose incumbent lost",
+        "The score on races whose incumbent was not elected again, and the share of answers that name the incumbent, "
+        "with 95 % intervals.",
+        ("task", "setting", "races", "score", "names the incumbent"),
+        tuple((*key, len(found), Mean.of(found), Mean.of(named[key])) for key, found in scores.items()),
+        tuple(_lost_incumbents_chart(task, scores) for task in dict.fromkeys(task for task, _ in scores)),
+    )
+
+
+def _names(answer: str, incumbent: str) -> bool:
+    """Whether an answer has the incumbent's name, or is a part of it."""
+    return substring(answer, [incumbent]) or bool(normalise(answer) and substring(incumbent, [answer]))
+
+
+def _read(file: Path) -> list[tuple[str, str]]:
+    """Each race, normalised and between spaces, with its incumbent."""
+    found = []
+    for where, row in entries(file, "incumbents"):
+        race, incumbent = row.get("race"), row.get("incumbent")
+        if not (isinstance(race, str) and race.strip() and isinstance(incumbent, str) and incumbent.strip()):
+            raise UsageError(f'{where}: expected "race" and "incumbent", each a text')
+        found.append((f" {normalise(race)} ", incumbent))
+    return found
+
+
+def _lost_incumbents_chart(task: str, scores: Mapping[IncumbentKey, list[float]]) -> Intervals:
+    means = [(setting, Mean.of(found)) for (name, setting), found in scores.items() if name == task]
+    return Intervals(
+        f"scores on {task} where the incumbent lost; the numbers are in the table",
+        tuple(Point(setting, mean) for setting, mean in means if mean is not None),
+        f"score on {task} where the incumbent lost",
+    )
+
+
+# MMLU's subjects in the four domains of its authors (Knowledge Card, table 1).
+
+
+def mmlu_domains(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+    """The score of each setting in STEM, humanities, social sciences and other.
+
+    Raises UsageError where the run has no questions of MMLU's subjects in two domains.
+    """
+    own = (
+        replace(result, group=domain)
+        for result in results
+        if result.task == "mmlu" and (domain := domain_of(result.group))
+    )
+    found = groups(own, metrics)
+    text = "The mean over the questions of each domain, with 95 % intervals, so subjects of many questions weigh more."
+    return replace(found, name="mmlu-domains", title="Score by MMLU's domains", text=text)
+
+
+CARDS = {"bottom-up", "top-down", "hybrid"}  # modes
+RETRIEVAL = {"retrieval", "replug"}
+
+
+@dataclass
+class _Read:
+    """One setting of a task: by question, whether its answer was right, and whether a passage that the LLM read holds
+    an accepted answer."""
+
+    correct: dict[str, bool] = field(default_factory=dict)
+    held: dict[str, bool] = field(default_factory=dict)
+    modes: set[str] = field(default_factory=set)
+
+    def add(self, result: Result, metric: str) -> None:
+        self.correct[result.id] = right(result.scores, metric)
+        read = [p for p in result.trace.get("passages", ()) if isinstance(p, dict) and p.get("kept")]
+        self.modes.add(str(result.trace.get("mode")))
+        self.modes |= {str(p.get("card")) for p in read} & RETRIEVAL  # cards and retrieval together
+        self.held[result.id] = any(holds(p, result) for p in read)
+
+
+def sources(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+    """Every setting with cards alone against every one with retrieval alone, on the questions that both answered.
+
+    Raises UsageError where a run has not both.
+    """
+    found: dict[tuple[str, str], _Read] = {}
+    for result in results:
+        if not result.error:
+            found.setdefault((result.task, result.setting), _Read()).add(result, metrics[result.task])
+    wrote = [key for key, read in found.items() if read.modes <= CARDS]
+    looked_up = [key for key, read in found.items() if read.modes <= RETRIEVAL]
+    pairs = [(one, two) for one in wrote for two in looked_up if one[0] == two[0]]
+    rows = [_row(one, two[1], found[one], found[two]) for one, two in pairs]
+    if not rows:
+        raise UsageError(
+            "nothing to compare: run a setting with cards, such as bottom-up, and retrieval or replug"
+        )
+    return Analysis(
+        "sources",
+        "Cards and retrieval",
+        "Cards against passages retrieved from a corpus, by default the cards' own source passages, on the same "
+        "questions. Held: the share of questions for which a passage that the LLM read holds an accepted answer. "
+        "p is McNemar's.",
+        (
+            *(
+                "task",
+                "cards",
+                "retrieval",
+                "questions",
+                "score, cards",
+                "score, retrieval",
+                "difference",
+                "p",
+            ),
+            *("only cards right", "only retrieval right", "held, cards", "held, retrieval"),
+        ),
+        tuple(rows),
+        (_chart(rows),),
+    )
+
+
+def _row(key: tuple[str, str], other: str, cards: _Read, retrieval: _Read) -> tuple[Cell, ...]:
+    both = [id_ for id_ in cards.correct if id_ in retrieval.correct]
+    first, second = ([float(read.correct[id_]) for id_ in both] for read in (cards, retrieval))
+    found = compared(first, second)
+    return (
+        *(*key, other, len(both), Mean.of(first), Mean.of(second)),
+        *(Mean(found.difference, found.low, found.high), found.p, found.better, found.worse),
+        *(Mean.of([float(read.held[id_]) for id_ in both]) for read in (cards, retrieval)),
+    )
+
+
+def _chart(rows: Sequence[tuple[Cell, ...]]) -> Intervals:
+    points = [Point(f"{row[1]} − {row[2]}, {row[0]}", row[6]) for row in rows if isinstance(row[6], Mean)]
+    return Intervals(
+        f"{len(points)} differences of score, cards less retrieval, with 95 % intervals",
+        tuple(points),
+        "score with cards less score with retrieval",
+        reference=0.0,
+    )
+
+
+# Whether the LLM needed the information that it asked for (Knowledge Card, section 5 and figure 6).
+
+UNDECIDED = {"always", "never"}  # gates that say the same of every question
+ALONE = "direct"
+
+WordingKey = tuple[str, str, str]  # task, setting and gate
+
+
+@dataclass
+class _Decisions:
+    """By question: whether the gate sought knowledge, and whether the setting's answer was right."""
+
+    found: dict[str, tuple[bool, bool]] = field(default_factory=dict)
+
+    def count(self, yes: bool, correct: bool) -> int:
+        return sum(decision == (yes, correct) for decision in self.found.values())
+
+
+def yes_no(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+    """How often a gate said yes or no, and how often the answer was then right.
+
+    Over-asking is a yes where the LLM alone is right, under-asking a no where it is wrong, as shares of the questions
+    that the setting `direct` was asked too. Questions that failed are left out. Raises UsageError where no gate
+    decided anything.
+    """
+    decisions: dict[WordingKey, _Decisions] = {}
+    alone: dict[tuple[str, str], bool] = {}
+    for result in results:
+        if result.error:
+            continue
+        correct = right(result.scores, metrics[result.task])
+        if result.setting == ALONE:
+            alone[result.task, result.id] = correct
+        gate = result.trace.get("gate")
+        if isinstance(gate, dict) and gate.get("name") not in UNDECIDED:
+            key = result.task, result.setting, str(gate.get("name"))
+            decisions.setdefault(key, _Decisions()).found[result.id] = bool(gate.get("fired")), correct
+    if not decisions:
+        raise UsageError("no gate decided anything in this run: run a setting with one, such as top-down")
+    return Analysis(
+        "yes-no",
+        "Yes, no and correctness",
+        "Yes: the gate sought knowledge; with a self-ask gate, the LLM said that it needs more. Over-asking and "
+        "under-asking compare with what the LLM answers alone, on the questions that the setting direct was asked.",
+        (
+            *("task", "setting", "gate", "questions", "yes, right", "yes, wrong", "no, right", "no, wrong"),
+            *("over-asking", "under-asking"),
+        ),
+        tuple((*key, *_yes_no_row(key[0], found, alone)) for key, found in decisions.items()),
+        tuple(_heat(key, found) for key, found in decisions.items()),
+    )
+
+
+def _yes_no_row(
+    task: str, decisions: _Decisions, alone: Mapping[tuple[str, str], bool]
+) -> Sequence[int | Mean | None]:
+    counts = [decisions.count(yes, correct) for yes in (True, False) for correct in (True, False)]
+    both = [(yes, alone[task, id_]) for id_, (yes, _) in decisions.found.items() if (task, id_) in alone]
+    over = Mean.of([float(yes and correct) for yes, correct in both])
+    under = Mean.of([float(not yes and not correct) for yes, correct in both])
+    return [len(decisions.found), *counts, over, under]
+
+
+def _heat(key: WordingKey, decisions: _Decisions) -> Heat:
+    task, setting, gate = key
+    total = len(decisions.found)
+    return Heat(
+        f"shares of {total} questions of {task} by what {gate} said under {setting} and whether the answer was right",
+        ("yes", "no"),
+        ("right", "wrong"),
+        tuple(
+            tuple(decisions.count(yes, correct) / total for correct in (True, False)) for yes in (True, False)
+        ),
+        f"{task}, {setting}: {gate} and correctness",
+    )
+
+
+# Analyses by name, the built-in ones and a user's own (entry points of the group `kcard.analyses`).
+
+GROUP = "kcard.analyses"
+
+
+def analysis_names() -> list[str]:
+    """The analyses there are, sorted."""
+    return system.names(GROUP)
+
+
+def analyse(name: str, results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+    """What an analysis finds in results: NAME, or NAME=FILE for one that needs a file. `metrics` by task.
+
+    Raises UsageError for an unknown name, a file where none is taken, and where the results hold nothing for it.
+    """
+    name, given, file = name.partition("=")
+    if name not in analysis_names():
+        raise UsageError(f"unknown analysis {name!r}: choose one of {', '.join(analysis_names()) or 'none'}")
+    analyst: Callable[..., Analysis] = system.load(GROUP, name)
+    if not given:
+        return analyst(results, metrics)
+    if len(inspect.signature(analyst).parameters) < 3:
+        raise UsageError(f"the analysis {name} takes no file: leave out ={file}")
+    return analyst(results, metrics, Path(file).expanduser())
+
+
+def applicable(results: Iterable[Result], metrics: Mapping[str, str]) -> list[Analysis]:
+    """Every analysis that finds something in the results."""
+    found = []
+    for name in analysis_names():
+        try:
+            found.append(analyse(name, results, metrics))
+        except UsageError:
+            continue
+    return found

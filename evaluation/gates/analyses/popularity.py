@@ -1,0 +1,253 @@
+"""Analyses of the popularity gate."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kcard.errors import UsageError
+from kcard.evaluation.gates.analyses.analysis import GateAnalysis, Given
+from kcard.evaluation.gates.outcome import Floats, Indices, Seeks, both_ways
+from kcard.evaluation.metrics import bootstrap_interval, interval
+from kcard.evaluation.plots import Chart, Series
+from kcard.gates.popularity import BOUND, best_threshold
+from kcard.gates.records import Record
+
+__all__ = ["analyse_popularity_curves", "analyse_popularity_splits", "correlation", "log_popularity"]
+
+
+# Accuracy by how popular a question's subject is, and how closely the two go together in each relation (Adaptive
+# Retrieval, sections 4 and 5).
+
+POPULARITY_CURVES_NAME = "popularity-curves"
+FEWEST = 3  # questions of which a correlation is more than chance
+
+
+@dataclass(frozen=True)
+class PopularityCurvesSettings:
+    """`bins`: points of the curve, each of equally many questions."""
+
+    bins: int = 10
+
+    def __post_init__(self) -> None:
+        if self.bins < 1:
+            raise ValueError(f"bins is {self.bins}, expected a whole number of at least 1")
+
+
+def analyse_popularity_curves(given: Given) -> GateAnalysis:
+    """The table has a row a relation: Pearson's correlation of log popularity with accuracy, without and with cards.
+
+    Raises UsageError for a record without popularity.
+    """
+    settings, records = given.typed(PopularityCurvesSettings), given.records
+    logs = log_popularity(records)
+    relations = sorted({record.relation or "" for record in records})
+    rows = [_popularity_curves_row("all", records, logs)]
+    if len(relations) > 1:
+        for relation in relations:
+            held = [i for i, record in enumerate(records) if (record.relation or "") == relation]
+            rows.append(_popularity_curves_row(relation or "none", [records[i] for i in held], logs[held]))
+    return GateAnalysis(
+        POPULARITY_CURVES_NAME, len(records), tuple(rows), _curves(records, logs, settings.bins)
+    )
+
+
+def log_popularity(records: Sequence[Record]) -> Floats:
+    """ln(1 + popularity) of each, shape (n,). Raises UsageError for a record without popularity."""
+    found = []
+    for record in records:
+        if record.popularity is None:
+            raise UsageError(
+                f"the popularity of the subject of {record.question[:60]!r} is unknown: collect records on a task that "
+                "has it, such as popqa"
+            )
+        found.append(record.popularity)
+    return np.log1p(np.array(found, dtype=np.float64))
+
+
+def correlation(first: Floats, second: Floats) -> float:
+    """Pearson's; nan where one of them does not vary, or for fewer than three values."""
+    if len(first) < FEWEST or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return float("nan")
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def _popularity_curves_row(relation: str, records: Sequence[Record], logs: Floats) -> Mapping[str, Any]:
+    without, with_ = both_ways(records)
+    low, high = _correlation_interval(logs, without)
+    return {
+        "relation": relation,
+        "n": len(records),
+        "popularity": float(np.median(np.expm1(logs))),
+        "without": float(without.mean()),
+        "with": float(with_.mean()),
+        "r_without": correlation(logs, without),
+        "r_low": low,
+        "r_high": high,
+        "r_with": correlation(logs, with_),
+    }
+
+
+def _correlation_interval(logs: Floats, right: Floats) -> tuple[float, float]:
+    """Percentile bootstrap; samples in which nothing varies count as no correlation."""
+    if np.isnan(correlation(logs, right)):
+        return float("nan"), float("nan")
+    return bootstrap_interval(lambda x, y: np.nan_to_num(correlation(x, y)), logs, right)
+
+
+def _curves(records: Sequence[Record], logs: Floats, bins: int) -> Chart:
+    parts = [part for part in np.array_split(np.argsort(logs, kind="stable"), bins) if len(part)]
+    middles = tuple(float(np.expm1(logs[part].mean())) + 1 for part in parts)
+    series = []
+    for label, right in zip(("without cards", "with cards"), both_ways(records), strict=True):
+        bounds = [interval(right[part].tolist()) for part in parts]
+        lows, highs = zip(*bounds, strict=True)
+        series.append(Series(label, middles, tuple(float(right[part].mean()) for part in parts), lows, highs))
+    return Chart("popularity of the subject", "accuracy", tuple(series), log=True)
+
+
+POPULARITY_SPLITS_NAME = "popularity-splits"
+COSTS = ("seconds", "tokens", "calls")
+
+
+@dataclass(frozen=True)
+class PopularitySplitsSettings:
+    """`share` of the records choose the thresholds in each of so many `splits`; `seed` draws them."""
+
+    splits: int = 100
+    share: float = 0.75
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.splits < 1 or not 0 < self.share < 1:
+            raise ValueError(
+                f"splits is {self.splits} and share is {self.share:g}, expected 1 or more splits and a share "
+                "between 0 and 1"
+            )
+
+
+@dataclass(frozen=True)
+class _Data:
+    records: Sequence[Record]
+    logs: Floats
+    without: Floats
+    with_: Floats
+
+    @property
+    def relations(self) -> list[str]:
+        return [record.relation or "" for record in self.records]
+
+
+def analyse_popularity_splits(given: Given) -> GateAnalysis:
+    """The table has a row a setting: the mean over the splits, and the middle 95 % of them.
+
+    Seconds, tokens and calls a question are those that the records carry as scores ("seconds_without", ...). Raises
+    UsageError for a record without popularity, and for too few records to split.
+    """
+    settings, records = given.typed(PopularitySplitsSettings), given.records
+    data = _Data(records, log_popularity(records), *both_ways(records))
+    cut = round(settings.share * len(records))
+    if not 0 < cut < len(records):
+        raise UsageError(f"{len(records)} records can't be split by {settings.share:g}: give more records")
+    random = np.random.default_rng(settings.seed)
+    found: dict[str, list[Mapping[str, float]]] = {"never": [], "adaptive": [], "always": [], "oracle": []}
+    for number in range(settings.splits):
+        order = random.permutation(len(records))
+        for name, seeks in _decisions(data, order[:cut], order[cut:]).items():
+            found[name].append(_figures(data, order[cut:], seeks))
+        given.report(number + 1, settings.splits)
+    rows = tuple(_row(name, splits) for name, splits in found.items())
+    return GateAnalysis(POPULARITY_SPLITS_NAME, len(records), rows, _chart(rows), _summary(data, found))
+
+
+def _thresholds(data: _Data, rows: Indices) -> dict[str, float]:
+    """The best threshold of each relation in these records, on the scale of ln(1 + popularity)."""
+    relations = np.array(data.relations)[rows]
+    held = {relation: rows[relations == relation] for relation in np.unique(relations)}
+    return {
+        str(relation): best_threshold(data.logs[own], data.without[own], data.with_[own])
+        for relation, own in held.items()
+    }
+
+
+def _decisions(data: _Data, fitted: Indices, rest: Indices) -> dict[str, Seeks]:
+    """Which questions of the rest seek. A relation that was not seen takes the threshold over all records."""
+    thresholds = _thresholds(data, fitted)
+    pooled = best_threshold(data.logs[fitted], data.without[fitted], data.with_[fitted])
+    limits = np.array([thresholds.get(data.relations[row], pooled) for row in rest.tolist()])
+    return {
+        "never": np.zeros(len(rest), dtype=np.bool_),
+        "adaptive": np.asarray(data.logs[rest] < limits),
+        "always": np.ones(len(rest), dtype=np.bool_),
+        "oracle": np.asarray(data.with_[rest] > data.without[rest]),
+    }
+
+
+def _figures(data: _Data, rows: Indices, seeks: Seeks) -> dict[str, float]:
+    figures = {
+        "accuracy": float(np.where(seeks, data.with_[rows], data.without[rows]).mean()),
+        "share": float(seeks.mean()),
+    }
+    records = [data.records[row] for row in rows.tolist()]
+    for cost in COSTS:
+        without, with_ = (
+            [record.scores.get(f"{cost}_{way}") for record in records] for way in ("without", "with")
+        )
+        if None not in without and None not in with_:
+            spent = np.where(seeks, np.array(with_, dtype=np.float64), np.array(without, dtype=np.float64))
+            figures[cost] = float(spent.mean())
+    return figures
+
+
+def _row(name: str, splits: Sequence[Mapping[str, float]]) -> Mapping[str, Any]:
+    accuracies = [split["accuracy"] for split in splits]
+    low, high = np.quantile(accuracies, [0.025, 0.975])
+    costs = {
+        cost: float(np.mean([split[cost] for split in splits])) if cost in splits[0] else None
+        for cost in COSTS
+    }
+    return {
+        "setting": name,
+        "accuracy": float(np.mean(accuracies)),
+        "low": float(low),
+        "high": float(high),
+        "share": float(np.mean([split["share"] for split in splits])),
+        **costs,
+    }
+
+
+def _summary(data: _Data, found: Mapping[str, Sequence[Mapping[str, float]]]) -> Mapping[str, Any]:
+    """The gain over the better of never and always; what is saved against always; each relation's threshold."""
+    mean = {name: float(np.mean([split["accuracy"] for split in splits])) for name, splits in found.items()}
+    better = max(("never", "always"), key=lambda name: mean[name])
+    gains = [a["accuracy"] - b["accuracy"] for a, b in zip(found["adaptive"], found[better], strict=True)]
+    low, high = np.quantile(gains, [0.025, 0.975])
+    saved = {
+        f"{cost}_saved": 1 - _total(found["adaptive"], cost) / _total(found["always"], cost)
+        for cost in COSTS
+        if cost in found["always"][0] and _total(found["always"], cost)
+    }
+    thresholds = _thresholds(data, np.arange(len(data.records)))
+    return {
+        "better_of_never_and_always": better,
+        "gain": float(np.mean(gains)),
+        "gain_low": float(low),
+        "gain_high": float(high),
+        **saved,
+        "thresholds": {relation or "none": _popularity(limit) for relation, limit in thresholds.items()},
+    }
+
+
+def _total(splits: Sequence[Mapping[str, float]], cost: str) -> float:
+    return sum(split[cost] for split in splits)
+
+
+def _popularity(limit: float) -> float | str:
+    return {-BOUND: "never", BOUND: "always"}.get(limit, float(np.expm1(min(limit, 700.0))))
+
+
+def _chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
+    columns = ([row[key] for row in rows] for key in ("setting", "accuracy", "low", "high"))
+    names, *figures = map(tuple, columns)
+    return Chart("", "accuracy", (Series("held-out questions", names, *figures),), kind="bar")

@@ -1,0 +1,133 @@
+"""Plots by matplotlib."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from kcard.errors import MissingExtra, UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["COLOURS", "GREY", "STYLES", "Chart", "Series", "bare", "drawn", "new_figure", "saved", "write"]
+
+
+# What pictures of evaluations share: figures without matplotlib's global state, colours, and how they are saved.
+
+SIZE = (8.0, 5.0)  # inches
+DPI = 150
+# Tells apart for people who see no red or no green (Okabe and Ito, 2008); no yellow, which paper swallows.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+STYLES = ("-", "--", ":")
+GREY = "#777777"
+
+
+def new_figure() -> "Figure":
+    """Raises MissingExtra where nothing can be drawn."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("plots need matplotlib: pip install 'kcard[plots]'") from None
+    return Figure(figsize=SIZE, dpi=DPI)
+
+
+def bare(axes: Any) -> None:
+    """Without a frame, with faint horizontal lines behind what is drawn, and the legend beside it."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#eeeeee", linewidth=0.8)
+    axes.set_axisbelow(True)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
+
+
+def saved(figure: "Figure", kind: str) -> bytes:
+    """The picture as svg or png; without a date, so that equal figures give equal bytes."""
+    import matplotlib
+
+    stream = io.BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "kcard"}):
+        figure.savefig(stream, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return stream.getvalue()
+
+
+def write(figure: "Figure", path: Path) -> None:
+    """Write the picture: SVG where the file is named so, else PNG. Raises UsageError where it can't be written."""
+    kind = "svg" if path.suffix.lower() == ".svg" else "png"
+    try:
+        path.expanduser().write_bytes(saved(figure, kind))
+    except OSError as error:
+        raise UsageError(f"can't write the plot {path}: {error.strerror or error}") from error
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points under one name. `low` and `high`: the interval around each y, empty where there is none."""
+
+    label: str
+    x: tuple[float | str, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over numbers, or bars over names. `log`: whether the x axis is logarithmic."""
+
+    x: str
+    y: str
+    series: tuple[Series, ...]
+    kind: Literal["line", "bar"] = "line"
+    log: bool = False
+
+
+def drawn(chart: Chart, title: str = "") -> "Figure":
+    """Raises MissingExtra without matplotlib."""
+    figure = new_figure()
+    axes = figure.add_subplot()
+    draw = _line if chart.kind == "line" else _bars
+    for number, series in enumerate(chart.series):
+        draw(axes, series, number, len(chart.series))
+    if chart.log:
+        axes.set_xscale("log")
+    axes.set_xlabel(chart.x)
+    axes.set_ylabel(chart.y)
+    axes.set_title(title, fontsize=10, loc="left")
+    bare(axes)
+    figure.tight_layout()
+    return figure
+
+
+def _line(axes: Any, series: Series, number: int, _: int) -> None:
+    colour, style = COLOURS[number % len(COLOURS)], STYLES[number // len(COLOURS) % len(STYLES)]
+    marker = "o" if len(series.x) <= 20 else None
+    axes.plot(
+        series.x, series.y, color=colour, linestyle=style, linewidth=1.4, marker=marker, label=series.label
+    )
+    if series.low:
+        axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _bars(axes: Any, series: Series, number: int, of: int) -> None:
+    width = 0.8 / of
+    places = [place + (number - (of - 1) / 2) * width for place in range(len(series.x))]
+    axes.bar(
+        places,
+        series.y,
+        width,
+        color=COLOURS[number % len(COLOURS)],
+        label=series.label,
+        yerr=_errors(series),
+    )
+    axes.set_xticks(
+        range(len(series.x)), [str(name) for name in series.x], rotation=30, ha="right", fontsize=8
+    )
+
+
+def _errors(series: Series) -> list[Sequence[float]] | None:
+    if not series.low:
+        return None
+    below = [max(0.0, y - low) for y, low in zip(series.y, series.low, strict=True)]
+    return [below, [max(0.0, high - y) for y, high in zip(series.y, series.high, strict=True)]]

@@ -1,0 +1,397 @@
+"""Records of exams and audits, as files."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from kcard.cards.model_card import Result
+from kcard.cards.model_card import with_results as write_results
+from kcard.errors import CardError
+from kcard.evaluation.metrics import interval
+from kcard.evaluation.recall import CHANCE
+from kcard.hub.values import is_independent
+from kcard.io import build, canonical, parse
+from kcard.types import Source
+
+__all__ = [
+    "EXAM",
+    "Audit",
+    "AuditedDocument",
+    "Distribution",
+    "Domain",
+    "EvalRun",
+    "Exam",
+    "Judged",
+    "Mean",
+    "mean_of",
+    "read_exam",
+    "read_record",
+    "remarks",
+    "with_results",
+]
+
+
+EXAM = "exam.json"
+EXAM_FORMAT = 2
+DIGITS = 4
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean and its 95 % interval (metrics.interval): of shares and scores in [0, 1], of differences in [-1, 1]."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float], seed: int = 0, *, paired: bool = False) -> "Mean | None":
+        """None for no values; `paired`: they are differences."""
+        if not values:
+            return None
+        low, high = interval(values, seed, paired=paired)
+        return cls(round(sum(values) / len(values), DIGITS), round(low, DIGITS), round(high, DIGITS))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Checker scores in [0, 1], one a passage; `unknown` passages have none: the evidence does not cover them."""
+
+    scores: tuple[float, ...]
+    mean: Mean | None
+    unknown: int = 0
+
+    @classmethod
+    def of(cls, scores: Sequence[float | None], seed: int = 0) -> "Distribution":
+        known = [score for score in scores if score is not None]
+        shown = tuple(round(score, DIGITS) for score in known)
+        return cls(shown, Mean.of(known, seed), len(scores) - len(known))
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of the passages that have a score, in [0, 1]; None without passages."""
+        passages = len(self.scores) + self.unknown
+        return round(len(self.scores) / passages, DIGITS) if passages else None
+
+
+def mean_of(distribution: Distribution | None) -> float | None:
+    """Its mean; None where it was not measured, or no evidence was found."""
+    return distribution.mean.mean if distribution and distribution.mean else None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A passage that the card wrote in the exam. `evidence`: the text that the ranking score comes from."""
+
+    question: str
+    answer: str
+    text: str
+    recalled: bool
+    faithfulness: float | None = None
+    factuality: float | None = None
+    evidence: Source | None = None
+
+
+@dataclass(frozen=True)
+class EvalRun:
+    """One set of questions, asked, and what came of them.
+
+    asked             what was asked: forms held out of training, or the name of a file
+    sha256            where the questions come from: the digest of the corpus, or of the file
+    questions_sha256  the digest of the questions and their accepted answers
+    recall            share of questions whose answer occurs in what the card wrote, greedily: one document,
+                      of a card of both one of its model and one of its index
+    base              the same of the exam's base; None where it could not be asked
+    lift              recall - base, question by question
+    model, index      recall by the card's model alone and by its index alone, of a card of both
+    answered          share of the questions that the embedded reader finds answered in what the card wrote
+    absent, admitted  how many questions on things that are not in the corpus were asked besides, and the share of them
+                      that it finds unanswered
+    faithfulness      the documents against the card's own corpus; None where its text is not at hand
+    factuality        the documents against independent evidence; None without any. The two are never mixed
+    """
+
+    asked: str
+    sha256: str
+    questions: int
+    questions_sha256: str
+    recall: Mean | None
+    lift: Mean | None = None
+    base: Mean | None = None
+    model: Mean | None = None
+    index: Mean | None = None
+    faithfulness: Distribution | None = None
+    factuality: Distribution | None = None
+    answered: Mean | None = None
+    absent: int = 0
+    admitted: Mean | None = None
+
+
+@dataclass(frozen=True)
+class Exam:
+    """What a card knows of its own corpus and, apart from it, of a given file; how far it can be trusted.
+
+    kcard            the version of kcard that asked
+    seed, limit      which questions were drawn, and at most how many
+    own              on the card's own corpus; None where its text is not at hand
+    given            on a given file; None where none was given
+    base             what recall is compared with: a base model, or `chance`
+    base_note        why the base could not be asked, where it could not
+    checker          who judged, and the sha256 of its weights, where it names one
+    evidence         the independent evidence by name and digest; `evidence_shared` of its texts repeat the card's
+                     corpus, and `evidence_overlap` says how far the two are the same, in [0, 1]: from 0.1 on the
+                     evidence is not independent
+    ranked_by        the score by which `best` and `worst` of `own` were chosen
+    """
+
+    card: str
+    kcard: str
+    own: EvalRun | None
+    given: EvalRun | None = None
+    base: str = ""
+    base_note: str = ""
+    checker: str = ""
+    checker_sha256: str | None = None
+    evidence: str | None = None
+    evidence_sha256: str | None = None
+    evidence_shared: int = 0
+    evidence_overlap: float = 0.0
+    seed: int = 0
+    limit: int = 0
+    ranked_by: str = "faithfulness"
+    best: tuple[Judged, ...] = ()
+    worst: tuple[Judged, ...] = ()
+    format: int = EXAM_FORMAT
+
+    @property
+    def recall(self) -> Mean | None:
+        """On the card's own corpus."""
+        return self.own.recall if self.own else None
+
+    @property
+    def lift(self) -> Mean | None:
+        """On the card's own corpus."""
+        return self.own.lift if self.own else None
+
+    @property
+    def faithfulness(self) -> Distribution | None:
+        """Of what the card wrote when asked about its own corpus."""
+        return self.own.faithfulness if self.own else None
+
+    @property
+    def factuality(self) -> Distribution | None:
+        """Of what the card wrote when asked about its own corpus."""
+        return self.own.factuality if self.own else None
+
+    def to_json(self) -> str:
+        return canonical(self)
+
+    @classmethod
+    def from_json(cls, text: str, where: str = EXAM) -> "Exam":
+        """Raises CardError for anything that is not an exam of this format."""
+        return read_record(
+            cls, text, f"{where} is not an exam", EXAM_FORMAT, "examine the card again (kcard exam)"
+        )
+
+
+def read_record(cls: type[T], text: str, problem: str, form: int, remedy: str) -> T:
+    """A record of that class from its JSON; CardError, which begins with `problem`, where it is not of that format."""
+    try:
+        data = parse(text)
+        if not isinstance(data, dict) or data.get("format") != form:
+            raise CardError(f"{problem} of format {form}: {remedy}")
+        return build(cls, data)
+    except (ValueError, TypeError) as error:
+        raise CardError(f"{problem}: {error}; {remedy}") from error
+
+
+def read_exam(folder: Path) -> Exam | None:
+    """The exam that travels with a card; None where it has none. Raises CardError for a malformed one."""
+    path = folder / EXAM
+    try:
+        return Exam.from_json(path.read_text(encoding="utf-8"), str(path)) if path.exists() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CardError(f"{path} can't be read: {error}; examine the card again (kcard exam)") from error
+
+
+# What an audit found, as values, and its JSON, which the hub keeps beside the version.
+
+AUDIT_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class AuditedDocument:
+    """A document that the card wrote. `evidence`: the text that supports it most; `window`: the part that decided.
+
+    Where the checker doesn't show it the window is the whole text.
+    """
+
+    query: str
+    domain: str
+    text: str
+    faithfulness: float | None = None
+    factuality: float | None = None
+    evidence: Source | None = None
+    window: str = ""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The scores of one domain; `unknown` of its documents are not covered by the evidence."""
+
+    name: str
+    queries: int
+    faithfulness: Mean | None = None
+    factuality: Mean | None = None
+    unknown: int = 0
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How far what a card writes holds: against its own corpus, and, never mixed with it, against evidence.
+
+    card            its reference, or its name where it is not published
+    kcard           the version of kcard that asked
+    queries         what was asked, by name and digest; `asked` is how many
+    documents       written for each query, by each of the card's writers; `empty` of all had no text
+    seed, limit     which questions were drawn of its own corpus, and at most how many
+    temperature, tokens  how the card sampled
+    checker         who judged, and the sha256 of its weights, where it names one
+    evidence        the independent evidence by name and digest; `evidence_shared` of its texts repeat the card's
+                    corpus, and `evidence_notes` are what should be known of it
+    evidence_overlap  how far evidence and corpus are the same, in [0, 1]; None where that was not measured
+    faithfulness    scores of the documents against the card's own corpus; None where its text is not at hand
+    factuality      scores of the documents that the independent evidence covers; None without any evidence
+    coverage        the share of the documents that it covers; None where that was not measured
+    domains         by the queries' domain, where they have several
+    ranked_by       the score by which `worst` was chosen
+    """
+
+    card: str
+    kcard: str
+    queries: str
+    queries_sha256: str
+    asked: int
+    documents: int
+    empty: int
+    seed: int
+    limit: int
+    temperature: float
+    tokens: int
+    checker: str
+    checker_sha256: str | None = None
+    evidence: str | None = None
+    evidence_sha256: str | None = None
+    evidence_shared: int = 0
+    evidence_overlap: float | None = None
+    evidence_notes: tuple[str, ...] = ()
+    faithfulness: Distribution | None = None
+    factuality: Distribution | None = None
+    coverage: Mean | None = None
+    domains: tuple[Domain, ...] = ()
+    ranked_by: str = "faithfulness"
+    worst: tuple[AuditedDocument, ...] = ()
+    format: int = AUDIT_FORMAT
+
+    @property
+    def independent(self) -> bool:
+        """Whether the evidence is independent of the card's corpus, as far as is known."""
+        return is_independent(self.evidence_overlap)
+
+    def to_json(self) -> str:
+        return canonical(self)
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "audit") -> "Audit":
+        """Raises CardError for anything that is not an audit of this format."""
+        return read_record(
+            cls, text, f"{where} is not an audit", AUDIT_FORMAT, "audit the card again (kcard audit)"
+        )
+
+
+# An exam as the results of a model card: which numbers it names, and what must be said with them.
+
+
+def with_results(page: str, exam: Exam) -> str:
+    """README.md with this exam's results in place of those of an earlier one."""
+    return write_results(page, exam.card, [*_results(exam)], remarks(exam))
+
+
+def remarks(exam: Exam) -> list[str]:
+    """What the numbers mean and what they rest on, a sentence or two each."""
+    sentences = []
+    if exam.own is not None:
+        sentences.append(
+            f"Recall: share of {exam.own.questions} questions about its own corpus ({exam.own.asked}) whose answer "
+            "the card writes."
+        )
+        if exam.own.admitted is not None:
+            sentences.append(
+                f"{exam.own.absent} more questions are about what is not in the corpus; the embedded reader judges "
+                "whether what the card wrote answers a question."
+            )
+    if exam.given is not None:
+        sentences.append(
+            f"Of {exam.given.asked} {exam.given.questions} questions were asked, apart from these."
+        )
+    sentences.append(_compared(exam))
+    if exam.factuality is None and (exam.given is None or exam.given.factuality is None):
+        sentences.append("Factuality was not measured: no independent evidence was given.")
+    if exam.evidence_shared:
+        sentences.append(
+            f"{exam.evidence_shared} texts of the evidence are passages of the card's own corpus too."
+        )
+    if not is_independent(exam.evidence_overlap):
+        sentences.append("The evidence is not independent of the card: it repeats the card's corpus.")
+    digest = f", sha256 {exam.checker_sha256[:12]}" if exam.checker_sha256 else ""
+    sentences.append(f"Checked by {exam.checker}{digest}; seed {exam.seed}; kcard {exam.kcard}.")
+    return sentences
+
+
+def _compared(exam: Exam) -> str:
+    if exam.base == CHANCE:
+        return (
+            "The card has no base model, so lift is recall less chance: how often the answer stands in what the "
+            "card wrote for other questions."
+        )
+    if exam.base_note:
+        return f"Lift over {exam.base} is not known: {exam.base_note}."
+    return f"Lift: recall less that of {exam.base} without the card, asked the same."
+
+
+def _results(exam: Exam) -> Iterator[Result]:
+    if exam.own is not None:
+        yield from _run(exam, exam.own, "own corpus", "corpus")
+    if exam.given is not None:
+        yield from _run(exam, exam.given, exam.given.asked, "questions")
+
+
+def _run(exam: Exam, run: EvalRun, dataset: str, kind: str) -> Iterator[Result]:
+    checked = {"checker": exam.checker, "sha256": exam.checker_sha256 or "unknown"}
+    evidence = {**checked, "evidence": exam.evidence or "", "evidence_sha256": exam.evidence_sha256 or ""}
+    against = {"base": exam.base}
+    measured: tuple[tuple[str, str, Mean | None, dict[str, str] | None], ...] = (
+        ("recall", "Recall", run.recall, None),
+        ("recall-lift", f"Lift over {exam.base}", run.lift, against),
+        ("recall-model", "Recall by the model alone", run.model, None),
+        ("recall-index", "Recall by the index alone", run.index, None),
+        ("answered", "Found answered", run.answered, None),
+        ("admitted", "Not in the corpus, and admitted", run.admitted, None),
+        ("faithfulness", "Faithfulness to its own corpus", _mean(run.faithfulness), checked),
+        ("factuality", f"Factuality against {exam.evidence}", _mean(run.factuality), evidence),
+    )
+    # What was read from disk has no name on a hub: its content names it.
+    identifier = f"{kind}-{run.sha256[:12]}" if run.sha256 else kind
+    for metric, name, mean, args in measured:
+        if mean is not None:
+            where = (dataset, identifier, run.sha256 or None)
+            yield Result(metric, name, mean.mean, mean.low, mean.high, *where, args)
+
+
+def _mean(scores: Distribution | None) -> Mean | None:
+    return None if scores is None else scores.mean

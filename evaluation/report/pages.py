@@ -1,0 +1,209 @@
+"""Web pages of a report, with excerpts and traces.
+
+A trace may come from another version or have been written by hand, so nothing in it is relied on.
+"""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kcard.evaluation.analyses.answers import shown
+from kcard.evaluation.charts.chart import Intervals, Point, Scatter, filled, written
+from kcard.evaluation.records import Mean
+from kcard.evaluation.report.report import Report, amount, headline, metric_name, other_scores, probability
+from kcard.evaluation.runs.summary import OF_A_TASK, SettingSummary
+
+__all__ = ["ShownPassage", "Trace", "render", "trace", "write_page"]
+
+
+@dataclass(frozen=True)
+class ShownPassage:
+    """A passage, its scores by name, and where its text and its evidence stand."""
+
+    number: int
+    card: str
+    text: str
+    pruned: str
+    kept: bool
+    scores: Mapping[str, float | None]
+    source: str
+    evidence: str
+    evidence_place: str
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What led to an answer; `citations` are sentence, number of the passage from 1 (None: none), and support."""
+
+    gate: str = ""
+    score: float | None = None
+    fired: bool | None = None
+    cards: tuple[str, ...] = ()
+    passages: tuple[ShownPassage, ...] = ()
+    citations: tuple[tuple[str, int | None, float | None], ...] = ()
+    notes: tuple[str, ...] = ()
+    confidence: float | None = None
+    nearest: str = ""
+    nearest_place: str = ""
+    scored: tuple[str, ...] = field(default=())
+
+
+SCORES = ("relevance", "faithfulness", "factuality")
+
+
+def trace(data: Mapping[str, Any]) -> Trace:
+    """Of Result.trace; an empty one where the question failed."""
+    gate = _mapping(data.get("gate"))
+    passages = tuple(_passage(i, _mapping(p)) for i, p in enumerate(_list(data.get("passages")), 1))
+    nearest = _mapping(data.get("nearest"))
+    fired = gate.get("fired")
+    return Trace(
+        gate=_text(gate.get("name")),
+        score=_number(gate.get("score")),
+        fired=fired if isinstance(fired, bool) else None,
+        cards=tuple(map(_text, _list(data.get("cards")))),
+        passages=passages,
+        citations=tuple(_citation(_mapping(c)) for c in _list(data.get("citations"))),
+        notes=tuple(map(_text, _list(data.get("notes")))),
+        confidence=_number(data.get("confidence")),
+        nearest=_text(nearest.get("text")),
+        nearest_place=_place(nearest),
+        scored=tuple(name for name in SCORES if any(p.scores[name] is not None for p in passages)),
+    )
+
+
+def _passage(number: int, data: Mapping[str, Any]) -> ShownPassage:
+    evidence = _mapping(data.get("evidence"))
+    return ShownPassage(
+        number=number,
+        card=_text(data.get("card")),
+        text=_text(data.get("text")),
+        pruned=_text(data.get("pruned")),
+        kept=data.get("kept") is True,
+        scores={name: _number(data.get(name)) for name in SCORES},
+        source=_place(_mapping(data.get("source"))),
+        evidence=_text(evidence.get("text")),
+        evidence_place=_place(evidence),
+    )
+
+
+def _citation(data: Mapping[str, Any]) -> tuple[str, int | None, float | None]:
+    passage = data.get("passage")
+    number = passage + 1 if isinstance(passage, int) else None
+    return _text(data.get("sentence")), number, _number(data.get("support"))
+
+
+def _place(source: Mapping[str, Any]) -> str:
+    """File, line and section of a source, as far as they are known."""
+    file, line, section = _text(source.get("file")), source.get("line"), _text(source.get("section"))
+    return ", ".join(part for part in (file, f"line {line}" if file and line else "", section) if part)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+# A report as one self-contained web page: no script, nothing is fetched, a strict content security policy.
+
+FOLDER = Path(__file__).parent
+STYLES = (
+    FOLDER.parent / "charts" / "palette.css",
+    FOLDER.parent / "charts" / "charts.css",
+    FOLDER / "report.css",
+)
+
+
+def render(report: Report) -> str:
+    """The page as HTML. Whatever cards, LLMs and data say is escaped."""
+    groups = sorted({shown.question.group for shown in report.excerpt.questions} - {""})
+    style = _style(report, groups)
+    return filled(
+        FOLDER / "report.html",
+        report=report,
+        style=style,
+        policy=f"default-src 'none'; style-src 'sha256-{_sha256(style)}'; base-uri 'none'; form-action 'none'",
+        groups=groups,
+        accuracy=accuracy,
+        score=score,
+        against=against,
+        amount=amount,
+        cell=shown,
+        headline=headline,
+        metric_name=metric_name,
+        of_a_task=OF_A_TASK,
+        other_scores=other_scores,
+        probability=probability,
+        trace=trace,
+    )
+
+
+def write_page(report: Report, path: Path | str) -> Path:
+    """Write the page, whole or not at all; UsageError where that can't be written."""
+    return written(path, render(report))
+
+
+def accuracy(report: Report, task: str) -> Intervals:
+    """The score of every setting with its interval."""
+    rows = report.of(task)
+    metric = metric_name(rows[0].metric)
+    base = report.row(task, report.reference(task))
+    return Intervals(
+        f"{metric} of {len(rows)} settings on {task}, with 95 % intervals; the numbers are in the table",
+        tuple(Point(row.setting, score(row)) for row in rows),
+        f"{metric}, 95 % interval",
+        None if base is None or len(rows) == 1 else base.value,
+    )
+
+
+def against(report: Report, task: str, cost: str) -> Scatter:
+    """The score of every setting against its cost: calls or seconds, a question."""
+    rows = report.of(task)
+    metric = metric_name(rows[0].metric)
+    label = {"calls": "LLM calls a question", "seconds": "seconds a question"}[cost]
+    return Scatter(
+        f"{metric} of {len(rows)} settings on {task} against {label}; the numbers are in the table",
+        tuple(Point(row.setting, score(row), getattr(row, cost) / row.n) for row in rows),
+        label,
+        metric,
+    )
+
+
+def score(row: SettingSummary) -> Mean:
+    """The task's metric with its interval."""
+    return Mean(row.value, row.low, row.high)
+
+
+def _style(report: Report, groups: list[str]) -> str:
+    """The style sheet, with the rules that filter the questions."""
+    rules = [path.read_text(encoding="utf-8") for path in STYLES]
+    chosen = (
+        ("task", "t", len(report.tasks)),
+        ("group", "g", len(groups)),
+        ("right", "r", len(report.settings)),
+        ("wrong", "w", len(report.settings)),
+        ("differ", "d", 1),
+    )
+    for control, letter, count in chosen:
+        for i in range(count):
+            shown = f'main:has(#f-{control} option[value="{i}"]:checked) .q:not(.{letter}{i})'
+            rules.append(f"{shown} {{ display: none; }}")
+    return "\n".join(rules)
+
+
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,373 @@
+"""What a card remembers after an update, and what it was to forget.
+
+Its model alone is asked, greedily: what its index finds is what its passages say. A question about a removed text
+counts as recalled where the document holds its answer; the document may still be a text that stays, which a card that
+never learned the removed one might give as well. What counts against it is an answer in any other document, and a run
+of words that only removed texts have (kcard.evaluation.retention).
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
+from math import sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.cards.card import Card
+from kcard.cards.passages import passages
+from kcard.errors import CardError
+from kcard.evaluation.exam import LIMIT as EXAM_LIMIT
+from kcard.evaluation.exam import recall
+from kcard.evaluation.metrics import substring
+from kcard.evaluation.questions import Question, about
+from kcard.evaluation.recall import Report, ask, recalled
+from kcard.evaluation.records import Mean, read_exam
+from kcard.io import build, canonical, write_text
+from kcard.manifest import seal
+from kcard.text import words
+from kcard.training.corpus import statements
+from kcard.training.next_version import Way
+from kcard.training.progress import Note
+from kcard.training.update import previous
+from kcard.types import Source
+
+if TYPE_CHECKING:
+    from kcard.training.options import TrainOptions
+
+__all__ = [
+    "SYNC",
+    "UPDATE",
+    "Forgetting",
+    "Leaks",
+    "Remembered",
+    "SyncRecord",
+    "halves",
+    "read_forgetting",
+    "read_sync",
+    "remembered",
+    "update",
+]
+
+
+# Whether a document recites a text that it should not know: runs of words that only such texts have.
+#
+# To make a card recite one, it is asked with one half of it (Carlini et al., 2021, "Extracting Training Data from Large
+# Language Models"). In lists of like facts a run may also come from two texts that stay, or from the question, so a run
+# counts only if it has two words in a row that none of these has.
+
+RUN = 6  # words
+
+Words = tuple[str, ...]
+
+
+class Leaks:
+    """`removed`: texts that are not to be recited; `staying`: those that may be."""
+
+    def __init__(self, removed: Iterable[str], staying: Iterable[str]) -> None:
+        stays = [tuple(words(text)) for text in staying]
+        self._known = {pair for text in stays for pair in pairwise(text)}
+        gone = {run for text in removed for run in _runs(tuple(words(text)))}
+        self._runs = gone.difference(run for text in stays for run in _runs(text))
+
+    def __call__(self, question: str, document: str) -> bool:
+        """Whether the document, written for the question, has such a run."""
+        known = self._known.union(pairwise(words(question)))
+        found = self._runs.intersection(_runs(tuple(words(document))))
+        return any(not known.issuperset(pairwise(run)) for run in found)
+
+
+def halves(text: str) -> list[str]:
+    """The first half of its words, and the second one."""
+    read = text.split()
+    middle = (len(read) + 1) // 2
+    return [" ".join(half) for half in (read[:middle], read[middle:]) if half]
+
+
+def _runs(read: Words) -> Sequence[Words]:
+    """Every run of RUN words; a shorter text is one run."""
+    return [read[at : at + RUN] for at in range(max(1, len(read) - RUN + 1))]
+
+
+# What an update cost and what it brought: recall of the old exam before and after, and of the new passages.
+#
+# The same questions are asked of both versions. Of the next one an answer is accepted that any of its passages
+# makes right, new ones too: "which is a moon of Jupiter?" may have more answers than it had.
+
+UPDATE = "update.json"
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """Recall around an update: shares of questions in [0, 1] with their intervals, None of no questions.
+
+    updates        sha256 of the version that was trained on from
+    questions      how many its exam has; recall of them `before` by that version and `after` by the next
+    new_questions  how many were asked about passages that it has not; recall of them by the next version
+    """
+
+    updates: str
+    questions: int
+    before: Mean | None
+    after: Mean | None
+    new_questions: int
+    new: Mean | None
+
+    def to_json(self) -> str:
+        return canonical(self)
+
+    def summary(self) -> str:
+        """One line for people."""
+        return (
+            f"recall of the old exam ({self.questions} questions): {self.before} before, {self.after} after; "
+            f"of the new passages ({self.new_questions} questions): {self.new}"
+        )
+
+
+def update(corpus: str | Path, options: "TrainOptions", *, report: Callable[[Any], None]) -> "Card":
+    """Train the next version of the card `options.update`, measure what it forgot, and write that to update.json.
+
+    corpus  the new passages
+    report  called with the events of training, and with Progress while both versions are asked
+
+    Nothing is measured where only hashes of the passages travel: there is nothing to ask about. Raises what training,
+    finding and loading a card raise.
+    """
+    from kcard.training.train import train
+
+    assert options.update is not None
+    old = previous(options.update)
+    had = {source.text for source in passages(old.card.folder)}
+    own = passages(old.card.folder)
+    # What is looked up is not forgotten.
+    drawn = _drawn(old.card)
+    asked = about(own, *drawn) if own and old.card.manifest.has_model else []
+    # The next version may take the folder of this one, so this one is asked first.
+    before = recall(old.card.folder, asked, report=report) if asked else None
+    made = train(corpus, options, report=report)
+    both = passages(made.folder)
+    if not asked or not both:
+        return made
+    new = [source for source in both if source.text not in had]
+    again = about([source for source in both if source.text in had], *drawn, accepted=both)
+    questions = about(new, EXAM_LIMIT, 0, accepted=both)
+    found = Forgetting(
+        old.sha256,
+        len(asked),
+        before,
+        recall(made.folder, again, report=report),
+        len(questions),
+        recall(made.folder, questions, report=report),
+    )
+    write_text(made.folder / UPDATE, found.to_json())
+    seal(made.folder, made.manifest)
+    report(Note(found.summary()))
+    return type(made).open(made.folder)
+
+
+def read_forgetting(folder: Path) -> Forgetting | None:
+    """What update.json in a card's folder says; None where there is none."""
+    path = folder / UPDATE
+    if not path.is_file():
+        return None
+    return build(Forgetting, json.loads(path.read_text(encoding="utf-8")))
+
+
+def _drawn(card: "Card") -> tuple[int, int]:
+    """How many questions the card's exam had at most, and the seed by which they were drawn."""
+    taken = read_exam(card.folder)
+    return (EXAM_LIMIT, 0) if taken is None else (taken.limit, taken.seed)
+
+
+LIMIT = 100  # questions of each kind
+FALL, DRIFT = 0.01, 0.03  # of the recall of what stays: in one sync, and since training from scratch
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """Recall by the model alone: shares of questions in [0, 1] with their intervals, None of no questions.
+
+    kept     about passages that stayed, `before` by the last version and `after` by this one; `lost` and `gained`: the
+             questions that only the last one recalls, and only this one
+    new      about what has come
+    removed  about what was removed; `unexplained`: the share of them that no text that stays explains; `chance`: the
+             share that would hold their answers of documents about other questions
+    leaked   documents with a run of words that only removed texts have
+    """
+
+    kept_questions: int = 0
+    before: Mean | None = None
+    after: Mean | None = None
+    lost: int = 0
+    gained: int = 0
+    new_questions: int = 0
+    new: Mean | None = None
+    removed_questions: int = 0
+    removed: Mean | None = None
+    unexplained: float = 0.0
+    chance: float = 0.0
+    leaked: int = 0
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether what was removed is recalled no more than by chance (two standard deviations of a Poisson count)."""
+        most = self.chance * self.removed_questions
+        return not self.leaked and self.unexplained * self.removed_questions <= most + 2 * sqrt(most)
+
+    @property
+    def kept(self) -> bool:
+        """Whether what stayed is recalled as by the last version: by FALL less, by one question, or within two standard
+        deviations of what differs (McNemar)."""
+        most = max(FALL * self.kept_questions, 1, 2 * sqrt(self.lost + self.gained))
+        return self.lost - self.gained <= most
+
+    def drifted(self, first: float) -> bool:
+        """Whether what stayed is recalled by more than DRIFT, and two standard deviations, less than `first`."""
+        if self.after is None:
+            return False
+        share = self.after.mean
+        return first - share > max(DRIFT, 2 * sqrt(share * (1 - share) / self.kept_questions))
+
+    @property
+    def learned(self) -> bool:
+        """Whether what has come is recalled about as well as what stays: one question less, and two standard deviations
+        of a Poisson count."""
+        if self.new is None or self.after is None:
+            return True
+        usual = (1 - self.after.mean) * self.new_questions
+        return (1 - self.new.mean) * self.new_questions <= usual + 2 * sqrt(usual) + 1.001
+
+    def summary(self) -> str:
+        """One line for people."""
+        parts = [
+            f"of {self.kept_questions} questions about what stayed {self.before} before, {self.after} now"
+        ]
+        if self.new_questions:
+            parts.append(f"of {self.new_questions} about what has come {self.new}")
+        if self.removed_questions:
+            known = f"{self.removed} (by chance {self.chance:.2f}, by what stays {self._explained:.2f})"
+            parts.append(f"of {self.removed_questions} about what was removed {known}")
+        return f"recall by the model: {'; '.join(parts)}"
+
+    @property
+    def _explained(self) -> float:
+        return (0.0 if self.removed is None else self.removed.mean) - self.unexplained
+
+
+def remembered(
+    now: Card,
+    before: Card,
+    staying: Sequence[Source],
+    new: Sequence[Source],
+    removed: Sequence[str],
+    *,
+    seed: int,
+    device: str,
+    report: Report,
+) -> Remembered:
+    """Ask both versions.
+
+    staying  passages that both have
+    new      what this version has learned, and the last one had not
+    removed  texts that the last version had learned, and this one is to forget
+    """
+    has = passages(now.folder)
+    kept = about(staying, LIMIT, seed, accepted=has)
+    come = about(new, LIMIT, seed, accepted=has)
+    gone = about([Source(text, "", 0) for text in removed], LIMIT, seed)
+    extracts = [Question(half, ()) for text in removed[:LIMIT] for half in halves(text)]
+    asked = [*kept, *come, *gone, *extracts]
+    written = [row[0].text for row in ask(_model(now), asked, seed, device, report)]
+    last = [row[0].text for row in ask(_model(before), kept, seed, device, report)]
+    at = len(kept) + len(come)
+    of_gone = written[at : at + len(gone)]
+    stays = [source.text for source in chain(has, statements(has))]
+    plain = [_plain(text) for text in stays]
+    wrong = [
+        substring(text, question.answers) and not any(_plain(text) in known for known in plain)
+        for question, text in zip(gone, of_gone, strict=True)
+    ]
+    by_chance = [_share(written[: len(kept)], question) for question in gone]
+    leaks = Leaks(removed, stays)
+    was, now_is = (recalled(kept, [[text] for text in texts]) for texts in (last, written[: len(kept)]))
+    return Remembered(
+        kept_questions=len(kept),
+        before=Mean.of(was, seed),
+        after=Mean.of(now_is, seed),
+        lost=sum(old > new for old, new in zip(was, now_is, strict=True)),
+        gained=sum(old < new for old, new in zip(was, now_is, strict=True)),
+        new_questions=len(come),
+        new=_mean(come, written[len(kept) : at], seed),
+        removed_questions=len(gone),
+        removed=_mean(gone, of_gone, seed),
+        unexplained=sum(wrong) / max(1, len(wrong)),
+        chance=round(sum(by_chance) / max(1, len(by_chance)), 4),
+        leaked=sum(leaks(question.text, text) for question, text in zip(asked, written, strict=True)),
+    )
+
+
+def _model(card: Card) -> Card:
+    """The card without its index."""
+    return Card(card.folder, replace(card.manifest, index=False))
+
+
+def _mean(questions: Sequence[Question], texts: Sequence[str], seed: int) -> Mean | None:
+    return Mean.of(recalled(questions, [[text] for text in texts]), seed)
+
+
+def _share(texts: Sequence[str], question: Question) -> float:
+    return sum(substring(text, question.answers) for text in texts) / max(1, len(texts))
+
+
+def _plain(text: str) -> str:
+    return f" {' '.join(words(text))} "
+
+
+# sync.json: what a sync changed in a card, how, and what the card remembers; no text, and nothing of the folder.
+
+SYNC = "sync.json"
+
+
+@dataclass(frozen=True)
+class SyncRecord:
+    """date      of the sync, ISO in UTC
+    updates   sha256 of the version before
+    way       how the card was made
+    why       it was trained from scratch, where that was not asked for
+    added, changed, removed, moved  numbers of passages
+    seconds   wall time, without the exam
+    recall    None for a card without a model
+    first     recall of what stayed when the card was last trained from scratch: what drift is measured against
+    """
+
+    date: str
+    updates: str
+    way: Way
+    why: str
+    added: int
+    changed: int
+    removed: int
+    moved: int
+    seconds: float
+    recall: Remembered | None = None
+    first: float = 0.0
+    format: int = 1
+
+    def write(self, folder: Path) -> None:
+        write_text(folder / SYNC, canonical(self))
+
+
+def read_sync(folder: Path) -> SyncRecord | None:
+    """What sync.json in a card's folder says; None where there is none. Raises CardError for a malformed one."""
+    path = folder / SYNC
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if "best" in found:  # instead of `first`, as the first ones have it
+            found["first"] = found.pop("best")
+        return build(SyncRecord, found)
+    except (OSError, ValueError, TypeError) as error:
+        raise CardError(
+            f"{path} can't be read: {error}: delete it, and sync the card with --retrain"
+        ) from error

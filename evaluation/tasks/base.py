@@ -1,0 +1,456 @@
+"""Tasks: questions of a data set, read from its own files."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from string import ascii_uppercase
+from typing import Any, Protocol
+
+from kcard import system
+from kcard.errors import UsageError
+from kcard.io import Row, opened, parse, read_rows, reading, suffix
+from kcard.manifest import file_digest
+from kcard.types import Choice, Question, checked, choices_of, derive_seed
+
+__all__ = [
+    "LISTS",
+    "Columns",
+    "Item",
+    "Task",
+    "TaskData",
+    "accepted",
+    "at_random",
+    "entries",
+    "from_rows",
+    "gathered",
+    "listed",
+    "one_of_each_other",
+    "parsed_file",
+    "read_task",
+    "recognised",
+    "required_text",
+    "task_names",
+]
+
+
+# The entries of a data set's file, in the layouts in which questions are handed on.
+#
+# One JSON object a line (.jsonl); a list of them, alone or under a key of an object (.json); or a table (.csv, .tsv);
+# each also compressed (.gz). Paragraphs with their questions, as SQuAD has them, give an entry a question.
+
+LISTS = ("data", "questions", "rows", "testset", "Data")
+ROWS = (".jsonl", ".ndjson", ".csv", ".tsv")
+TABLES = (".csv", ".tsv")
+
+
+def entries(path: Path, name: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
+    """Each entry of a file of questions, which messages call `name`, and where it stands.
+
+    Raises UsageError for a file of another kind and for what can't be read.
+    """
+    kind = suffix(path)
+    if kind == ".json":
+        yield from listed(parsed_file(path, name), f"{name} {path}", lists)
+    elif kind in ROWS or path.is_dir():
+        for where, row in read_rows(path, name):
+            if kind in TABLES:
+                yield where, {key: value for key, value in row.items() if value}
+            else:
+                yield from _flat(row, where)
+    else:
+        raise UsageError(
+            f"{name} {path}: files of this kind are not read; give .jsonl, .json, .csv or .tsv, or one of them as .gz"
+        )
+
+
+def parsed_file(path: Path, name: str) -> Any:
+    """The value in a JSON file, compressed or not. Raises UsageError, which names file and line."""
+    where = f"{name} {path}"
+    with reading(path, name), opened(path) as stream:
+        text = stream.read().decode("utf-8-sig")
+    try:
+        return parse(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{where}, line {error.lineno}: not JSON: {error.msg}") from error
+    except ValueError as error:
+        raise UsageError(f"{where}: not JSON that can be read: {error}") from error
+
+
+def listed(data: Any, file: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
+    """The entries of a parsed file, and where each stands: a list, alone or under the first of the keys `lists`."""
+    if isinstance(data, dict):
+        data = next((data[key] for key in lists if isinstance(data.get(key), list)), data)
+    if not isinstance(data, list):
+        keys = ", ".join(f'"{key}"' for key in lists)
+        raise UsageError(f"{file}: expected a list of questions, alone or under one of {keys} of an object")
+    for number, entry in enumerate(data, start=1):
+        where = f"{file}, entry {number}"
+        if not isinstance(entry, dict):
+            raise UsageError(f"{where}: expected an object, found {type(entry).__name__}")
+        yield from _flat(entry, where)
+
+
+def _flat(entry: Row, where: str) -> Iterator[tuple[str, Row]]:
+    """The entry itself; of an article or a paragraph its questions, each with the title and context it belongs to."""
+    if "question" in entry:
+        yield where, entry
+    elif "paragraphs" in entry:
+        for number, paragraph in enumerate(_objects(entry, "paragraphs", where), start=1):
+            around = {"title": entry.get("title"), "context": paragraph.get("context")}
+            for count, asked in enumerate(_objects(paragraph, "qas", where), start=1):
+                yield f"{where}, paragraph {number}, question {count}", around | asked
+    elif "context" in entry and "questions" in entry:
+        around = {"title": entry.get("title"), "context": entry["context"]}
+        for count, asked in enumerate(_objects(entry, "questions", where), start=1):
+            yield f"{where}, question {count}", around | asked
+    else:
+        yield where, entry
+
+
+def _objects(entry: Row, key: str, where: str) -> list[Row]:
+    found = entry.get(key)
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise UsageError(f'{where}: expected "{key}" to be a list of objects, as in SQuAD\'s layout')
+    return found
+
+
+# What a task is: a set of questions with accepted answers that LLMs are compared on.
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question of a task.
+
+    id          unique within the task, and the same whenever the file is read again
+    answers     the accepted answers; for a multiple-choice question the letter of the right option, followed by the
+                letters of options that read the same
+    choices     the options (letter, text); empty for an open question
+    group       the part of the task that it belongs to, such as a subject (MMLU) or relation (PopQA); "" where there
+                are no parts
+    popularity  how well known its subject is (PopQA's s_pop), at least 0; None where it is not known
+    passages    texts that the data set gives with the question (SQuAD, HotpotQA)
+    label       the class of the right answer, in a classification task (LUN); "" elsewhere
+    """
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    choices: tuple[Choice, ...] = ()
+    group: str = ""
+    popularity: float | None = None
+    passages: tuple[str, ...] = ()
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """The questions of a task's file or folder.
+
+    name    the task and its variant, such as "midterm-binary"
+    metric  the one that the task's papers report: em, f1, substring, accuracy or balanced-accuracy
+    sha256  of the bytes that were read
+    shots   demonstrations by group; those under "" serve every group that has none of its own
+    """
+
+    name: str
+    metric: str
+    items: tuple[Item, ...]
+    sha256: str
+    shots: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
+
+    def demonstrations(self, item: Item) -> tuple[Item, ...]:
+        """The demonstrations for this question, itself left out."""
+        found = self.shots.get(item.group) or self.shots.get("", ())
+        return tuple(shot for shot in found if shot.question != item.question)
+
+
+class Task(Protocol):
+    """A data set in its own layout: a module, or any object, with this function.
+
+    Registered under `kcard.tasks` by the name that the command line takes.
+    """
+
+    def read(self, path: Path) -> TaskData:
+        """The questions of that file or folder.
+
+        Raises UsageError, naming file, line (or entry) and remedy, for what is missing or malformed, a duplicate id,
+        and a task without a question.
+        """
+        ...
+
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """For each part of an Item the names that its column may have; the first that an entry has is read."""
+
+    question: Names = ("question",)
+    answers: Names = ("answers", "answer")
+    choices: Names = ("choices",)
+    id: Names = ("id",)
+    group: Names = ("group",)
+    popularity: Names = ("popularity",)
+    passages: Names = ("passages",)
+    label: Names = ("label",)
+
+    def item(self, row: Row, where: str) -> Item:
+        """The entry as an Item, whose id is "" where it has none. Raises UsageError, which begins with `where`."""
+        question = required_text(row, self.question, where)
+        choices = _choices(row, self.choices, where)
+        answer = _first(row, self.answers)
+        if answer is None:
+            raise UsageError(
+                f'{where}: expected {_named(self.answers)}; there is no answer to "{question[:60]}"'
+            )
+        return Item(
+            id=_text(_first(row, self.id)),
+            question=question,
+            answers=_right(answer, choices, where) if choices else accepted(answer, question, where),
+            choices=choices,
+            group=_text(_first(row, self.group)),
+            popularity=_popularity(_first(row, self.popularity), where),
+            passages=tuple(text for text in map(_text, _as_list(_first(row, self.passages))) if text),
+            label=_text(_first(row, self.label)),
+        )
+
+
+def required_text(row: Row, names: Names, where: str) -> str:
+    """The text in the first of these columns. Raises UsageError where there is none."""
+    found = _first(row, names)
+    if not isinstance(found, str) or not found.strip():
+        raise UsageError(f"{where}: expected {_named(names)}, which must be a text")
+    return found.strip()
+
+
+def accepted(given: Any, question: str, where: str) -> tuple[str, ...]:
+    """Answers as data sets write them, each once: one, a list, SQuAD's {"text": [...]}, or a list within a text."""
+    found = dict.fromkeys(text for text in map(_text, _as_list(given)) if text)
+    if not found:
+        raise UsageError(
+            f'{where}: expected an "answer" or "answers"; there is no answer to "{question[:60]}"'
+        )
+    return tuple(found)
+
+
+def _right(answer: Any, choices: tuple[Choice, ...], where: str) -> tuple[str, ...]:
+    """The letter of the right option, given by its letter, its number (from 0) or its text.
+
+    The letters of options that read the same follow it, since nobody can tell them apart.
+    """
+    given = _text(answer)
+    number = int(given) if given.isascii() and given.isdigit() and len(given) < 3 else len(choices)
+    right = (
+        next((choice for choice in choices if choice.name.casefold() == given.casefold()), None)
+        or next((choice for choice in choices if choice.description.casefold() == given.casefold()), None)
+        or (choices[number] if number < len(choices) else None)
+    )
+    if right is None:
+        raise UsageError(
+            f"{where}: the answer {given[:60]!r} is none of the options {', '.join(c.name for c in choices)}: "
+            "give the letter, the number (from 0) or the text of one of them"
+        )
+    same = (choice.name for choice in choices if choice.description == right.description)
+    return tuple(dict.fromkeys([right.name, *same]))
+
+
+def _choices(row: Row, names: Names, where: str) -> tuple[Choice, ...]:
+    """The options, as kcard.types reads them; {"label": [...], "text": [...]}; or columns A, B, C ..."""
+    given = _parsed(_first(row, names))
+    if given is None and "A" in row and "B" in row:
+        given = {letter: row[letter] for letter in ascii_uppercase if letter in row}
+    if (
+        isinstance(given, dict)
+        and isinstance(given.get("text"), list)
+        and isinstance(given.get("label"), list)
+    ):
+        given = dict(zip(map(_text, given["label"]), given["text"], strict=False))
+    try:
+        return checked(Question("?", choices_of(given))).choices
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def _first(row: Row, names: Names) -> Any:
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def _named(names: Names) -> str:
+    return " or ".join(f'a "{name}"' for name in names)
+
+
+def _parsed(given: Any) -> Any:
+    """A list or an object that stands in a table as JSON text; else what was given."""
+    if isinstance(given, str) and given.lstrip().startswith(("[", "{")):
+        try:
+            return parse(given)
+        except ValueError:
+            return given
+    return given
+
+
+def _as_list(given: Any) -> list[Any]:
+    given = _parsed(given)
+    if isinstance(given, dict):
+        given = given.get("text")
+    return given if isinstance(given, list) else [given]
+
+
+def _text(given: Any) -> str:
+    if isinstance(given, dict):
+        given = given.get("text")
+    if isinstance(given, bool) or not isinstance(given, str | int | float):
+        return ""
+    return str(given).strip()
+
+
+def _popularity(given: Any, where: str) -> float | None:
+    if given is None:
+        return None
+    try:
+        found = float(given)
+    except (TypeError, ValueError):
+        found = -1.0
+    if not 0 <= found < float("inf"):
+        raise UsageError(f"{where}: popularity is {given!r}, expected a number of at least 0")
+    return found
+
+
+# Demonstrations for data sets that bring none, drawn from their questions as Adaptive Retrieval does (appendix B).
+
+COUNT = 15
+SEED = 0
+
+
+def one_of_each_other(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
+    """For each group one question of every other group, at most fifteen; none where there are no groups.
+
+    The questions of a group share them, where the paper draws for each question.
+    """
+    by_group: dict[str, list[Item]] = {}
+    for item in items:
+        if item.group:
+            by_group.setdefault(item.group, []).append(item)
+    found = {}
+    for group in by_group:
+        random = Random(derive_seed(SEED, "shots", group))
+        others = [random.choice(by_group[other]) for other in sorted(by_group) if other != group]
+        random.shuffle(others)
+        found[group] = tuple(others[:COUNT])
+    return {group: shots for group, shots in found.items() if shots}
+
+
+def at_random(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
+    """Fifteen questions, for every group; a question is not among its own demonstrations (TaskData.demonstrations)."""
+    return {"": tuple(Random(derive_seed(SEED, "shots")).sample(items, min(COUNT, len(items))))}
+
+
+# Items gathered into a task's data: ids are unique, a question that stands there twice counts once.
+
+Placed = tuple[str, Item]
+
+
+def from_rows(
+    name: str,
+    metric: str,
+    path: Path,
+    columns: Columns,
+    shaped: Callable[[Row], Row | None] | None = None,
+) -> TaskData:
+    """A task that is one file of entries with these columns. `shaped`: the entry made ready; None leaves it out."""
+
+    def items() -> Iterable[Placed]:
+        for where, row in entries(path, name):
+            found = row if shaped is None else shaped(row)
+            if found is not None:
+                yield where, columns.item(found, where)
+
+    return gathered(name, metric, path, items())
+
+
+def gathered(
+    name: str,
+    metric: str,
+    path: Path,
+    items: Iterable[Placed],
+    shots: Mapping[str, tuple[Item, ...]] | None = None,
+) -> TaskData:
+    """The data of a task, whose items come with where they stand.
+
+    An item without an id takes its number in the file. Of an open question without an id that stands there twice, the
+    answers of both are accepted. Raises UsageError for a duplicate id, for a multiple-choice question that has another
+    answer elsewhere, and where there is no item.
+    """
+    found: dict[str, Item] = {}
+    places: dict[str, str] = {}
+    ids: dict[tuple[object, ...], str] = {}
+    for number, (where, item) in enumerate(items, start=1):
+        key = (item.question, item.group, item.choices, item.passages)
+        if not item.id and key in ids:
+            found[ids[key]] = _merged(found[ids[key]], item, where, places[ids[key]])
+            continue
+        placed = replace(item, id=item.id or str(number))
+        if placed.id in found:
+            raise UsageError(
+                f"{where}: the id {placed.id!r} is taken by {places[placed.id]}: give every question an id of its own"
+            )
+        found[placed.id], places[placed.id] = placed, where
+        if not item.id:
+            ids[key] = placed.id
+    if not found:
+        raise UsageError(f"{name} {path}: no question in it: give a file with at least one")
+    return TaskData(name, metric, tuple(found.values()), _digest(path), shots or {})
+
+
+def _merged(first: Item, second: Item, where: str, place: str) -> Item:
+    if first.choices and first.answers != second.answers:
+        raise UsageError(
+            f"{where}: the question stands at {place} with the answer {first.answers[0]}, here with "
+            f"{second.answers[0]}: keep one of them"
+        )
+    return replace(first, answers=tuple(dict.fromkeys([*first.answers, *second.answers])))
+
+
+def _digest(path: Path) -> str:
+    """sha256 of the file; of a folder, that of its files' names and digests."""
+    if not path.is_dir():
+        return file_digest(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    lines = (f"{file_digest(file)} {file.relative_to(path).as_posix()}\n" for file in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+# Tasks by name, the built-in ones and a user's own (entry points of the group `kcard.tasks`).
+
+GROUP = "kcard.tasks"
+
+
+def task_names() -> list[str]:
+    """The tasks there are, sorted."""
+    return system.names(GROUP)
+
+
+def read_task(name: str, path: Path | str) -> TaskData:
+    """The questions of the task `name` in a file or folder of its own layout.
+
+    Raises UsageError for an unknown name, and what Task.read raises.
+    """
+    task: Task = system.load(GROUP, name)
+    return task.read(Path(path).expanduser())
+
+
+def recognised(path: Path) -> str:
+    """The task whose data a file says that it holds ("dataset": "MidtermQA-binary"); jsonl where it says nothing.
+
+    So do the files of Knowledge Card's repository, and JSON of {name, split, rows}. Raises UsageError for a JSON file
+    that can't be read.
+    """
+    data = parsed_file(path, "questions") if suffix(path) == ".json" else None
+    if not isinstance(data, dict):
+        return "jsonl"
+    said = str(data.get("dataset") or (data.get("name") if "split" in data else "")).casefold()
+    return max((name for name in task_names() if said.startswith(name)), key=len, default="jsonl")

@@ -1,0 +1,574 @@
+"""The data sets that tasks are made of, each in the layout in which it is published.
+
+Its own layout is a folder with dev/, val/ and test/, each with a table a subject (anatomy_test.csv: question, four
+options and the letter, without a header): the questions are those of test/, the demonstrations those of dev/. A file
+of {question, choices, answer}, as MMLU-Redux (Gema et al., 2024) has, is read too; of its re-annotated questions only
+those whose error_type is "ok" count.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise, product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from kcard.errors import UsageError
+from kcard.evaluation.tasks.base import (
+    Columns,
+    Item,
+    Placed,
+    TaskData,
+    at_random,
+    entries,
+    from_rows,
+    gathered,
+    listed,
+    one_of_each_other,
+    parsed_file,
+    required_text,
+)
+from kcard.gates.popularity import BUILT_IN
+from kcard.io import Row, reading
+from kcard.types import derive_seed
+
+__all__ = [
+    "DOMAINS",
+    "ENTITYQUESTIONS",
+    "HOTPOTQA",
+    "JSONL",
+    "LUN",
+    "MIDTERM",
+    "MMLU",
+    "MUSIQUE",
+    "NQ",
+    "POPQA",
+    "SQUAD",
+    "TRIVIAQA",
+    "TRUTHFULQA",
+    "TWO_WIKI",
+    "WIKIDYK",
+    "DatasetTask",
+    "domain_of",
+    "read_entityquestions",
+    "read_hotpotqa",
+    "read_jsonl",
+    "read_lun",
+    "read_midterm",
+    "read_mmlu",
+    "read_multihop",
+    "read_musique",
+    "read_nq",
+    "read_popqa",
+    "read_squad",
+    "read_triviaqa",
+    "read_truthfulqa",
+    "read_two_wiki",
+    "read_wikidyk",
+]
+
+
+# Questions that take several paragraphs to answer, in the layouts of HotpotQA, 2WikiMultihopQA and MuSiQue.
+
+MULTIHOP_COLUMNS = Columns(id=("id", "_id"), group=("type",), passages=("texts",))
+
+
+def read_multihop(name: str, path: Path) -> TaskData:
+    """F1; the group is the type of question, the passages are its paragraphs, each under its title.
+
+    Questions that MuSiQue marks as not answerable are left out.
+    """
+    return gathered(name, "f1", path, _multihop_items(name, path))
+
+
+def _multihop_items(name: str, path: Path) -> Iterator[Placed]:
+    for where, row in entries(path, name):
+        if row.get("answerable") is False:
+            continue
+        answers = row.get("answers") or [row.get("answer"), *(row.get("answer_aliases") or ())]
+        yield (
+            where,
+            MULTIHOP_COLUMNS.item({**row, "answers": answers, "texts": _paragraphs(row, where)}, where),
+        )
+
+
+def _paragraphs(row: Row, where: str) -> list[str]:
+    """ "paragraphs" of {title, text}, or HotpotQA's "context": [[title, [sentences]], ...], also as two lists."""
+    try:
+        if "paragraphs" in row:
+            return [
+                f"{one['title']}\n{one.get('text') or one['paragraph_text']}" for one in row["paragraphs"]
+            ]
+        return [f"{title}\n{_joined(sentences)}" for title, sentences in _context(row.get("context") or [])]
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise UsageError(
+            f'{where}: expected "paragraphs" of {{title, text}} or a "context" of [title, [sentences]] pairs'
+        ) from error
+
+
+def _context(context: Any) -> Any:
+    return zip(context["title"], context["sentences"], strict=True) if isinstance(context, dict) else context
+
+
+def _joined(sentences: Any) -> str:
+    return " ".join(sentence.strip() for sentence in sentences)
+
+
+# 2WikiMultihopQA (Ho et al., 2020): questions over two articles of Wikipedia, in HotpotQA's layout.
+
+
+def read_two_wiki(path: Path) -> TaskData:
+    """Its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}."""
+    return read_multihop("2wiki", path)
+
+
+# HotpotQA (Yang et al., 2018): questions over two paragraphs, with distractors.
+
+
+def read_hotpotqa(path: Path) -> TaskData:
+    """Its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}."""
+    return read_multihop("hotpotqa", path)
+
+
+# MuSiQue (Trivedi et al., 2022): questions of two to four hops.
+
+
+def read_musique(path: Path) -> TaskData:
+    """Its own JSONL ({id, question, answer, answer_aliases, paragraphs}); the id's "2hop", "3hop1" ... is the group."""
+    data = read_multihop("musique", path)
+    return replace(data, items=tuple(replace(item, group=item.id.split("__")[0]) for item in data.items))
+
+
+# EntityQuestions (Sciavolino et al., 2021), Adaptive Retrieval's second data set: simple questions by relation.
+#
+# Its own layout has a file for each relation of Wikidata, such as test/P17.test.json, a list of {question, answers}.
+
+ENTITYQUESTIONS_NAME = "entityquestions"
+ENTITYQUESTIONS_SPLITS = ("test", "dev", ".")
+ENTITYQUESTIONS_COLUMNS = Columns(group=("relation",))
+
+
+def read_entityquestions(path: Path) -> TaskData:
+    """Substring accuracy, as Adaptive Retrieval reports it, over one relation's file or all of a folder (its test/).
+
+    The demonstrations are fifteen questions at random.
+    """
+    files = [path]
+    if path.is_dir():
+        files = next(
+            (found for split in ENTITYQUESTIONS_SPLITS if (found := sorted((path / split).glob("P*.json*")))),
+            [],
+        )
+    if not files:
+        raise UsageError(
+            f"{ENTITYQUESTIONS_NAME} {path}: expected files such as test/P17.test.json in the folder"
+        )
+    data = gathered(
+        ENTITYQUESTIONS_NAME,
+        "substring",
+        path,
+        (placed for file in files for placed in _entityquestions_items(file)),
+    )
+    return replace(data, shots=at_random(data.items))
+
+
+def _entityquestions_items(file: Path) -> Iterator[Placed]:
+    relation = file.name.split(".")[0]
+    for number, (where, row) in enumerate(entries(file, ENTITYQUESTIONS_NAME), start=1):
+        yield (
+            where,
+            ENTITYQUESTIONS_COLUMNS.item({"relation": relation, "id": f"{relation}-{number}", **row}, where),
+        )
+
+
+# PopQA (Mallen et al., 2023; Adaptive Retrieval): questions about subjects of known popularity, in 16 relations.
+#
+# Its own table (popQA.tsv: question, possible_answers, prop, s_pop), or JSON of {input, output, s_pop}, whose
+# relation is that of the template which the question follows.
+
+POPQA_COLUMNS = Columns(
+    question=("question", "input"),
+    answers=("possible_answers", "output"),
+    group=("prop",),
+    popularity=("s_pop",),
+)
+
+
+def read_popqa(path: Path) -> TaskData:
+    """Substring accuracy; the group is the relation, the popularity the subject's monthly page views.
+
+    The demonstrations are a question of each other relation.
+    """
+    data = from_rows("popqa", "substring", path, POPQA_COLUMNS, _with_relation)
+    return replace(data, shots=one_of_each_other(data.items))
+
+
+def _with_relation(row: Row) -> Row:
+    question = row.get("input")
+    return {**row, "prop": _relation(question)} if "prop" not in row and isinstance(question, str) else row
+
+
+def _relation(question: str) -> str:
+    """The relation of the longest template that the question follows, "" for none."""
+    fitting = [
+        (len(before) + len(after), name)
+        for name, before, after in _templates()
+        if question.startswith(before) and question.endswith(after)
+    ]
+    return max(fitting, default=(0, ""))[1]
+
+
+@cache
+def _templates() -> list[tuple[str, str, str]]:
+    """(relation, what stands before the subject, what stands after it)."""
+    wordings: dict[str, str] = json.loads(BUILT_IN.read_text(encoding="utf-8"))
+    return [(name, *wording.split("{}")) for name, wording in wordings.items()]  # type: ignore[misc]
+
+
+# Natural Questions (Kwiatkowski et al., 2019): questions typed into a search engine.
+#
+# NQ-open ({question, answer: [...]} a line), the same with the paragraph as "context", or the simplified form of the
+# original ({question_text, document_text, annotations}), of which only questions with a short answer count.
+
+NQ_COLUMNS = Columns(
+    question=("question", "question_text"),
+    answers=("answers", "answer", "short_answers"),
+    id=("id", "example_id"),
+    passages=("context",),
+)
+
+
+def read_nq(path: Path) -> TaskData:
+    """Exact match."""
+    return from_rows("nq", "em", path, NQ_COLUMNS, _with_short_answers)
+
+
+def _with_short_answers(row: Row) -> Row | None:
+    """Short answers are spans of the document's tokens, of each annotator."""
+    if "annotations" not in row or not isinstance(row.get("document_text"), str):
+        return row
+    tokens = row["document_text"].split(" ")
+    texts = [" ".join(tokens[start:end]) for start, end in map(_span, _spans(row["annotations"]))]
+    return {**row, "short_answers": texts} if any(texts) else None
+
+
+def _spans(annotations: Any) -> list[Any]:
+    found = annotations if isinstance(annotations, list) else []
+    return [span for one in found if isinstance(one, dict) for span in one.get("short_answers") or ()]
+
+
+def _span(span: Any) -> tuple[int, int]:
+    given = span if isinstance(span, dict) else {}
+    start, end = given.get("start_token"), given.get("end_token")
+    return (start, end) if isinstance(start, int) and isinstance(end, int) else (0, 0)
+
+
+# TriviaQA (Joshi et al., 2017): questions of quizzes, whose answers have many names.
+#
+# Its own JSON (Data: [{Question, QuestionId, Answer: {Value, Aliases}}]), the Hub's form of it with small letters, or
+# {question, answers}.
+
+TRIVIAQA_COLUMNS = Columns(
+    question=("Question", "question"), answers=("answers", "answer"), id=("QuestionId", "question_id", "id")
+)
+
+
+def read_triviaqa(path: Path) -> TaskData:
+    """Exact match; every alias is accepted."""
+    return from_rows("triviaqa", "em", path, TRIVIAQA_COLUMNS, _with_aliases)
+
+
+def _with_aliases(row: Row) -> Row:
+    answer = row.get("Answer", row.get("answer"))
+    if not isinstance(answer, dict):
+        return row
+    parts: dict[str, Any] = {key.lower(): value for key, value in answer.items()}
+    others = (parts.get("humananswers"), parts.get("aliases"))
+    names = [parts.get("value"), *(name for part in others if isinstance(part, list) for name in part)]
+    return {**row, "answers": names}
+
+
+# TruthfulQA (Lin et al., 2022), multiple choice with one true answer (MC1).
+#
+# Its own mc_task.json ({question, mc1_targets: {option: 0 or 1}}), the Hub's form of it ({choices, labels}), the table
+# TruthfulQA.csv (Question, Best Answer, Incorrect Answers separated by semicolons), or {question, choices, answer}. The
+# authors' files name the true answer first; here its place is drawn for each question, always the same one.
+
+TRUTHFULQA_NAME = "truthfulqa"
+TRUTHFULQA_COLUMNS = Columns(question=("question", "Question"), group=("Category", "category"))
+
+
+def read_truthfulqa(path: Path) -> TaskData:
+    """Accuracy; the group is the category, where the file names it."""
+    return from_rows(TRUTHFULQA_NAME, "accuracy", path, TRUTHFULQA_COLUMNS, _with_choices)
+
+
+def _with_choices(row: Row) -> Row:
+    options = _truthfulqa_options(row)
+    if not options:
+        return row
+    right = options[0]
+    Random(derive_seed(0, TRUTHFULQA_NAME, *options)).shuffle(options)
+    return {**row, "choices": options, "answer": right}
+
+
+def _truthfulqa_options(row: Row) -> list[Any]:
+    """The options, the true one first; none where the row has choices of its own."""
+    targets = row.get("mc1_targets")
+    if isinstance(targets, dict):
+        if isinstance(targets.get("choices"), list) and isinstance(targets.get("labels"), list):
+            targets = dict(zip(map(str, targets["choices"]), targets["labels"], strict=False))
+        return sorted(targets, key=lambda option: targets[option] != 1)
+    best, wrong = row.get("Best Answer"), row.get("Incorrect Answers")
+    if isinstance(best, str) and isinstance(wrong, str):
+        return list(dict.fromkeys(text.strip() for text in (best, *wrong.split(";")) if text.strip()))
+    return []
+
+
+# SQuAD (Rajpurkar et al., 2016 and 2018): questions about a paragraph, in the layout of 1.1 or 2.0.
+#
+# Questions marked is_impossible are left out: that the paragraph has no answer says nothing of what an LLM knows. Lines
+# of {title, context, questions: [{question, answer}]} are read too.
+
+SQUAD_COLUMNS = Columns(passages=("context",))
+
+
+def read_squad(path: Path) -> TaskData:
+    """F1; the paragraph is the question's passage."""
+    return from_rows("squad", "f1", path, SQUAD_COLUMNS, _answerable)
+
+
+def _answerable(row: Row) -> Row | None:
+    return None if row.get("is_impossible") is True else row
+
+
+MMLU_NAME = "mmlu"
+METRIC = "accuracy"
+MMLU_SPLITS = ("test", "val")
+HEADER = ("question", "A", "B", "C", "D", "answer")
+MMLU_COLUMNS = Columns(group=("subject", "category"))
+DOMAINS = {
+    "STEM": (
+        "abstract_algebra astronomy college_biology college_chemistry college_computer_science college_mathematics "
+        "college_physics computer_security conceptual_physics electrical_engineering elementary_mathematics "
+        "high_school_biology high_school_chemistry high_school_computer_science high_school_mathematics "
+        "high_school_physics high_school_statistics machine_learning"
+    ),
+    "humanities": (
+        "formal_logic high_school_european_history high_school_us_history high_school_world_history "
+        "international_law jurisprudence logical_fallacies moral_disputes moral_scenarios philosophy prehistory "
+        "professional_law world_religions"
+    ),
+    "social sciences": (
+        "econometrics high_school_geography high_school_government_and_politics high_school_macroeconomics "
+        "high_school_microeconomics high_school_psychology human_sexuality professional_psychology public_relations "
+        "security_studies sociology us_foreign_policy"
+    ),
+    "other": (
+        "anatomy business_ethics clinical_knowledge college_medicine global_facts human_aging management marketing "
+        "medical_genetics miscellaneous nutrition professional_accounting professional_medicine virology"
+    ),
+}
+
+
+def domain_of(subject: str) -> str:
+    """STEM, humanities, social sciences or other, as MMLU's authors sort the subjects; "" for an unknown one."""
+    return next((domain for domain, subjects in DOMAINS.items() if subject in subjects.split()), "")
+
+
+def read_mmlu(path: Path) -> TaskData:
+    """Accuracy; the group of a question is its subject."""
+    if not path.is_dir():
+        return from_rows(MMLU_NAME, METRIC, path, MMLU_COLUMNS, _kept)
+    split = next((split for split in MMLU_SPLITS if any((path / split).glob("*.csv"))), None)
+    if split is None:
+        raise UsageError(f"{MMLU_NAME} {path}: expected tables such as test/anatomy_test.csv in the folder")
+    shots: dict[str, tuple[Item, ...]] = {}
+    for _, item in _tables(path / "dev", "dev"):
+        shots[item.group] = (*shots.get(item.group, ()), item)
+    return gathered(MMLU_NAME, METRIC, path, _tables(path / split, split), shots)
+
+
+def _kept(row: Row) -> Row | None:
+    return row if row.get("error_type") in {None, "ok"} else None
+
+
+def _tables(folder: Path, split: str) -> Iterator[Placed]:
+    for file in sorted(folder.glob("*.csv")):
+        subject = file.stem.removesuffix(f"_{split}")
+        for number, (where, row) in enumerate(_table(file), start=1):
+            yield where, MMLU_COLUMNS.item({**row, "subject": subject, "id": f"{subject}-{number}"}, where)
+
+
+def _table(file: Path) -> Iterator[tuple[str, Row]]:
+    with reading(file, MMLU_NAME), file.open(encoding="utf-8-sig", newline="") as stream:
+        table = csv.reader(stream)
+        try:
+            for row in table:
+                where = f"{MMLU_NAME} {file}, line {table.line_num}"
+                if len(row) != len(HEADER):
+                    raise UsageError(
+                        f"{where}: expected {len(HEADER)} columns ({', '.join(HEADER)}), found {len(row)}"
+                    )
+                yield where, dict(zip(HEADER, row, strict=True))
+        except csv.Error as error:
+            raise UsageError(f"{MMLU_NAME} {file}, line {table.line_num + 1}: not CSV: {error}") from error
+
+
+# LUN (Rashkin et al., 2017), as Knowledge Card evaluates on it: which kind of news article is this?
+#
+# LUN2.json (true, false) and LUN4.json (satire, hoax, propaganda, trusted) of Knowledge Card's repository: the classes
+# under "potential_labels", sixteen demonstrations under "demos", the articles under "testset".
+
+LUN_NAME = "lun"
+LUN_COLUMNS = Columns(question=("text",), answers=("label",))
+
+
+def read_lun(path: Path) -> TaskData:
+    """Balanced accuracy; the variant is the number of classes: lun-2, lun-4."""
+    file = f"{LUN_NAME} {path}"
+    data = parsed_file(path, LUN_NAME)
+    classes = data.get("potential_labels") if isinstance(data, dict) else None
+    if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
+        raise UsageError(
+            f'{file}: expected the classes as a list of texts, one or more, under "potential_labels"'
+        )
+    items = _lun_items(data, file, "testset", classes)
+    shots = tuple(item for _, item in _lun_items(data, file, "demos", classes))
+    return replace(
+        gathered(LUN_NAME, "balanced-accuracy", path, items, {"": shots}), name=f"{LUN_NAME}-{len(classes)}"
+    )
+
+
+def _lun_items(data: object, file: str, key: str, classes: list[str]) -> Iterator[Placed]:
+    asked = f"Is the following news article {', '.join(classes[:-1])} or {classes[-1]}?"
+    for where, row in listed(data, file, (key,)):
+        item = LUN_COLUMNS.item({**row, "choices": classes}, where)
+        yield where, replace(item, question=f"{asked}\n{item.question}")
+
+
+# MidtermQA (Knowledge Card, section 3): who won a race of the 2022 U.S. midterm elections.
+#
+# The three files of its repository, told apart by their questions: openbook, binary and fourchoice, each with five
+# demonstrations under "demos". The options stand in a question's last line: "A. Neil Parrott B. David Trone".
+
+MIDTERM_NAME = "midterm"
+VARIANTS = {0: "openbook", 2: "binary", 4: "fourchoice"}
+MIDTERM_COLUMNS = Columns()
+INITIAL = re.compile(r"[A-Z]\.")
+
+
+def read_midterm(path: Path) -> TaskData:
+    """Exact match for the open-book questions, accuracy for the others."""
+    file = f"{MIDTERM_NAME} {path}"
+    data = parsed_file(path, MIDTERM_NAME)
+    items = list(_items(data, file, "testset"))
+    shots = tuple(item for _, item in _items(data, file, "demos"))
+    counts = sorted({len(item.choices) for _, item in items})
+    if len(counts) > 1:
+        raise UsageError(
+            f"{file}: questions with {' and '.join(map(str, counts))} options: give one of its files"
+        )
+    found = gathered(MIDTERM_NAME, "em" if counts == [0] else "accuracy", path, items, {"": shots})
+    return replace(found, name=f"{MIDTERM_NAME}-{VARIANTS[counts[0]]}")
+
+
+def _items(data: object, file: str, key: str) -> Iterator[Placed]:
+    for where, row in listed(data, file, (key,)):
+        question, _, line = required_text(row, MIDTERM_COLUMNS.question, where).partition("\n")
+        options = _options(line)
+        if line and not options:
+            raise UsageError(
+                f'{where}: expected options such as "A. Joe Wilson B. Judd Larkins", found {line[:60]!r}'
+            )
+        yield where, MIDTERM_COLUMNS.item({**row, "question": question, "choices": options or None}, where)
+
+
+def _options(line: str) -> list[str]:
+    """The four or two options of a line.
+
+    A letter may be an initial too ("A. J. B. Pritzker B. Darren Bailey"): of all ways to cut the line, the one whose
+    shortest name has the most whole words is right.
+    """
+    for letters in ("ABCD", "AB"):
+        places = [[m.start() for m in re.finditer(rf"(?<!\S){letter}\.\s", line)] for letter in letters]
+        cuts = [cut for cut in product(*places) if cut[0] == 0 and all(a < b for a, b in pairwise(cut))]
+        splits = [[line[a + 2 : b].strip() for a, b in pairwise((*cut, len(line)))] for cut in cuts]
+        if splits:
+            return max(splits, key=_fewest_words)
+    return []
+
+
+def _fewest_words(names: list[str]) -> int:
+    return min(sum(not INITIAL.fullmatch(word) for word in name.split()) for name in names)
+
+
+# WikiDYK (Zhang et al., 2025): facts of Wikipedia's "Did you know", and questions about them.
+#
+# JSON of {input, output, fact, year}; or its own layout, {fact, year, eval: {reliability: {prompt, answer},
+# ...}}, whose kinds of questions are the groups.
+
+WIKIDYK_NAME = "wikidyk"
+WIKIDYK_COLUMNS = Columns(
+    question=("input", "prompt"), answers=("output", "answer"), group=("year", "kind"), passages=("fact",)
+)
+
+
+def read_wikidyk(path: Path) -> TaskData:
+    """Substring ("match" in the paper); the group is the year, or the kind of question; the fact is its passage."""
+    return gathered(WIKIDYK_NAME, "substring", path, _wikidyk_items(path))
+
+
+def _wikidyk_items(path: Path) -> Iterator[Placed]:
+    for number, (where, row) in enumerate(entries(path, WIKIDYK_NAME), start=1):
+        asked = row.get("eval")
+        if not isinstance(asked, dict):
+            yield where, WIKIDYK_COLUMNS.item(row, where)
+            continue
+        for kind, one in asked.items():
+            placed = f"{where}, {kind}"
+            given = one if isinstance(one, dict) else {}
+            row_of_kind = {**given, "kind": kind, "fact": row.get("fact"), "id": f"{number}-{kind}"}
+            yield placed, WIKIDYK_COLUMNS.item(row_of_kind, placed)
+
+
+# Any file of {question, answers} or {question, choices, answer}: JSON lines, JSON, CSV or TSV, also compressed.
+
+JSONL_COLUMNS = Columns(
+    group=("group", "relation", "prop", "subject", "category"),
+    popularity=("popularity", "s_pop"),
+    passages=("passages", "context"),
+)
+
+
+def read_jsonl(path: Path) -> TaskData:
+    """Accuracy where all questions are multiple choice, else exact match."""
+    data = from_rows("jsonl", "em", path, JSONL_COLUMNS)
+    return replace(data, metric="accuracy") if all(item.choices for item in data.items) else data
+
+
+@dataclass(frozen=True)
+class DatasetTask:
+    """A data set as a task: what an entry point of `kcard.tasks` names."""
+
+    read: Callable[[Path], TaskData]
+
+
+TWO_WIKI = DatasetTask(read_two_wiki)
+ENTITYQUESTIONS = DatasetTask(read_entityquestions)
+HOTPOTQA = DatasetTask(read_hotpotqa)
+JSONL = DatasetTask(read_jsonl)
+LUN = DatasetTask(read_lun)
+MIDTERM = DatasetTask(read_midterm)
+MMLU = DatasetTask(read_mmlu)
+MUSIQUE = DatasetTask(read_musique)
+NQ = DatasetTask(read_nq)
+POPQA = DatasetTask(read_popqa)
+SQUAD = DatasetTask(read_squad)
+TRIVIAQA = DatasetTask(read_triviaqa)
+TRUTHFULQA = DatasetTask(read_truthfulqa)
+WIKIDYK = DatasetTask(read_wikidyk)

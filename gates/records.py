@@ -1,0 +1,180 @@
+"""Records of questions answered with and without cards, on which gates are fitted.
+
+One JSON object a line; the first three keys are enough, and keys that are not ours are passed over:
+
+    {"question": "Who wrote Emma?", "correct_without": 0, "correct_with": 1,
+     "answers": ["Jane Austen"], "relation": "author", "popularity": 4100}
+
+Two names of other projects' files are understood: "gold" for answers, and "em_without" and "em_with" beside the
+scores. The file may be compressed (.gz).
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from kcard.errors import UsageError
+from kcard.io import Row, build, read_rows
+
+__all__ = ["Query", "Record", "digest", "read_records", "write_records"]
+
+
+# A question as gates see it, with what is known beside its text.
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question to be scored.
+
+    relation    what it asks about its subject, such as "director"; None: not known
+    popularity  how well known its subject is, such as page views a month, at least 0; None: not known
+    answer      what the LLM answers without cards; None: not known
+    draft       what it writes before and with that answer, reasoning included; None: not known
+    draft_log_probability  mean over the tokens of either, 0 or less; None: not known
+    """
+
+    question: str
+    relation: str | None = None
+    popularity: float | None = None
+    answer: str | None = None
+    draft: str | None = None
+    draft_log_probability: float | None = None
+
+
+REMEDY = "collect records with kcard gate collect"
+TEXTS = ("answer_without", "answer_with", "draft")  # null, as others write it, is the same as leaving it out
+SCORES = ("em_without", "em_with")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A question that was answered both ways.
+
+    correct_without  how right the answer without cards was, in [0, 1]
+    correct_with     the same with cards
+    answers          the accepted answers
+    label            the class of the right answer, in a classification task (Thrust's l)
+    relation         see Query
+    popularity       see Query
+    answer_without   what the LLM said without cards; "" where it is not known
+    answer_with      the same with cards
+    scores           further measures of both answers, such as {"f1_without": 0.5, "f1_with": 1.0}
+
+    Raises ValueError, which names the field, for a value outside of its range.
+    """
+
+    question: str
+    correct_without: float
+    correct_with: float
+    answers: tuple[str, ...] = ()
+    label: str | None = None
+    relation: str | None = None
+    popularity: float | None = None
+    answer_without: str = ""
+    answer_with: str = ""
+    draft: str = ""
+    draft_log_probability: float | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.question.strip():
+            raise ValueError("question is empty")
+        for name in ("correct_without", "correct_with"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected a number from 0 to 1")
+        if self.popularity is not None and not (math.isfinite(self.popularity) and self.popularity >= 0):
+            raise ValueError(f"popularity is {self.popularity}, expected a number of at least 0, or null")
+        sure = self.draft_log_probability
+        if sure is not None and not (math.isfinite(sure) and sure <= 0):
+            raise ValueError(f"draft_log_probability is {sure}, expected a number of at most 0, or null")
+
+    @property
+    def query(self) -> Query:
+        return Query(
+            self.question,
+            self.relation,
+            self.popularity,
+            self.answer_without or None,
+            self.draft or None,
+            self.draft_log_probability,
+        )
+
+    @property
+    def knows(self) -> bool:
+        """Whether it belongs to D+: without cards the answer was as good, or better (SKR, section 3.1)."""
+        return self.correct_without >= self.correct_with
+
+    @property
+    def seeks(self) -> bool:
+        """Whether it belongs to D-: the cards helped."""
+        return not self.knows
+
+    @property
+    def wrong_both_ways(self) -> bool:
+        """SKR drops such records from fitting, since they tell nothing; every evaluation counts them."""
+        return self.correct_without == 0 == self.correct_with
+
+    def to_json(self) -> str:
+        """One line, without the fields that are at their default."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        kept = {name: value for name, value in given.items() if value not in (None, "", (), {})}
+        return json.dumps(kept, ensure_ascii=False)
+
+
+def read_records(path: Path | str) -> tuple[Record, ...]:
+    """The records of a JSONL file, in its order; of a folder, those of its .jsonl and .jsonl.gz files by name.
+
+    Raises UsageError, naming file and line (and field), for what is missing, no UTF-8 text or malformed, and for a
+    file or folder without a record.
+    """
+    path = Path(path).expanduser()
+    files = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
+    found = tuple(_record(row, where) for file in files for where, row in read_rows(file, "records", REMEDY))
+    if not found:
+        raise UsageError(f"records {path}: it contains no records: {REMEDY}")
+    return found
+
+
+def write_records(path: Path | str, records: Iterable[Record]) -> None:
+    """Write a JSONL file that `read_records` reads back as the same records."""
+    with Path(path).open("w", encoding="utf-8") as stream:
+        stream.writelines(record.to_json() + "\n" for record in records)
+
+
+def digest(records: Sequence[Record]) -> str:
+    """sha256, hexadecimal, of the records in their order; however their file writes them."""
+    state = hashlib.sha256()
+    for record in records:
+        state.update(json.dumps(asdict(record), sort_keys=True, ensure_ascii=False).encode() + b"\n")
+    return state.hexdigest()
+
+
+def _record(row: Row, where: str) -> Record:
+    """As others write records, correctness may be true or false, and a label a number."""
+    known = {f.name: row[f.name] for f in fields(Record) if f.name in row}
+    if "answers" not in known and "gold" in row:
+        known["answers"] = [row["gold"]] if isinstance(row["gold"], str) else row["gold"]
+    for name in TEXTS:
+        if known.get(name, "") is None:
+            del known[name]
+    try:
+        for name in ("correct_without", "correct_with", "popularity", "draft_log_probability"):
+            known |= {name: _real(known[name])} if name in known else {}
+        if "scores" not in known and (scores := {name: row[name] for name in SCORES if name in row}):
+            known["scores"] = scores
+        if isinstance(known.get("scores"), dict):
+            known["scores"] = {name: _real(value) for name, value in known["scores"].items()}
+        if type(known.get("label")) is int:
+            known["label"] = str(known["label"])
+        return build(Record, known)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{where}: {error}") from error
+
+
+def _real(value: Any) -> Any:
+    """Whole numbers and truth values as numbers with a point, so that equal records have equal digests."""
+    return float(value) if isinstance(value, int) and abs(value) < 1e300 else value

@@ -1,0 +1,220 @@
+"""Gates by name or in a file.
+
+No pickle, so a gate from elsewhere can be loaded safely. Equal gates have equal bytes.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kcard import system
+from kcard.config import settings
+from kcard.errors import UsageError
+from kcard.gates.base import THRESHOLD, Fitted, GateState, Resources, find
+from kcard.interfaces import LLM, Gate
+from kcard.io import build, parse, replacing
+from kcard.types import Example
+
+__all__ = [
+    "UNFITTED",
+    "GateHeader",
+    "NamedGate",
+    "gate_file",
+    "gates_folder",
+    "header",
+    "kept_name",
+    "kind_names",
+    "load",
+    "named_gate",
+    "save",
+    "title",
+]
+
+
+FORMAT = 1
+KEY = "kcard.gate"
+REMEDY = "fit it again with kcard gate fit"
+
+
+@dataclass(frozen=True)
+class GateHeader:
+    """What a gate's file says of it.
+
+    values   the part of its state that is not an array
+    records  sha256 of the records that it was fitted on (kcard.gates.records.digest)
+    sha256   of its arrays and of the rest of this header
+    """
+
+    kind: str
+    threshold: float
+    settings: Mapping[str, Any]
+    values: Mapping[str, Any]
+    records: str
+    sha256: str = ""
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def save(fitted: Fitted, path: Path | str, records: str) -> None:
+    """Write the gate; a reader sees the old file or the new one, never half of either.
+
+    records  sha256 of what it was fitted on. Raises UsageError where the file can't be written.
+    """
+    from safetensors.numpy import save as serialised
+
+    arrays, values = fitted.state()
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    head = GateHeader(fitted.kind, fitted.threshold, dict(fitted.settings), dict(values), records)
+    text = replace(head, sha256=_digest(head, arrays)).to_json()
+    path = Path(path).expanduser()
+    try:
+        with replacing(path, parents=True) as stream:
+            stream.write(serialised(arrays, {KEY: text}))
+    except OSError as error:
+        raise UsageError(f"gate {path} can't be written: {error.strerror}: name another file") from error
+
+
+def load(path: Path | str, resources: Resources | None = None) -> Fitted:
+    """The gate that lies at `path`.
+
+    Raises UsageError, naming the file, for what is not a gate, is damaged, of an unknown format or of an unknown kind,
+    and for a gate that was fitted on another encoder than `resources` holds.
+    """
+    head, arrays = _read(Path(path).expanduser())
+    try:
+        kind = find(head.kind)
+        state = GateState(arrays, head.values)
+        return kind.restore(head.settings, head.threshold, state, resources or Resources())
+    except UsageError as error:
+        raise UsageError(f"gate {path}: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"gate {path}: not a gate of kind {head.kind}: {error}: {REMEDY}") from error
+
+
+def header(path: Path | str) -> GateHeader:
+    """What the file says of its gate, without making it; raises as `load` does."""
+    return _read(Path(path).expanduser())[0]
+
+
+def _read(path: Path) -> tuple[GateHeader, dict[str, Any]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        if not path.is_file():
+            raise UsageError(f"gate {path}: no such file: {REMEDY}")
+        with safe_open(path, framework="np") as stream:
+            text = (stream.metadata() or {}).get(KEY)
+            arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - no mapping
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"gate {path} is not a gate or is damaged ({error}): {REMEDY}") from error
+    if text is None:
+        raise UsageError(f"gate {path} holds arrays, but is not a gate: {REMEDY}")
+    head = _header(text, path)
+    if head.sha256 != _digest(head, arrays):
+        raise UsageError(f"gate {path} is damaged: its sha256 does not match: {REMEDY}")
+    return head, arrays
+
+
+def _header(text: str, path: Path) -> GateHeader:
+    try:
+        data = parse(text)
+        if isinstance(data, dict) and data.get("format") != FORMAT:
+            raise UsageError(
+                f"gate {path} has format {data.get('format')!r}; this kcard reads {FORMAT}: {REMEDY}"
+            )
+        head = build(GateHeader, data)
+        if not math.isfinite(head.threshold):
+            raise ValueError("threshold is not a number")
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"gate {path} is damaged: {error}: {REMEDY}") from error
+    return head
+
+
+def _digest(head: GateHeader, arrays: Mapping[str, Any]) -> str:
+    state = hashlib.sha256(replace(head, sha256="").to_json().encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        state.update(f"{name} {array.dtype.str} {array.shape}\n".encode() + array.tobytes())
+    return state.hexdigest()
+
+
+# The gate that a name or a file means: one that needs no records, or one that was fitted and kept.
+
+UNFITTED = "kcard.gates"  # entry points of gates that need no records
+
+
+@dataclass(frozen=True)
+class NamedGate:
+    """A gate that is ready to be asked; `threshold` is what its scores are compared with."""
+
+    name: str
+    gate: Gate
+    threshold: float = THRESHOLD
+
+
+def named_gate(name: str, llm: LLM, examples: Sequence[Example] = ()) -> NamedGate:
+    """The gate for `kcard ask --gate`: one that needs no records, a fitted one that is kept, or a gate's file.
+
+    Raises UsageError for a kind that must be fitted first, and for what is not a gate.
+    """
+    if name in system.names(UNFITTED):
+        return NamedGate(name, system.load(UNFITTED, name)(llm, examples))
+    from kcard.gates.base import Asked
+
+    fitted = load(gate_file(name), Resources(llm=llm))
+    return NamedGate(title(fitted), Asked(fitted), fitted.threshold)
+
+
+def gates_folder() -> Path:
+    """Where gates are kept by name."""
+    return settings().home / "gates"
+
+
+def kept_name(kind: str) -> str:
+    """Under which name a fitted gate is kept: never that of a gate which needs no records (uncertainty, self-ask)."""
+    return f"fitted-{kind}" if kind in system.names(UNFITTED) else kind
+
+
+def gate_file(name: str) -> Path:
+    """The file that a name or a path means."""
+    kept = gates_folder() / name
+    if Path(name).expanduser().is_file():
+        return Path(name).expanduser()
+    if "/" not in name and kept.is_file():
+        return kept
+    if name in kind_names():
+        raise UsageError(
+            f"gate {name!r} must be fitted first: kcard gate fit --records RECORDS --kind {name}, which "
+            f"stores it as {kept_name(name)}"
+        )
+    known = ", ".join(sorted({*system.names(UNFITTED), *_kept()}))
+    raise UsageError(
+        f"unknown gate {name!r}: give a gate's file, one of {known}, or fit one (kcard gate fit --kind "
+        f"{'|'.join(kind_names())})"
+    )
+
+
+def kind_names() -> list[str]:
+    from kcard.gates import base
+
+    return base.names()
+
+
+def _kept() -> list[str]:
+    folder = gates_folder()
+    return (
+        [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
+    )
+
+
+def title(fitted: "Fitted") -> str:
+    """What a fitted gate is called in answers: its kind."""
+    return str(fitted.settings["gate"]) if fitted.kind == "calibrated" else fitted.kind

@@ -1,0 +1,164 @@
+"""Verified results of published versions: measured by operators of the hub, with `kcard audit`.
+
+They are append-only and never change the files of a version.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection, Row, exists, insert, select
+
+from kcard.errors import UnknownCard
+from kcard.hub import search_index, values
+from kcard.hub import versions as hub_versions
+from kcard.hub.accounts import write
+from kcard.hub.db.models import audits, now, repositories, utc, versions
+from kcard.hub.db.session import Database
+from kcard.hub.figures import AUDIT, AuditKind, coverage_floor, threshold
+from kcard.hub.values import covers, is_independent
+from kcard.hub.versions import Version
+from kcard.manifest import Manifest
+
+__all__ = ["AuditFinding", "Audits", "StoredAudit", "measurable"]
+
+# Kinds whose model is not among the card's files.
+ELSEWHERE = ("reference", "llm", "search")
+# Repository, number, sha256 of the manifest, commit.
+Unverified: TypeAlias = tuple[str, int, str, str]
+
+
+def measurable(manifest: Manifest) -> bool:
+    """Whether the card can be measured without reaching other services or downloading a model."""
+    return manifest.kind not in ELSEWHERE and not manifest.asks_elsewhere
+
+
+@dataclass(frozen=True)
+class AuditFinding:
+    """The result of an audit or of the hub's own exam, as far as the hub reads it.
+
+    checker         name of the checker, and the sha256 of its weights if known
+    evidence        independent evidence by name and digest; None without any
+    queries         the questions, by name and digest
+    faithfulness    mean score against the card's own corpus, in [0, 1]; None if not measured
+    factuality      mean score against the independent evidence, in [0, 1]; None if not measured
+    coverage        the share of the documents that the evidence covers, in [0, 1], and `judged`, how many these
+                    are; None if not known
+    overlap         how far evidence and corpus are the same, in [0, 1]; None if not known
+    record          the whole audit or exam as JSON
+    kind            audit, which decides about quarantine, or exam
+    recall          of the exam, in [0, 1]; None if not measured
+    kcard           the version of kcard that measured; None if not known
+    """
+
+    checker: str
+    checker_sha256: str | None
+    evidence: str | None
+    evidence_sha256: str | None
+    queries: str
+    queries_sha256: str
+    seed: int
+    faithfulness: float | None
+    factuality: float | None
+    record: str
+    kind: AuditKind = AUDIT
+    recall: float | None = None
+    kcard: str | None = None
+    coverage: float | None = None
+    judged: int | None = None
+    overlap: float | None = None
+
+
+@dataclass(frozen=True)
+class StoredAudit:
+    """A finding for a version: `taken` is when it was stored, in UTC, `author` who took it; None: the command line."""
+
+    card: str
+    version: int
+    taken: datetime
+    finding: AuditFinding
+    author: str | None = None
+
+    @property
+    def reference(self) -> str:
+        return f"{self.card}@v{self.version}"
+
+
+class Audits:
+    """The audits of a hub."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, version: Version, finding: AuditFinding, *, by: str | None = None) -> StoredAudit:
+        """As `add_all`, for one finding."""
+        return self.add_all(version, [finding], by=by)[0]
+
+    def add_all(
+        self, version: Version, findings: Sequence[AuditFinding], *, by: str | None = None
+    ) -> "list[StoredAudit]":
+        """Store findings, all or none. Raises UnknownCard if the version has been removed.
+
+        `by`: the account that measured; None: the command line.
+        """
+        with self._database.write() as connection:
+            row = hub_versions.key(connection, version)
+            if row is None:
+                raise UnknownCard(
+                    f"{version.reference} was removed during its audit: the result was not stored"
+                )
+            numbers = [_store(connection, row.id, version.reference, finding, by) for finding in findings]
+            query = select(audits.c.taken).where(audits.c.id.in_(numbers)).order_by(audits.c.id)
+            times = [utc(taken) for taken in connection.scalars(query)]
+        pairs = zip(times, findings, strict=True)
+        return [StoredAudit(version.name, version.number, taken, each, by) for taken, each in pairs]
+
+    def unverified(self, after: int, limit: int) -> tuple[Sequence[Unverified], int | None]:
+        """A page of the versions that can be measured, but were not: those after a row's id, oldest first.
+
+        Returns the rows, and where the next page starts; None: this is the last one.
+        """
+        measured = exists().where(audits.c.version_id == versions.c.id)
+        columns = (versions.c.id, repositories.c.name, versions.c.number, versions.c.sha256, versions.c.sha)
+        query = select(*columns, versions.c.manifest).join_from(versions, repositories)
+        query = query.where(~measured, versions.c.id > after).order_by(versions.c.id).limit(limit)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        wanted = [row for row in rows if measurable(Manifest.from_json(row.manifest))]
+        return [tuple(row)[1:5] for row in wanted], rows[-1].id if len(rows) == limit else None
+
+    def list(self, card: str | None = None) -> "list[StoredAudit]":
+        """The audits of all versions of a card, or of all cards, oldest first."""
+        joined = audits.join(versions).join(repositories)
+        query = select(repositories.c.name, versions.c.number, audits).select_from(joined)
+        with self._database.read() as connection:
+            if card is not None:
+                query = query.where(hub_versions.named(connection, card))
+            own = values.find(connection)
+            rows = connection.execute(query.order_by(audits.c.id))
+            return [_stored(row, values.bare(own, row.name)) for row in rows]
+
+
+def _store(
+    connection: Connection, version_id: int, reference: str, finding: AuditFinding, by: str | None
+) -> int:
+    """Write a finding and its events; returns the number of the audit."""
+    values = {"version_id": version_id, "taken": now(), "author": by, **asdict(finding)}
+    number = int(connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one())
+    owner = select(versions.c.repository_id).where(versions.c.id == version_id)
+    search_index.put_rows(connection, connection.execute(owner).scalar_one())
+    named = ("recall", "faithfulness", "factuality", "evidence", "coverage", "overlap")
+    found = {key: getattr(finding, key) for key in named}
+    write(connection, by, "card.measured", reference, audit=number, kind=finding.kind, **found)
+    limit, score, floor = threshold(connection), finding.factuality, coverage_floor(connection)
+    counts = is_independent(finding.overlap) and covers(finding.coverage, floor)
+    if finding.kind == AUDIT and limit is not None and score is not None and score < limit and counts:
+        why = {"factuality": score, "threshold": limit, "evidence": finding.evidence}
+        write(connection, by, "card.quarantined", reference, audit=number, **why)
+    return number
+
+
+def _stored(row: Row[Any], card: str) -> StoredAudit:
+    values = {name: getattr(row, name) for name in AuditFinding.__dataclass_fields__}
+    return StoredAudit(card, row.number, utc(row.taken), AuditFinding(**values), row.author)

@@ -1,0 +1,462 @@
+"""Kinds of files: by name, by their first bytes, and which paths are allowed.
+
+None of them passes the check for an allowed kind of file, except a pickle of protocol 0, which looks like text.
+"""
+
+import codecs
+import pickletools
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import accumulate
+from pathlib import PurePosixPath
+from typing import BinaryIO, Literal, TypeAlias
+
+from kcard.hub.errors import Dangerous, Invalid, TooLarge
+
+__all__ = [
+    "MOST_FILES",
+    "NEEDED",
+    "PICKLE",
+    "FileKind",
+    "Form",
+    "check_array",
+    "check_parquet",
+    "check_path",
+    "check_picture",
+    "check_text",
+    "check_tree",
+    "check_vocabulary",
+    "checked",
+    "folded",
+    "is_pickle",
+    "kind_of",
+    "parts",
+    "what_it_is",
+]
+
+
+# Checks of paths inside a repository.
+#
+# Paths are never used on the server's disk, where files are named by their sha256. But clients create them on all kinds
+# of systems, so a path that any system could take for another place, another file or a device is refused.
+
+LONGEST = 1024  # bytes of a path
+LONGEST_NAME = 255  # bytes between two slashes: what file systems hold
+DEEPEST = 32
+MOST_FILES = 10_000
+# Device names on Windows, whatever follows their first dot.
+DEVICES = frozenset(
+    ["con", "prn", "aux", "nul", "conin$", "conout$"]
+    + [f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789¹²³"]
+)
+# Categories: Cc control, Cf format, Cs surrogate, Co private use, Cn unassigned, Zl and Zp line and paragraph ends.
+INVISIBLE = frozenset(["Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"])
+FORBIDDEN = frozenset('\\:<>"|?*')
+
+
+def check_path(path: str) -> str:
+    """The path, if it is safe on every system. Raises Invalid or Dangerous."""
+    if len(path) > LONGEST or len(path.encode("utf-8", "surrogatepass")) > LONGEST:
+        raise Invalid(f"path {path[:80]!r}… is too long: the limit is {LONGEST} bytes")
+    names = path.split("/")
+    if len(names) > DEEPEST:
+        raise Invalid(f"path {path[:80]!r}… is too deep: the limit is {DEEPEST} folders")
+    for name in names:
+        if reason := _fault(name):
+            raise Dangerous(f"unsafe path {path!r}: {reason}")
+    return path
+
+
+def check_tree(paths: Iterable[str]) -> None:
+    """Check that the files of a commit can coexist on any disk, and their number. Raises Invalid, TooLarge.
+
+    Ignoring case and Unicode normalisation, paths must be unique, and none may be both a file and a folder.
+    """
+    files: dict[str, str] = {}
+    folders: dict[str, str] = {}
+    for path in paths:
+        key = folded(path)
+        if key in files:
+            raise Invalid(
+                f"{path!r} and {files[key]!r} are the same file on case-insensitive disks: rename one"
+            )
+        files[key] = path
+        if len(files) > MOST_FILES:
+            raise TooLarge(
+                f"too many files: the limit is {MOST_FILES}; merge files, or use several repositories"
+            )
+        for folder in _folders(path):
+            other = folders.setdefault(folded(folder), folder)
+            if len(folders) > MOST_FILES:
+                raise TooLarge(f"too many folders: the limit is {MOST_FILES}; use fewer levels")
+            if other != folder:
+                raise Invalid(
+                    f"{folder!r} and {other!r} are the same folder on case-insensitive disks: rename one"
+                )
+    if clash := files.keys() & folders.keys():
+        path = files[min(clash)]
+        raise Invalid(f"{path!r} is both a file and a folder: rename one")
+
+
+def folded(path: str) -> str:
+    """A key that is equal for paths that differ only in case or Unicode normalisation."""
+    # Case folding may denormalise text, so normalise before and after.
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
+
+
+def _folders(path: str) -> Iterator[str]:
+    """The parent folders of a path, from the top."""
+    return accumulate(path.split("/")[:-1], lambda outer, inner: f"{outer}/{inner}")
+
+
+def _fault(name: str) -> str | None:
+    if not name:
+        return "it is empty, or has an empty segment"
+    if name in (".", ".."):
+        return f"{name!r} is a relative segment"
+    if odd := next((c for c in name if unicodedata.category(c) in INVISIBLE), None):
+        return f"it contains the invisible character U+{ord(odd):04X}"
+    if odd := next((c for c in name if c in FORBIDDEN), None):
+        return f"it contains {odd!r}"
+    if name[0] == " " or name[-1] in " .":
+        return f"{name!r} starts with a space, or ends with a space or a dot"
+    if _is_git(name):
+        return f"{name!r} is reserved for git"
+    if folded(name).partition(".")[0].rstrip(" ") in DEVICES:
+        return f"{name!r} is a device name on Windows"
+    if len(name.encode()) > LONGEST_NAME:
+        return f"{name[:40]!r}… is too long: the limit is {LONGEST_NAME} bytes"
+    return None
+
+
+def _is_git(name: str) -> bool:
+    """Whether a file system may resolve the name to .git, such as .GIT, or git~1 on Windows."""
+    return unicodedata.normalize("NFKC", name).casefold() in (".git", "git~1")
+
+
+# Checks of text, read in parts: UTF-8 without NUL, so that neither binary data nor UTF-16 passes.
+
+PART = 1 << 20
+
+
+def parts(stream: BinaryIO) -> Iterator[bytes]:
+    """The rest of the stream, a megabyte at a time."""
+    while part := stream.read(PART):
+        yield part
+
+
+def checked(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces, unchanged. Raises Invalid if they are not text."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for piece in pieces:
+            decoder.decode(piece)
+            if b"\0" in piece:
+                raise Invalid(f"{path} is not text: it contains a NUL byte")
+            yield piece
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8") from None
+
+
+def check_text(path: str, stream: BinaryIO) -> None:
+    """Read the stream to its end. Raises Invalid if it is not text."""
+    for _ in checked(path, parts(stream)):
+        pass
+
+
+NEEDED = 4096  # bytes from the start of a file
+SEARCHED = 64 << 20  # bytes of a file in which a pickle is searched for; text ends the search after a few
+# A pickle of protocol 2 or later starts with PROTO and its version, which is invalid UTF-8.
+PICKLE = re.compile(rb"\x80[\x02-\x05]")
+STARTS: dict[bytes, str] = {
+    b"PK\x03\x04": "a zip archive (torch.save writes one around a pickle)",
+    b"PK\x05\x06": "a zip archive",
+    b"\x89HDF\r\n\x1a\n": "HDF5",
+    b"\x93NUMPY": "a numpy array",
+    b"\x7fELF": "a program",
+    b"MZ": "a program",
+    b"\xfe\xed\xfa": "a program",
+    b"\xce\xfa\xed\xfe": "a program",
+    b"\xcf\xfa\xed\xfe": "a program",
+    b"\xca\xfe\xba\xbe": "a program",
+    b"\x00asm": "a program",
+    b"GGUF": "GGUF weights",
+    b"\x1f\x8b": "a gzip archive",
+    b"\x28\xb5\x2f\xfd": "a zstd archive",
+    b"BZh": "a bzip2 archive",
+    b"\xfd7zXZ\x00": "an xz archive",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    b"Rar!\x1a\x07": "a rar archive",
+    b"%PDF-": "PDF",
+}
+TAR = slice(257, 262)
+# Opcodes that look up a callable, and that call it.
+LOOKS_UP = frozenset(["GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "EXT1", "EXT2", "EXT4"])
+CALLS = frozenset(["REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"])
+# The module and the name of a callable: text such as "(i) first" has others.
+IMPORTABLE = re.compile(r"[\w.]+ [\w.]+", re.ASCII)
+NAMED = frozenset(["GLOBAL", "INST"])
+ODD = bytes.maketrans(bytes([*range(0x80, 0x100), ord("\\")]), b"?" * 129)
+
+
+def what_it_is(start: bytes) -> str | None:
+    """What a file with these first NEEDED bytes is, if dangerous.
+
+    Some signatures are plain letters: use it only for files that failed the check of their kind.
+    """
+    if is_pickle(BytesIO(start)):
+        return "a pickle, which can run code"
+    if start[TAR] == b"ustar":
+        return "a tar archive"
+    return next((what for magic, what in STARTS.items() if start.startswith(magic)), None)
+
+
+def is_pickle(stream: BinaryIO) -> bool:
+    """Whether a file starts with a pickle, or several in a row, that calls something when loaded."""
+    start = stream.read(2)
+    stream.seek(0)
+    return bool(PICKLE.match(start)) or _calls(_Lines(stream))
+
+
+class _Lines:
+    """The first SEARCHED bytes of a stream, with text arguments that pickletools always accepts.
+
+    It refuses arguments that are not ASCII, while loaders with another encoding accept them.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._left = stream, SEARCHED
+
+    def read(self, size: int) -> bytes:
+        return self._counted(self._stream.read(min(size, self._left)))
+
+    def readline(self) -> bytes:
+        return self._counted(self._stream.readline(self._left)).translate(ODD)
+
+    def _counted(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        return data
+
+
+def _calls(stream: _Lines) -> bool:
+    """Whether the bytes are pickles, one of which looks up a callable and calls it. Runs nothing."""
+    try:
+        while True:  # genops ends with each pickle, and raises ValueError at the end of the stream
+            if _one_calls(stream):
+                return True
+    except (ValueError, OverflowError):  # not a valid opcode: text
+        return False
+
+
+def _one_calls(stream: _Lines) -> bool:
+    """Whether the next pickle calls something. Raises ValueError if it is not a pickle."""
+    named, stack = False, list[object]()
+    for opcode, argument, _ in pickletools.genops(stream):  # type: ignore[arg-type]  # it needs no more
+        if not _possible(opcode, stack):
+            raise ValueError(f"no operands for {opcode.name}")
+        if opcode.name in NAMED and not IMPORTABLE.fullmatch(str(argument)):
+            raise ValueError(f"no callable is called {argument}")
+        named = named or opcode.name in LOOKS_UP
+        if named and opcode.name in CALLS:
+            return True
+    return False
+
+
+def _possible(opcode: pickletools.OpcodeInfo, stack: list[object]) -> bool:
+    """Whether the opcode's operands are on the stack, which is updated.
+
+    Nearly every letter is an opcode: without this, text that starts with `lo` would be a list and a call.
+    """
+    needed, mark = opcode.stack_before, pickletools.markobject
+    if mark in needed:
+        if mark not in stack:
+            return False
+        while stack.pop() is not mark:
+            pass
+        needed = needed[: needed.index(mark)]
+    if len(needed) > len(stack):
+        return False
+    del stack[len(stack) - len(needed) :]
+    stack.extend(opcode.stack_after)
+    return True
+
+
+# Checks of the allowed binary formats: numpy arrays of a card's index, pictures, Parquet, tokenizer models.
+
+ARRAY_START = b"\x93NUMPY\x01\x00"
+# Exactly as numpy writes it.
+ARRAY_HEADER = re.compile(
+    rb"\{'descr': '(?:<[if]([48])', 'fortran_order': False, 'shape': \((\d{1,15}),\)"
+    rb"|\|i(1)', 'fortran_order': False, 'shape': \((\d{1,15}), (\d{1,5})\)), \} *\n"
+)
+PICTURE_STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
+# ModelProto's fields: pieces, trainer_spec, normalizer_spec, self_test_data, denormalizer_spec; each with a length.
+VOCABULARY_TAGS = frozenset(number << 3 | 2 for number in range(1, 6))
+VOCABULARY_PIECE = 0x0A
+LONGEST_VARINT = 5
+MOST_FIELDS = 2_000_000  # the largest vocabularies have 262,144 pieces
+
+
+def check_array(path: str, size: int, stream: BinaryIO) -> None:
+    """Raise Dangerous unless it is a row of numbers or a table of bytes, Invalid if it is incomplete."""
+    start = stream.read(len(ARRAY_START) + 2)
+    length = int.from_bytes(start[len(ARRAY_START) :], "little")
+    header = ARRAY_HEADER.fullmatch(stream.read(length))
+    if not start.startswith(ARRAY_START) or header is None:
+        raise Dangerous(
+            f"{path} is not a numpy array of 4- or 8-byte numbers or a table of bytes: rebuild the card's index"
+        )
+    numbers = int(header[2] or header[4]) * int(header[5] or 1)
+    if len(start) + length + int(header[1] or header[3]) * numbers != size:
+        raise Invalid(f"{path} is incomplete: its header says {numbers} numbers")
+
+
+def check_picture(path: str, stream: BinaryIO) -> None:
+    """Raise Invalid unless it is a PNG, JPEG, WebP or GIF."""
+    start = stream.read(12)
+    if not start.startswith(PICTURE_STARTS) and not (start.startswith(b"RIFF") and start[8:] == b"WEBP"):
+        raise Invalid(f"{path} is not a PNG, JPEG, WebP or GIF")
+
+
+def check_parquet(path: str, size: int, stream: BinaryIO) -> None:
+    """Raise Invalid unless it starts and ends like Parquet."""
+    start = stream.read(4)
+    stream.seek(max(0, size - 8))
+    end = stream.read(8)
+    # The last four bytes follow the length of the footer.
+    described = int.from_bytes(end[:4], "little")
+    if start != b"PAR1" or end[4:] != b"PAR1" or described > size - 12:
+        raise Invalid(f"{path} is not a complete Parquet file")
+
+
+def check_vocabulary(path: str, size: int, stream: BinaryIO) -> None:
+    """Raise Invalid unless it is a sentencepiece model, or tiktoken's text under the same name."""
+    data = stream.read(size + 1)
+    if data[:1] != bytes([VOCABULARY_PIECE]):
+        stream.seek(0)
+        return check_text(path, stream)
+    place, fields, end = 0, 0, len(data)
+    while place < end and data[place] in VOCABULARY_TAGS:
+        length, place = _varint(data, place + 1)
+        place += length
+        fields += 1
+        if fields > MOST_FIELDS:
+            raise Invalid(f"{path} is not a sentencepiece model: it has more than {MOST_FIELDS} pieces")
+    if place != end:
+        raise Invalid(f"{path} is not a sentencepiece model: invalid at byte {min(place, size)}")
+    return None
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """A varint and the place after it, which is beyond the data if the varint is incomplete."""
+    if place < len(data) and data[place] < 0x80:  # most are short
+        return data[place], place + 1
+    number = 0
+    for shift, byte in enumerate(data[place : place + LONGEST_VARINT]):
+        number |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return number, place + shift + 1
+    return 0, len(data) + 1
+
+
+# The allow-list of files, by name: tensors, text, pictures.
+#
+# Everything else is refused, such as files that can run code and archives.
+
+Form: TypeAlias = Literal[
+    "text", "json", "jsonl", "yaml", "readme", "safetensors", "array", "vocabulary", "picture", "parquet"
+]
+MB = 1 << 20
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """The required form of a file. `largest`: limit in bytes for what readers load into memory."""
+
+    form: Form
+    largest: int | None = None
+
+
+SMALL_TEXT = FileKind("text", 8 * MB)
+TEXT = FileKind("text")
+KINDS: dict[str, FileKind] = {
+    ".safetensors": FileKind("safetensors"),
+    ".json": FileKind("json", 64 * MB),
+    ".jsonl": FileKind("jsonl"),
+    ".md": SMALL_TEXT,
+    ".txt": TEXT,
+    ".csv": TEXT,
+    ".tsv": TEXT,
+    ".yaml": FileKind("yaml", MB),
+    ".yml": FileKind("yaml", MB),
+    ".jinja": FileKind("text", MB),
+    ".bib": SMALL_TEXT,
+    ".cff": FileKind("yaml", MB),
+    ".sha256": TEXT,
+    ".model": FileKind("vocabulary", 64 * MB),
+    ".spm": FileKind("vocabulary", 64 * MB),
+    ".tiktoken": FileKind("text", 64 * MB),
+    ".parquet": FileKind("parquet"),
+    ".png": FileKind("picture", 32 * MB),
+    ".jpg": FileKind("picture", 32 * MB),
+    ".jpeg": FileKind("picture", 32 * MB),
+    ".webp": FileKind("picture", 32 * MB),
+    ".gif": FileKind("picture", 32 * MB),
+}
+# Allowed full names, in any case.
+NAMES = {".gitattributes", ".gitignore", "authors", "changelog", "citation", "copying", "license", "licence"}
+NAMES |= {"notice", "readme", "use_policy", "version"}
+README = FileKind("readme", 8 * MB)
+# numpy arrays can contain pickles. Those of a card's index are allowed, and checked to be numbers.
+ARRAYS = {f"index/{part}.csc.index.npy": FileKind("array") for part in ("data", "indices", "indptr")}
+ARRAYS["index/embeddings.npy"] = FileKind("array")
+
+# Reasons and remedies for what is refused most often.
+REASONS = (
+    (
+        ".bin .ckpt .cloudpickle .dill .h5 .hdf5 .joblib .keras .mar .msgpack .nemo .npy .npz .pickle .pkl .pt .pt2 "
+        ".pth .skops",
+        "they may contain pickles, which can run code when loaded: save as .safetensors (`save_pretrained` does)",
+    ),
+    (".ggml .gguf .llamafile .mlmodel .onnx .pb .tflite", "save weights as .safetensors"),
+    (
+        ".bash .bat .c .cmd .cpp .cu .dll .dylib .exe .h .ipynb .jar .js .lua .mjs .pl .ps1 .py .pyc .pyd .pyi .rb "
+        ".sh .so .wasm .whl",
+        "code is not allowed in repositories: put what a card needs in a library",
+    ),
+    (
+        ".htm .html .pdf .svg .xhtml .xml",
+        "they can run scripts in browsers: use .png, .jpg, .webp or .md",
+    ),
+    (".7z .bz2 .gz .lz4 .rar .tar .tgz .xz .zip .zst", "upload the files in the archive instead"),
+)
+
+
+def kind_of(path: str, size: int) -> FileKind:
+    """The kind of a file by its name. Raises Dangerous or Invalid for a name that is not allowed, TooLarge."""
+    kind = _found(path)
+    if kind.largest is not None and size > kind.largest:
+        raise TooLarge(f"{path} has {size} bytes: the limit for this kind of file is {kind.largest}")
+    return kind
+
+
+def _found(path: str) -> FileKind:
+    if path == "README.md":
+        return README
+    if found := ARRAYS.get(path):
+        return found
+    name = PurePosixPath(path)
+    suffix = name.suffix.lower()
+    if found := KINDS.get(suffix):
+        return found
+    if name.name.lower() in NAMES:
+        return SMALL_TEXT
+    if reason := next((why for endings, why in REASONS if suffix in endings.split()), None):
+        raise Dangerous(f"{path}: {suffix} files are not allowed: {reason}")
+    raise Invalid(
+        f"{path}: unknown kind of file; allowed are {', '.join(KINDS)}, licences and .gitattributes"
+    )

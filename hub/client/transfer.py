@@ -1,0 +1,455 @@
+"""Push cards to a hub, pull and list them.
+
+Each step is skipped if it is already done, so an interrupted publication can be repeated.
+"""
+
+import hashlib
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.errors import CardError, DamagedCard, HubError, UnknownCard, UsageError
+from kcard.hub.checks.content import check_contents, check_names
+from kcard.hub.checks.formats import kind_of
+from kcard.hub.client.connection import connect, status
+from kcard.hub.errors import Refused
+from kcard.hub.storage import create, discard
+from kcard.io import shown_size
+from kcard.manifest import MANIFEST, Manifest, check_files
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+__all__ = [
+    "Listed",
+    "Published",
+    "RemoteReference",
+    "Tagged",
+    "branches",
+    "fetched",
+    "holding",
+    "install",
+    "listed",
+    "newest",
+    "published_there",
+    "push",
+    "versions",
+]
+
+
+# Lists the cards of a hub.
+
+CARD = "knowledge-card"  # a tag in the README.md of every card
+MOST_TAGS = 100
+LONGEST = 200  # characters of a name or tag
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A repository in a hub's listing; `modified` is in UTC."""
+
+    repository: str
+    private: bool
+    downloads: int
+    likes: int
+    modified: datetime | None
+    tags: tuple[str, ...]
+
+
+def listed(url: str, token: str | None, text: str | None = None, *, limit: int = 100) -> list[Listed]:
+    """The visible cards of a hub, last changed first; `text` searches names and tags."""
+    with connect(url, token) as api:
+        return [
+            Listed(
+                repository=_cut(found.id),
+                private=bool(found.private),
+                downloads=int(found.downloads or 0),
+                likes=int(found.likes or 0),
+                modified=found.last_modified,
+                tags=tuple(_cut(tag) for tag in (found.tags or ())[:MOST_TAGS]),
+            )
+            for found in api.list_models(
+                filter=CARD, search=text, sort="last_modified", limit=limit, full=True
+            )
+        ]
+
+
+def _cut(text: object) -> str:
+    return str(text)[:LONGEST]
+
+
+# A card's repository on a hub: tags v1, v2, … for versions, branches for aliases.
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+NUMBERED = re.compile(r"v([1-9][0-9]{0,8})")
+
+
+@dataclass(frozen=True)
+class RemoteReference:
+    """namespace/name or namespace/name@revision, where a revision is a tag, a branch or a commit."""
+
+    repository: str
+    revision: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "RemoteReference":
+        """Raises UsageError for an invalid reference."""
+        repository, at, revision = text.partition("@")
+        if not NAME.fullmatch(repository) or (at and not revision):
+            raise UsageError(
+                f"invalid reference {text!r}: use namespace/name or namespace/name@REVISION (a tag, branch or commit)"
+            )
+        return cls(repository, revision or None)
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A version of a card on a hub: its number, from 1, and the commit of its tag."""
+
+    number: int
+    commit: str
+
+    @property
+    def tag(self) -> str:
+        return f"v{self.number}"
+
+
+def versions(api: "HfApi", repository: str) -> list[Tagged]:
+    """The versions of a repository, newest first."""
+    found = api.list_repo_refs(repository).tags
+    numbered = ((NUMBERED.fullmatch(tag.name), tag.target_commit) for tag in found)
+    tagged = (Tagged(int(match[1]), commit) for match, commit in numbered if match is not None)
+    return sorted(tagged, key=lambda version: -version.number)
+
+
+def newest(api: "HfApi", repository: str) -> str:
+    """The commit of the newest version, or of main if none was published."""
+    found = versions(api, repository)
+    return found[0].commit if found else str(api.model_info(repository).sha)
+
+
+def branches(api: "HfApi", repository: str) -> dict[str, str]:
+    """The commit of each branch, by name."""
+    return {branch.name: branch.target_commit for branch in api.list_repo_refs(repository).branches}
+
+
+def holding(api: "HfApi", repository: str, manifests: set[bytes]) -> Iterator[Tagged]:
+    """The versions whose kcard.json is one of these, newest first."""
+    for version in versions(api, repository):
+        if any(holds(api, repository, version.commit, manifest) for manifest in manifests):
+            yield version
+
+
+def holds(api: "HfApi", repository: str, commit: str, manifest: bytes) -> bool:
+    """Whether the kcard.json of a commit has these bytes, by the digest that the hub reports."""
+    found = api.get_paths_info(repository, [MANIFEST], revision=commit)
+    if not found:
+        return False
+    lfs = getattr(found[0], "lfs", None)
+    if lfs is not None:
+        return bool(lfs.sha256 == hashlib.sha256(manifest).hexdigest())
+    blob = hashlib.sha1(b"blob %d\0" % len(manifest) + manifest, usedforsecurity=False).hexdigest()
+    return bool(getattr(found[0], "blob_id", None) == blob)
+
+
+README = "README.md"
+KEPT = {".gitattributes"}  # created by the hub
+ATTEMPTS = 4
+CONFLICT, MOVED_ON = 409, 412
+
+
+@dataclass(frozen=True)
+class Published:
+    """A version on a hub.
+
+    sha256     of kcard.json
+    size       bytes of all files
+    unchanged  whether the hub had the version before
+    """
+
+    hub: str
+    repository: str
+    number: int
+    commit: str
+    sha256: str
+    size: int
+    aliases: tuple[str, ...] = ()
+    unchanged: bool = field(default=False, compare=False)
+
+    @property
+    def reference(self) -> str:
+        return f"{self.repository}@v{self.number}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.hub}/{self.repository}"
+
+
+def push(
+    url: str,
+    token: str | None,
+    folder: Path,
+    page: str,
+    *,
+    repository: str | None = None,
+    private: bool = False,
+    aliases: Sequence[str] = (),
+    progress: bool = False,
+) -> Published:
+    """Publish a verified card folder; the same manifest again returns the existing version.
+
+    page        the README.md for a card without one
+    repository  namespace/name (default: the user's namespace, the card's name); created if missing
+    private     whether a new repository is private
+    aliases     branches to move to the version
+
+    Raises HubError if the hub refuses or does not answer, UnknownCard and UsageError for an invalid name.
+    """
+    manifest = Manifest.read(folder)
+    text = (folder / MANIFEST).read_bytes()
+    with connect(url, token, progress=progress) as api:
+        user = str(api.whoami()["name"]) if token is not None else ""
+        name = _made(api, repository or f"{user}/{manifest.name}", private)
+        version = next(holding(api, name, {text}), None)
+        unchanged = version is not None
+        if version is None:
+            version = _new(api, name, folder, manifest, text, page)
+        for alias in aliases:
+            _point(api, name, alias, version.commit)
+    paths = [folder / path for path in (*manifest.files, MANIFEST)]
+    return Published(
+        hub=url,
+        repository=name,
+        number=version.number,
+        commit=version.commit,
+        sha256=hashlib.sha256(text).hexdigest(),
+        size=sum(path.stat().st_size for path in paths),
+        aliases=tuple(aliases),
+        unchanged=unchanged,
+    )
+
+
+def _made(api: "HfApi", repository: str, private: bool) -> str:
+    """Create the repository unless it exists; returns its name."""
+    found = api.create_repo(repository, private=private, exist_ok=True).repo_id
+    if found != repository:
+        raise HubError(
+            f"{repository} already exists as {found}: repository names must differ in more than case"
+        )
+    return found
+
+
+def _new(api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str) -> Tagged:
+    commit = _committed(api, repository, folder, manifest, text, page)
+    digest = hashlib.sha256(text).hexdigest()
+    for _ in range(ATTEMPTS):
+        number = max((version.number for version in versions(api, repository)), default=0) + 1
+        version = Tagged(number, commit)
+        message = f"{manifest.name} {digest}"
+        try:
+            api.create_tag(repository, tag=version.tag, revision=commit, tag_message=message)
+        except OSError as error:
+            if (
+                status(error) != CONFLICT
+            ):  # a conflict: another client used the number, perhaps for the same card
+                raise
+            if (same := next(holding(api, repository, {text}), None)) is not None:
+                return same
+        else:
+            return version
+    raise HubError(f"{repository}: too many concurrent publications: try again")
+
+
+def _committed(
+    api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str
+) -> str:
+    """Commit the card to main, without any other files."""
+    for _ in range(ATTEMPTS):
+        head = str(api.model_info(repository).sha)
+        try:
+            return str(
+                api.create_commit(
+                    repository,
+                    _operations(api, repository, head, folder, manifest, text, page),
+                    commit_message=f"{manifest.name} {hashlib.sha256(text).hexdigest()[:12]}",
+                    commit_description=manifest.description,
+                    parent_commit=head,
+                ).oid
+            )
+        except OSError as error:
+            if status(error) != MOVED_ON:
+                raise
+    raise HubError(f"{repository}: too many concurrent changes: try again")
+
+
+def _operations(
+    api: "HfApi", repository: str, head: str, folder: Path, manifest: Manifest, text: bytes, page: str
+) -> list[Any]:
+    """Add every file of the card and delete all others; the client skips unchanged files."""
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+    from huggingface_hub.hf_api import RepoFile
+
+    added: dict[str, Path | bytes] = {path: folder / path for path in manifest.files} | {MANIFEST: text}
+    added.setdefault(README, page.encode())
+    there = api.list_repo_tree(repository, recursive=True, revision=head)
+    gone = [entry.path for entry in there if isinstance(entry, RepoFile)]
+    return [
+        *(CommitOperationDelete(path) for path in gone if path not in {*added, *KEPT}),
+        *(CommitOperationAdd(path, content) for path, content in added.items()),
+    ]
+
+
+def _point(api: "HfApi", repository: str, alias: str, commit: str) -> None:
+    """Move the branch `alias` to the commit, by deleting and recreating it."""
+    at = branches(api, repository).get(alias)
+    if at == commit:
+        return
+    if at is not None:
+        api.delete_branch(repository, branch=alias)
+    api.create_branch(repository, branch=alias, revision=commit, exist_ok=True)
+
+
+# Downloads a card from a hub that may be hostile: the files that its manifest lists, checked before they are used.
+#
+# Their names are checked before the download, their size while they arrive, their sha256 and content after it.
+
+COMMIT = re.compile(r"[0-9a-f]{40,64}")
+STALE_SECONDS = 7 * 24 * 3600
+LARGEST_MANIFEST = 8 << 20  # bytes
+MARGIN = 1 << 20  # bytes beside a file: the answers about it
+
+
+@contextmanager
+def fetched(
+    url: str, token: str | None, reference: RemoteReference, downloads: Path, *, progress: bool = False
+) -> "Iterator[Path]":
+    """A folder with the verified files of a card, deleted at the end of the block.
+
+    An interrupted download keeps its complete files under `downloads` for a week, and the next one resumes there.
+    Raises UnknownCard for an unknown card, HubError if the hub refuses, does not answer or exceeds a limit, CardError
+    for a file that may not be in a card, DamagedCard for one that does not match the manifest.
+    """
+    from huggingface_hub import utils
+
+    downloads.mkdir(parents=True, exist_ok=True)
+    _forget(downloads)
+    with connect(url, token) as api:
+        commit = _commit(api, reference)
+    key = hashlib.sha256(f"{url} {reference.repository} {commit}".encode()).hexdigest()[:32]
+    folder = downloads / key
+    locks: Any = utils  # the lock is not exported for type checkers
+    with locks.WeakFileLock(downloads / f"{key}.lock"):  # another process may download the same card
+        try:
+            _download(url, token, reference.repository, commit, folder, progress)
+        except (CardError, UnknownCard, Refused, KeyboardInterrupt):  # nothing to resume
+            discard(folder)
+            raise
+        try:
+            yield folder
+        finally:
+            discard(folder)
+
+
+def _download(
+    url: str, token: str | None, repository: str, commit: str, folder: Path, progress: bool
+) -> None:
+    with connect(url, token, largest=LARGEST_MANIFEST) as api:
+        manifest = _manifest(api, repository, commit, folder)
+    check_names(manifest)
+    with connect(url, token) as api:
+        sizes = _sizes(api, repository, commit, manifest)
+    _check_room(folder, repository, sum(sizes.values()))
+    for path, size in sizes.items():  # one by one: with threads, Ctrl-C would wait for all of them
+        with connect(url, token, progress=progress, largest=size + MARGIN) as api:
+            api.hf_hub_download(repository, path, revision=commit, local_dir=folder)
+    check_files(folder, manifest)
+    check_contents(manifest, lambda path: (folder / path).open("rb"))
+
+
+def _sizes(api: "HfApi", repository: str, commit: str, manifest: Manifest) -> dict[str, int]:
+    """The bytes of each file of the manifest, as the hub lists them. Raises CardError for a missing file."""
+    entries = api.list_repo_tree(repository, recursive=True, revision=commit)
+    listed = {entry.path: getattr(entry, "size", None) for entry in entries}
+    found: dict[str, int] = {}
+    for path in manifest.files:
+        size = listed.get(path)
+        if type(size) is not int or size < 0:
+            raise CardError(f"{repository} at {commit[:12]}: {path}, listed in {MANIFEST}, is missing")
+        kind_of(path, size)
+        found[path] = size
+    return found
+
+
+def _check_room(folder: Path, repository: str, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise HubError(
+            f"{repository} has {shown_size(needed)}, but only {shown_size(free)} are free in {folder.parent}: free "
+            "some space, or set KCARD_HOME to another disk"
+        )
+
+
+def _commit(api: "HfApi", reference: RemoteReference) -> str:
+    if reference.revision is None:
+        found = newest(api, reference.repository)
+    else:
+        found = str(api.model_info(reference.repository, revision=reference.revision).sha)
+    if not COMMIT.fullmatch(found):
+        raise HubError(f"{reference.repository}: the hub names {found[:80]!r}, which is no commit")
+    return found
+
+
+def _manifest(api: "HfApi", repository: str, commit: str, folder: Path) -> Manifest:
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    try:
+        path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
+    except LocalEntryNotFoundError:  # no response
+        raise
+    except EntryNotFoundError:
+        raise UnknownCard(f"{repository} at {commit[:12]} is not a card: {MANIFEST} is missing") from None
+    try:
+        return Manifest.from_json(path.read_bytes().decode(), f"{repository}: {MANIFEST}")
+    except UnicodeDecodeError:
+        raise HubError(f"{repository}: {MANIFEST} is not UTF-8 text") from None
+
+
+def install(folder: Path, destination: Path) -> Path:
+    """Copy the manifest in `folder` and the files it lists, which were checked, to a new folder, verifying them.
+
+    Raises UsageError if the destination exists, DamagedCard if a file does not match the manifest.
+    """
+    text = (folder / MANIFEST).read_bytes()
+    files = {**Manifest.from_json(text.decode()).files, MANIFEST: hashlib.sha256(text).hexdigest()}
+    return create(
+        destination,
+        files,
+        lambda path: (folder / path).open("rb"),
+        lambda path, fault: DamagedCard(f"{path} changed while it was copied: {fault}"),
+    )
+
+
+def published_there(url: str, token: str | None, repository: str, manifests: set[bytes]) -> bool:
+    """Whether the repository has a version with one of these kcard.json."""
+    with connect(url, token) as api:
+        try:
+            return next(holding(api, repository, manifests), None) is not None
+        except OSError as error:
+            if status(error) == 404:
+                return False
+            raise
+
+
+def _forget(downloads: Path) -> None:
+    old = time.time() - STALE_SECONDS
+    for entry in downloads.iterdir():
+        if entry.is_dir() and entry.stat().st_mtime < old:
+            discard(entry)
+        elif entry.suffix == ".lock" and entry.stat().st_mtime < old:
+            entry.unlink(missing_ok=True)

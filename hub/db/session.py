@@ -1,0 +1,481 @@
+"""Connections to a hub's database, SQLite or PostgreSQL."""
+
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    NullPool,
+    QueuePool,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    text,
+)
+from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from kcard.errors import DiskFull, HubError, MissingExtra, Unavailable, UsageError
+from kcard.hub.db.models import HEAD
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+__all__ = [
+    "PING_SECONDS",
+    "WAIT_SECONDS",
+    "Database",
+    "ImpatientConnection",
+    "Outage",
+    "engine",
+    "is_silence",
+    "locate",
+    "postgresql_engine",
+    "shown",
+    "transaction_options",
+    "wait_for_writers",
+]
+
+
+# PostgreSQL connections that give up on a server that is silent.
+#
+# A frozen server, or one behind a broken network, still accepts data, so that neither PostgreSQL's own timeouts
+# nor those of TCP end a request.
+
+PING_SECONDS = 2.0
+
+
+class ImpatientConnection(psycopg.Connection[Any]):
+    """A connection that is closed if one statement takes more than `patience` seconds."""
+
+    patience: float = PING_SECONDS
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        try:
+            return super().wait(gen, interval, self.patience if timeout is None else timeout)
+        except psycopg.OperationalError:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:  # its answer may still come
+                self.pgconn.finish()
+                raise SilentServer(f"no answer for {self.patience:g} s") from None
+            raise
+
+
+class SilentServer(psycopg.OperationalError):
+    """The server did not answer in time."""
+
+
+def is_silence(error: object) -> bool:
+    """Whether a driver's error means that the server did not answer."""
+    return isinstance(error, (SilentServer, psycopg.errors.ConnectionTimeout))
+
+
+# A database that does not answer: one transaction at a time tries it, all others fail at once.
+#
+# Otherwise, each of them would wait, and occupy a thread, until it notices by itself.
+
+AGAIN_SECONDS = 1.0  # until the next try
+TRY_SECONDS = 10.0  # until another transaction tries, if the one that does takes longer
+
+
+class Outage:
+    """Whether the database `name` is known not to answer. Thread-safe."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._lock = name, threading.Lock()
+        self._next_try: float | None = None
+
+    def check(self) -> None:
+        """Raise Unavailable during an outage, unless it is time to try again."""
+        if self._next_try is None:
+            return
+        with self._lock:
+            now = time.monotonic()
+            if self._next_try is not None and now < self._next_try:
+                raise Unavailable(f"hub database {self._name} does not answer: try again later")
+            self._next_try = now + TRY_SECONDS
+
+    def noticed(self, error: object) -> None:
+        """Begin an outage if a driver's error says that the database did not answer."""
+        if type(error).__module__.startswith("sqlite3"):
+            return
+
+        if is_silence(error):
+            with self._lock:
+                self._next_try = time.monotonic() + AGAIN_SECONDS
+
+    def ended(self) -> None:
+        """The database answers."""
+        if self._next_try is not None:
+            with self._lock:
+                self._next_try = None
+
+
+# SQLAlchemy engines for PostgreSQL.
+
+WRITERS_LOCK = int.from_bytes(b"kcard")
+WAIT_SECONDS = 30  # for other writers
+STEP_SECONDS = 1
+CONNECT_SECONDS = 3  # of a server; others wait longer
+# The longest statement of a server. Other programs, such as a backup, have no limit.
+READ_SECONDS, WRITE_SECONDS = 5, 20
+# A process that hangs during a write must not block the others forever.
+SESSION = {
+    "TimeZone": "UTC",
+    "lock_timeout": WAIT_SECONDS * 1000,
+    "idle_in_transaction_session_timeout": 300_000,
+}
+NETWORK = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,  # milliseconds
+}
+
+
+def postgresql_engine(url: URL, *, write: bool, serving: bool) -> Engine:
+    """An engine for writers or readers. `serving`: statements that take seconds fail. Raises MissingExtra."""
+    seconds = (WRITE_SECONDS if write else READ_SECONDS) if serving else None
+    arguments = NETWORK | {"connect_timeout": CONNECT_SECONDS if serving else 10, "application_name": "kcard"}
+    arguments |= {**url.query, "options": _options(url, seconds)}
+    # Threads take turns to write, so that one connection is enough.
+    pool = {"pool_size": 1, "max_overflow": 0} if write else {"pool_size": 8, "max_overflow": 8}
+    try:
+        engine = create_engine(
+            url.set(query={}),
+            connect_args=arguments,
+            hide_parameters=True,
+            pool_pre_ping=True,  # the server may have restarted
+            pool_timeout=seconds or WAIT_SECONDS,
+            **pool,
+        )
+    except ModuleNotFoundError:
+        raise MissingExtra("PostgreSQL needs psycopg: pip install 'kcard[postgres]'") from None
+    if seconds is not None:
+        _limit(engine, seconds)
+    return engine
+
+
+def _options(url: URL, seconds: int | None) -> str:
+    given = url.query.get("options", "")
+    session = SESSION if seconds is None else SESSION | {"statement_timeout": seconds * 1000}
+    options = [given] if isinstance(given, str) else [*given]
+    return " ".join([*options, *(f"-c {name}={value}" for name, value in session.items())])
+
+
+def _limit(engine: Engine, seconds: float) -> None:
+    """Close connections to a silent server, at the pool's ping sooner than in a transaction."""
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(_dialect: object, _record: object, given: Any, named: Any) -> "ImpatientConnection":
+        return ImpatientConnection.connect(*given, **named)
+
+    @event.listens_for(engine, "begin")
+    def _begun(connection: Connection) -> None:
+        _driver(connection.connection).patience = seconds + STEP_SECONDS
+
+    @event.listens_for(engine, "checkin")
+    def _returned(connection: Any, _record: object) -> None:
+        if connection is not None:
+            connection.patience = PING_SECONDS
+
+
+def _driver(connection: Any) -> "ImpatientConnection":
+    driver: ImpatientConnection = connection.driver_connection
+    return driver
+
+
+def wait_for_writers(connection: Connection) -> None:
+    """Take the lock of writers, at the begin of a transaction. Raises Unavailable after WAIT_SECONDS.
+
+    It waits in steps: a server that is silent for longer than a step is frozen.
+    """
+    if connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({WRITERS_LOCK})").scalar():
+        return
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not _locked_soon(connection):
+        if time.monotonic() > deadline:
+            raise Unavailable(
+                f"the database was locked by another process for {WAIT_SECONDS} s: try again later"
+            )
+
+
+def _locked_soon(connection: Connection) -> bool:
+    try:
+        with connection.begin_nested():
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {STEP_SECONDS * 1000}")
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS_LOCK})")
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
+    except OperationalError as error:
+        if error.connection_invalidated or "lock timeout" not in str(error.orig):
+            raise
+        return False
+    return True
+
+
+# SQLAlchemy engines for SQLite and PostgreSQL: a reader sees a snapshot and never waits; there is one writer.
+
+ACCEPTED = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE or sqlite:///PATH"
+# Readers of SQLite wait only while another process creates the database or recovers it from a crash.
+READER_WAITS, SERVED_READER_WAITS = 10, 2
+
+
+def locate(location: Path | str) -> URL:
+    """The URL of a database; a Path is a SQLite file. Raises UsageError, without passwords, for an invalid URL."""
+    if isinstance(location, Path):
+        return URL.create("sqlite", database=str(location))
+    try:
+        url = make_url(location)
+    except (ArgumentError, ValueError):
+        raise UsageError(f"invalid database URL: use {ACCEPTED}") from None
+    if url.drivername == "sqlite" and url.database not in {None, "", ":memory:"}:
+        return URL.create("sqlite", database=str(Path(url.database or "").expanduser().absolute()))
+    if url.drivername in {"postgres", "postgresql", "postgresql+psycopg"}:
+        return url.set(drivername="postgresql+psycopg")
+    raise UsageError(f"unsupported database {shown(url)}: use {ACCEPTED}")
+
+
+def shown(url: URL) -> str:
+    """A database in messages: its file, or host and name, without credentials."""
+    if url.drivername == "sqlite":
+        return str(url.database)
+    bare = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
+    return bare.render_as_string()
+
+
+def engine(url: URL, *, write: bool, serving: bool = False) -> Engine:
+    """An engine for a URL from `locate`, for writers or for readers.
+
+    `serving`: for servers, which keep connections open and wait for seconds only. Raises MissingExtra without the
+    PostgreSQL driver.
+    """
+    make = _sqlite if url.drivername == "sqlite" else postgresql_engine
+    return make(url, write=write, serving=serving)
+
+
+def transaction_options(engine: Engine, write: bool) -> dict[str, Any]:
+    """Execution options of a connection for one transaction."""
+    if engine.dialect.name == "sqlite":
+        return {}
+    # A writer waits for the lock in its first statement, and must then see the previous writer's changes.
+    level = "READ COMMITTED" if write else "REPEATABLE READ"
+    return {"isolation_level": level, "postgresql_readonly": not write}
+
+
+def _sqlite(url: URL, *, write: bool, serving: bool) -> Engine:
+    pool: dict[str, Any] = {"poolclass": NullPool}
+    if serving:
+        pool = {"poolclass": QueuePool, "pool_size": 1 if write else 8, "max_overflow": -1}
+    engine = create_engine(url, hide_parameters=True, **pool)
+    waits = WAIT_SECONDS if write else SERVED_READER_WAITS if serving else READER_WAITS
+
+    @event.listens_for(engine, "connect")
+    def _connected(connection: Any, _record: object) -> None:
+        # By default, sqlite3 begins late and leaves CREATE TABLE outside; here transactions begin explicitly.
+        connection.isolation_level = None
+        connection.execute(f"PRAGMA busy_timeout = {waits * 1000}")
+        connection.execute("PRAGMA foreign_keys = ON")
+
+    @event.listens_for(engine, "begin")
+    def _begun(connection: Connection) -> None:
+        # Writers lock at once: upgrading a read transaction may fail without waiting.
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+LONGEST = 300
+BUSY = "locked by another process: try again later"
+CROWDED = "no free connection: try again later"
+SLOW = "a statement took too long: try again later"
+FULL = "the disk is full: free some space and try again; nothing was changed"
+REMEDY = "start it, or correct KCARD_DATABASE_URL"
+
+
+class Database:
+    """A SQLite file or a PostgreSQL database with the current schema.
+
+    Several processes may open a new one concurrently. It is thread-safe and fork-safe. Readers and writers have
+    connections of their own. `serving` is for servers: connections to SQLite stay open, as those to PostgreSQL always
+    do, and a database that does not answer is Unavailable within seconds.
+    """
+
+    def __init__(self, location: Path | str, *, serving: bool = False) -> None:
+        """Open the database, creating or migrating it.
+
+        `location` is the path of a SQLite file, or a URL. Raises UsageError for an invalid URL, MissingExtra for a
+        missing driver, HubError if the database can't be opened.
+        """
+        self._url = locate(location)
+        self.name = shown(self._url)
+        self._readers = engine(self._url, write=False, serving=serving)
+        self._writers = engine(self._url, write=True, serving=serving)
+        self._outage = Outage(self.name)
+        self._process, self._turn = os.getpid(), threading.Lock()
+        weakref.finalize(self, _close, (self._readers, self._writers), self._process)
+        if self.path is not None:
+            _create_private(self.path)
+        with self.read() as connection:
+            revision = _revision(connection)
+        if revision != HEAD:
+            self._upgrade(revision)
+
+    @property
+    def path(self) -> Path | None:
+        """The SQLite file; None for PostgreSQL."""
+        return Path(self.name) if self._url.drivername == "sqlite" else None
+
+    def close(self) -> None:
+        """Close pooled connections; the next transaction opens a new one."""
+        self._readers.dispose()
+        self._writers.dispose()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A read transaction, which sees one snapshot and never waits."""
+        self._after_fork()
+        with self._transaction(self._readers, write=False) as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A write transaction, exclusive among writers; rolled back if the block raises."""
+        self._after_fork()
+        # Threads of this process wait here, without a connection.
+        turn = self._turn
+        if not turn.acquire(timeout=WAIT_SECONDS):
+            raise Unavailable(f"hub database {self.name}: {BUSY}")
+        try:
+            with self._transaction(self._writers, write=True) as connection:
+                yield connection
+        finally:
+            turn.release()
+
+    def close_log(self) -> None:
+        """Make a SQLite database a single file, without a write-ahead log."""
+        with closing(sqlite3.connect(self.name)) as connection:
+            connection.execute("PRAGMA journal_mode = DELETE")
+
+    @contextmanager
+    def _transaction(self, engine: Engine, write: bool) -> Iterator[Connection]:
+        self._outage.check()
+        try:
+            options = transaction_options(engine, write)
+            with engine.connect().execution_options(**options) as connection, connection.begin():
+                self._outage.ended()
+                if write and self.path is None:
+                    wait_for_writers(connection)
+                yield connection
+        except IntegrityError:
+            raise
+        except (DatabaseError, InterfaceError, PoolTimeout) as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: DatabaseError | InterfaceError | PoolTimeout) -> HubError:
+        if isinstance(error, PoolTimeout):
+            return Unavailable(f"hub database {self.name}: {CROWDED}")
+        self._outage.noticed(error.orig)
+        reason = " ".join(str(error.orig).split())
+        if self._url.password:
+            reason = reason.replace(self._url.password, "***")
+        if "locked" in reason or "lock timeout" in reason:
+            return Unavailable(f"hub database {self.name}: {BUSY}")
+        if "statement timeout" in reason:
+            return Unavailable(f"hub database {self.name}: {SLOW}")
+        if "disk is full" in reason or "No space left" in reason:
+            return DiskFull(f"hub database {self.name}: {FULL}")
+        if self.path is None and (
+            isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated
+        ):
+            return Unavailable(f"hub database {self.name} is unavailable: {reason[:LONGEST]}; {REMEDY}")
+        return HubError(f"hub database {self.name}: {reason[:LONGEST]}")
+
+    def _after_fork(self) -> None:
+        """In a child process, drop the parent's connections and lock."""
+        if self._process != os.getpid():
+            self._readers.dispose(close=False)
+            self._writers.dispose(close=False)
+            self._process, self._turn = os.getpid(), threading.Lock()
+
+    def _upgrade(self, revision: str | None) -> None:
+        # Alembic is slow to import, so only do so if needed.
+        from alembic import command
+        from alembic.script import ScriptDirectory
+
+        config = _alembic()
+        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+        if revision is not None and revision < min(known):
+            raise HubError(
+                f"hub database {self.name} has schema {revision} of an earlier kcard, which this version can't read: "
+                "set KCARD_HOME to another folder, and publish the cards again"
+            )
+        if revision is not None and revision not in known:
+            raise HubError(
+                f"hub database {self.name} has schema {revision} of a newer kcard (this version supports up to {HEAD}):"
+                " upgrade kcard, or set KCARD_HOME to another folder"
+            )
+        if self.path is not None:
+            self._write_ahead()
+        unlimited = engine(self._url, write=True)
+        try:
+            # A concurrent upgrade waits here and finds nothing to do.
+            with self._transaction(unlimited, write=True) as connection:
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+        finally:
+            unlimited.dispose()
+
+    def _write_ahead(self) -> None:
+        """Switch the file to write-ahead logging, with retries: SQLite does not wait for the lock."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            connection = self._writers.raw_connection()
+            try:
+                connection.cursor().execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise HubError(f"hub database {self.name}: {error}") from error
+                time.sleep(0.02)
+            finally:
+                connection.close()
+
+
+def _close(engines: tuple[Engine, ...], process: int) -> None:
+    if process == os.getpid():  # in a child, closing would break the parent's connections
+        for engine in engines:
+            engine.dispose()
+
+
+def _create_private(path: Path) -> None:
+    """Create the file for its owner only, as SQLite then does with the files beside it."""
+    with suppress(OSError):  # it exists, or SQLite reports why it can't be
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    revision: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return revision
+
+
+def _alembic() -> "Config":
+    from alembic.config import Config
+
+    config = Config()
+    folder = str(Path(__file__).parents[1] / "migrations")
+    config.set_main_option("script_location", folder.replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config

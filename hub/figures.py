@@ -1,0 +1,423 @@
+"""Exams of versions and the figures that they yield."""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from sqlalchemy import ColumnElement, Connection, Row, ScalarSelect, Select, or_, select
+
+from kcard.errors import CardError, HubError, UsageError
+from kcard.hub.accounts import Identity
+from kcard.hub.db.models import audits, repositories, search, settings, utc, versions
+from kcard.hub.db.session import Database
+from kcard.hub.permissions import readable
+from kcard.hub.values import FLOOR, OVERLAP, Declared, Repository, Verified, covers, is_independent
+from kcard.io import parse
+from kcard.manifest import Manifest
+
+__all__ = [
+    "AUDIT",
+    "COVERAGE",
+    "EXAM_FIGURES",
+    "EXAM_FILE",
+    "THRESHOLD",
+    "AuditKind",
+    "Measured",
+    "VersionFigures",
+    "VersionLink",
+    "audited",
+    "checked_share",
+    "coverage_floor",
+    "declared",
+    "derived",
+    "figures",
+    "has_weights",
+    "independent",
+    "recent",
+    "threshold",
+    "verified_figures",
+    "verified_rows",
+    "version_of",
+]
+
+
+# The exam that comes with a card: its self-declared figures, and whether it is plausible.
+#
+# A plausible exam may still be forged; only the hub's own exam and audits are trusted. docs/evaluation.md has the
+# format.
+
+EXAM_FILE = "exam.json"
+FORMAT = 2
+WEIGHTS = ".safetensors"
+SHA256 = re.compile(r"[0-9a-f]{64}")
+ROUNDING = 0.0002  # means and scores have four digits
+# The largest sample whose interval has a width after rounding.
+MOST_QUESTIONS = 10_000
+
+
+def declared(exam: bytes, manifest: Manifest) -> Declared:
+    """The figures of the exam.json of a card. Figures that can't be read are omitted."""
+    try:
+        found = parse(exam.decode())
+    except ValueError as error:
+        return Declared(fault=f"it is not JSON: {' '.join(str(error).split())[:100]}")
+    own = _object(_object(found).get("own"))
+    recall, factuality = _object(own.get("recall")), _object(own.get("factuality"))
+    mean, fault = _object(factuality.get("mean")), _fault(found, manifest) or ""
+    return Declared(_share(recall.get("mean")), _share(mean.get("mean")), fault, _coverage(factuality))
+
+
+def _coverage(factuality: Mapping[str, Any]) -> float | None:
+    """The share of the documents that have a score; None if it is not told."""
+    scores, unknown = factuality.get("scores"), factuality.get("unknown", 0)
+    if not isinstance(scores, list) or type(unknown) is not int or unknown < 0 or not scores:
+        return None
+    return len(scores) / (len(scores) + unknown)
+
+
+def has_weights(manifest: Manifest) -> bool:
+    """Whether the card has a model, or files that are weights, whatever kind of card it claims to be."""
+    return manifest.has_model or any(path.lower().endswith(WEIGHTS) for path in manifest.files)
+
+
+def checked_share(value: float, name: str = "threshold", other: str = ", or off") -> float:
+    """The value. Raises UsageError, with its name and what it may be besides, unless it is in [0, 1]."""
+    if not 0 <= value <= 1:
+        raise UsageError(f"{name} {value:g}: it must be between 0 and 1{other}")
+    return value
+
+
+def _fault(exam: object, manifest: Manifest) -> str | None:
+    """Why it can't be the exam of the card; None if it can."""
+    if not isinstance(exam, dict) or exam.get("format") != FORMAT:
+        return f"its format is not {FORMAT}"
+    if exam.get("card") != manifest.name:
+        return f"it is of card {str(exam.get('card'))[:100]!r}, not of {manifest.name!r}"
+    own = exam.get("own")
+    if not isinstance(own, dict):
+        return "it has no result on the card's own corpus"
+    if own.get("sha256") != manifest.training.corpus_sha256:
+        return "it is of another corpus than the card's"
+    return _run_fault(own) or _factuality_fault(own, exam)
+
+
+def _run_fault(run: Mapping[str, Any]) -> str | None:
+    questions, digest = run.get("questions"), run.get("questions_sha256")
+    if type(questions) is not int or questions < 1:
+        return f"questions is {str(questions)[:40]}, but must be 1 or more"
+    if not isinstance(digest, str) or not SHA256.fullmatch(digest):
+        return "questions_sha256 is not a sha256"
+    if fault := _mean_fault(run.get("recall"), "recall", questions):
+        return fault
+    right = run["recall"]["mean"] * questions
+    if abs(right - round(right)) > questions * ROUNDING:
+        return f"a recall of {run['recall']['mean']:g} is not a share of {questions} questions"
+    faithfulness = run.get("faithfulness")
+    return None if faithfulness is None else _scores_fault(faithfulness, "faithfulness")
+
+
+def _factuality_fault(run: Mapping[str, Any], exam: Mapping[str, Any]) -> str | None:
+    factuality = run.get("factuality")
+    if factuality is None:
+        return None
+    digest = exam.get("evidence_sha256")
+    if not exam.get("evidence") or not isinstance(digest, str) or not SHA256.fullmatch(digest):
+        return "it has a factuality, but names no evidence with its sha256"
+    return _scores_fault(factuality, "factuality")
+
+
+def _scores_fault(found: object, name: str) -> str | None:
+    """Why scores and their mean can't be right."""
+    scores = _object(found).get("scores")
+    if not isinstance(scores, list) or any(_share(score) is None for score in scores):
+        return f"{name} has no list of scores between 0 and 1"
+    mean = _object(found).get("mean")
+    if not scores:
+        return None if mean is None else f"{name} has a mean without scores"
+    if fault := _mean_fault(mean, name, len(scores)):
+        return fault
+    expected, given = sum(scores) / len(scores), _object(mean)["mean"]
+    return None if abs(expected - given) <= ROUNDING else f"the mean of {name} is not that of its scores"
+
+
+def _mean_fault(found: object, name: str, count: int) -> str | None:
+    """Why a mean with its interval can't be right."""
+    low, mean, high = (_share(_object(found).get(key)) for key in ("low", "mean", "high"))
+    if low is None or mean is None or high is None:
+        return f"{name} has no mean with an interval between 0 and 1"
+    if not low <= mean <= high or (low == high and count <= MOST_QUESTIONS):
+        return f"the interval of {name} can't be right: {low:g} to {high:g} around {mean:g}"
+    return None
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _share(value: object) -> float | None:
+    """The value if it is a number in [0, 1]."""
+    number = type(value) in {int, float} and 0 <= value <= 1  # type: ignore[operator]
+    return float(value) if number else None  # type: ignore[arg-type]
+
+
+# The limits by which a hub quarantines cards, as they are stored: least factuality and least coverage.
+
+THRESHOLD, COVERAGE = "threshold", "coverage"
+
+
+def threshold(connection: Connection) -> float | None:
+    """The least factuality; None if the hub has none. Raises HubError for an invalid one."""
+    return _limits_share(connection, THRESHOLD, "kcard hub threshold 0.5` (or off)")
+
+
+def coverage_floor(connection: Connection) -> float:
+    """The share of a card's documents that evidence must cover to quarantine it. Raises HubError for an invalid one."""
+    share = _limits_share(connection, COVERAGE, f"kcard hub threshold --coverage {FLOOR:g}`")
+    return FLOOR if share is None else share
+
+
+def _limits_share(connection: Connection, name: str, remedy: str) -> float | None:
+    found = connection.scalar(select(settings.c.value).where(settings.c.name == name))
+    try:
+        return None if found is None else checked_share(float(found))
+    except ValueError:
+        raise HubError(f"invalid {name} {found!r} in the hub: set it again with `{remedy}") from None
+
+
+# Reads the verified figures of versions from their audits.
+
+AuditKind: TypeAlias = Literal["audit", "exam"]
+AUDIT: AuditKind = "audit"
+EXAM_FIGURES: AuditKind = "exam"
+MOST_NAMED = 500  # versions from which reading all audits is faster
+
+
+def verified_rows(connection: Connection, wanted: Collection[int]) -> dict[int, Verified]:
+    """The verified figures of these versions, by id; versions without any are omitted."""
+    if not wanted:
+        return {}
+    query = _rows()
+    if len(wanted) <= MOST_NAMED:
+        query = query.where(audits.c.version_id.in_(wanted))
+    found: dict[int, list[Row[Any]]] = {}
+    for row in connection.execute(query):
+        found.setdefault(row.version_id, []).append(row)
+    floor = coverage_floor(connection)
+    return {id_: _verified(rows, floor) for id_, rows in found.items()}
+
+
+def audited() -> ScalarSelect[float]:
+    """SQL: the factuality of a row of `versions` by the latest audit with independent evidence that measured it."""
+    measured = (
+        audits.c.version_id == versions.c.id,
+        audits.c.kind == AUDIT,
+        audits.c.factuality.is_not(None),
+        independent(),
+    )
+    newest = select(audits.c.factuality).where(*measured).order_by(audits.c.id.desc()).limit(1)
+    return newest.scalar_subquery()
+
+
+def independent() -> ColumnElement[bool]:
+    """SQL: whether the evidence of an audit is independent of the card's corpus; unknown counts as independent."""
+    return or_(audits.c.overlap.is_(None), audits.c.overlap < OVERLAP)
+
+
+def _rows() -> Select[Any]:
+    """The audits of all versions, oldest first."""
+    columns = [column for column in audits.c if column.name != "record"]
+    return select(*columns).order_by(audits.c.id)
+
+
+def _verified(rows: Iterable[Row[Any]], floor: float) -> Verified:
+    """The figures of the latest audits; factuality by the latest with independent evidence that covers enough."""
+    rows = [*rows]
+    independent = [row for row in rows if is_independent(row.overlap)]
+    covering = [row for row in independent if covers(row.coverage, floor)]
+    figures = (_latest(chosen, AUDIT, "factuality") for chosen in (covering, independent, rows))
+    measured = next(filter(None, figures), None)
+    faithful = _latest(rows, AUDIT, "faithfulness") or _latest(rows, EXAM_FIGURES, "faithfulness")
+    return Verified(
+        at=utc(rows[-1].taken),
+        recall=getattr(_latest(rows, EXAM_FIGURES, "recall"), "recall", None),
+        faithfulness=getattr(faithful, "faithfulness", None),
+        factuality=getattr(measured, "factuality", None),
+        audit=getattr(measured, "id", None),
+        taken=None if measured is None else utc(measured.taken),
+        evidence=getattr(measured, "evidence", None),
+        evidence_sha256=getattr(measured, "evidence_sha256", None),
+        checker=getattr(measured, "checker", None),
+        coverage=getattr(measured, "coverage", None),
+        judged=getattr(measured, "judged", None),
+        overlap=getattr(measured, "overlap", None),
+        released=getattr(measured, "released", None) is not None,
+        author=rows[-1].author,
+        kcard=rows[-1].kcard,
+    )
+
+
+def _latest(rows: Iterable[Row[Any]], kind: AuditKind, figure: str) -> Row[Any] | None:
+    """The latest audit of the kind that measured the figure."""
+    matching = [row for row in rows if row.kind == kind and getattr(row, figure) is not None]
+    return matching[-1] if matching else None
+
+
+MOST = 30
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An audit of this hub that measured factuality, in [0, 1]; see Verified for coverage, judged and independent."""
+
+    factuality: float
+    faithfulness: float | None
+    taken: datetime
+    checker: str
+    evidence: str | None
+    queries: str
+    asked: int | None
+    coverage: float | None = None
+    judged: int | None = None
+    independent: bool = True
+
+
+@dataclass(frozen=True)
+class VersionFigures:
+    """A version; `declared` is the factuality of its exam, `verified` the latest audit that measured it."""
+
+    number: int
+    sha256: str
+    commit: str
+    published: datetime
+    declared: float | None
+    verified: Measured | None
+    manifest: Manifest | None
+
+    @property
+    def exam(self) -> str | None:
+        """The sha256 of its exam."""
+        return None if self.manifest is None else self.manifest.files.get(EXAM_FILE)
+
+    @property
+    def factuality(self) -> float | None:
+        return self.declared if self.verified is None else self.verified.factuality
+
+
+@dataclass(frozen=True)
+class VersionLink:
+    """A version of a card of this hub, in a list."""
+
+    card: str
+    number: int
+    commit: str
+    description: str
+    domain: str
+    published: datetime
+    verified: Measured | None = None
+
+
+def figures(database: Database, repository: Repository) -> list[VersionFigures]:
+    """The newest versions of a repository, at most 30, oldest first."""
+    query = select(versions).where(versions.c.repository_id == repository.id)
+    with database.read() as connection:
+        rows = connection.execute(query.order_by(versions.c.number.desc()).limit(MOST)).all()
+        measured = _measured(connection, [row.id for row in rows])
+    return [_figures(row, measured.get(row.id)) for row in reversed(rows)]
+
+
+def version_of(database: Database, sha256: str, identity: Identity | None) -> VersionLink | None:
+    """The version with that manifest which the identity may read; None if this hub has none."""
+    query = _links().where(versions.c.sha256 == sha256, readable(identity)).limit(1)
+    with database.read() as connection:
+        row = connection.execute(query).one_or_none()
+    return None if row is None else _link(row)
+
+
+def derived(database: Database, sha256: Sequence[str], identity: Identity | None) -> list[VersionLink]:
+    """The cards whose newest version was trained on from one of these versions."""
+    query = _newest().join(search, search.c.repository_id == repositories.c.id)
+    query = query.where(search.c.updates.in_(sha256), readable(identity)).limit(MOST)
+    with database.read() as connection:
+        return [_link(row) for row in connection.execute(query)]
+
+
+def recent(database: Database, count: int) -> list[VersionLink]:
+    """The versions that were published last in public repositories, newest first."""
+    query = _links().where(readable(None)).order_by(versions.c.id.desc()).limit(count)
+    with database.read() as connection:
+        return [_link(row) for row in connection.execute(query)]
+
+
+def verified_figures(database: Database, wanted: Sequence[Repository]) -> list[VersionLink]:
+    """The newest versions of repositories, in their order, if an audit measured their factuality."""
+    query = _newest().where(versions.c.repository_id.in_([repository.id for repository in wanted]))
+    with database.read() as connection:
+        rows = {row.name: row for row in connection.execute(query)}
+        measured = _measured(connection, [row.id for row in rows.values()])
+    found = [rows[repository.name] for repository in wanted if repository.name in rows]
+    return [_link(row, measured[row.id]) for row in found if row.id in measured]
+
+
+def _measured(connection: Connection, ids: Sequence[int]) -> dict[int, Measured]:
+    """The latest audit that measured factuality, by version; one with independent evidence, if there is any."""
+    measured = (audits.c.kind == AUDIT, audits.c.factuality.is_not(None))
+    query = select(audits).where(audits.c.version_id.in_(ids), *measured)
+    rows = sorted(
+        connection.execute(query.order_by(audits.c.id)), key=lambda row: is_independent(row.overlap)
+    )
+    return {
+        row.version_id: Measured(
+            row.factuality,
+            row.faithfulness,
+            utc(row.taken),
+            row.checker,
+            row.evidence,
+            row.queries,
+            _asked(row.record),
+            row.coverage,
+            row.judged,
+            is_independent(row.overlap),
+        )
+        for row in rows
+    }
+
+
+def _asked(record: str) -> int | None:
+    try:
+        found = json.loads(record)
+    except ValueError:
+        return None
+    asked = found.get("asked") if isinstance(found, Mapping) else None
+    return asked if isinstance(asked, int) else None
+
+
+def _figures(row: Row[Any], verified: Measured | None) -> VersionFigures:
+    try:
+        manifest = Manifest.from_json(row.manifest)
+    except CardError:  # of a newer kcard
+        manifest = None
+    return VersionFigures(
+        row.number, row.sha256, row.sha, utc(row.published), row.factuality, verified, manifest
+    )
+
+
+def _links() -> Select[Any]:
+    columns = (versions.c.id, versions.c.number, versions.c.sha, versions.c.description, versions.c.domain)
+    return select(*columns, versions.c.published, repositories.c.name).join_from(versions, repositories)
+
+
+def _newest() -> Select[Any]:
+    """Newest versions."""
+    other = versions.alias()
+    newest = select(other.c.number).where(other.c.repository_id == versions.c.repository_id)
+    first = newest.order_by(other.c.number.desc()).limit(1).scalar_subquery()
+    return _links().where(versions.c.number == first)
+
+
+def _link(row: Row[Any], verified: Measured | None = None) -> VersionLink:
+    return VersionLink(
+        row.name, row.number, row.sha, row.description, row.domain, utc(row.published), verified
+    )

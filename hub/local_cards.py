@@ -1,0 +1,248 @@
+"""Writes the cards of the hub's own namespace.
+
+A version is a commit of the card's repository, a tag and a row in `versions`. An alias is a branch.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from kcard.errors import DamagedCard, HubError
+from kcard.hub import commits as hub_commits
+from kcard.hub import history, publications, search_index, trees, uploads
+from kcard.hub import values as hub_values
+from kcard.hub import versions as hub_versions
+from kcard.hub.accounts import OWN, check_namespace, check_unambiguous, folded
+from kcard.hub.commits import README, CardMetadata
+from kcard.hub.db.models import (
+    accounts,
+    commits,
+    memberships,
+    now,
+    refs,
+    repositories,
+    settings,
+    utc,
+    versions,
+)
+from kcard.hub.db.session import Database
+from kcard.hub.errors import Conflict, Refused
+from kcard.hub.figures import EXAM_FILE, declared
+from kcard.hub.history import put_tag
+from kcard.hub.repositories import fresh
+from kcard.hub.storage import Blob, Blobs
+from kcard.hub.trees import Tree, file_entry
+from kcard.hub.values import DEFAULT, INSTEAD, MAIN, SETTING, TAG, Declared, OwnNamespace, Repository
+from kcard.hub.versions import Version
+from kcard.manifest import MANIFEST, Manifest
+
+__all__ = ["OwnCards"]
+
+
+class OwnCards:
+    """The cards of a hub's own namespace."""
+
+    def __init__(self, database: Database, blobs: Blobs) -> None:
+        self._database, self._blobs = database, blobs
+
+    def add(
+        self,
+        manifest: str,
+        blobs: Mapping[str, Blob],
+        aliases: Sequence[str],
+        content: Callable[[str], bytes],
+        locked: Callable[[], None],
+    ) -> Version:
+        """Add a version of one of the hub's own cards, unless it exists.
+
+        `manifest` is the text of kcard.json, `blobs` has every file of the card by path, `content` returns the bytes of
+        a path. `locked` is called once no other process can write, before any row is written.
+        """
+        described = _described(manifest, blobs, content)
+        with self._database.write() as connection:
+            locked()
+            own = _ensure(connection)
+            repository = _repository(connection, own, described.manifest.name)
+            same = (versions.c.repository_id == repository.id, versions.c.sha256 == blobs[MANIFEST].sha256)
+            version = connection.scalar(select(versions.c.id).where(*same))
+            if version is None:
+                version = _publish(connection, repository, manifest, described, own.name)
+            for alias in aliases:
+                _point(connection, repository.id, alias, version)
+            return hub_versions.find(connection, versions.c.id == version)[0]
+
+    def alias(self, version: Version, alias: str) -> Version | None:
+        """Point an alias of the card at this version; None if the version was removed."""
+        with self._database.write() as connection:
+            row = hub_versions.key(connection, version)
+            if row is None:
+                return None
+            _point(connection, row.repository_id, alias, row.id)
+            return hub_versions.find(connection, versions.c.id == row.id)[0]
+
+    def remove(self, gone: Iterable[Version]) -> None:
+        """Delete versions. For the hub's own cards, also delete commits, tags and aliases, and cards without versions.
+
+        Repositories in other namespaces stay, since they belong to their users.
+        """
+        with self._database.write() as connection:
+            own = hub_values.find(connection)
+            for version in gone:
+                row = hub_versions.key(connection, version)
+                if row is None:
+                    continue
+                connection.execute(delete(versions).where(versions.c.id == row.id))
+                search_index.put_rows(connection, row.repository_id)
+                if own is not None and "/" not in version.name:
+                    _forget(connection, row.repository_id, row.sha, self._blobs)
+
+    def rename(self, name: str) -> None:
+        """Move the cards to another organisation, created if needed.
+
+        Raises Invalid for an invalid name, HubError if that account is a user's or an organisation with members.
+        """
+        with self._database.write() as connection:
+            own = hub_values.find(connection)
+            if own is not None and folded(own.name) == folded(name):
+                return
+            if folded(check_namespace(name)) not in OWN:
+                check_unambiguous(name, account=True)
+            new = _organisation(connection, name)
+            if own is None:
+                connection.execute(insert(settings).values(name=SETTING, value=folded(name)))
+                return
+            connection.execute(update(settings).where(settings.c.name == SETTING).values(value=folded(name)))
+            _move(connection, own, new)
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A card to be published."""
+
+    manifest: Manifest
+    tree: Tree
+    metadata: CardMetadata
+    declared: Declared | None
+
+
+def _described(text: str, blobs: Mapping[str, Blob], content: Callable[[str], bytes]) -> _Described:
+    manifest = Manifest.from_json(text)
+    tree = {path: file_entry(path, blob, content) for path, blob in sorted(blobs.items())}
+    readme = content(README).decode(errors="replace") if README in tree else ""
+    try:
+        metadata = hub_commits.describe(tree, readme, manifest)
+    except Refused:  # an invalid README.md
+        metadata = hub_commits.describe(tree, "", manifest)
+    return _Described(
+        manifest, tree, metadata, declared(content(EXAM_FILE), manifest) if EXAM_FILE in tree else None
+    )
+
+
+def _repository(connection: Connection, own: OwnNamespace, card: str) -> Repository:
+    here = select(*hub_values.REPOSITORY_COLUMNS).where(hub_versions.named(connection, card))
+    if (row := connection.execute(here).one_or_none()) is None:
+        connection.execute(insert(repositories).values(fresh("model", own.id, hub_values.full(own, card))))
+        row = connection.execute(here).one()
+    return hub_values.repository(row)
+
+
+def _publish(connection: Connection, repository: Repository, text: str, card: _Described, author: str) -> int:
+    """Write the next version: a commit on main, the row, and its tag. Returns the version's id."""
+    number = publications.following(connection, repository.id, card.tree[MANIFEST].sha256)
+    tag, name = f"v{number}", card.manifest.name
+    head = history.head(connection, repository.id, MAIN)
+    before = None if head is None else history.stored_tree(connection, repository, head)
+    description = card.manifest.description
+    draft = history.prepare(str(repository.id), before, card.tree, f"{name} {tag}", description, author)
+    sha, at = draft.commit.sha, draft.commit.date
+    history.write(connection, repository.id, MAIN, draft)
+    history.hold(connection, repository.id, {entry.sha256: entry for entry in card.tree.values()})
+    hub_commits.write(connection, repository.id, repository.name, card.metadata, sha=sha, at=at)
+    version = publications.add(connection, repository.id, text, card.manifest, card.tree, sha, card.declared)
+    sha256 = card.tree[MANIFEST].sha256
+    put_tag(connection, repository, tag, sha, f"{name} {sha256}", sha256)
+    publications.publication(connection, repository.id, tag, sha, version, author)
+    return version
+
+
+def _point(connection: Connection, repository_id: int, alias: str, version: int) -> None:
+    """Point the branch of an alias at the commit of a version."""
+    tag = (refs.c.repository_id == repository_id, refs.c.kind == TAG, refs.c.name == alias)
+    if connection.scalar(select(refs.c.sha).where(*tag)) is not None:
+        raise Conflict(f"alias {alias!r} conflicts with a tag of the card: choose another alias")
+    sha = connection.execute(select(versions.c.sha).where(versions.c.id == version)).scalar_one()
+    history.point(connection, repository_id, alias, sha)
+
+
+def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) -> None:
+    """Delete the commit of a removed version and its refs, and the repository after its last version."""
+    here = repositories.c.id == repository_id
+    left = select(versions.c.sha).where(versions.c.repository_id == repository_id)
+    newest = connection.scalar(left.order_by(versions.c.number.desc()).limit(1))
+    if newest is None:
+        uploads.remove(connection, repository_id)
+        connection.execute(delete(repositories).where(here))
+        search_index.removed(connection)
+        return
+    main = history.head(connection, repository_id, MAIN)
+    parent = history.drop(connection, repository_id, sha) or newest
+    if main != sha:
+        return
+    history.point(connection, repository_id, MAIN, parent)
+    commit = (commits.c.repository_id == repository_id, commits.c.sha == parent)
+    date = connection.execute(select(commits.c.date).where(*commit)).scalar_one()
+    repository = hub_values.repository(
+        connection.execute(select(*hub_values.REPOSITORY_COLUMNS).where(here)).one()
+    )
+    tree = history.tree(connection, repository, parent)
+    try:
+        shown = hub_commits.read(tree, blobs)
+    except (Refused, DamagedCard):  # an invalid or missing README.md
+        shown = CardMetadata(size=trees.size(tree))
+    hub_commits.write(connection, repository_id, repository.name, shown, sha=parent, at=utc(date))
+
+
+def _ensure(connection: Connection) -> OwnNamespace:
+    """The namespace, created if needed."""
+    if (own := hub_values.find(connection)) is not None:
+        return own
+    taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT)
+    made = _organisation(connection, DEFAULT if connection.scalar(taken) is None else INSTEAD)
+    connection.execute(insert(settings).values(name=SETTING, value=folded(made.name)))
+    return made
+
+
+def _move(connection: Connection, own: OwnNamespace, new: OwnNamespace) -> None:
+    columns = select(*hub_values.REPOSITORY_COLUMNS).where(repositories.c.namespace_id == own.id)
+    for there in [hub_values.repository(row) for row in connection.execute(columns)]:
+        to = f"{new.name}/{there.name.partition('/')[2]}"
+        taken = (repositories.c.type == there.type, repositories.c.folded == folded(to))
+        if connection.scalar(select(repositories.c.id).where(*taken)) is not None:
+            raise HubError(
+                f"can't move the hub's own cards to {new.name}: {to} already exists; choose another name"
+            )
+        uploads.move(connection, there.id, new.id)
+        values = {"namespace_id": new.id, "name": to, "folded": folded(to)}
+        connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
+        publications.record(connection, there.id, to)
+        search_index.put_terms(connection, there.id, to, there.tags)
+        search_index.put_rows(connection, there.id)
+
+
+def _organisation(connection: Connection, name: str) -> OwnNamespace:
+    """An organisation of the hub's own, created if needed: what has members was created by one of them."""
+    query = select(accounts.c.id, accounts.c.name, accounts.c.kind).where(accounts.c.folded == folded(name))
+    there = connection.execute(query).one_or_none()
+    if there is not None:
+        members = select(memberships.c.user_id).where(memberships.c.organisation_id == there.id).limit(1)
+        if there.kind != "organisation" or connection.scalar(members) is not None:
+            raise HubError(
+                f"can't keep the hub's own cards in {there.name}: it belongs to its members or is a user; choose "
+                "another name with `kcard hub serve --namespace`"
+            )
+        return OwnNamespace(there.id, there.name)
+    values: dict[str, object] = {"name": name, "folded": folded(name), "kind": "organisation", "fullname": ""}
+    values |= {"email": "", "admin": False, "disabled": False, "created": now()}
+    made = connection.execute(insert(accounts).values(values).returning(accounts.c.id)).scalar_one()
+    return OwnNamespace(int(made), name)

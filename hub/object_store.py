@@ -1,0 +1,210 @@
+"""Blobs in any fsspec store: s3://bucket/folder, gs://…, file://….
+
+Object stores write an object atomically. In other stores, a blob is written to a temporary name and moved.
+"""
+
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from kcard.errors import DamagedCard, HubError, KcardError, MissingExtra, Unavailable, UsageError
+from kcard.hub.storage import is_digest, unlike
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+__all__ = ["ObjectStore"]
+
+BLOCK = 2 << 20  # bytes of one request
+WHOLE_OR_NOTHING = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci"}
+ASIDE = ".partial-"
+STALE_SECONDS = 24 * 3600
+PACKAGES = {"s3": "s3fs: pip install 'kcard[s3]'", "s3a": "s3fs: pip install 'kcard[s3]'"}
+
+
+class ObjectStore:
+    """Blobs at `root`/ab/abcdef… of a store; `partial` is a local folder. Use `at` to open one."""
+
+    def __init__(self, url: str, root: str, partial: Path, files: "AbstractFileSystem") -> None:
+        self._url, self.root, self._partial = url, root, partial
+        self._opened, self._process = files, os.getpid()
+
+    @classmethod
+    def at(cls, url: str, partial: Path) -> "ObjectStore":
+        """Open the store at an fsspec URL. Raises UsageError for an invalid URL, MissingExtra for a missing package."""
+        files, root = _opened(url)
+        return cls(url, root.rstrip("/"), partial, files)
+
+    def __reduce__(self) -> tuple[object, tuple[str, Path]]:
+        return ObjectStore.at, (self._url, self._partial)  # another process opens its own connections
+
+    @property
+    def partial(self) -> Path:
+        return self._partial
+
+    @property
+    def _files(self) -> Any:
+        if self._process != os.getpid():  # its event loop stayed in the parent
+            self._opened, self._process = _opened(self._url)[0], os.getpid()
+        return self._opened
+
+    def path(self, sha256: str) -> str:
+        """The path of a blob in the store, whether or not it exists."""
+        return f"{self.root}/{sha256[:2]}/{sha256}"
+
+    def where(self, sha256: str | None = None) -> str:
+        return str(self._files.unstrip_protocol(self.root if sha256 is None else self.path(sha256)))
+
+    def holds(self, sha256: str) -> bool:
+        return self._size(sha256) is not None
+
+    def size(self, sha256: str) -> int:
+        return self._size(sha256) or 0
+
+    def _size(self, sha256: str) -> int | None:
+        with self._explained():
+            try:
+                return int(self._files.info(self.path(sha256))["size"])
+            except FileNotFoundError:
+                return None
+
+    def place(self, path: Path, sha256: str, size: int) -> None:
+        target = self.path(sha256)
+        folder = target.rpartition("/")[0]
+        with self._explained():
+            if _is_atomic(self._files):
+                self._files.put_file(str(path), target)
+            else:
+                aside = f"{folder}/{ASIDE}{uuid.uuid4().hex}"
+                self._files.makedirs(folder, exist_ok=True)
+                self._files.put_file(str(path), aside)
+                self._files.mv(aside, target)
+        if self._size(sha256) != size:
+            raise HubError(f"incomplete upload of {self.where(sha256)}: try again")
+        path.unlink()
+
+    def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        if (size := self._size(sha256)) is None:
+            raise DamagedCard(f"blob {self.where(sha256)} is missing")
+        return self._blocks(sha256, start, size if stop is None else min(stop, size))
+
+    def _blocks(self, sha256: str, start: int, stop: int) -> Iterator[bytes]:
+        for first in range(start, stop, BLOCK):
+            with self._explained():
+                try:
+                    block = self._files.cat_file(self.path(sha256), start=first, end=min(first + BLOCK, stop))
+                except FileNotFoundError:  # deleted concurrently
+                    raise DamagedCard(f"blob {self.where(sha256)} is missing") from None
+            yield bytes(block)
+
+    def open(self, sha256: str) -> BinaryIO:
+        with self._explained():
+            try:
+                stream: BinaryIO = self._files.open(self.path(sha256), "rb", block_size=BLOCK)
+            except FileNotFoundError:
+                raise DamagedCard(f"blob {self.where(sha256)} is missing") from None
+            return stream
+
+    def materialize(self, sha256: str, target: Path) -> None:
+        digest = hashlib.sha256()
+        with target.open("xb") as stream:
+            for block in self.read(sha256):
+                digest.update(block)
+                stream.write(block)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if digest.hexdigest() != sha256:
+            raise DamagedCard(unlike(digest.hexdigest(), sha256))
+
+    def hard_link(self, sha256: str, target: Path) -> bool:  # noqa: ARG002 (no hard links)
+        return False
+
+    def delete(self, *sha256: str) -> None:
+        with self._explained():
+            if _is_atomic(self._files):  # one request for all, which ignores missing objects
+                self._files.rm([self.path(one) for one in sha256])
+                return
+            for one in sha256:
+                if self._files.exists(self.path(one)):
+                    self._files.rm_file(self.path(one))
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        for name, entry in self._entries():
+            if is_digest(name):
+                yield name, int(entry["size"])
+
+    def remains(self, delete: bool) -> Iterator[tuple[str, int]]:
+        """Only what has not changed for a day: it is unknown who writes it."""
+        for name, entry in self._entries():
+            if name.startswith(ASIDE) and _age(entry) > STALE_SECONDS:
+                yield str(self._files.unstrip_protocol(entry["name"])), int(entry["size"])
+                if delete:
+                    with self._explained():
+                        self._files.rm_file(entry["name"])
+
+    def __iter__(self) -> Iterator[str]:
+        return (sha256 for sha256, _ in self.sizes())
+
+    def _entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Name and info of every object, folder by folder, since there may be millions."""
+        for number in range(256):
+            with self._explained():
+                try:
+                    listed = self._files.ls(f"{self.root}/{number:02x}", detail=True)
+                except FileNotFoundError:
+                    continue
+            found = {entry["name"].rpartition("/")[2]: entry for entry in listed}
+            yield from sorted(found.items())
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except KcardError:
+            raise
+        except FileNotFoundError:
+            raise HubError(
+                f"the store {self.where()} does not exist: create it, or correct KCARD_BLOBS_URL"
+            ) from None
+        except Exception as error:  # each kind of store raises its own library's errors
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            raise Unavailable(
+                f"the store {self.where()} is unavailable: {reason}; try again later"
+            ) from error
+
+
+def _opened(url: str) -> "tuple[AbstractFileSystem, str]":
+    from fsspec.core import url_to_fs
+
+    kind, separator, _ = url.partition("://")
+    if not separator:
+        raise UsageError("invalid store URL: use s3://BUCKET/FOLDER or file:///FOLDER")
+    try:
+        # A cached listing would miss changes by other processes.
+        files, root = url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
+    except ImportError:
+        raise MissingExtra(f"the store {kind}:// needs {PACKAGES.get(kind, 'its fsspec package')}") from None
+    except ValueError:
+        raise UsageError(
+            f"unknown store {kind}://: use one that fsspec supports, such as s3://BUCKET/FOLDER"
+        ) from None
+    return files, str(root)
+
+
+def _is_atomic(files: Any) -> bool:
+    kinds = {files.protocol} if isinstance(files.protocol, str) else {*files.protocol}
+    return bool(kinds & WHOLE_OR_NOTHING)
+
+
+def _age(entry: dict[str, Any]) -> float:
+    """Seconds since an entry was written; 0 if unknown."""
+    written = entry.get("mtime") or entry.get("LastModified") or entry.get("created")
+    if isinstance(written, datetime):
+        written = written.timestamp()
+    return 0 if written is None else time.time() - float(written)

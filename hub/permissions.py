@@ -1,0 +1,338 @@
+"""Who may read and write a repository.
+
+A token's scope limits its user. read: read only. write: also what the user may change, create and administer. admin:
+also what the user may do as an administrator of the hub, who owns every repository. A token for one repository counts
+as anonymous everywhere else.
+
+    in a namespace      may
+    its own user        do everything
+    role read           read private repositories, and files of gated ones
+    role write          also create repositories and change files
+    role admin          also delete, move, make private or gated, answer requests for access
+    everyone            read public repositories, and files of gated ones after access was granted
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from sqlalchemy import ColumnElement, Connection, and_, false, insert, or_, select, true, update
+
+from kcard.hub.accounts import Identity, Role, folded
+from kcard.hub.db.models import access, accounts, holdings, now, repositories, uploads, utc
+from kcard.hub.errors import Forbidden, Gated, Invalid, NotThere, Refused, Unknown
+from kcard.hub.values import PUBLIC, Repository
+
+__all__ = [
+    "GRANTED",
+    "LOGIN",
+    "LONGEST_NOTE",
+    "AccessRequest",
+    "Reach",
+    "State",
+    "absent",
+    "downloadable",
+    "find",
+    "is_administrator",
+    "may_administer",
+    "may_administer_namespace",
+    "may_create",
+    "may_download",
+    "may_read",
+    "may_write",
+    "put",
+    "reach",
+    "readable",
+    "require_administer",
+    "require_administer_namespace",
+    "require_administrator",
+    "require_create",
+    "require_download",
+    "require_read",
+    "require_unbound",
+    "require_write",
+    "usable",
+    "waiting",
+]
+
+
+# Requests for access to gated repositories.
+
+State: TypeAlias = Literal["pending", "granted", "rejected"]
+GRANTED: Literal["granted"] = "granted"
+LONGEST_NOTE = 2000  # characters
+
+
+@dataclass(frozen=True)
+class AccessRequest:
+    """A request of an account; `asked` in UTC, `note` is the reason given."""
+
+    account: str
+    state: State
+    asked: datetime
+    note: str = ""
+
+
+def find(connection: Connection, repository: Repository, account_id: int) -> State | None:
+    """The state of an account's request; None without one."""
+    here = (access.c.repository_id == repository.id, access.c.account_id == account_id)
+    state: State | None = connection.scalar(select(access.c.state).where(*here))
+    return state
+
+
+def put(
+    connection: Connection, repository: Repository, account_id: int, state: State, note: str = ""
+) -> None:
+    """Set the state of an account's request, creating it with the note if needed. Raises Invalid for a long note."""
+    if len(note) > LONGEST_NOTE or "\0" in note:
+        raise Invalid(f"invalid note: use at most {LONGEST_NOTE} characters, without NUL")
+    key = {"repository_id": repository.id, "account_id": account_id}
+    there = update(access).where(*(access.c[name] == key[name] for name in key))
+    if not connection.execute(there.values(state=state)).rowcount:
+        connection.execute(insert(access).values(state=state, asked=now(), note=note, **key))
+
+
+def waiting(connection: Connection, repository: Repository) -> list[AccessRequest]:
+    """All requests, oldest first."""
+    query = (
+        select(accounts.c.name, access.c.state, access.c.asked, access.c.note)
+        .join_from(access, accounts)
+        .where(access.c.repository_id == repository.id)
+        .order_by(access.c.asked, accounts.c.name)
+    )
+    return [AccessRequest(row.name, row.state, utc(row.asked), row.note) for row in connection.execute(query)]
+
+
+RANKS: dict[Role, int] = {"read": 1, "write": 2, "admin": 3}
+LOGIN = "log in first: `hf auth login` or `kcard login` with a token of this hub"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The private repositories that an identity sees, for Python and for SQL (readable.py).
+
+    everything  all of them
+    namespaces  those in these namespaces, in lower case
+    only        of these, only the one that the token is limited to
+    """
+
+    everything: bool = False
+    namespaces: frozenset[str] = frozenset()
+    only: int | None = None
+
+    def has(self, repository: Repository) -> bool:
+        """Whether it includes a repository."""
+        if self.only not in {None, repository.id}:
+            return False
+        return self.everything or folded(repository.namespace) in self.namespaces
+
+
+def reach(identity: Identity | None) -> Reach:
+    """The private repositories that the identity sees."""
+    if identity is None:
+        return Reach()
+    names = frozenset(folded(name) for name in (identity.name, *identity.organisations))
+    return Reach(is_administrator(identity), names, identity.repository_id)
+
+
+def may_read(identity: Identity | None, repository: Repository) -> bool:
+    """Whether the identity may know of the repository and read it."""
+    return not repository.private or reach(identity).has(repository)
+
+
+def may_download(identity: Identity | None, repository: Repository, granted: bool) -> bool:
+    """Whether the identity may download files; `granted`: whether the account has access to a gated repository."""
+    if not may_read(identity, repository):
+        return False
+    insider = reach(identity).has(repository)
+    return repository.gated == "no" or insider or (granted and _works_for(identity, repository))
+
+
+def may_write(identity: Identity | None, repository: Repository) -> bool:
+    """Whether the identity may change files, branches and tags."""
+    return _scope(identity, "write") and _role(identity, repository) >= RANKS["write"]
+
+
+def may_administer(identity: Identity | None, repository: Repository) -> bool:
+    """Whether the identity may delete, move, hide or gate the repository."""
+    return _scope(identity, "write") and _role(identity, repository) >= RANKS["admin"]
+
+
+def may_administer_namespace(identity: Identity | None, namespace: str) -> bool:
+    """Whether the identity may change the description and the members. A token for one repository may not."""
+    if identity is None or identity.repository_id is not None or not _scope(identity, "write"):
+        return False
+    return is_administrator(identity) or _rank_in(identity, namespace) >= RANKS["admin"]
+
+
+def may_create(identity: Identity | None, namespace: str) -> bool:
+    """Whether the identity may create repositories there. A token for one repository may not."""
+    if identity is None or identity.repository_id is not None or not _scope(identity, "write"):
+        return False
+    return is_administrator(identity) or _rank_in(identity, namespace) >= RANKS["write"]
+
+
+def is_administrator(identity: Identity | None) -> bool:
+    """Whether the identity administers the hub: an administrator with a token of scope admin."""
+    return (
+        identity is not None
+        and identity.admin
+        and identity.scope == "admin"
+        and identity.repository_id is None
+    )
+
+
+def require_read(identity: Identity | None, repository: Repository) -> None:
+    """Raise NotThere unless `may_read`."""
+    if not may_read(identity, repository):
+        raise absent(repository.name, identity)
+
+
+def require_download(identity: Identity | None, repository: Repository, granted: bool) -> None:
+    """As `require_read`, and raise Gated unless `may_download`."""
+    require_read(identity, repository)
+    if not may_download(identity, repository, granted):
+        raise Gated(
+            f"{repository.name} is gated: " + ("request access" if identity else "log in and request access"),
+            known=identity is not None,
+        )
+
+
+def require_write(identity: Identity | None, repository: Repository) -> None:
+    """As `require_read`, and raise Unknown or Forbidden unless `may_write`."""
+    require_read(identity, repository)
+    if not may_write(identity, repository):
+        raise _refusal(identity, f"change {repository.name}", RANKS["write"], _role(identity, repository))
+
+
+def require_administer(identity: Identity | None, repository: Repository) -> None:
+    """As `require_read`, and raise Unknown or Forbidden unless `may_administer`."""
+    require_read(identity, repository)
+    if not may_administer(identity, repository):
+        raise _refusal(identity, f"administer {repository.name}", RANKS["admin"], _role(identity, repository))
+
+
+def require_create(identity: Identity | None, namespace: str) -> None:
+    """Raise Unknown or Forbidden unless `may_create`."""
+    if not may_create(identity, namespace):
+        rank = 0 if identity is None or identity.repository_id else _rank_in(identity, namespace)
+        raise _refusal(identity, f"create repositories in {namespace[:100]}", RANKS["write"], rank)
+
+
+def require_administer_namespace(identity: Identity | None, namespace: str) -> None:
+    """Raise Unknown or Forbidden unless `may_administer_namespace`."""
+    if not may_administer_namespace(identity, namespace):
+        rank = 0 if identity is None or identity.repository_id else _rank_in(identity, namespace)
+        raise _refusal(identity, f"administer {namespace[:100]}", RANKS["admin"], rank)
+
+
+def require_unbound(identity: Identity) -> None:
+    """Raise Forbidden for a token that is limited to one repository or to reading."""
+    if identity.repository_id is not None or not _scope(identity, "write"):
+        limit = "for one repository" if identity.repository_id is not None else f"of scope {identity.scope}"
+        raise Forbidden(f"a token {limit} does not allow this: use one of scope write for all repositories")
+
+
+def require_administrator(identity: Identity | None) -> None:
+    """Raise Unknown or Forbidden unless `is_administrator`."""
+    if identity is None:
+        raise Unknown(LOGIN)
+    if not is_administrator(identity):
+        raise Forbidden("permission denied: this requires an administrator's token with scope admin")
+
+
+def absent(name: str, identity: Identity | None) -> NotThere:
+    """The error for a missing repository and, identically, for one that the identity may not read.
+
+    `name` is as in the request, since the case of a private repository's name is private too.
+    """
+    message = f"repository {name[:200]!r} not found, or private: check the name and the token"
+    return NotThere("repository", message, known=identity is not None)
+
+
+def _refusal(identity: Identity | None, what: str, needed: int, rank: int) -> Refused:
+    if identity is None:
+        return Unknown(LOGIN)
+    if rank >= needed:
+        return Forbidden(f"a token with scope {identity.scope} can't {what}: use one with scope write")
+    return Forbidden(f"{identity.name} can't {what} with this token: ask the owner, or use another token")
+
+
+def _role(identity: Identity | None, repository: Repository) -> int:
+    """The rank of the identity in the repository's namespace, regardless of the token's scope; 0: none."""
+    if identity is None or not _works_for(identity, repository):
+        return 0
+    if is_administrator(identity):
+        return RANKS["admin"]
+    return _rank_in(identity, repository.namespace)
+
+
+def _rank_in(identity: Identity, namespace: str) -> int:
+    wanted = folded(namespace)
+    if folded(identity.name) == wanted:
+        return RANKS["admin"]
+    roles = (role for name, role in identity.organisations.items() if folded(name) == wanted)
+    return max((RANKS[role] for role in roles), default=0)
+
+
+def _works_for(identity: Identity | None, repository: Repository) -> bool:
+    return identity is not None and identity.repository_id in {None, repository.id}
+
+
+def _scope(identity: Identity | None, least: Role) -> bool:
+    return identity is not None and RANKS[identity.scope] >= RANKS[least]
+
+
+# SQL conditions for what an identity may read, with the rules of permissions.py.
+
+
+def readable(identity: Identity | None) -> ColumnElement[bool]:
+    """The condition on `repositories` for those that the identity may read."""
+    return or_(repositories.c.visibility == PUBLIC, _belongs(identity))
+
+
+def downloadable(identity: Identity | None) -> ColumnElement[bool]:
+    """The condition on `repositories` for those whose files the identity may download."""
+    public = repositories.c.visibility == PUBLIC
+    return or_(and_(public, or_(repositories.c.gated == "no", _granted(identity))), _belongs(identity))
+
+
+def usable(connection: Connection, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
+    """Sizes of the blobs that the account uploaded recently, or that are in a repository that it may download.
+
+    A token for one repository may use only what was uploaded for it.
+    """
+    mine = [uploads.c.account_id == identity.account_id, uploads.c.sha256.in_(sha256s)]
+    if identity.repository_id is not None:
+        mine.append(uploads.c.repository_id == identity.repository_id)
+    rows = connection.execute(select(uploads.c.sha256, uploads.c.size).where(*mine))
+    found: dict[str, int] = dict(rows.tuples().all())
+    held = select(holdings.c.size).join_from(holdings, repositories).where(downloadable(identity)).limit(1)
+    for sha256 in sorted(set(sha256s) - found.keys()):  # one by one: many repositories may have the same file
+        if (size := connection.scalar(held.where(holdings.c.sha256 == sha256))) is not None:
+            found[sha256] = size
+    return found
+
+
+def _belongs(identity: Identity | None) -> ColumnElement[bool]:
+    theirs = reach(identity)
+    if theirs.everything:
+        return true()
+    owners = select(accounts.c.id).where(accounts.c.folded.in_(sorted(theirs.namespaces)))
+    return (
+        and_(repositories.c.namespace_id.in_(owners), _bound(theirs.only)) if theirs.namespaces else false()
+    )
+
+
+def _granted(identity: Identity | None) -> ColumnElement[bool]:
+    if identity is None:
+        return false()
+    mine = (access.c.repository_id == repositories.c.id, access.c.account_id == identity.account_id)
+    granted = select(access.c.state).where(*mine, access.c.state == GRANTED).correlate(repositories)
+    return and_(granted.exists(), _bound(identity.repository_id))
+
+
+def _bound(only: int | None) -> ColumnElement[bool]:
+    """A token for one repository counts as anonymous elsewhere."""
+    return true() if only is None else repositories.c.id == only

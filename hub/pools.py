@@ -1,0 +1,234 @@
+"""Pools of cards, and runs of evaluations."""
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, case, delete, func, insert, select
+
+from kcard.errors import HubError, UnknownCard, UsageError
+from kcard.hub.db.models import members, now, pools, run_results, runs, utc
+from kcard.hub.db.session import Database
+from kcard.hub.versions import Reference, Version
+from kcard.manifest import NAME
+
+__all__ = ["Pool", "Pools", "Runs", "StoredResult", "StoredRun"]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A named set of cards. `references` has one for each card, in the order of addition.
+
+    "oncology" follows the newest version, "oncology@stable" the alias, "oncology@v2" is fixed.
+    """
+
+    name: str
+    references: tuple[str, ...]
+
+
+class Pools:
+    """The pools of a hub. `find` returns the version of a reference, or raises UnknownCard."""
+
+    def __init__(self, database: Database, find: Callable[[str], Version]) -> None:
+        self._database = database
+        self._find = find
+
+    def create(self, name: str, cards: Sequence[str] = ()) -> Pool:
+        """Create a pool. Raises HubError if the name is taken, UnknownCard for an unknown card."""
+        if not NAME.fullmatch(name):
+            raise UsageError(
+                f"invalid pool name {name!r}: use at most 96 lower-case letters, digits, '.', '_' and '-'"
+            )
+        references = self._checked(cards)
+        with self._database.write() as connection:
+            if _id(connection, name) is not None:
+                raise HubError(f"pool {name!r} already exists: add cards with `kcard pool add {name} CARD`")
+            pool = connection.execute(insert(pools).values(name=name).returning(pools.c.id)).scalar_one()
+            _put(connection, int(pool), references)
+            return _pool(connection, name)
+
+    def add(self, name: str, cards: Sequence[str]) -> Pool:
+        """Add cards. A card that is in the pool keeps its place and gets the new reference."""
+        references = self._checked(cards)
+        with self._database.write() as connection:
+            _put(connection, self._known(connection, name), references)
+            return _pool(connection, name)
+
+    def remove(self, name: str, cards: Sequence[str]) -> Pool:
+        """Remove cards. Raises UnknownCard for one that is not in the pool."""
+        with self._database.write() as connection:
+            pool = self._known(connection, name)
+            held = ", ".join(_pool(connection, name).references) or "none"
+            for card in cards:
+                here = (members.c.pool_id == pool, members.c.card == Reference.parse(card).name)
+                if connection.execute(delete(members).where(*here)).rowcount == 0:
+                    raise UnknownCard(f"card {card!r} is not in pool {name!r}, which has {held}")
+            return _pool(connection, name)
+
+    def delete(self, name: str) -> None:
+        """Delete a pool; its cards stay."""
+        with self._database.write() as connection:
+            connection.execute(delete(pools).where(pools.c.id == self._known(connection, name)))
+
+    def get(self, name: str) -> Pool:
+        """The pool of that name. Raises HubError, which lists the pools."""
+        with self._database.read() as connection:
+            self._known(connection, name)
+            return _pool(connection, name)
+
+    def list(self) -> "list[Pool]":
+        """Every pool, by name."""
+        with self._database.read() as connection:
+            return [
+                _pool(connection, name)
+                for name in connection.scalars(select(pools.c.name).order_by(pools.c.name))
+            ]
+
+    def _checked(self, cards: Sequence[str]) -> dict[str, str]:
+        """References by card, checked; a sha256 is replaced by the version's number."""
+        found: dict[str, str] = {}
+        for text in cards:
+            version = self._find(text)
+            reference = version.reference if Reference.parse(text).digest else text
+            if found.setdefault(version.name, reference) != reference:
+                raise UsageError(
+                    f"{found[version.name]} and {text} are the same card: a pool has each card once"
+                )
+        return found
+
+    def _known(self, connection: Connection, name: str) -> int:
+        if (pool := _id(connection, name)) is None:
+            there = ", ".join(connection.scalars(select(pools.c.name).order_by(pools.c.name)))
+            remedy = (
+                f"the hub has {there}" if there else f"create it with `kcard pool create {name} CARD ...`"
+            )
+            raise HubError(f"pool {name!r} not found: {remedy}")
+        return pool
+
+
+def _id(connection: Connection, name: str) -> int | None:
+    found = connection.scalar(select(pools.c.id).where(pools.c.name == name))
+    return None if found is None else int(found)
+
+
+def _pool(connection: Connection, name: str) -> Pool:
+    rows = select(members.c.reference).join_from(members, pools).where(pools.c.name == name)
+    return Pool(name, tuple(connection.scalars(rows.order_by(members.c.position))))
+
+
+def _put(connection: Connection, pool: int, references: dict[str, str]) -> None:
+    last = connection.scalar(select(func.max(members.c.position)).where(members.c.pool_id == pool))
+    position = -1 if last is None else int(last)
+    for card, reference in references.items():
+        here = (members.c.pool_id == pool, members.c.card == card)
+        place = connection.scalar(select(members.c.position).where(*here))
+        if place is None:
+            place = position = position + 1
+        connection.execute(delete(members).where(*here))
+        row = {"pool_id": pool, "card": card, "position": place, "reference": reference}
+        connection.execute(insert(members).values(row))
+
+
+# Evaluation runs: what was asked and what came of it, as texts whose content evaluations know.
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run. Of the `planned` results, `answered` + `failed` are stored.
+
+    `plan` is what is asked, `started` in UTC.
+    """
+
+    number: int
+    started: datetime
+    planned: int
+    answered: int
+    failed: int
+    plan: str
+
+
+@dataclass(frozen=True)
+class StoredResult:
+    """The record of one question under one setting; `failed`: it has no answer."""
+
+    record: str
+    failed: bool = False
+
+
+class Runs:
+    """The evaluation runs of a hub."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def create(self, plan: str, planned: int) -> StoredRun:
+        """Store a new run that will have `planned` results."""
+        values = {"started": now(), "planned": planned, "plan": plan}
+        with self._database.write() as connection:
+            number = connection.execute(insert(runs).values(values).returning(runs.c.id)).scalar_one()
+            return _run(connection, int(number))
+
+    def append(self, number: int, results: Mapping[int, StoredResult]) -> None:
+        """Store results by position, all or none; one that is there is replaced. Raises HubError for an unknown run."""
+        rows = [
+            {
+                "run_id": number,
+                "position": position,
+                "failed": result.failed,
+                "record": zlib.compress(result.record.encode()),
+            }
+            for position, result in results.items()
+        ]
+        with self._database.write() as connection:
+            _run(connection, number)
+            for position in results:
+                here = (run_results.c.run_id == number, run_results.c.position == position)
+                connection.execute(delete(run_results).where(*here))
+            if rows:
+                connection.execute(insert(run_results), rows)
+
+    def list(self) -> "list[StoredRun]":
+        """Every run, oldest first."""
+        with self._database.read() as connection:
+            return [_stored(row) for row in connection.execute(_counted().order_by(runs.c.id))]
+
+    def get(self, number: int) -> StoredRun:
+        """Raises HubError for an unknown run."""
+        with self._database.read() as connection:
+            return _run(connection, number)
+
+    def results(self, number: int) -> Iterator[tuple[int, StoredResult]]:
+        """The stored results with their positions, in that order. Raises HubError for an unknown run."""
+        query = select(run_results).where(run_results.c.run_id == number).order_by(run_results.c.position)
+        with self._database.read() as connection:
+            _run(connection, number)
+            rows = list(connection.execute(query))
+        for row in rows:
+            yield row.position, StoredResult(zlib.decompress(row.record).decode(), row.failed)
+
+    def delete(self, number: int) -> None:
+        """Delete a run with its results. Raises HubError for an unknown run."""
+        with self._database.write() as connection:
+            _run(connection, number)
+            connection.execute(delete(runs).where(runs.c.id == number))
+
+
+def _run(connection: Connection, number: int) -> StoredRun:
+    row = connection.execute(_counted().where(runs.c.id == number)).one_or_none()
+    if row is None:
+        raise HubError(f"run {number} not found: `kcard runs` lists the runs")
+    return _stored(row)
+
+
+def _counted() -> Any:
+    """Runs, each with the numbers of its answered and failed results."""
+    failed = func.coalesce(func.sum(case((run_results.c.failed, 1), else_=0)), 0).label("failed")
+    stored = func.count(run_results.c.position).label("stored")
+    return select(runs, stored, failed).outerjoin(run_results).group_by(runs.c.id)
+
+
+def _stored(row: Row[Any]) -> StoredRun:
+    failed = int(row.failed)
+    return StoredRun(row.id, utc(row.started), row.planned, row.stored - failed, failed, row.plan)

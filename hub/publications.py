@@ -1,0 +1,292 @@
+"""Publish versions of cards.
+
+The card is called like its repository, namespace/name; the sha256 of its manifest names the version.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, insert, or_, select, update
+
+from kcard.errors import CardError
+from kcard.hub import figures, history, search_index, trees
+from kcard.hub import versions as hub_versions
+from kcard.hub.accounts import Identity, folded
+from kcard.hub.checks.content import check_content, check_name
+from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, check_manifest
+from kcard.hub.db.models import now, publications, published_tags, refs, repositories, utc, versions
+from kcard.hub.db.session import Database
+from kcard.hub.errors import Invalid, TooLarge
+from kcard.hub.figures import EXAM_FILE, declared, has_weights
+from kcard.hub.history import put_tag, require_unpublished
+from kcard.hub.storage import Blobs
+from kcard.hub.trees import Tree
+from kcard.hub.values import Declared, Entry, Mark, Publication, Repository, Verified, quarantine_reason
+from kcard.hub.verdicts import Verdicts
+from kcard.hub.versions import Quarantine
+from kcard.manifest import MANIFEST, Manifest, check_counts
+
+__all__ = ["Publications", "add", "following", "publication", "record"]
+
+
+# Writes the rows of a new version of a card, and of the tags that publish it.
+#
+# A published tag is permanent: what a name and a tag meant is recorded, and stays when the repository is deleted or
+# renamed, so that another card can't take its place.
+
+
+def following(connection: Connection, repository_id: int, sha256: str) -> int:
+    """The number of the repository's next version, whose manifest has this sha256: it never was that of another one.
+
+    In a repository that was created again, the same card gets its old number.
+    """
+    here = select(repositories.c.newest, repositories.c.folded).where(repositories.c.id == repository_id)
+    newest, name = connection.execute(here).one()
+    of = select(func.max(published_tags.c.number)).where(published_tags.c.name == name)
+    same = connection.scalar(of.where(published_tags.c.sha256 == sha256)) or 0
+    return int(same if same > newest else max(newest, connection.scalar(of) or 0) + 1)
+
+
+def add(
+    connection: Connection,
+    repository_id: int,
+    text: str,
+    manifest: Manifest,
+    tree: Tree,
+    sha: str,
+    declared: Declared | None,
+) -> int:
+    """Write the next version of a repository's card, and return its id.
+
+    `text` is that of kcard.json, `tree` has the files of the card, `sha` is their commit, `declared` has the figures of
+    its exam.
+    """
+    number = following(connection, repository_id, tree[MANIFEST].sha256)
+    connection.execute(update(repositories).where(repositories.c.id == repository_id).values(newest=number))
+    values = {
+        "repository_id": repository_id,
+        "number": number,
+        "sha256": tree[MANIFEST].sha256,
+        "sha": sha,
+        "manifest": text,
+        "description": manifest.description,
+        "domain": manifest.domain,
+        "base": manifest.base.name,
+        "size": trees.size(tree),
+        "published": now(),
+        "weights": has_weights(manifest),
+        "examined": declared is not None,
+        "recall": declared and declared.recall,
+        "factuality": declared and declared.factuality,
+        "coverage": declared and declared.coverage,
+        "fault": declared.fault if declared else "",
+    }
+    made = int(connection.execute(insert(versions).values(values).returning(versions.c.id)).scalar_one())
+    search_index.put_rows(connection, repository_id)
+    return made
+
+
+def publication(
+    connection: Connection, repository_id: int, tag: str, sha: str, version: int, by: str
+) -> None:
+    """Write that a tag publishes a version. Raises as `record`."""
+    values = {"repository_id": repository_id, "tag": tag, "sha": sha, "version_id": version}
+    connection.execute(insert(publications).values(**values, author=by, at=now()))
+    here = select(repositories.c.name).where(repositories.c.id == repository_id)
+    record(connection, repository_id, connection.execute(here).scalar_one())
+
+
+def record(connection: Connection, repository_id: int, name: str) -> None:
+    """Record the published tags of a repository under its name, for ever.
+
+    Raises Conflict if a tag or branch of that name was another card before.
+    """
+    revisions = select(refs.c.name).where(refs.c.repository_id == repository_id)
+    published = (
+        select(publications.c.tag, versions.c.sha256, versions.c.number)
+        .join_from(publications, versions)
+        .where(publications.c.repository_id == repository_id)
+    )
+    rows = {row.tag: row for row in connection.execute(published)}
+    cards = dict.fromkeys(connection.scalars(revisions)) | {tag: row.sha256 for tag, row in rows.items()}
+    require_unpublished(connection, repository_id, name, cards)
+    of_name = published_tags.c.name == folded(name)
+    for tag in rows.keys() - set(connection.scalars(select(published_tags.c.tag).where(of_name))):
+        values = {"tag": tag, "sha256": rows[tag].sha256, "number": rows[tag].number}
+        connection.execute(insert(published_tags).values(name=folded(name), **values))
+
+
+# Kinds without a trained model, which need no exam.
+UNTRAINED = ("reference", "llm")
+LONGEST = 16_000_000  # bytes of a manifest or an exam
+
+
+class Publications:
+    """The publications of a hub.
+
+    exam_required  whether a card with a trained model needs an exam
+    """
+
+    def __init__(
+        self, database: Database, blobs: Blobs, quarantine: Quarantine, *, exam_required: bool = True
+    ) -> None:
+        self._database, self._blobs, self._quarantine = database, blobs, quarantine
+        self._exam_required = exam_required
+
+    def publish(
+        self, repository: Repository, tag: str, sha: str, identity: Identity, message: str = ""
+    ) -> Publication | None:
+        """Create the tag and the version of the commit's card, both or neither.
+
+        Returns None, without a tag, if the commit has no card or the repository is a dataset. The same card under
+        another tag is the same version. Raises Invalid or Dangerous for an incomplete or malformed card, and what
+        Refs.create_tag raises.
+        """
+        tree = self._tree(repository, sha) if repository.type == "model" else {}
+        if MANIFEST not in tree:
+            return None
+        text, manifest = self._manifest(tree[MANIFEST])
+        files = self._files(tree, manifest)
+        try:
+            check_counts(manifest.name, files, lambda path: self._blobs.open(files[path].sha256))
+        except CardError as error:
+            raise Invalid(f"can't publish the card: {error}") from error
+        figures = self._declared(files, manifest)
+        with self._database.write() as connection:
+            put_tag(connection, repository, tag, sha, message, files[MANIFEST].sha256)
+            same = (versions.c.repository_id == repository.id, versions.c.sha256 == files[MANIFEST].sha256)
+            version = connection.scalar(select(versions.c.id).where(*same))
+            if version is None:
+                version = add(connection, repository.id, text, manifest, files, sha, figures)
+            publication(connection, repository.id, tag, sha, version, identity.name)
+            row = connection.execute(_rows(repository).where(publications.c.tag == tag)).one()
+        return _publication(row)
+
+    def of(self, repository: Repository) -> list[Publication]:
+        """The publications of a repository, oldest first."""
+        with self._database.read() as connection:
+            return [_publication(row) for row in connection.execute(_rows(repository))]
+
+    def marks(self, ids: Iterable[int]) -> dict[int, Mark]:
+        """A summary of the newest version of each of these repositories, if it has one."""
+        wanted = list(ids)
+        if not wanted:
+            return {}
+        threshold, floor = self._quarantine.threshold, self._quarantine.coverage
+        with self._database.read() as connection:
+            rows = connection.execute(_newest().where(versions.c.repository_id.in_(wanted))).all()
+            verified = figures.verified_rows(connection, {row.id for row in rows})
+        return {row.repository_id: _mark(row, verified.get(row.id), threshold, floor) for row in rows}
+
+    def quarantined(self, limit: int) -> list[Mark]:
+        """The marks of quarantined cards, least factual first, at most `limit`."""
+        threshold, floor = self._quarantine.threshold, self._quarantine.coverage
+        if threshold is None:
+            return []
+        audited, claimed = figures.audited(), versions.c.factuality
+        query = _newest().where(or_(audited < threshold, claimed < threshold))
+        query = query.order_by(func.coalesce(audited, claimed), repositories.c.name)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+            verified = figures.verified_rows(connection, {row.id for row in rows})
+        marks = (_mark(row, verified.get(row.id), threshold, floor) for row in rows)
+        # Of others an audit says more than the exam, its evidence covers too little, or they were released.
+        return [*islice((mark for mark in marks if mark.quarantined), limit)]
+
+    def _tree(self, repository: Repository, sha: str) -> Mapping[str, Entry]:
+        with self._database.read() as connection:
+            return history.tree(connection, repository, sha)
+
+    def _manifest(self, entry: Entry) -> tuple[str, Manifest]:
+        try:
+            text = self._read(entry).decode()
+            manifest = Manifest.from_json(text)
+            check_manifest(manifest)
+            return text, manifest
+        except (CardError, UnicodeDecodeError) as error:
+            raise Invalid(f"can't publish the card: {error}") from error
+
+    def _files(self, tree: Mapping[str, Entry], manifest: Manifest) -> dict[str, Entry]:
+        """The files of the card with the manifest, all matching it and allowed to be stored."""
+        files = {MANIFEST: tree[MANIFEST]}
+        for path, sha256 in manifest.files.items():
+            entry = tree.get(path)
+            if entry is None:
+                raise Invalid(f"can't publish the card: {path}, listed in {MANIFEST}, is not in the commit")
+            if entry.sha256 != sha256:
+                raise Invalid(
+                    f"can't publish the card: {path} has sha256 {entry.sha256[:12]}…, but {sha256[:12]}… in "
+                    f"{MANIFEST}: seal the card again, and commit all of its files"
+                )
+            files[path] = entry
+        self._check(files)
+        return files
+
+    def _check(self, files: Mapping[str, Entry]) -> None:
+        """Check the files that were not checked when they were committed."""
+        forms = {path: check_name(path, entry.size) for path, entry in files.items()}
+        known = Verdicts(self._database).find([(files[path].sha256, form) for path, form in forms.items()])
+        for path, form in forms.items():
+            entry = files[path]
+            if (verdict := known.get((entry.sha256, form))) is not None:
+                verdict.enforce(path)
+            else:
+                check_content(path, entry.size, form, lambda entry=entry: self._blobs.open(entry.sha256))  # type: ignore[misc]
+
+    def _declared(self, files: Mapping[str, Entry], manifest: Manifest) -> Declared | None:
+        """The figures of the card's exam; None without one. Raises Invalid if a plausible one is required."""
+        found = declared(self._read(files[EXAM_FILE]), manifest) if EXAM_FILE in files else None
+        needed = self._exam_required and manifest.has_model and manifest.kind not in UNTRAINED
+        if needed and (found is None or found.fault):
+            fault = "missing" if found is None else f"not plausible ({found.fault})"
+            raise Invalid(
+                f"can't publish the card: {EXAM_FILE} is {fault}; run `kcard exam CARD` and commit the card again"
+            )
+        return found
+
+    def _read(self, entry: Entry) -> bytes:
+        if entry.size > LONGEST:
+            raise TooLarge(f"{entry.path} has {entry.size} bytes: the limit is {LONGEST}")
+        with self._blobs.open(entry.sha256) as stream:
+            content: bytes = stream.read(LONGEST)
+        return content
+
+
+def _rows(repository: Repository) -> Select[Any]:
+    return (
+        select(publications, versions.c.sha256.label("version"), versions.c.number)
+        .join_from(publications, versions)
+        .where(publications.c.repository_id == repository.id)
+        .order_by(publications.c.id)
+    )
+
+
+def _publication(row: Row[Any]) -> Publication:
+    return Publication(row.tag, row.sha, row.version, row.number, row.author, utc(row.at))
+
+
+def _newest() -> Select[Any]:
+    """The newest version of each repository."""
+    dropped = {"manifest", "description"}
+    columns = [column for column in versions.c if column.name not in dropped]
+    # Versions that were published before descriptions had a limit, or locally, may have longer ones.
+    description = func.substr(versions.c.description, 1, LONGEST_DESCRIPTION).label("description")
+    return (
+        select(*columns, description, repositories.c.name)
+        .join_from(versions, repositories)
+        .where(hub_versions.newest())
+    )
+
+
+def _mark(row: Row[Any], verified: Verified | None, threshold: float | None, floor: float) -> Mark:
+    figures = hub_versions.declared(row)
+    return Mark(
+        reference=f"{row.name}@v{row.number}",
+        version=row.sha256,
+        description=row.description,
+        declared=figures,
+        verified=verified,
+        unexamined=hub_versions.unexamined(row),
+        quarantine=quarantine_reason(figures, verified, threshold, floor),
+    )

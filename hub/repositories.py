@@ -1,0 +1,469 @@
+"""Repositories: create, move, delete, list."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import prod
+from typing import Any, Literal, TypeAlias
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    UnaryExpression,
+    delete,
+    func,
+    insert,
+    intersect,
+    literal,
+    select,
+    tuple_,
+    update,
+)
+
+from kcard.hub import commits, history, permissions, publications, search_index, trees, uploads
+from kcard.hub import values as hub_values
+from kcard.hub.accounts import Identity, check_repository, check_unambiguous, folded, require_quota
+from kcard.hub.db.models import accounts, holdings, likes, now, repositories, terms, utc
+from kcard.hub.db.session import Database
+from kcard.hub.errors import Conflict, Invalid, NotThere
+from kcard.hub.permissions import GRANTED, AccessRequest, State, readable
+from kcard.hub.search_index import AUTHOR, LONGEST, TAG, WORD, query_words
+from kcard.hub.storage import Blobs, partial_folder
+from kcard.hub.trees import git_oid
+from kcard.hub.values import MAIN, Entry, Repository, Type
+
+__all__ = ["LIMIT", "MOST", "SORTS", "Gate", "ListQuery", "Listing", "Repositories", "fresh"]
+
+
+Gate = Literal["no", "auto", "manual"]
+# For git-lfs users; the hub ignores it.
+ATTRIBUTES = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
+FIRST = "initial commit"
+
+
+class Repositories:
+    """The repositories of a hub. `quota`: the default quota of a namespace in bytes."""
+
+    def __init__(self, database: Database, blobs: Blobs, *, quota: int | None = None) -> None:
+        self._database, self._blobs, self._quota = database, blobs, quota
+
+    def create(
+        self, type_: Type, namespace_id: int, name: str, *, private: bool = False, by: Identity
+    ) -> Repository:
+        """Create a repository namespace/name with branch main, whose first commit has a .gitattributes.
+
+        Raises Invalid for an invalid name, Conflict, which has the `name`, if it exists, TooLarge over quota.
+        """
+        check_repository(name)
+        entry = _attributes()
+        tree = {entry.path: entry}
+        shown = commits.read(tree, self._blobs)
+        self._place()
+        with self._database.write() as connection:
+            _refuse_another(connection, type_, name)
+            check_unambiguous(name.partition("/")[2])
+            self._place()  # gc may have taken it meanwhile
+            new = insert(repositories).values(fresh(type_, namespace_id, name, private))
+            made = int(connection.execute(new.returning(repositories.c.id)).scalar_one())
+            draft = history.prepare(str(made), None, tree, FIRST, "", by.name)
+            history.write(connection, made, MAIN, draft)
+            history.hold(connection, made, {entry.sha256: entry})
+            require_quota(connection, namespace_id, self._quota)
+            commits.write(connection, made, name, shown, sha=draft.commit.sha, at=draft.commit.date)
+            return _find(connection, repositories.c.id == made, name)
+
+    def _place(self) -> None:
+        sha256 = hashlib.sha256(ATTRIBUTES).hexdigest()
+        if not self._blobs.holds(sha256):
+            with partial_folder(self._blobs.partial) as scratch:
+                (scratch / "blob").write_bytes(ATTRIBUTES)
+                self._blobs.place(scratch / "blob", sha256, len(ATTRIBUTES))
+
+    def get(self, type_: Type, name: str) -> Repository:
+        """The repository of that name, in any case. Raises NotThere."""
+        with self._database.read() as connection:
+            return _find(connection, _named(type_, name), name)
+
+    def readable(self, type_: Type, name: str, identity: Identity | None) -> Repository:
+        """As `get`, for the identity. Raises NotThere also if it may not read it, after the same work."""
+        with self._database.read() as connection:
+            return _find(connection, _named(type_, name) & readable(identity), name)
+
+    def update(
+        self, repository: Repository, *, private: bool | None = None, gated: Gate | None = None
+    ) -> Repository:
+        """Change visibility or gating; None: unchanged."""
+        values: dict[str, str] = {}
+        if private is not None:
+            values["visibility"] = hub_values.PRIVATE if private else hub_values.PUBLIC
+        if gated is not None:
+            values["gated"] = gated
+        with self._database.write() as connection:
+            if values:
+                connection.execute(update(repositories).where(_is(repository)).values(values))
+                search_index.touch(connection, [repository.id])
+            return _find(connection, _is(repository), repository.name)
+
+    def move(self, repository: Repository, to: str) -> Repository:
+        """Move or rename it to namespace/name; this renames its card too.
+
+        Raises Conflict if that name is taken or had other cards under the same published tags, NotThere for an
+        unknown account, TooLarge if it exceeds the quota.
+        """
+        check_repository(to)
+        with self._database.write() as connection:
+            if folded(to) != folded(repository.name):
+                _refuse_another(connection, repository.type, to)
+            own = to.partition("/")[2]
+            if folded(own) != folded(repository.name.partition("/")[2]):
+                check_unambiguous(own)
+            account, to = _namespace(connection, to)
+            there = _find(connection, _is(repository), repository.name)
+            uploads.move(connection, repository.id, account)
+            values = {"namespace_id": account, "name": to, "folded": folded(to)}
+            connection.execute(update(repositories).where(_is(repository)).values(values))
+            publications.record(connection, repository.id, to)
+            search_index.put_terms(connection, repository.id, to, there.tags)
+            search_index.put_rows(connection, repository.id)
+            if there.namespace != to.partition("/")[0]:
+                require_quota(connection, account, self._quota)
+            return _find(connection, _is(repository), to)
+
+    def delete(self, repository: Repository) -> None:
+        """Delete it with its history, all versions of its card, and the blobs that nothing else refers to."""
+        held = select(holdings.c.sha256).where(holdings.c.repository_id == repository.id)
+        with self._database.write() as connection:
+            _find(connection, _is(repository), repository.name)
+            candidates = connection.scalars(held).all()
+            uploads.remove(connection, repository.id)
+            connection.execute(delete(repositories).where(_is(repository)))
+            search_index.removed(connection)
+        trees.discard(self._database, self._blobs, candidates)
+
+    def count_download(self, ids: Mapping[int, int]) -> None:
+        """Add to the downloads of repositories, by id; deleted ones are ignored."""
+        with self._database.write() as connection:
+            for id_, more in sorted(ids.items()):
+                one = update(repositories).where(repositories.c.id == id_)
+                connection.execute(one.values(downloads=repositories.c.downloads + more))
+            search_index.touch(connection, [*ids])
+
+    def like(self, repository: Repository, account_id: int, *, liked: bool = True) -> None:
+        """Like a repository, or remove the like; each account counts once."""
+        with self._database.write() as connection:
+            _find(connection, _is(repository), repository.name)
+            here = (likes.c.repository_id == repository.id, likes.c.account_id == account_id)
+            connection.execute(delete(likes).where(*here))
+            if liked:
+                connection.execute(insert(likes).values(repository_id=repository.id, account_id=account_id))
+            count = select(func.count()).where(likes.c.repository_id == repository.id).scalar_subquery()
+            connection.execute(update(repositories).where(_is(repository)).values(likes=count))
+
+    def request_access(self, repository: Repository, account_id: int, note: str = "") -> State:
+        """Request access to a gated repository, unless already done; `note`: why. Returns the state."""
+        with self._database.write() as connection:
+            there = _find(connection, _is(repository), repository.name)
+            state = permissions.find(connection, repository, account_id)
+            if state is None:
+                state = "pending" if there.gated == "manual" else GRANTED
+                permissions.put(connection, repository, account_id, state, note)
+            return state
+
+    def grant(self, repository: Repository, account_id: int, state: State = GRANTED) -> None:
+        """Set the access of an account, with or without a request."""
+        with self._database.write() as connection:
+            _find(connection, _is(repository), repository.name)
+            permissions.put(connection, repository, account_id, state)
+
+    def granted(self, repository: Repository, account_id: int | None) -> bool:
+        """Whether an account was granted access to a gated repository."""
+        if account_id is None:
+            return False
+        with self._database.read() as connection:
+            return permissions.find(connection, repository, account_id) == GRANTED
+
+    def access_state(self, repository: Repository, account_id: int) -> State | None:
+        """The state of an account's request; None without one."""
+        with self._database.read() as connection:
+            return permissions.find(connection, repository, account_id)
+
+    def requests(self, repository: Repository) -> list[AccessRequest]:
+        """All requests for access, oldest first."""
+        with self._database.read() as connection:
+            return permissions.waiting(connection, repository)
+
+
+def _attributes() -> Entry:
+    sha256 = hashlib.sha256(ATTRIBUTES).hexdigest()
+    return Entry(".gitattributes", git_oid(ATTRIBUTES), sha256, len(ATTRIBUTES), lfs=False)
+
+
+def fresh(type_: Type, namespace_id: int, name: str, private: bool = False) -> dict[str, object]:
+    """The row of a new repository."""
+    at = now()
+    return {
+        "type": type_,
+        "namespace_id": namespace_id,
+        "name": name,
+        "folded": folded(name),
+        "visibility": hub_values.PRIVATE if private else hub_values.PUBLIC,
+        "gated": "no",
+        "created": at,
+        "modified": at,
+        "downloads": 0,
+        "likes": 0,
+        "card": "{}",
+        "tags": "[]",
+        "size": 0,
+        "newest": 0,
+    }
+
+
+def _is(repository: Repository) -> ColumnElement[bool]:
+    return repositories.c.id == repository.id
+
+
+def _named(type_: Type, name: str) -> ColumnElement[bool]:
+    return (repositories.c.type == type_) & (repositories.c.folded == folded(name))
+
+
+def _find(connection: Connection, condition: ColumnElement[bool], name: str) -> Repository:
+    found = connection.execute(select(*hub_values.REPOSITORY_COLUMNS).where(condition)).one_or_none()
+    if found is None:
+        raise NotThere("repository", f"repository {name[:200]!r} not found")
+    return hub_values.repository(found)
+
+
+def _refuse_another(connection: Connection, type_: Type, name: str) -> None:
+    there = connection.scalar(select(repositories.c.name).where(_named(type_, name)))
+    if there is not None:
+        raise Conflict(f"{type_} {there!r} already exists: choose another name", name=there)
+
+
+def _namespace(connection: Connection, name: str) -> tuple[int, str]:
+    """The account of a repository name, and the name with the case of the account's."""
+    namespace, _, own = name.partition("/")
+    query = select(accounts.c.id, accounts.c.name).where(accounts.c.folded == folded(namespace))
+    found = connection.execute(query).one_or_none()
+    if found is None:
+        raise NotThere("account", f"can't move it to {name}: account {namespace!r} not found")
+    return found.id, f"{found.name}/{own}"
+
+
+# Paged listings of repositories: search, filter, sort.
+#
+# A query is a set of terms that a repository must have. If one of them is rare, its repositories are looked up and
+# sorted. If all are common, repositories are scanned in the requested order until the page is full; if that takes too
+# long, because the terms are rarely found together, the repositories with all terms are looked up after all.
+
+Condition: TypeAlias = ColumnElement[bool]
+SORTS = {
+    "lastModified": repositories.c.modified,
+    "createdAt": repositories.c.created,
+    "downloads": repositories.c.downloads,
+    "likes": repositories.c.likes,
+    "trendingScore": repositories.c.likes,
+}
+LIMIT, MOST = 100, 1000
+LARGEST_PAGE = 1 << 20  # characters of the tags and metadata of a page
+SOME, FEW = 100, 10  # rows that are read at a time, without and with metadata
+MOST_TERMS = 20
+# Rows of a term are counted up to here; with more, scanning is faster whatever the exact number.
+COUNTED = 10_000
+SCANNED = 5_000  # repositories before the scan is given up
+LARGEST = 2**31 - 1  # of an integer column
+LAST = "\U0010ffff"
+
+
+@dataclass(frozen=True)
+class ListQuery:
+    """A query for repositories of a type.
+
+    search      words; each must be a prefix of a word in the full name or a tag
+    author      namespace, in any case
+    filters     required tags, in any case
+    sort        a key of SORTS, then id; trendingScore means likes
+    direction   -1 descending, 1 ascending
+    limit       page size, at most MOST
+    cursor      start of the page, from `Listing.page` or `Listing.cursor`
+    card        whether to read the metadata of README.md
+    """
+
+    type: Type
+    search: str | None = None
+    author: str | None = None
+    filters: Sequence[str] = ()
+    sort: str = "lastModified"
+    direction: int = -1
+    limit: int = LIMIT
+    cursor: str | None = None
+    gated: bool | None = None
+    pipeline_tag: str | None = None
+    card: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sort not in SORTS:
+            raise Invalid(f"unknown sort {self.sort[:50]!r}: use {', '.join(SORTS)}")
+        if self.direction not in (-1, 1):
+            raise Invalid(f"invalid direction {self.direction}: use -1 (descending) or 1 (ascending)")
+        if not 1 <= self.limit <= MOST:
+            raise Invalid(f"invalid limit {self.limit}: use 1 to {MOST}")
+        if len(self.terms) > MOST_TERMS:
+            raise Invalid(f"too many words and tags ({len(self.terms)}): the limit is {MOST_TERMS}")
+
+    @property
+    def terms(self) -> list[Condition]:
+        """A condition on rows of `terms` for each term of the query."""
+        tags = [*self.filters, *([self.pipeline_tag] if self.pipeline_tag else [])]
+        exact = [(TAG, tag.lower()[:LONGEST]) for tag in dict.fromkeys(tags)]
+        if self.author is not None:
+            exact.append((AUTHOR, folded(self.author)))
+        found: list[Condition] = [(terms.c.kind == kind) & (terms.c.term == term) for kind, term in exact]
+        for word in sorted(query_words(self.search or "")):
+            found.append((terms.c.kind == WORD) & terms.c.term.between(word, word + LAST))
+        return found
+
+
+class Listing:
+    """Pages of repositories."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def page(self, query: ListQuery, identity: Identity | None) -> tuple[list[Repository], str | None]:
+        """A page of the repositories that the identity may read, and the cursor of the next page; None: the last page.
+
+        A page ends early if its tags and metadata exceed LARGEST_PAGE, but has at least one repository. Changes between
+        two pages neither repeat nor omit other repositories. Raises Invalid for a cursor of another query.
+        """
+        if query.search is not None and query.search.strip() and not query_words(query.search):
+            return [], None
+        with self._database.read() as connection:
+            ids = _ids(connection, query, identity)
+            page = list(_up_to(LARGEST_PAGE, _rows(connection, ids[: query.limit], query.card)))
+        return page, self.cursor(query, page[-1]) if len(ids) > len(page) else None
+
+    def cursor(self, query: ListQuery, last: Repository) -> str:
+        """The cursor of the page after this repository."""
+        return _cursor(query, last)
+
+
+def _rows(connection: Connection, ids: Sequence[int], card: bool) -> Iterator[Row[Any]]:
+    """The rows of repositories in this order, a few at a time, since one may have half a megabyte of metadata."""
+    columns = [
+        literal("{}").label("card") if c.name == "card" and not card else c
+        for c in hub_values.REPOSITORY_COLUMNS
+    ]
+    some = FEW if card else SOME
+    for first in range(0, len(ids), some):
+        here = select(*columns).where(repositories.c.id.in_(ids[first : first + some]))
+        found = {row.id: row for row in connection.execute(here)}
+        yield from (found[id_] for id_ in ids[first : first + some])
+
+
+def _up_to(largest: int, found: Iterable[Row[Any]]) -> Iterator[Repository]:
+    """The repositories until their texts have `largest` characters, at least one."""
+    size = 0
+    for row in found:
+        size += len(row.card) + len(row.tags)
+        if size > largest and size > len(row.card) + len(row.tags):
+            return
+        yield hub_values.repository(row)
+
+
+def _ids(connection: Connection, query: ListQuery, identity: Identity | None) -> list[int]:
+    """The ids of the page in order, and one more if there is a next page."""
+    rest = [repositories.c.type == query.type, *_after(query)]
+    order = [column.desc() if query.direction == -1 else column.asc() for column in _sorting(query)]
+    conditions = [*rest, readable(identity)]
+    if query.gated is not None:
+        conditions.append((repositories.c.gated != "no") == literal(query.gated))
+
+    def ids(*more: Condition) -> list[int]:
+        page = select(repositories.c.id).where(*conditions, *more).order_by(*order)
+        return list(connection.scalars(page.limit(query.limit + 1)))
+
+    sought = query.terms
+    if not sought:
+        return ids()
+    if (rarest := _rarest(connection, sought, query.limit)) is not None:
+        others = sought[:rarest] + sought[rarest + 1 :]
+        return ids(_among(sought[rarest]), *(_has(term) for term in others))
+    edge = _edge(connection, query, rest, order)
+    found = ids(*edge, *(_has(term) for term in sought))
+    # Common terms may be rare together: then the scan would read all repositories.
+    return found if not edge or len(found) > query.limit else ids(_among(*sought))
+
+
+def _sorting(query: ListQuery) -> tuple[ColumnElement[Any], ColumnElement[int]]:
+    return SORTS[query.sort], repositories.c.id
+
+
+def _edge(
+    connection: Connection,
+    query: ListQuery,
+    rest: Sequence[Condition],
+    order: Sequence[UnaryExpression[Any]],
+) -> list[Condition]:
+    """How far to scan before giving up; empty if there are fewer repositories than that."""
+    end = select(*_sorting(query)).where(*rest).order_by(*order).offset(SCANNED).limit(1)
+    found = connection.execute(end).one_or_none()
+    return [] if found is None else [_beyond(query, found[0], found[1], back=True)]
+
+
+def _rarest(connection: Connection, sought: Sequence[Condition], limit: int) -> int | None:
+    """The term to look up; None if scanning reads fewer rows."""
+    counts = [
+        select(func.count()).select_from(select(terms.c.kind).where(t).limit(COUNTED).subquery())
+        for t in sought
+    ]
+    newest = select(func.coalesce(func.max(repositories.c.id), 1))
+    total, *found = connection.execute(select(*(c.scalar_subquery() for c in (newest, *counts)))).one()
+    place = min(range(len(found)), key=found.__getitem__)
+    scanned = (limit + 1) * prod(total / max(count, 1) for count in found)
+    return place if found[place] < scanned else None
+
+
+def _among(*sought: Condition) -> Condition:
+    found = [select(terms.c.repository_id).where(term) for term in sought]
+    return repositories.c.id.in_(found[0] if len(found) == 1 else intersect(*found))
+
+
+def _has(term: Condition) -> Condition:
+    # OFFSET 0 prevents PostgreSQL from joining with all rows of the term.
+    here = select(terms.c.kind).where(terms.c.repository_id == repositories.c.id, term)
+    return here.correlate(repositories).offset(0).exists()
+
+
+def _cursor(query: ListQuery, last: Repository) -> str:
+    value = getattr(last, SORTS[query.sort].name)
+    said = [query.sort, query.direction, value.isoformat() if isinstance(value, datetime) else value, last.id]
+    return base64.urlsafe_b64encode(json.dumps(said).encode()).decode().rstrip("=")
+
+
+def _after(query: ListQuery) -> list[Condition]:
+    """What comes after the cursor, if any."""
+    if query.cursor is None:
+        return []
+    try:
+        text = query.cursor
+        sort, direction, value, id_ = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        right = (sort, direction) == (query.sort, query.direction) and isinstance(id_, int)
+        place = utc(datetime.fromisoformat(value)) if isinstance(value, str) else value
+        fits = all(abs(number) <= LARGEST for number in (id_, place) if isinstance(number, int))
+        if not right or not fits or not isinstance(place, SORTS[query.sort].type.python_type):
+            raise ValueError(text)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise Invalid("invalid cursor for this query: start with the first page") from error
+    return [_beyond(query, place, id_)]
+
+
+def _beyond(query: ListQuery, value: Any, id_: int, *, back: bool = False) -> Condition:
+    """What comes after a repository in the query's order, or before it with `back`."""
+    column, key = _sorting(query)
+    here, there = tuple_(column, key), tuple_(literal(value, column.type), literal(id_))
+    return here < there if (query.direction == -1) != back else here > there

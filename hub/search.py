@@ -1,0 +1,218 @@
+"""Search: pages of repositories with all words and facets of a query, and how many there are for each facet."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from kcard.hub import search_index, values
+from kcard.hub.accounts import Identity, folded
+from kcard.hub.db.models import accounts, repositories, terms
+from kcard.hub.db.session import Database
+from kcard.hub.errors import Invalid
+from kcard.hub.permissions import reach
+from kcard.hub.search_index import AUTHOR, FACETS, LONGEST, TAG, Array, SearchIndex, Snapshot, row_words
+from kcard.hub.values import Repository, Type
+
+__all__ = ["FACTUALITY", "ORDERS", "Counts", "Found", "Order", "Search", "SearchQuery"]
+
+Order: TypeAlias = Literal["relevance", "factuality", "downloads", "date"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+FACTUALITY = (0.5, 0.7, 0.9)
+MOST_WORDS, MOST_PAGES = 20, 400
+# Of more matches than this, the most downloaded come first: words that so many have say little.
+RANKED = 3000
+
+
+@dataclass(frozen=True)
+class SearchQuery:
+    """A query for repositories of a type.
+
+    text        words; each must be a prefix of a word in the name, the domain, the description or a tag
+    facets      the value of some of FACETS; a domain includes those below it
+    author      namespace, in any case
+    tags        required tags, in any case
+    verified    only repositories whose factuality an audit of this hub measured
+    factuality  the least verified one
+    sort        relevance without a text means date
+    page        from 1
+    """
+
+    type: Type = "model"
+    text: str = ""
+    facets: Mapping[str, str] | None = None
+    author: str = ""
+    tags: Sequence[str] = ()
+    verified: bool = False
+    factuality: float | None = None
+    sort: Order = "relevance"
+    page: int = 1
+    size: int = 25
+
+    def __post_init__(self) -> None:
+        if "\0" in "".join((self.author, *self.tags)):  # PostgreSQL can't store it in text
+            raise Invalid("a tag or an author contains a NUL character")
+        if self.sort not in ORDERS:
+            raise Invalid(f"unknown sort {self.sort[:50]!r}: use {', '.join(ORDERS)}")
+        if not 1 <= self.page <= MOST_PAGES:
+            raise Invalid(f"invalid page {self.page}: use 1 to {MOST_PAGES}, or a narrower search")
+        if len(self.words) + len(self.tags) > MOST_WORDS:
+            raise Invalid(
+                f"too many words and tags ({len(self.words) + len(self.tags)}): the limit is {MOST_WORDS}"
+            )
+
+    @property
+    def words(self) -> list[str]:
+        return list(dict.fromkeys(row_words(self.text)))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many repositories there would be with each value of a facet, and the rest of the query as it is.
+
+    facets      by facet and value, without those that have none
+    factuality  by the least, of FACTUALITY
+    """
+
+    facets: Mapping[str, Mapping[str, int]]
+    verified: int
+    factuality: Mapping[float, int]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A page of repositories; `total` counts all pages."""
+
+    repositories: Sequence[Repository]
+    total: int
+    pages: int
+    counts: Counts
+
+
+class Search:
+    """Search in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database, self._index = database, SearchIndex()
+
+    def find(self, query: SearchQuery, identity: Identity | None = None) -> Found:
+        """A page of the repositories that the identity may read."""
+        with self._database.read() as connection:
+            snapshot = self._index.at(connection)
+            always = snapshot.of_type(query.type) & _visible(connection, snapshot, identity)
+            always &= _named(connection, snapshot, query)
+            chosen = _chosen(snapshot, query)
+            matching = _all(always, chosen.values())
+            places = _ordered(connection, snapshot, query, matching)
+            start = (query.page - 1) * query.size
+            ids = [int(id_) for id_ in snapshot.ids[places[start : start + query.size]]]
+            here = select(*values.REPOSITORY_COLUMNS).where(repositories.c.id.in_(ids))
+            by_id = {row.id: values.repository(row) for row in connection.execute(here)}
+        total = int(np.count_nonzero(matching))
+        pages = min(-(-total // query.size), MOST_PAGES)
+        found = [by_id[id_] for id_ in ids if id_ in by_id]  # another thread may have seen newer ones
+        return Found(found, total, pages, _counts(snapshot, always, chosen))
+
+
+def _visible(connection: Connection, snapshot: Snapshot, identity: Identity | None) -> Array:
+    """As readable.readable."""
+    found = reach(identity)
+    if found.everything:
+        own: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
+    elif found.namespaces:
+        names = select(accounts.c.id).where(accounts.c.folded.in_(found.namespaces))
+        own = np.isin(snapshot.namespaces, connection.scalars(names).all())
+    else:
+        return snapshot.public
+    if found.only is not None:
+        own &= snapshot.ids == found.only
+    visible: Array = snapshot.public | own
+    return visible
+
+
+def _named(connection: Connection, snapshot: Snapshot, query: SearchQuery) -> Array:
+    """Whether each repository has all words, the author and the tags."""
+    found: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
+    if query.text.strip():
+        found &= snapshot.having(search_index.matches(connection, query.words) if query.words else [])
+    exact = [(TAG, tag.lower()[:LONGEST]) for tag in query.tags]
+    if query.author:
+        exact.append((AUTHOR, folded(query.author)))
+    for kind, term in exact:
+        having = select(terms.c.repository_id).where(terms.c.kind == kind, terms.c.term == term)
+        found &= snapshot.having(connection.scalars(having).all())
+    return found
+
+
+def _chosen(snapshot: Snapshot, query: SearchQuery) -> dict[str, Array]:
+    """By name of each facet of the query, which repositories it leaves."""
+    chosen = {facet: _has(snapshot, facet, value) for facet, value in (query.facets or {}).items() if value}
+    if query.verified:
+        chosen["verified"] = snapshot.verified
+    if query.factuality is not None:
+        chosen["factuality"] = snapshot.verified & (snapshot.factuality >= query.factuality)
+    return chosen
+
+
+def _has(snapshot: Snapshot, facet: str, value: str) -> Array:
+    below = f"{value}/" if facet == "domain" else None
+    fits = [
+        known == value or (below is not None and known.startswith(below)) for known in snapshot.values[facet]
+    ]
+    found: Array = np.asarray(fits, dtype=np.bool_)[snapshot.codes(facet)]
+    return found
+
+
+def _all(always: Array, chosen: Iterable[Array]) -> Array:
+    found = always.copy()
+    for mask in chosen:
+        found &= mask
+    return found
+
+
+def _ordered(connection: Connection, snapshot: Snapshot, query: SearchQuery, matching: Array) -> Array:
+    """The places of the matching repositories in the order of the query."""
+    by_relevance = query.sort == "relevance" and bool(query.words)
+    if by_relevance and np.count_nonzero(matching) <= RANKED:
+        places = np.flatnonzero(matching)
+        scored = search_index.scores(connection, query.words)
+        score = np.asarray([scored.get(int(id_), 0.0) for id_ in snapshot.ids[places]])
+        ranked: Array = places[np.lexsort((-snapshot.ids[places], -score))]
+        return ranked
+    order = {
+        "relevance": snapshot.by_downloads if by_relevance else snapshot.by_date,
+        "date": snapshot.by_date,
+        "downloads": snapshot.by_downloads,
+        "factuality": snapshot.by_factuality,
+    }[query.sort]
+    found: Array = order[matching[order]]
+    return found
+
+
+def _counts(snapshot: Snapshot, always: Array, chosen: Mapping[str, Array]) -> Counts:
+    def without(name: str) -> Array:
+        return _all(always, [mask for other, mask in chosen.items() if other != name])
+
+    facets = {facet: _counted(snapshot, facet, without(facet)) for facet in FACETS}
+    factuality = snapshot.factuality[without("factuality") & snapshot.verified]
+    return Counts(
+        facets,
+        int(np.count_nonzero(without("verified") & snapshot.verified)),
+        {least: int(np.count_nonzero(factuality >= least)) for least in FACTUALITY},
+    )
+
+
+def _counted(snapshot: Snapshot, facet: str, mask: Array) -> dict[str, int]:
+    """By value, how many repositories have it, most frequent first; a domain counts for those above it too."""
+    values = snapshot.values[facet]
+    found: dict[str, int] = {}
+    counts = np.bincount(snapshot.codes(facet)[mask], minlength=len(values))
+    for value, count in zip(values, counts.tolist(), strict=True):
+        if not count:
+            continue
+        while value:
+            found[value] = found.get(value, 0) + count
+            value = value.rpartition("/")[0] if facet == "domain" and "/" in value else ""
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,559 @@
+"""Questions on a hub's pages: which cards are asked, and the process that answers.
+
+A worker connects for each question, sends who asks, as a line of JSON, and reads `busy` or `go`. Then its lines go to a
+child and back. A child answers one question at a time. It is killed, and another one started, if it takes too long,
+or if the worker closes the connection and it does not end the question at once.
+"""
+
+import asyncio
+import json
+import logging
+import re
+import shutil
+import tempfile
+import threading
+from asyncio import FIRST_COMPLETED, StreamReader, StreamWriter
+from asyncio.subprocess import PIPE
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from anyio import to_thread
+
+from kcard.errors import HubError, KcardError, Unavailable, UnknownCard, one_line
+from kcard.hub import versions as hub_versions
+from kcard.hub.accounts import Identity
+from kcard.hub.audits import measurable
+from kcard.hub.errors import Busy, Invalid, NotThere
+from kcard.hub.permissions import may_download
+from kcard.hub.search import SearchQuery
+from kcard.hub.search_index import row_words
+from kcard.hub.server.dependencies import get_repository, has_access, require_download
+from kcard.hub.server.responses import parse
+from kcard.hub.shared import SharedHub
+from kcard.hub.values import Reason, Repository
+from kcard.hub.versions import Version
+
+__all__ = [
+    "BUSY",
+    "FAILED",
+    "GO",
+    "LONGEST_LINE",
+    "Candidate",
+    "Candidates",
+    "Child",
+    "Program",
+    "Relay",
+    "Unanswered",
+    "all_cards",
+    "ask",
+    "ask_workers",
+    "one_card",
+]
+
+
+# Which cards a question of a visitor is asked of: the one that is named, or all that the visitor may download.
+
+MOST_CARDS = 200
+MOST_BYTES = 4_000_000  # of their manifests
+MOST_WORDS, FOR_WORD = 12, 50
+SHORTEST_WORD = 3
+TAG = "kcard"  # of every repository with a card
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A version that may be asked, by a name that no other candidate has."""
+
+    name: str
+    repository: Repository
+    version: Version
+
+    @property
+    def named(self) -> Version:
+        """The version under that name."""
+        return replace(self.version, name=self.name, manifest=replace(self.version.manifest, name=self.name))
+
+    @property
+    def shown(self) -> str:
+        """Its reference on the hub's pages."""
+        return f"{self.repository.name}@v{self.version.number}"
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The cards that are asked.
+
+    total        cards of the hub that the visitor may read
+    quarantined  names of repositories that are left out for that reason
+    unusable     likewise, of those whose card could not be opened
+    held         why the card is quarantined that is asked because it is named
+    """
+
+    cards: Sequence[Candidate]
+    total: int = 1
+    quarantined: Sequence[str] = ()
+    unusable: Sequence[str] = ()
+    held: Reason | None = None
+
+    def without(self, unusable: Candidate) -> "Candidates":
+        """All but one that can't be opened."""
+        others = [card for card in self.cards if card != unusable]
+        return replace(self, cards=others, unusable=(*self.unusable, unusable.repository.name))
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self.cards)
+
+
+def one_card(hub: SharedHub, reference: str, identity: Identity | None) -> Candidates:
+    """The version that `namespace/name` (the newest) or `namespace/name@v2` names, quarantined or not.
+
+    Raises Invalid, also if its model is not on this hub, NotThere, Gated.
+    """
+    name, number = parse(reference)
+    repository = get_repository(hub, "model", name, identity)
+    require_download(hub, identity, repository)
+    try:
+        version = hub.registry.get(repository.name + ("" if number is None else f"@v{number}"))
+    except UnknownCard:
+        raise NotThere(
+            "revision", f"{reference[:200]} is not a published version of a card: see its page"
+        ) from None
+    if not measurable(version.manifest):
+        raise Invalid(
+            f"{repository.name} can't be asked here: it is of kind {version.manifest.kind[:50]}, whose model is not "
+            "among its files; use `kcard ask`"
+        )
+    held = hub.registry.quarantine.held([version])
+    return Candidates(
+        [Candidate(version.manifest.name, repository, version)], held=held.get(version.reference)
+    )
+
+
+def all_cards(hub: SharedHub, question: str, identity: Identity | None) -> Candidates:
+    """The newest version of every card that the visitor may download, without quarantined ones.
+
+    Of more than MOST_CARDS, those that a search for words of the question finds, rare words first, then those that
+    were downloaded most. Raises Invalid if there are none.
+    """
+    repositories, total = _likely(hub, question, identity)
+    allowed = [each for each in repositories if may_download(identity, each, has_access(hub, identity, each))]
+    versions = hub_versions.versions(hub.database, allowed)
+    held = hub.registry.quarantine.held([*versions.values()])
+    able, quarantined = [], []
+    for repository in allowed:
+        version = versions.get(repository.name)
+        if version is not None and version.reference in held:
+            quarantined.append(repository.name)
+        elif version is not None and measurable(version.manifest):
+            able.append((repository, version))
+    if not able:
+        raise Invalid("no card can be asked" + (": all are quarantined" if quarantined else ""))
+    return Candidates([*_within(_distinct(able))], total, quarantined)
+
+
+def _likely(hub: SharedHub, question: str, identity: Identity | None) -> tuple[Sequence[Repository], int]:
+    """At most MOST_CARDS repositories with cards, and how many there are."""
+    usual = SearchQuery(tags=[TAG], sort="downloads", size=MOST_CARDS)
+    found = hub.search.find(usual, identity)
+    if found.total <= MOST_CARDS:
+        return found.repositories, found.total
+    scores: dict[int, float] = {}
+    known = {each.id: each for each in found.repositories}
+    telling = [word for word in dict.fromkeys(row_words(question)) if len(word) >= SHORTEST_WORD]
+    for word in telling[:MOST_WORDS]:
+        having = hub.search.find(
+            SearchQuery(text=word, tags=[TAG], sort="relevance", size=FOR_WORD), identity
+        )
+        for each in having.repositories:
+            known[each.id] = each
+            scores[each.id] = scores.get(each.id, 0.0) + 1 / having.total
+    order = sorted(known.values(), key=lambda each: -scores.get(each.id, 0.0))
+    return order[:MOST_CARDS], found.total
+
+
+def _distinct(versions: Iterable[tuple[Repository, Version]]) -> Iterator[Candidate]:
+    """The versions, with the names of their manifests, numbered where several have the same one."""
+    taken: set[str] = set()
+    for repository, version in versions:
+        name, number = version.manifest.name, 1
+        while name in taken:
+            number += 1
+            name = f"{version.manifest.name[:80]}--{number}"
+        taken.add(name)
+        yield Candidate(name, repository, version)
+
+
+def _within(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+    """The first of them, whose manifests have MOST_BYTES together."""
+    left = MOST_BYTES
+    for each in candidates:
+        left -= len(each.version.manifest.to_json())
+        if left < 0:
+            return
+        yield each
+
+
+# A child process that answers questions: how it is started, and the lines that it reads and writes.
+
+LONGEST_LINE = 16 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that answers questions, line by line; kcard.api.answering describes the lines.
+
+    environment  a function of the child's folder
+    """
+
+    command: tuple[str, ...]
+    environment: Callable[[Path], Mapping[str, str]]
+
+
+class Child:
+    """A process of the program. `folder` is its home, and the current folder; it need not exist."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, program: Program, folder: Path) -> "Child":
+        """Its errors go to the log of the server."""
+        folder.mkdir(mode=0o700, exist_ok=True)
+        process = await asyncio.create_subprocess_exec(
+            *program.command,
+            cwd=folder,
+            env=dict(program.environment(folder)),
+            stdin=PIPE,
+            stdout=PIPE,
+            limit=LONGEST_LINE,
+            start_new_session=True,  # a terminal's Ctrl-C does not reach it
+        )
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.returncode is None
+
+    async def send(self, line: bytes) -> None:
+        """A process that died is noticed at its next line."""
+        assert self._process.stdin is not None
+        with suppress(ConnectionError):
+            self._process.stdin.write(line)
+            await self._process.stdin.drain()
+
+    async def line(self) -> bytes:
+        """The next line; empty if the process ended or writes too much."""
+        assert self._process.stdout is not None
+        try:
+            return await self._process.stdout.readline()
+        except ValueError:
+            return b""
+
+    async def kill(self) -> None:
+        """End it."""
+        if self.alive:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+        await self._process.wait()
+
+
+BUSY, GO, DONE, FAILED = b"busy\n", b"go\n", b'{"done"', "failed"
+MOST_WAITING = 8
+MOST_OF_CLIENT = 2  # questions of one account or address at a time: one is answered, one waits
+WAIT_SECONDS = 30.0  # for a child
+SECONDS = 30.0  # for an answer
+GRACE_SECONDS = 2.0  # to end a question whose client left: a new child needs several
+
+logger = logging.getLogger("kcard.hub.asking")
+
+
+class Relay:
+    """`count` children, in folders below `folder`."""
+
+    def __init__(self, program: Program, count: int, folder: Path) -> None:
+        self._program, self._count, self._folder = program, count, folder
+        self._children: dict[int, Child] = {}
+        self._idle: asyncio.Queue[int] = asyncio.Queue()  # places of children
+        self._waiting = 0
+        self._of: Counter[str] = Counter()
+
+    async def start(self) -> None:
+        """Start the children, so that no question waits for that. Raises OSError."""
+        for place in range(self._count):
+            await self._start(place)
+            self._idle.put_nowait(place)
+
+    async def stop(self) -> None:
+        """End the children."""
+        for child in self._children.values():
+            await child.kill()
+
+    async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Serve a connection of a worker."""
+        with closing(writer), suppress(ConnectionError):
+            client = str(json.loads(await reader.readline() or b"null"))
+            if self._waiting >= MOST_WAITING or self._of[client] >= MOST_OF_CLIENT:
+                writer.write(BUSY)
+                return
+            self._of[client] += 1
+            try:
+                await self._ask(reader, writer)
+            finally:
+                self._of[client] -= 1
+                self._of += Counter()  # forgets those that ask nothing
+
+    async def _ask(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Wait for a child, and let it answer."""
+        question = asyncio.ensure_future(reader.readline())  # without a line if the worker leaves
+        place = await self._take(question)
+        if place is None:
+            if not question.done():
+                writer.write(BUSY)
+                question.cancel()
+            return
+        usable = False
+        try:
+            if not self._children[place].alive:
+                await self._start(place)
+            writer.write(GO)
+            line = await question
+            usable = not line or await self._answered(self._children[place], line, reader, writer)
+        finally:
+            await self._give_back(place, usable)
+
+    async def _take(self, left: "asyncio.Future[bytes]") -> int | None:
+        """The place of a child; None if none is idle in time, or `left` is done before."""
+        wanted: asyncio.Future[int] = asyncio.ensure_future(self._idle.get())
+        self._waiting += 1
+        try:
+            both: set[asyncio.Future[Any]] = {wanted, left}
+            await asyncio.wait(both, timeout=WAIT_SECONDS, return_when=FIRST_COMPLETED)
+        finally:
+            self._waiting -= 1
+        if wanted.done():
+            return wanted.result()
+        wanted.cancel()
+        return None
+
+    async def _answered(
+        self, child: Child, question: bytes, reader: StreamReader, writer: StreamWriter
+    ) -> bool:
+        """Whether the child ended the question, and may be asked again."""
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await _exchange(child, question, reader, writer)
+        except TimeoutError:
+            _tell(writer, f"it took longer than {SECONDS:g} s")
+            return False
+
+    async def _give_back(self, place: int, usable: bool) -> None:
+        try:
+            if not usable:
+                logger.warning("process %s is replaced: it did not end a question", self._children[place].pid)
+                await self._children[place].kill()
+                await self._start(place)
+        finally:  # one that did not start is started by the next question
+            self._idle.put_nowait(place)
+
+    async def _start(self, place: int) -> None:
+        folder = self._folder / f"child-{place}"
+        await asyncio.to_thread(
+            shutil.rmtree, folder, ignore_errors=True
+        )  # nothing of the one before is trusted
+        self._children[place] = await Child.start(self._program, folder)
+
+
+async def _exchange(child: Child, question: bytes, reader: StreamReader, writer: StreamWriter) -> bool:
+    """Pass lines on until the child has answered; whether it may be asked again."""
+    await child.send(question)
+    says: asyncio.Future[bytes] = asyncio.ensure_future(child.line())
+    told: asyncio.Future[bytes] = asyncio.ensure_future(reader.readline())
+    try:
+        while True:
+            await asyncio.wait({says, told}, return_when=FIRST_COMPLETED)
+            if told.done():
+                if not (line := told.result()):
+                    return await _ends(says)
+                await child.send(line)
+                told = asyncio.ensure_future(reader.readline())
+            if says.done():
+                if not (line := says.result()):
+                    _tell(writer, "its process ended: it may need more memory than a question has")
+                    return False
+                writer.write(line)
+                if line.startswith(DONE):
+                    return True
+                says = asyncio.ensure_future(child.line())
+    finally:
+        says.cancel()
+        told.cancel()
+
+
+async def _ends(says: Awaitable[bytes]) -> bool:
+    """Whether the child ends the question of a client who left soon enough to be kept."""
+    try:
+        async with asyncio.timeout(GRACE_SECONDS):
+            return (await says).startswith(DONE)
+    except TimeoutError:
+        return False
+
+
+def _tell(writer: StreamWriter, why: str) -> None:
+    writer.write(json.dumps({FAILED: why}).encode() + b"\n")
+
+
+# Runs the processes that answer questions beside a server, for all of its workers.
+
+START_SECONDS = 30
+STOP_SECONDS = 10
+
+
+@contextmanager
+def ask_workers(count: int, program: Program | None) -> Iterator[str | None]:
+    """Run `count` processes until the block ends; the path of the socket at which they are asked, None without any.
+
+    Only this user may connect.
+    """
+    if not count or program is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="kcard-asking-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "socket"
+        ready: Future[Callable[[], object]] = Future()
+        relay = Relay(program, count, Path(folder))
+        thread = threading.Thread(target=asyncio.run, args=(_serve(relay, path, ready),), daemon=True)
+        thread.start()
+        stop = ready.result(START_SECONDS)
+        try:
+            yield str(path)
+        finally:
+            stop()
+            thread.join(STOP_SECONDS)
+
+
+async def _serve(relay: Relay, path: Path, ready: "Future[Callable[[], object]]") -> None:
+    """Serve until the function that `ready` gets is called, in any thread."""
+    ended = asyncio.Event()
+    try:
+        await relay.start()
+        server = await asyncio.start_unix_server(relay.serve, path, limit=LONGEST_LINE)
+    except OSError as error:
+        await relay.stop()
+        ready.set_exception(HubError(f"can't start the processes that answer questions: {error}"))
+        return
+    ready.set_result(partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set))
+    await ended.wait()
+    server.close()
+    await relay.stop()
+
+
+# Asks a question of the processes that answer, from a worker of the server.
+
+RETRY_SECONDS = 10.0
+LONGEST_MESSAGE = 500
+FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^\s/]+/)+")  # before the name of a file
+
+
+class Unanswered(Invalid):
+    """The cards could not answer. `card`: the one that was opened last, by name@v2; None: none was."""
+
+    def __init__(self, message: str, *, card: str | None) -> None:
+        super().__init__(message)
+        self.card = card
+
+
+async def ask(
+    socket: str,
+    client: str,
+    question: str,
+    cards: Sequence[Version],
+    folder: Callable[[str], Path],
+    *,
+    gate: str | None = None,
+) -> Mapping[str, Any]:
+    """The answer, as Answer.to_json has it. Cancelling gives up the question.
+
+    socket  of `ask_workers`
+    client  who asks: one client's questions can't fill the queue
+    cards   versions whose manifests have distinct names, which the passages of the answer have
+    folder  where the files of a card are, by name@v2; it is called in a thread
+    gate    whether the cards are needed; None: as in `kcard ask`
+    Raises Busy if too many questions wait, Unanswered if the cards can't answer, Unavailable without processes.
+    """
+    try:
+        reader, writer = await asyncio.open_unix_connection(socket, limit=LONGEST_LINE)
+    except OSError as error:
+        raise Unavailable(f"no process answers questions: {error}") from error
+    try:
+        await _send(writer, client)
+        reply = await reader.readline()
+        if reply == BUSY:
+            raise Busy(
+                "too many questions are waiting: try again in a moment, or ask with `kcard ask` on your machine",
+                seconds=RETRY_SECONDS,
+            )
+        if reply != GO:
+            raise Unavailable("no process answers questions")
+        manifests = [(card.number, card.sha256, card.manifest.to_json()) for card in cards]
+        await _send(writer, {"question": question, "cards": manifests, "gate": gate})
+        return await _answer(reader, writer, partial(_laid_out, folder, {card.reference for card in cards}))
+    except (ConnectionError, ValueError) as error:
+        raise Unavailable(f"the process that answers questions failed: {error}") from error
+    finally:
+        writer.close()
+
+
+async def _answer(
+    reader: StreamReader, writer: StreamWriter, folder: Callable[[str], Mapping[str, str]]
+) -> Mapping[str, Any]:
+    """The answer, after the folders that the process asks for."""
+    while True:
+        line = await reader.readline()
+        if not line:
+            raise Unavailable("the process that answers questions ended")
+        message = json.loads(line)
+        if (reference := message.get("folder")) is not None:
+            await _send(writer, await to_thread.run_sync(folder, str(reference)))
+            continue
+        done = message.get("done", {})
+        why = message.get(FAILED) or done.get("error")
+        if why is not None:
+            card = done.get("card")
+            raise Unanswered(
+                f"the question could not be answered: {_public(str(why))}",
+                card=card if isinstance(card, str) else None,
+            )
+        answer = done.get("answer")
+        if not isinstance(answer, dict):
+            raise ValueError("its answer can't be read")
+        return answer
+
+
+def _laid_out(folder: Callable[[str], Path], known: set[str], reference: str) -> Mapping[str, str]:
+    """The reply about the folder of a card."""
+    if reference not in known:
+        return {"error": f"unknown card {reference[:200]}"}
+    try:
+        return {"folder": str(folder(reference))}
+    except KcardError as error:
+        return {"error": one_line(error)}
+
+
+def _public(text: str) -> str:
+    """A message without the folders of this machine."""
+    return FOLDERS.sub("", text)[:LONGEST_MESSAGE]
+
+
+async def _send(writer: StreamWriter, message: object) -> None:
+    writer.write(json.dumps(message).encode() + b"\n")
+    await writer.drain()

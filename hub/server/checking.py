@@ -1,0 +1,239 @@
+"""Uploaded files on their way: spooled to disk, checked in a process of their own, signed.
+
+A check that takes too long is killed, as is one whose client left. One whose process was killed by others is repeated
+once. Verdicts are kept: no content is checked twice.
+"""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import anyio
+from anyio import BrokenWorkerProcess, CapacityLimiter, to_process, to_thread
+from anyio.lowlevel import RunVar
+from starlette.requests import ClientDisconnect, Request
+
+from kcard.hub.checks.content import Candidate, Verdict, judge
+from kcard.hub.errors import Invalid, TooLarge, Unknown
+from kcard.hub.server.limits import lift
+from kcard.hub.storage import explained, partial_folder
+from kcard.hub.verdicts import Verdicts
+
+__all__ = ["Claims", "Spooled", "check", "sign", "signed", "spooled"]
+
+
+# Streams request bodies to disk, hashing and counting them.
+#
+# A thread hashes and writes one block while the next is received.
+
+BLOCK = 1 << 20  # bytes; each upload has two blocks in memory
+
+
+@dataclass(frozen=True)
+class Spooled:
+    """A request's body as a file, deleted at the end of the block unless it was moved."""
+
+    path: Path
+    sha256: str
+    size: int
+
+
+@asynccontextmanager
+async def spooled(request: Request, partial: Path, limit: int) -> AsyncIterator[Spooled]:
+    """The body of a request in its own folder under `partial`, flushed to disk.
+
+    Raises TooLarge as soon as the body has, or declares, more than `limit` bytes.
+    """
+    lift(request)
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit:
+        raise TooLarge(f"request body too large: {declared} bytes, the limit is {limit}")
+    with explained("can't store the upload"), partial_folder(partial) as folder:
+        yield await _received(request, folder / "body", limit)
+
+
+async def _received(request: Request, path: Path, limit: int) -> Spooled:
+    digest, size = hashlib.sha256(), 0
+    writing: asyncio.Future[None] | None = None
+    with path.open("xb") as file:
+
+        def write(pieces: list[bytes]) -> None:
+            for piece in pieces:
+                digest.update(piece)
+                file.write(piece)
+
+        def finish() -> None:
+            file.flush()
+            os.fsync(file.fileno())
+
+        try:
+            async for pieces in _blocks(request):
+                size += sum(map(len, pieces))
+                if size > limit:
+                    raise TooLarge(f"request body too large: the limit is {limit} bytes")
+                if writing is not None:
+                    await writing
+                writing = asyncio.ensure_future(to_thread.run_sync(write, pieces))
+        except ClientDisconnect:
+            raise Invalid("the client disconnected before the end of the request") from None
+        finally:
+            if writing is not None:
+                await writing
+        await to_thread.run_sync(finish)
+    return Spooled(path, digest.hexdigest(), size)
+
+
+async def _blocks(request: Request) -> AsyncIterator[list[bytes]]:
+    """The body in blocks of about BLOCK bytes, each a list of chunks as received."""
+    pieces: list[bytes] = []
+    held = 0
+    async for piece in request.stream():
+        pieces.append(piece)
+        held += len(piece)
+        if held >= BLOCK:
+            yield pieces
+            pieces, held = [], 0
+    yield pieces
+
+
+# Signed tickets: short-lived claims that any worker can verify with the hub's secret. They are not encrypted.
+
+# The contents of a ticket; "until" is in seconds since 1970.
+Claims: TypeAlias = Mapping[str, str | int]
+
+UNTIL = "until"
+
+
+def sign(secret: bytes, purpose: str, claims: Claims, seconds: float) -> str:
+    """A URL-safe ticket for one purpose."""
+    payload = _encoded(json.dumps({**claims, UNTIL: int(time.time() + seconds)}, sort_keys=True).encode())
+    return f"{payload}.{_encoded(_signature(secret, purpose, payload))}"
+
+
+def signed(secret: bytes, purpose: str, ticket: str) -> Claims:
+    """The claims of a ticket. Raises Unknown if it is not genuine, has another purpose, or has expired."""
+    payload, _, signature = ticket.partition(".")
+    try:
+        genuine = hmac.compare_digest(_decoded(signature), _signature(secret, purpose, payload))
+    except (binascii.Error, UnicodeEncodeError):
+        genuine = False
+    if not genuine:
+        raise Unknown("invalid ticket: start the upload again")
+    claims: Claims = json.loads(_decoded(payload))
+    if int(claims[UNTIL]) < time.time():
+        raise Unknown("expired ticket: start the upload again")
+    return claims
+
+
+def _signature(secret: bytes, purpose: str, payload: str) -> bytes:
+    return hmac.digest(secret, f"{purpose}.{payload}".encode("ascii"), "sha256")
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+PROCESSES = 2  # of each worker; an account uses one at a time
+SECONDS = 30.0  # for any file
+BYTES_PER_SECOND = 20 << 20  # for large ones
+MEMORY = 4 << 30  # bytes of a child's address space
+NICENESS = 10
+BATCH_FILES, BATCH_BYTES = 500, 4 << 20
+_limiter: RunVar[CapacityLimiter] = RunVar("kcard.checks")
+
+
+async def check(verdicts: Verdicts, files: Sequence[tuple[str, Candidate]]) -> None:
+    """Raise Invalid, Dangerous or TooLarge for a file, with its path, that is not allowed."""
+    if not files:
+        return
+    known = await to_thread.run_sync(verdicts.find, [_key(candidate) for _, candidate in files])
+    new: dict[tuple[str, str], tuple[str, Candidate]] = {}
+    for path, candidate in files:
+        if _key(candidate) not in known:
+            new.setdefault(_key(candidate), (path, candidate))
+    for path, candidate in files:
+        if verdict := known.get(_key(candidate)):
+            verdict.enforce(path)
+    for batch in _batches([*new.values()]):
+        found = await _judged(batch)
+        fresh = {_key(candidate): verdict for (_, candidate), verdict in zip(batch, found, strict=True)}
+        await to_thread.run_sync(verdicts.keep, fresh)
+        for path, candidate in batch:
+            fresh[_key(candidate)].enforce(path)
+
+
+def _key(candidate: Candidate) -> tuple[str, str]:
+    return candidate.sha256, candidate.form
+
+
+def _batches(files: Sequence[tuple[str, Candidate]]) -> Iterator[Sequence[tuple[str, Candidate]]]:
+    """The files, in batches of a few or of one large one."""
+    batch: list[tuple[str, Candidate]] = []
+    size = 0
+    for file in files:
+        size += file[1].size
+        if batch and (size > BATCH_BYTES or len(batch) == BATCH_FILES):
+            yield batch
+            batch, size = [], file[1].size
+        batch.append(file)
+    if batch:
+        yield batch
+
+
+async def _judged(batch: Sequence[tuple[str, Candidate]]) -> list[Verdict]:
+    candidates = [candidate for _, candidate in batch]
+    seconds = SECONDS + sum(candidate.size for candidate in candidates) / BYTES_PER_SECOND
+    what = batch[0][0] if len(batch) == 1 else f"{batch[0][0]} and {len(batch) - 1} other files"
+    async with _limit():
+        try:
+            work = partial(_judge_alone, candidates, seconds)
+            with suppress(BrokenWorkerProcess):  # killed, perhaps for memory that others took
+                return await _in_process(work, seconds)
+            return await _in_process(work, seconds)
+        except TimeoutError:
+            raise Invalid(f"checking {what} took more than {seconds:.0f} s: split the file") from None
+        except (BrokenWorkerProcess, MemoryError):
+            raise Invalid(f"checking {what} failed: it takes too much memory; split the file") from None
+
+
+async def _in_process(work: Callable[[], list[Verdict]], seconds: float) -> list[Verdict]:
+    with anyio.fail_after(seconds):  # without the wait for a process
+        return await to_process.run_sync(work, cancellable=True, limiter=CapacityLimiter(1))
+
+
+def _judge_alone(candidates: Sequence[Candidate], seconds: float) -> list[Verdict]:
+    """In a child process: `judge`, with little priority and memory. The alarm ends it if its parent died."""
+    os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    signal.alarm(int(seconds) + 2)
+    try:
+        return judge(candidates)
+    finally:
+        signal.alarm(0)
+
+
+def _limit() -> CapacityLimiter:
+    try:
+        return _limiter.get()
+    except LookupError:
+        _limiter.set(limiter := CapacityLimiter(PROCESSES))
+        return limiter

@@ -1,0 +1,424 @@
+"""What was read lately, in memory: manifests, READMEs, trees, details of repositories.
+
+A description of ten thousand files has a megabyte, and making it takes 50 ms: it is made once for a commit.
+"""
+
+import dataclasses
+import hashlib
+import json
+import secrets
+import threading
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+
+from fastapi import Depends, Request
+
+from kcard.hub import commits
+from kcard.hub.checks.metadata import LARGEST as LONGEST_FRONT
+from kcard.hub.checks.metadata import LONGEST, LONGEST_DESCRIPTION, check_manifest, render, split
+from kcard.hub.commits import CardMetadata, Commits
+from kcard.hub.errors import TooLarge
+from kcard.hub.server.responses import (
+    Json,
+    declared_model_index,
+    declared_results,
+    model_index,
+    sibling,
+    verified_results,
+)
+from kcard.hub.shared import SharedHub
+from kcard.hub.storage import Blobs
+from kcard.hub.values import Entry, Mark, Repository
+from kcard.io import parse
+from kcard.manifest import MANIFEST, Manifest
+
+__all__ = [
+    "FEW",
+    "Details",
+    "Encoded",
+    "Folder",
+    "Folders",
+    "Listed",
+    "Manifests",
+    "Readmes",
+    "Recent",
+    "RecentDep",
+    "RecentTrees",
+    "SizedCache",
+    "card_properties",
+    "joined",
+]
+
+
+# A cache of the values used last, limited by their total size.
+
+CacheKey = TypeVar("CacheKey")
+Value = TypeVar("Value")
+
+
+class SizedCache(Generic[CacheKey, Value]):
+    """Values by key, of `most` in all, in the unit of `put`'s sizes. Thread-safe; values must not be changed."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size = most, 0
+        self._kept: OrderedDict[CacheKey, tuple[Value, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: CacheKey) -> Value | None:
+        """The value, if it is kept."""
+        with self._lock:
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+
+    def put(self, key: CacheKey, value: Value, size: int) -> None:
+        """Keep a value, unless it is larger than the cache; drops those that were not used for longest."""
+        if size > self._most:
+            return
+        with self._lock:
+            self._size += size - self._kept.pop(key, (value, 0))[1]
+            self._kept[key] = (value, size)
+            while self._size > self._most:
+                self._size -= self._kept.popitem(last=False)[1][1]
+
+
+# Manifests as pages show them: without their lists of files, and with texts of limited length.
+
+MOST_MANIFESTS = 1000
+
+
+class Manifests:
+    """The manifests that were shown last, by their sha256. Thread-safe."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self._kept: SizedCache[str, tuple[Manifest | None]] = SizedCache(MOST_MANIFESTS)
+
+    def of(self, tree: Mapping[str, Entry]) -> Manifest | None:
+        """The manifest of a tree; None if missing or invalid. A long description is cut."""
+        if MANIFEST not in tree:
+            return None
+        key = tree[MANIFEST].sha256
+        found = self._kept.get(key)
+        if found is None:
+            found = (_shortened(commits.manifest(tree, self._blobs)),)
+            self._kept.put(key, found, 1)
+        return found[0]
+
+
+def _shortened(manifest: Manifest | None) -> Manifest | None:
+    if manifest is None:
+        return None
+    short = replace(manifest, files={}, description=manifest.description[:LONGEST_DESCRIPTION])
+    try:
+        check_manifest(short)
+    except TooLarge:
+        return None
+    return short
+
+
+# READMEs as HTML, each rendered once: the ones that were shown last are kept by their sha256.
+
+MOST_READMES, READMES_KEY = 8 << 20, 500  # characters of HTML, and what each README takes besides
+READ = 4 * (LONGEST_FRONT + LONGEST)  # bytes of a README.md that may be shown
+# Stands for the path of a repository's files, which the same text may have in several. Nobody can write it.
+FILES = f"/{secrets.token_hex(16)}"
+
+
+class Readmes:
+    """README.md files as safe HTML. Thread-safe."""
+
+    def __init__(self, blobs: Blobs, most: int = MOST_READMES) -> None:
+        self._blobs = blobs
+        self._shown: SizedCache[str, str] = SizedCache(most)
+        self._turn = threading.Lock()
+
+    def html(self, entry: Entry, files: str) -> str:
+        """The text below the metadata, cut if it is long; `files` is the path of the repository's files.
+
+        Raises DamagedCard if the file is missing, HubError if the store is unavailable.
+        """
+        found = self._shown.get(entry.sha256)
+        if found is None:
+            with self._turn:  # what others render meanwhile is not rendered again
+                found = self._shown.get(entry.sha256) or self._rendered(entry)
+        return found.replace(FILES, files)
+
+    def _rendered(self, entry: Entry) -> str:
+        with self._blobs.open(entry.sha256) as stream:
+            text = stream.read(READ).decode(errors="replace")
+        rendered = render(split(text)[1], FILES)
+        self._shown.put(entry.sha256, rendered, READMES_KEY + len(rendered))
+        return rendered
+
+
+# The folders of a commit, derived from its paths, with the ids of git's trees: equal folders have equal ids.
+
+FILE_MODE, FOLDER_MODE = b"100644", b"40000"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of a commit; `oid` is the sha1 of git's tree."""
+
+    path: str
+    oid: str
+
+
+Listed: TypeAlias = Entry | Folder
+
+
+@dataclass
+class _Node:
+    files: dict[str, str] = field(default_factory=dict)
+    folders: "dict[str, _Node]" = field(default_factory=dict)
+
+
+class Folders:
+    """The files of a commit by path, and its folders, which are derived when they are first used."""
+
+    def __init__(self, files: Mapping[str, Entry]) -> None:
+        self.files = files
+
+    def get(self, path: str) -> Listed | None:
+        """The file or folder at a path; the path of the root is empty."""
+        return self.files.get(path) or self._folders.get(path)
+
+    def inside(self, path: str, recursive: bool) -> list[Listed] | None:
+        """The files and folders in a folder, sorted by path; `recursive`: at any depth. None: no such folder."""
+        if path not in self._folders:
+            return None
+        start = f"{path}/" if path else ""
+        first = bisect_left(self._paths, start)
+        found: list[Listed] = []
+        for here in islice(self._paths, first, None):
+            if not here.startswith(start):
+                break
+            if here and (recursive or "/" not in here[len(start) :]):
+                found.append(self.files.get(here) or self._folders[here])
+        return found
+
+    @cached_property
+    def _folders(self) -> dict[str, Folder]:
+        root = _Node()
+        for path, entry in self.files.items():
+            *parents, name = path.split("/")
+            node = root
+            for parent in parents:
+                node = node.folders.setdefault(parent, _Node())
+            node.files[name] = entry.oid
+        return {folder.path: folder for folder in _named(root, "")}
+
+    @cached_property
+    def _paths(self) -> list[str]:
+        return sorted([*self.files, *self._folders])
+
+
+def _named(node: _Node, path: str) -> Iterator[Folder]:
+    # git sorts a folder as if its name ended with a slash
+    rows = [(name.encode(), FILE_MODE, name, oid) for name, oid in node.files.items()]
+    for name, inner in node.folders.items():
+        *below, folder = _named(inner, f"{path}/{name}" if path else name)
+        yield from below
+        yield folder
+        rows.append((name.encode() + b"/", FOLDER_MODE, name, folder.oid))
+    body = b"".join(
+        b"%s %s\0%s" % (mode, name.encode(), bytes.fromhex(oid)) for _, mode, name, oid in sorted(rows)
+    )
+    yield Folder(path, hashlib.sha1(b"tree %d\0" % len(body) + body, usedforsecurity=False).hexdigest())
+
+
+# A cache of commit trees.
+#
+# Clients download a repository file by file, and each request needs the tree of the same commit. Reading a tree of ten
+# thousand files takes 25 ms.
+
+# Files in all cached trees, about 25 MB of memory. Reading a tree of fewer than FEW files is as fast as the cache.
+MOST_TREES, FEW = 40_000, 50
+TreeKey: TypeAlias = tuple[int, str]
+
+
+class RecentTrees:
+    """The trees that were used last, and their folders. Thread-safe."""
+
+    def __init__(self, commits: Commits, most: int = MOST_TREES) -> None:
+        self._commits = commits
+        self._trees: SizedCache[TreeKey, Folders] = SizedCache(most)
+
+    def get(self, repository: Repository, sha: str) -> Mapping[str, Entry]:
+        """The files of an existing commit by path; read-only."""
+        return self.folders(repository, sha).files
+
+    def folders(self, repository: Repository, sha: str) -> Folders:
+        """The files of an existing commit with their folders."""
+        key = (repository.id, sha)
+        found = self._trees.get(key)
+        if found is None:
+            found = Folders(self._commits.tree(repository, sha))
+            if len(found.files) >= FEW:
+                self._trees.put(key, found, len(found.files))
+        return found
+
+
+# Properties with their values as JSON.
+Encoded: TypeAlias = dict[str, bytes]
+
+LARGEST_CONFIG = 1_000_000
+CONFIG, ADAPTER = "config.json", "adapter_config.json"
+MOST_NAMES, LONGEST_NAME = 50, 500
+LARGEST_LIST = 1 << 20  # bytes of the list of files in a description; clients read a longer one from the tree
+LARGEST = 16 << 20  # bytes of all lists of files that are kept
+MOST_CONFIGS = 1 << 20  # bytes of all parts of config.json that are kept
+MOST_RESULTS = 4 << 20  # bytes of all results of .eval_results that are kept
+MOST_METADATA = 1 << 20  # bytes of README.md files whose metadata is kept
+DETAILS_KEY = 500  # bytes that anything kept takes besides
+
+
+def joined(properties: Json, more: Encoded) -> bytes:
+    """The JSON object of the properties, of which there is at least one, and more that are JSON already."""
+    return b",".join([_bytes(properties)[:-1], *(b"%s:%s" % (_bytes(key), more[key]) for key in more)]) + b"}"
+
+
+class Details:
+    """The properties of repositories that come from their files. Thread-safe."""
+
+    def __init__(self, hub: SharedHub, trees: RecentTrees) -> None:
+        self._hub, self._trees = hub, trees
+        self._siblings: SizedCache[tuple[int, str, bool], bytes] = SizedCache(LARGEST)
+        self._configs: SizedCache[tuple[int, str], bytes] = SizedCache(MOST_CONFIGS)
+        self._results: SizedCache[tuple[int, str], list[Json]] = SizedCache(MOST_RESULTS)
+        self._metadata: SizedCache[tuple[int, str], CardMetadata] = SizedCache(MOST_METADATA)
+
+    def at_revision(self, repository: Repository, sha: str) -> Repository:
+        """The repository with the properties of another commit than the head of main."""
+        if sha == repository.head:
+            return repository
+        shown = self._shown(repository, sha)
+        return dataclasses.replace(
+            repository,
+            head=sha,
+            modified=self._hub.commits.get(repository, sha).date,
+            card=shown.card,
+            tags=shown.tags,
+            pipeline_tag=shown.pipeline_tag,
+            library=shown.library,
+            size=shown.size,
+        )
+
+    def of(self, repository: Repository, mark: Mark | None, *, blobs: bool, config: bool) -> Encoded:
+        """The files at the repository's head, the metadata of README.md, and evaluation results.
+
+        The files are null if their list is longer than LARGEST_LIST: the Hugging Face clients then ask for the tree.
+        `config` adds parts of config.json.
+        """
+        head = repository.head or ""
+        kept, names = (repository.id, head, blobs), (repository.id, head)
+        files, found = self._siblings.get(kept), self._configs.get(names) if config else b""
+        results = self._results.get(names)
+        if files is None or found is None or results is None:
+            tree = self._trees.get(repository, head) if head else {}
+            files = files or _listed(tree, blobs)
+            found = found or (_bytes(self._config(tree)) if config else b"")
+            if results is None:
+                results = declared_results(self._hub.blobs, tree)
+                self._results.put(names, results, DETAILS_KEY + len(_bytes(results)))
+            if len(tree) >= FEW:
+                self._siblings.put(kept, files, len(files))
+            if config:
+                self._configs.put(names, found, DETAILS_KEY + len(found))
+        known = {"siblings": files, **card_properties(repository, mark)}
+        if results := [*results, *verified_results(mark)]:
+            known["evalResults"] = _bytes(results)
+        return known | ({"config": found} if found not in (b"", b"{}") else {})
+
+    def _shown(self, repository: Repository, sha: str) -> CardMetadata:
+        key = (repository.id, sha)
+        found = self._metadata.get(key)
+        if found is None:
+            tree = self._trees.get(repository, sha)
+            found = commits.read(tree, self._hub.blobs)
+            readme = tree[commits.README].size if commits.README in tree else 0
+            self._metadata.put(key, found, min(DETAILS_KEY + readme, MOST_METADATA // 2))
+        return found
+
+    def _config(self, tree: Mapping[str, Entry]) -> Json:
+        """The fields by which clients choose a class."""
+        found = _names(self._parsed(tree.get(CONFIG)), "architectures", "model_type")
+        if adapter := self._parsed(tree.get(ADAPTER)):
+            found["peft"] = _names(adapter, "base_model_name_or_path", "task_type", "peft_type")
+        return found
+
+    def _parsed(self, entry: Entry | None) -> Mapping[str, Any]:
+        """The JSON object in a file; empty if the file is missing, too large or invalid."""
+        if entry is None or entry.size > LARGEST_CONFIG:
+            return {}
+        with self._hub.blobs.open(entry.sha256) as stream:
+            text = stream.read().decode(errors="replace")
+        try:
+            found = parse(text)
+        except (json.JSONDecodeError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def card_properties(repository: Repository, mark: Mark | None) -> Encoded:
+    """The properties from the metadata of README.md, the verified results, and the size."""
+    card = dict(repository.card)
+    index = model_index(card, repository.name, mark)
+    if "model-index" in card:
+        card["model-index"] = declared_model_index(card)
+    known = {"cardData": _bytes(card), "usedStorage": _bytes(repository.size)}
+    if index:
+        known["model-index"] = _bytes(index)
+    return known
+
+
+def _listed(tree: Mapping[str, Entry], blobs: bool) -> bytes:
+    if sum(map(len, tree)) <= LARGEST_LIST:  # at least as many bytes
+        listed = _bytes([sibling(entry, blobs) for entry in tree.values()])
+        if len(listed) <= LARGEST_LIST:
+            return listed
+    return b"null"
+
+
+def _names(found: Mapping[str, Any], *keys: str) -> Json:
+    """The values of these keys that are a name or a few names."""
+    return {key: found[key] for key in keys if key in found and _is_short(found[key])}
+
+
+def _is_short(value: object) -> bool:
+    if isinstance(value, list):
+        return len(value) <= MOST_NAMES and all(isinstance(each, str) and _is_short(each) for each in value)
+    return value is None or (isinstance(value, str) and len(value) <= LONGEST_NAME)
+
+
+def _bytes(value: Any) -> bytes:
+    """As starlette's JSONResponse."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+# What the requests of a worker share: the trees, descriptions, manifests and READMEs that were read last.
+
+
+class Recent:
+    """The caches of a worker, which take 60 MB at most."""
+
+    def __init__(self, hub: SharedHub) -> None:
+        self.trees = RecentTrees(hub.commits)
+        self.details = Details(hub, self.trees)
+        self.manifests = Manifests(hub.blobs)
+        self.readmes = Readmes(hub.blobs)
+
+
+async def _recent(request: Request) -> Recent:
+    recent: Recent = request.app.state.recent
+    return recent
+
+
+RecentDep: TypeAlias = Annotated[Recent, Depends(_recent)]

@@ -1,0 +1,417 @@
+"""Responses as JSON: errors, repositories, evaluation results, pages of lists."""
+
+import html
+import logging
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote, urlencode
+
+from fastapi import Request
+from starlette.responses import JSONResponse
+
+from kcard.errors import DiskFull, HubError, KcardError, Unavailable, UsageError
+from kcard.hub.checks.metadata import load_yaml
+from kcard.hub.errors import (
+    Busy,
+    Conflict,
+    Forbidden,
+    Gated,
+    Invalid,
+    NotThere,
+    Refused,
+    TooLarge,
+    TooMany,
+    Unknown,
+    Unsupported,
+    WrongParent,
+)
+from kcard.hub.server.dependencies import ServerOptions, base_url
+from kcard.hub.storage import Blobs
+from kcard.hub.trees import pointer
+from kcard.hub.values import Commit, Declared, Entry, Mark, Reason, Ref, Repository, Verified
+
+__all__ = [
+    "ABSENT",
+    "UNAUTHORIZED",
+    "Json",
+    "Responses",
+    "answer",
+    "commit",
+    "declared_model_index",
+    "declared_results",
+    "expanded",
+    "file",
+    "folder",
+    "model_index",
+    "next_page",
+    "only",
+    "parse",
+    "references",
+    "repository",
+    "sibling",
+    "status_of",
+    "time",
+    "verified_results",
+]
+
+
+# The only place where errors become HTTP responses, in the form that the Hugging Face clients read.
+
+STATUS: dict[type[KcardError], int] = {
+    Unknown: 401,
+    Forbidden: 403,
+    NotThere: 404,
+    Conflict: 409,
+    WrongParent: 412,
+    TooLarge: 413,
+    TooMany: 429,
+    Invalid: 400,
+    Unsupported: 501,
+    Busy: 503,
+    Unavailable: 503,
+    DiskFull: 507,
+    UsageError: 400,
+}
+CODES = {"repository": "RepoNotFound", "revision": "RevisionNotFound", "entry": "EntryNotFound"}
+LONGEST = 500
+RETRY_SECONDS = "5"
+SERVER_ERRORS = range(500, 600)
+MESSAGES: dict[type[KcardError], str] = {
+    Unavailable: "the hub's database or store is unavailable: try again in a moment",
+    DiskFull: "the hub's disk is full and nothing was stored: tell the administrator of this hub",
+}
+INTERNAL = "internal error: see the hub's log"
+logger = logging.getLogger("kcard.hub.server")
+UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
+
+
+def answer(error: KcardError) -> JSONResponse:
+    """The response for an error: its status, and headers with the message and a code for programs.
+
+    Headers are limited to printable ASCII, since a line end would begin another one. The message of a server error
+    may contain hosts and paths, so it only goes to the log.
+    """
+    status, message = status_of(error), str(error)
+    if not isinstance(error, Refused) and status in SERVER_ERRORS:
+        logger.error("%s: %s", type(error).__name__, error)
+        message = next((text for kind, text in MESSAGES.items() if isinstance(error, kind)), INTERNAL)
+    headers = {"X-Error-Message": UNPRINTABLE.sub(" ", message)[:LONGEST]}
+    if code := _code(error):
+        headers["X-Error-Code"] = code
+    if isinstance(error, NotThere) and error.commit is not None:
+        headers["X-Repo-Commit"] = error.commit
+    if isinstance(error, Unavailable):
+        headers["Retry-After"] = RETRY_SECONDS
+    if isinstance(error, (TooMany, Busy)):
+        headers["Retry-After"] = str(max(1, round(error.seconds)))
+    return JSONResponse({"error": message}, status_code=status, headers=headers)
+
+
+def status_of(error: KcardError) -> int:
+    """The HTTP status of an error."""
+    if isinstance(error, Gated):
+        return 403 if error.known else 401
+    if isinstance(error, NotThere) and not error.known:
+        return 401
+    return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
+
+
+def _code(error: KcardError) -> str | None:
+    if isinstance(error, Gated):
+        return "GatedRepo"
+    return CODES.get(error.what) if isinstance(error, NotThere) else None
+
+
+# The Link header that points to the next page.
+
+
+def next_page(request: Request, options: ServerOptions, path: str, **changed: str | int) -> dict[str, str]:
+    """The Link header with the absolute URL of the next page.
+
+    `path` is unquoted, or needs no quoting; `changed` replaces parameters of the request's query.
+    """
+    kept = [(key, value) for key, value in request.query_params.multi_items() if key not in changed]
+    query = urlencode([*kept, *changed.items()])
+    return {"Link": f'<{base_url(request, options)}{quote(path, safe="/%")}?{query}>; rel="next"'}
+
+
+# References to versions of cards, as pages have them.
+
+REFERENCE = re.compile(r"([\w.-]+/[\w.-]+)(?:@v([1-9][0-9]{0,8}))?", re.ASCII)
+
+
+def parse(text: str) -> tuple[str, int | None]:
+    """The repository and the version's number, None for the newest. Raises Invalid."""
+    match = REFERENCE.fullmatch(text.strip())
+    if match is None:
+        raise Invalid(f"invalid card {text[:200]!r}: use NAMESPACE/NAME or NAMESPACE/NAME@v2")
+    return match[1], None if match[2] is None else int(match[2])
+
+
+Json: TypeAlias = dict[str, Any]
+# The responses of a route, for the OpenAPI description.
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+ABSENT: Responses = {404: {"description": "No such repository, revision or path: see X-Error-Code"}}
+UNAUTHORIZED: Responses = {401: {"description": "A missing or invalid token"}}
+Value = TypeVar("Value")
+QUARANTINED = "quarantined"
+# The commit endpoint has checked every file, but not with a virus scanner.
+CHECKED = {"status": "safe", "avScan": None, "pickleImportScan": None}
+
+
+def time(moment: datetime) -> str:
+    """A time in UTC with milliseconds, in the format that clients parse."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def repository(value: Repository, mark: Mark | None) -> Json:
+    """The properties of a repository that need none of its files.
+
+    `kcard` describes the newest published version, null without one. A quarantined version adds a tag.
+    """
+    identifier = {"modelId": value.name} if value.type == "model" else {}
+    optional = {"pipeline_tag": value.pipeline_tag, "library_name": value.library}
+    tags = [*value.tags, QUARANTINED] if mark is not None and mark.quarantined else list(value.tags)
+    return {
+        "_id": f"{value.id:024x}",
+        "id": value.name,
+        **identifier,
+        "author": value.namespace,
+        "private": value.private,
+        "gated": False if value.gated == "no" else value.gated,
+        "disabled": False,
+        "sha": value.head,
+        "createdAt": time(value.created),
+        "lastModified": time(value.modified),
+        "downloads": value.downloads,
+        "likes": value.likes,
+        "tags": tags,
+        **{key: content for key, content in optional.items() if content is not None},
+        "kcard": None if mark is None else _marked(mark),
+    }
+
+
+def _marked(mark: Mark) -> Json:
+    return {
+        "reference": mark.reference,
+        "version": mark.version,
+        "description": mark.description,
+        "declared": None if mark.declared is None else _declared(mark.declared),
+        "verified": None if mark.verified is None else _verified(mark.verified),
+        "unexamined": mark.unexamined,
+        "quarantined": mark.quarantined,
+        "quarantine": None if mark.quarantine is None else _reason(mark.quarantine),
+    }
+
+
+def _declared(figures: Declared) -> Json:
+    return {
+        "recall": figures.recall,
+        "factuality": figures.factuality,
+        "coverage": figures.coverage,
+        "fault": figures.fault or None,
+    }
+
+
+def _verified(figures: Verified) -> Json:
+    return {
+        "recall": figures.recall,
+        "faithfulness": figures.faithfulness,
+        "factuality": figures.factuality,
+        "coverage": figures.coverage,
+        "judged": figures.judged,
+        "overlap": figures.overlap,
+        "independent": figures.independent,
+        "at": time(figures.at),
+        "by": figures.author,
+        "kcard": figures.kcard,
+        "audit": figures.audit,
+        "evidence": figures.evidence,
+        "evidenceSha256": figures.evidence_sha256,
+        "checker": figures.checker,
+        "released": figures.released,
+    }
+
+
+def _reason(reason: Reason) -> Json:
+    return {
+        "reason": str(reason),
+        "by": reason.word,
+        "factuality": reason.factuality,
+        "threshold": reason.threshold,
+        "coverage": reason.coverage,
+        "audit": reason.audit,
+        "at": None if reason.taken is None else time(reason.taken),
+        "evidence": reason.evidence,
+    }
+
+
+def only(properties: Collection[str], found: Mapping[str, Value]) -> dict[str, Value]:
+    """The properties that `expand` requests, and those that are always included."""
+    kept = {"_id", "id", "modelId", "kcard", *properties}
+    return {key: value for key, value in found.items() if key in kept}
+
+
+def sibling(entry: Entry, blobs: bool) -> Json:
+    """A file in the description of a repository; `blobs` adds its size and hashes."""
+    if not blobs:
+        return {"rfilename": entry.path}
+    known: Json = {"rfilename": entry.path, "size": entry.size, "blobId": entry.oid}
+    if entry.lfs:
+        known["lfs"] = {"sha256": entry.sha256, **_sizes(entry)}
+    return known
+
+
+def file(entry: Entry) -> Json:
+    """A file in the listing of a folder."""
+    known: Json = {"type": "file", "oid": entry.oid, "size": entry.size, "path": entry.path}
+    if entry.lfs:
+        known["lfs"] = {"oid": entry.sha256, **_sizes(entry)}
+    return known
+
+
+def _sizes(entry: Entry) -> Json:
+    return {"size": entry.size, "pointerSize": len(pointer(entry.sha256, entry.size))}
+
+
+def folder(path: str, oid: str) -> Json:
+    """A folder in the listing of a folder."""
+    return {"type": "directory", "oid": oid, "size": 0, "path": path}
+
+
+def expanded(item: Json, last: Commit | None) -> Json:
+    """An item of a listing with its security status and, if known, the last commit that changed it."""
+    found = dict(item)
+    if last is not None:
+        found["lastCommit"] = {"id": last.sha, "title": last.title, "date": time(last.date)}
+    if item["type"] == "file":
+        found["securityFileStatus"] = CHECKED
+    return found
+
+
+def commit(value: Commit, formatted: bool) -> Json:
+    """A commit; `formatted` adds title and message as HTML."""
+    texts = {"title": value.title, "message": value.message}
+    shown = {"formatted": {key: html.escape(text) for key, text in texts.items()}} if formatted else {}
+    return {"id": value.sha, **texts, "authors": [{"user": value.author}], "date": time(value.date), **shown}
+
+
+def references(values: Iterable[Ref], prefix: str) -> list[Json]:
+    """Branches or tags; `prefix` is git's prefix of their names."""
+    return [{"name": ref.name, "ref": f"{prefix}{ref.name}", "targetCommit": ref.sha} for ref in values]
+
+
+# Evaluation results in the Hugging Face Hub's formats: self-declared ones, and this hub's own, which are verified.
+#
+# A repository declares results in .eval_results/*.yaml and in the model-index of its README.md. Whatever those
+# say, this hub marks only its own figures as verified.
+
+FOLDER = ".eval_results/"
+MOST_FILES = 20
+MOST_RESULTS = 200
+LARGEST = 100_000  # bytes of a file
+CLAIMS = ("verified", "verifyToken")
+TASK = "question-answering"
+CORPUS = "the card's own corpus"
+
+
+def declared_results(blobs: Blobs, tree: Mapping[str, Entry]) -> list[Json]:
+    """The results of .eval_results/*.yaml.
+
+    Each has `filename`, `verified` and `data`, or `error` instead of `data` for a file that can't be read.
+    """
+    paths = [path for path in tree if path.startswith(FOLDER) and path.endswith((".yaml", ".yml"))]
+    found = [result for path in sorted(paths)[:MOST_FILES] for result in _of_file(blobs, tree[path])]
+    return found[:MOST_RESULTS]
+
+
+def declared_model_index(card: Mapping[str, Any]) -> Any:
+    """The model-index of README.md without its claims to be verified."""
+    return _unclaimed(card["model-index"])
+
+
+def model_index(card: Mapping[str, Any], name: str, mark: Mark | None) -> list[Any]:
+    """The model-index of README.md without its claims to be verified, and the results that this hub verified."""
+    declared = declared_model_index(card) if "model-index" in card else []
+    results = [_result(result["data"]) for result in verified_results(mark)]
+    own = [{"name": name, "results": results}] if results else []
+    return (declared if isinstance(declared, list) else []) + own
+
+
+def _of_file(blobs: Blobs, entry: Entry) -> Iterator[Json]:
+    try:
+        if entry.size > LARGEST:
+            raise HubError(f"the file has {entry.size} bytes: the limit is {LARGEST}")
+        with blobs.open(entry.sha256) as stream:
+            found = load_yaml(stream.read().decode(), entry.path)
+        if not isinstance(found, list):
+            raise HubError("expected a list of results")
+        results = [_checked(each) for each in found]
+    except (Refused, HubError, UnicodeDecodeError) as error:
+        said = " ".join(str(error).split())[:300]
+        yield {"filename": entry.path, "verified": False, "error": said}
+        return
+    yield from ({"filename": entry.path, "verified": False, "data": result} for result in results)
+
+
+def _checked(result: object) -> Json:
+    """A result that clients can read, without its claim to be verified. Raises HubError."""
+    dataset = result.get("dataset") if isinstance(result, dict) else None
+    if not isinstance(result, dict) or not isinstance(dataset, dict) or "value" not in result:
+        raise HubError("a result needs dataset and value")
+    if not all(isinstance(dataset.get(key), str) for key in ("id", "task_id")):
+        raise HubError("the dataset of a result needs id and task_id")
+    if not isinstance(result.get("source", {}), dict):
+        raise HubError("the source of a result must be an object")
+    return {key: value for key, value in result.items() if key not in CLAIMS}
+
+
+def verified_results(mark: Mark | None) -> Iterator[Json]:
+    """The figures that this hub measured, likewise."""
+    if mark is None or (verified := mark.verified) is None:
+        return
+    for name in ("recall", "faithfulness", "factuality"):
+        if (value := getattr(verified, name)) is not None:
+            data = {
+                "dataset": _dataset(name, verified),
+                "value": value,
+                "date": time(verified.taken or verified.at if name == "factuality" else verified.at),
+                "notes": _notes(name, mark.reference, verified),
+            }
+            yield {"filename": None, "verified": True, "data": data}
+
+
+def _notes(name: str, reference: str, verified: Verified) -> str:
+    notes = f"{reference}, verified by this hub"
+    if name != "factuality" or verified.coverage is None:
+        return notes
+    shared = "" if verified.independent else "; the evidence is not independent of the card"
+    return f"{notes}, over the {verified.judged} documents ({verified.coverage:.0%}) that the evidence covers{shared}"
+
+
+def _dataset(name: str, verified: Verified) -> Json:
+    if name != "factuality":
+        return {"id": CORPUS, "task_id": name}
+    revision = {"revision": verified.evidence_sha256} if verified.evidence_sha256 else {}
+    return {"id": verified.evidence or "evidence", "task_id": name, **revision}
+
+
+def _result(data: Json) -> Json:
+    """A verified result as an entry of a model-index."""
+    dataset, metric = data["dataset"], data["dataset"]["task_id"]
+    revision = {"revision": dataset["revision"]} if "revision" in dataset else {}
+    return {
+        "task": {"type": TASK},
+        "dataset": {"name": dataset["id"], "type": "kcard", **revision},
+        "metrics": [{"type": metric, "name": metric, "value": data["value"], "verified": True}],
+    }
+
+
+def _unclaimed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unclaimed(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _unclaimed(item) for key, item in value.items() if key not in CLAIMS}
+    return value

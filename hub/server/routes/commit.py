@@ -1,0 +1,521 @@
+"""Commits as clients upload them.
+
+Lines are untrusted, so their length is limited and the type of every value is checked.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+from anyio import from_thread
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+from starlette.responses import JSONResponse
+
+from kcard.hub.accounts import Identity
+from kcard.hub.checks.content import Candidate, check_name, opened
+from kcard.hub.checks.formats import check_path, kind_of
+from kcard.hub.errors import Invalid, NotThere, TooLarge
+from kcard.hub.server.checking import check, spooled
+from kcard.hub.server.dependencies import (
+    HubDep,
+    NoPullRequest,
+    OptionsDep,
+    RequiredIdentity,
+    Segment,
+    ServerOptions,
+    WritableRepository,
+    base_url,
+)
+from kcard.hub.server.limits import account_turn, in_write_thread, while_connected
+from kcard.hub.server.recent import Recent, RecentDep
+from kcard.hub.server.routes.repos import repository_url
+from kcard.hub.shared import SharedHub
+from kcard.hub.trees import TEXTS, git_oid, pointer_oid
+from kcard.hub.values import (
+    MAIN,
+    Add,
+    Commit,
+    Delete,
+    DeleteFolder,
+    Entry,
+    Operation,
+    Publication,
+    Repository,
+)
+from kcard.io import parse
+
+__all__ = [
+    "MOST_LINES",
+    "CommitFiles",
+    "File",
+    "Header",
+    "Inline",
+    "Large",
+    "Line",
+    "UploadedFile",
+    "commit_uploaded",
+    "create_tag",
+    "preupload_router",
+    "read",
+    "regular",
+    "router",
+]
+
+
+# Tags. One on a commit with a card publishes a version.
+
+
+def create_tag(
+    hub: SharedHub, identity: Identity, repository: Repository, tag: str, sha: str, message: str = ""
+) -> Publication | None:
+    """Create a tag; returns the version that it published, if the commit has a card.
+
+    Raises as Publications.publish and Refs.create_tag.
+    """
+    published = hub.publications.publish(repository, tag, sha, identity, message)
+    if published is None:
+        hub.refs.create_tag(repository, tag, sha, message)
+        return None
+    version, number = published.version, published.number
+    hub.events.add(identity.name, "card.published", repository.name, tag=tag, version=version, number=number)
+    return published
+
+
+MOST_LINES = 25_000  # lines of one commit
+SHA256 = re.compile(r"[0-9a-f]{64}")
+COMMIT = re.compile(r"[0-9a-f]{7,40}")
+AROUND = 16_384  # bytes of a line besides the content of its file
+
+
+@dataclass(frozen=True)
+class Header:
+    """Title and message; `parent` is the expected head of the branch."""
+
+    title: str
+    message: str
+    parent: str | None
+
+
+@dataclass(frozen=True)
+class Inline:
+    """A file with its content."""
+
+    path: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Large:
+    """A file that was uploaded before. Without a size it is a copy of an existing file."""
+
+    path: str
+    sha256: str
+    size: int | None
+
+
+Line: TypeAlias = Header | Inline | Large | Delete | DeleteFolder
+
+
+def read(stream: BinaryIO, largest: int) -> Iterator[Line]:
+    """The lines of a commit, one at a time: a header, then others. `largest`: bytes of an inline file.
+
+    Raises Invalid for a malformed line, TooLarge for a line or a number of lines over the limits.
+    """
+    longest = AROUND + 4 * (largest // 3 + 1)
+    for number in range(MOST_LINES + 2):
+        text = stream.readline(longest + 1)
+        if not text:
+            if number == 0:
+                raise Invalid("empty commit: the first line must be a header")
+            return
+        if len(text) > longest:
+            raise TooLarge(
+                f"line {number + 1}: inline file over the limit of {largest} bytes: upload it by LFS"
+            )
+        line = _line(text, number + 1)
+        if isinstance(line, Header) != (number == 0):
+            raise Invalid(f"line {number + 1}: a commit has one header, in its first line")
+        if isinstance(line, Inline) and len(line.content) > largest:
+            raise TooLarge(
+                f"{line.path[:200]}: inline file over the limit of {largest} bytes: upload it by LFS"
+            )
+        yield line
+    raise TooLarge(f"more than {MOST_LINES} operations: split the commit")
+
+
+def _line(text: bytes, number: int) -> Line:
+    try:
+        data = parse(text.decode())
+    except ValueError as error:
+        raise Invalid(f"line {number} is not JSON: {error}") from None
+    value = data.get("value") if isinstance(data, dict) else None
+    if not isinstance(value, dict):
+        raise Invalid(f'line {number}: expected {{"key": …, "value": {{…}}}}')
+    fields = _Fields(number, value)
+    match data.get("key"):
+        case "header":
+            return _header(fields)
+        case "file":
+            return Inline(fields.text("path"), _content(fields))
+        case "lfsFile":
+            return _large(fields)
+        case "deletedFile":
+            return Delete(fields.text("path"))
+        case "deletedFolder":
+            return DeleteFolder(fields.text("path").rstrip("/"))
+        case other:
+            raise Invalid(f"line {number}: unknown key {str(other)[:40]!r}")
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """Typed access to the value of a line."""
+
+    number: int
+    value: dict[str, Any]
+
+    def text(self, name: str, default: str | None = None) -> str:
+        found = self.value.get(name, default)
+        if not isinstance(found, str):
+            raise Invalid(f"line {self.number}: {name} must be a string")
+        return found
+
+
+def _header(fields: _Fields) -> Header:
+    # A title is one line, for lists.
+    title = " ".join(fields.text("summary").split())
+    parent = fields.value.get("parentCommit")
+    if parent is not None and not (isinstance(parent, str) and COMMIT.fullmatch(parent)):
+        raise Invalid(f"invalid parentCommit {str(parent)[:60]!r}: expected the sha of a commit")
+    message = fields.text("description", "")
+    if "\0" in title + message:  # PostgreSQL can't store NUL
+        raise Invalid("the commit's title or description contains a NUL character")
+    return Header(title, message, parent)
+
+
+def _content(fields: _Fields) -> bytes:
+    content, encoding = fields.text("content"), fields.text("encoding", "utf-8")
+    match encoding:
+        case "base64":
+            try:
+                return base64.b64decode(content, validate=True)
+            except (binascii.Error, ValueError):
+                raise Invalid(f"line {fields.number}: content is not valid base64") from None
+        case "utf-8":
+            return content.encode()
+        case _:
+            raise Invalid(f"line {fields.number}: unknown encoding {encoding[:40]!r}: use base64 or utf-8")
+
+
+def _large(fields: _Fields) -> Large:
+    sha256, size = fields.text("oid"), fields.value.get("size")
+    if fields.text("algo", "sha256") != "sha256" or not SHA256.fullmatch(sha256):
+        raise Invalid(f"line {fields.number}: oid {sha256[:80]!r} is not a sha256")
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
+        raise Invalid(f"line {fields.number}: size must be a non-negative integer")
+    return Large(fields.text("path"), sha256, size)
+
+
+# Turns the lines of a commit into operations, and stores its files once they are checked.
+
+
+@dataclass(frozen=True)
+class CommitFiles:
+    """The files of one commit. Inline files stay in `folder` until all files are checked.
+
+    `candidates` has the path and the content of each file that is to be checked.
+    """
+
+    hub: SharedHub
+    options: ServerOptions
+    identity: Identity
+    folder: Path
+    candidates: list[tuple[str, Candidate]] = field(default_factory=list)
+    _waiting: dict[str, tuple[Path, str, int]] = field(default_factory=dict)
+
+    def operations(self, lines: Iterable[Line]) -> list[Operation]:
+        """The operations of the lines. Raises Invalid, Dangerous or TooLarge for a path or size that is not allowed."""
+        # Inline files go to the disk one by one; all large files are looked up at once.
+        read = [self._added(line) if isinstance(line, Inline) else line for line in lines]
+        large = {line.sha256 for line in read if isinstance(line, Large)}
+        usable = self.hub.uploads.usable_of(self.identity, large) if large else {}
+        return list(self._resolved(read, usable))
+
+    def store(self, repository_id: int) -> None:
+        """Store the inline files as uploads of the committing account. Raises TooLarge over quota."""
+        if self._waiting:
+            waiting = list(self._waiting.values())
+            self.hub.uploads.store_all(self.identity.account_id, waiting, repository_id=repository_id)
+
+    def _resolved(self, read: Iterable[Line | Add], usable: Mapping[str, int]) -> Iterator[Operation]:
+        for line in read:
+            match line:
+                case Add():
+                    yield line
+                case Large():
+                    yield Add(self._large(line, usable))
+                case Delete(path) | DeleteFolder(path):
+                    check_path(path)
+                    yield line
+                case _:
+                    raise Invalid("unexpected header: a commit has one, in its first line")
+
+    def _added(self, line: Inline) -> Add:
+        content = line.content
+        form = check_name(line.path, len(content))
+        sha256 = hashlib.sha256(content).hexdigest()
+        waiting = self.folder / sha256
+        if sha256 not in self._waiting:
+            waiting.write_bytes(content)
+            self._waiting[sha256] = (waiting, sha256, len(content))
+        candidate = Candidate(sha256, len(content), form, partial(opened, waiting))
+        self.candidates.append((line.path, candidate))
+        return Add(Entry(line.path, git_oid(content), sha256, len(content), lfs=False))
+
+    def _large(self, line: Large, usable: Mapping[str, int]) -> Entry:
+        """A file that was uploaded before. Knowing its sha256 gives no access to it."""
+        path, sha256, there = line.path, line.sha256, usable.get(line.sha256)
+        check_path(path)
+        if there is None:
+            raise Invalid(f"{path}: no upload with sha256 {sha256}: upload the file first")
+        if line.size not in {None, there}:
+            raise Invalid(f"{path}: the upload with sha256 {sha256} has {there} bytes, not {line.size}")
+        if there > self.options.max_file_size:
+            raise TooLarge(f"{path} has {there} bytes: the limit is {self.options.max_file_size}")
+        candidate = Candidate(sha256, there, check_name(path, there), partial(self.hub.blobs.open, sha256))
+        self.candidates.append((path, candidate))
+        return Entry(path, pointer_oid(sha256, there), sha256, there, lfs=True)
+
+
+# How to upload each file of a commit.
+#
+# Refuses files that the commit would refuse by name or size, before they are uploaded.
+
+preupload_router = APIRouter(tags=["write"])
+
+MOST_FILES = 256  # files of one request; clients send no more
+# The share of the largest commit that the files of one request may take inside it, as base64: 1/SHARE.
+SHARE = 4
+
+
+class File(BaseModel):
+    """A file to upload; `size` in bytes. The sample that clients send is ignored: the commit checks the whole file."""
+
+    path: str = Field(max_length=4096)
+    size: int = Field(ge=0)
+
+
+class Files(BaseModel):
+    """The files to upload."""
+
+    files: list[File] = Field(max_length=MOST_FILES)
+
+
+@preupload_router.post(
+    "/api/{types}/{namespace}/{name}/preupload/{revision}",
+    summary="Get the upload mode of each file",
+    description=f"At most {MOST_FILES} files a request. uploadMode is regular (inside the commit) or lfs.",
+    response_description="For each file: uploadMode, shouldIgnore, and the oid of the existing file",
+)
+def preupload(
+    body: Files,
+    revision: Segment,
+    _: NoPullRequest,
+    repository: WritableRepository,
+    hub: HubDep,
+    recent: RecentDep,
+    options: OptionsDep,
+) -> JSONResponse:
+    """Fails at the first file that a commit would refuse; no file is ignored, whatever a .gitignore says."""
+    tree = _tree(hub, recent, repository, revision)
+    for file in body.files:
+        check_path(file.path)
+    inside = regular(body.files, options)
+    return JSONResponse({"files": [_described(file, inside, tree) for file in body.files]})
+
+
+def _described(file: File, inside: frozenset[str], tree: Mapping[str, Entry]) -> dict[str, str | bool | None]:
+    there = tree.get(file.path)
+    # Clients compare the oid to detect unchanged files: git's for a regular file, sha256 for a large one.
+    oid = None if there is None else there.sha256 if there.lfs else there.oid
+    return {
+        "path": file.path,
+        "uploadMode": "regular" if file.path in inside else "lfs",
+        "shouldIgnore": False,
+        "oid": oid,
+    }
+
+
+def regular(files: Sequence[File], options: ServerOptions) -> frozenset[str]:
+    """The files to send inside the commit: the smallest text files, leaving room for those of other requests."""
+    room = options.max_commit // SHARE * 3 // 4
+    inside = set()
+    for file in sorted(files, key=lambda file: file.size):
+        if file.size > options.max_file_size:
+            raise TooLarge(f"{file.path} has {file.size} bytes: the limit is {options.max_file_size}")
+        text = kind_of(file.path, file.size).form in TEXTS or file.size == 0
+        if text and file.size <= min(options.max_regular, room):
+            inside.add(file.path)
+            room -= file.size
+    return frozenset(inside)
+
+
+def _tree(hub: SharedHub, recent: Recent, repository: Repository, revision: str) -> Mapping[str, Entry]:
+    """The existing files; none if the revision does not exist, which the commit will report."""
+    try:
+        return recent.trees.get(repository, hub.refs.resolve(repository, revision))
+    except NotThere:
+        return {}
+
+
+# Commits of files that a browser uploaded, with the checks and quotas of any commit.
+
+
+@dataclass(frozen=True)
+class UploadedFile:
+    """A file that a browser sent: where its `size` bytes are."""
+
+    path: Path
+    sha256: str
+    size: int
+
+
+def commit_uploaded(
+    hub: SharedHub,
+    options: ServerOptions,
+    identity: Identity,
+    repository: Repository,
+    files: Sequence[tuple[str, UploadedFile]],
+    folder: Path,
+    title: str,
+    parent: str | None = None,
+) -> Commit:
+    """Commit files, each with its path in the repository, to main: all of them or none. Call it in a worker thread.
+
+    `folder` is for scratch files. Raises as a commit: Invalid, Dangerous, TooLarge, WrongParent.
+    """
+    if not files:
+        raise Invalid("no file was chosen: choose the files of the card")
+    if len({path for path, _ in files}) < len(files):
+        raise Invalid("two of the files have the same path: upload them one after the other")
+    inside = regular([File(path=path, size=file.size) for path, file in files], options)
+    from_thread.run(check, hub.verdicts, [(path, _candidate(path, file)) for path, file in files])
+    commit = CommitFiles(hub, options, identity, folder)
+    lines = [
+        _uploaded_commit_line(hub, identity, repository, path, file, path in inside) for path, file in files
+    ]
+    operations = commit.operations(lines)
+    commit.store(repository.id)
+    line = " ".join(title.split())  # for lists
+    return hub.commits.add(
+        repository, MAIN, operations, parent=parent, title=line, message="", identity=identity
+    )
+
+
+def _candidate(path: str, file: UploadedFile) -> Candidate:
+    return Candidate(file.sha256, file.size, check_name(path, file.size), partial(opened, file.path))
+
+
+def _uploaded_commit_line(
+    hub: SharedHub, identity: Identity, repository: Repository, path: str, file: UploadedFile, inside: bool
+) -> Line:
+    """As a client sends it: a small text inside the commit, anything else as a large file."""
+    if inside:
+        return Inline(path, file.path.read_bytes())
+    account = identity.account_id
+    hub.uploads.store(account, file.path, file.sha256, file.size, repository_id=repository.id)
+    return Large(path, file.sha256, file.size)
+
+
+# Commits: read line by line, and applied completely or not at all.
+
+router = APIRouter(tags=["write"])
+
+EXAMPLE = """{"key": "header", "value": {"summary": "Add the card", "description": "", "parentCommit": "…"}}
+{"key": "file", "value": {"path": "README.md", "content": "IyBDYXJk", "encoding": "base64"}}
+{"key": "lfsFile", "value": {"path": "model.safetensors", "algo": "sha256", "oid": "…", "size": 123}}
+{"key": "deletedFile", "value": {"path": "old.json"}}
+{"key": "deletedFolder", "value": {"path": "checkpoints"}}
+"""
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "A header, then one line of JSON for each operation. An lfsFile without a size is a copy.",
+        "content": {"application/x-ndjson": {"schema": {"type": "string"}, "example": EXAMPLE}},
+    }
+}
+
+
+@router.post(
+    "/api/{types}/{namespace}/{name}/commit/{revision}",
+    summary="Commit files to a branch",
+    responses={
+        200: {"description": "commitOid and commitUrl"},
+        400: {"description": "A path or file that is not allowed, or a large file that was not uploaded"},
+        412: {"description": "parentCommit is not the head of the branch"},
+        413: {"description": "Too many bytes or files"},
+        501: {"description": "Pull requests are not supported"},
+    },
+    openapi_extra=BODY,
+)
+async def commit(
+    revision: Segment,
+    _: NoPullRequest,
+    request: Request,
+    repository: WritableRepository,
+    hub: HubDep,
+    options: OptionsDep,
+    identity: RequiredIdentity,
+) -> JSONResponse:
+    """All operations succeed, or none. `revision` is a branch. The commits of an account take turns."""
+    async with (
+        account_turn(identity.account_id),
+        spooled(request, hub.blobs.partial, options.max_commit) as body,
+        while_connected(request),
+    ):
+        files = CommitFiles(hub, options, identity, body.path.parent)
+        header, operations = await in_write_thread(_read, files, options.max_regular, body.path)
+        await check(hub.verdicts, files.candidates)
+        made = await in_write_thread(_commit, files, repository, revision, header, operations)
+    url = f"{repository_url(base_url(request, options), repository)}/commit/{made.sha}"
+    answer = {
+        "success": True,
+        "commitOid": made.sha,
+        "commitUrl": url,
+        "hookOutput": "",
+        "pullRequestUrl": None,
+    }
+    return JSONResponse(answer)
+
+
+def _read(files: CommitFiles, largest: int, body: Path) -> tuple[Header, list[Operation]]:
+    with body.open("rb") as stream:
+        lines = read(stream, largest)
+        header = next(lines)
+        assert isinstance(header, Header)  # as `read` checked
+        operations = files.operations(lines)
+    if not operations:
+        raise Invalid("empty commit: add, delete or copy at least one file")
+    return header, operations
+
+
+def _commit(
+    files: CommitFiles, repository: Repository, branch: str, header: Header, operations: list[Operation]
+) -> Commit:
+    files.store(repository.id)
+    return files.hub.commits.add(
+        repository,
+        branch,
+        operations,
+        parent=header.parent,
+        title=header.title,
+        message=header.message,
+        identity=files.identity,
+    )

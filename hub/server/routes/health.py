@@ -1,0 +1,184 @@
+"""Health and metrics for Prometheus.
+
+Each worker counts in its own file in one folder, and the worker that answers adds them up, including those of killed
+workers. Without a folder, a process reports its own counts.
+"""
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+from sqlalchemy import func, select, text
+from starlette.responses import JSONResponse, Response
+
+from kcard.errors import KcardError
+from kcard.hub.db.models import accounts, holdings, publications, repositories
+from kcard.hub.db.session import Database
+from kcard.hub.permissions import require_administrator
+from kcard.hub.server.dependencies import HubDep, OptionalIdentity
+from kcard.hub.server.limits import is_this_machine
+from kcard.hub.server.logs import QUIET, Exchange
+from kcard.hub.server.responses import Responses
+from kcard.hub.shared import SharedHub
+
+__all__ = ["Metrics", "metrics_router", "router"]
+
+
+# Health checks: liveness and readiness.
+
+# The sha256 of an empty file, to look up in the store.
+EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+UNAVAILABLE: Responses = {
+    503: {"description": "The database or the store is unavailable, or the disk is full"}
+}
+MB = 1_000_000
+LEAST_FREE = 100 * MB
+
+logger = logging.getLogger("kcard.hub.server")
+router = APIRouter(tags=["operation"])
+
+
+@router.get("/healthz", summary="Check liveness", responses=UNAVAILABLE)
+def health(
+    hub: HubDep,
+    deep: Annotated[bool, Query(description="Also check the database, the store and the disk.")] = False,
+) -> JSONResponse:
+    """200 while a worker answers."""
+    return ready(hub) if deep else JSONResponse({"status": "ok"})
+
+
+@router.get("/readyz", summary="Check readiness", responses=UNAVAILABLE)
+def ready(hub: HubDep) -> JSONResponse:
+    """200 if the database and the store answer and the disk has room, else 503. The log has the reason of a failure."""
+    found = {"database": _check(hub, "database"), "blobs": _check(hub, "blobs"), "disk": _disk(hub)}
+    ok = all(state == "ok" for state in found.values())
+    return JSONResponse({"status": "ok" if ok else "failed", **found}, 200 if ok else 503)
+
+
+def _disk(hub: SharedHub) -> str:
+    """Whether the disk of the hub's folder, which all uploads pass through, has room."""
+    free = shutil.disk_usage(hub.registry.home / "hub").free
+    return "ok" if free >= LEAST_FREE else f"{free // MB} MB free: at least {LEAST_FREE // MB} MB are needed"
+
+
+def _check(hub: SharedHub, what: str) -> str:
+    try:
+        if what == "database":
+            with hub.database.read() as connection:
+                connection.execute(text("SELECT 1"))
+        else:
+            hub.blobs.holds(EMPTY)
+    except (KcardError, OSError) as error:
+        logger.error("%s failed: %s", what, error)
+        return "failed"
+    return "ok"
+
+
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE"}
+KEEP_SECONDS = 60
+HELD = (
+    ("accounts", "Users and organisations."),
+    ("repositories", "Repositories."),
+    ("publications", "Published versions."),
+    ("blobs", "Distinct files in commits."),
+    ("blob_bytes", "Bytes of these files."),
+)
+
+metrics_router = APIRouter(tags=["operation"])
+
+
+class Metrics:
+    """Counts the requests of a worker; reports those of all workers."""
+
+    def __init__(self, database: Database, folder: str | None = None) -> None:
+        self._folder = folder
+        self._own = own = CollectorRegistry()
+        route, outcome = ("method", "route"), ("method", "route", "status")
+        self._requests = Counter("kcard_requests", "Requests answered.", outcome, registry=own)
+        self._seconds = Histogram(
+            "kcard_request_seconds", "Time to the last byte.", route, registry=own, buckets=SECONDS
+        )
+        self._received = Counter("kcard_received_bytes", "Bytes of request bodies.", registry=own)
+        self._sent = Counter("kcard_sent_bytes", "Bytes of response bodies.", registry=own)
+        self._refused = Counter("kcard_logins_refused", "Requests with an invalid token.", registry=own)
+        self._limited = Counter("kcard_rate_limited", "Requests refused by the rate limit.", registry=own)
+        self._held = CollectorRegistry()
+        self._held.register(_Held(database))
+
+    def count(self, exchange: Exchange) -> None:
+        """Count an exchange, unless it is a probe."""
+        if exchange.path in QUIET:
+            return
+        method = exchange.method if exchange.method in METHODS else "other"
+        route = exchange.route or "unmatched"
+        self._requests.labels(method, route, str(exchange.status)).inc()
+        self._seconds.labels(method, route).observe(exchange.seconds)
+        self._received.inc(exchange.received)
+        self._sent.inc(exchange.sent)
+        if exchange.status == 401 and exchange.login:
+            self._refused.inc()
+        if exchange.status == 429:
+            self._limited.inc()
+
+    def text(self) -> bytes:
+        """Everything, in the format of Prometheus."""
+        counted = self._own
+        if self._folder is not None:
+            counted = CollectorRegistry()
+            MultiProcessCollector(counted, path=self._folder)  # type: ignore[no-untyped-call]
+        return generate_latest(counted) + generate_latest(self._held)
+
+
+class _Held(Collector):
+    """The contents of the hub, read from the database at most once a minute."""
+
+    def __init__(self, database: Database) -> None:
+        self._database, self._lock = database, threading.Lock()
+        self._asked, self._found = float("-inf"), [0.0] * len(HELD)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        with self._lock:
+            if time.monotonic() - self._asked > KEEP_SECONDS:
+                self._found, self._asked = self._ask(), time.monotonic()
+            found = self._found
+        for (name, told), value in zip(HELD, found, strict=True):
+            yield GaugeMetricFamily(f"kcard_{name}", told, value)
+
+    def _ask(self) -> list[float]:
+        blobs = select(holdings.c.sha256, holdings.c.size).distinct().subquery()
+        queries = [
+            select(func.count()).select_from(table) for table in (accounts, repositories, publications)
+        ]
+        queries.append(select(func.count()).select_from(blobs))
+        queries.append(select(func.coalesce(func.sum(blobs.c.size), 0)))
+        with self._database.read() as connection:
+            return [float(connection.scalar(query) or 0) for query in queries]
+
+
+def _metrics(request: Request) -> Metrics:
+    metrics: Metrics = request.app.state.metrics
+    return metrics
+
+
+@metrics_router.get(
+    "/metrics",
+    summary="Get metrics for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}, "description": "The metrics of all workers"}},
+)
+def metrics(
+    request: Request, identity: OptionalIdentity, found: Annotated[Metrics, Depends(_metrics)]
+) -> Response:
+    """For programs on the same machine, or with an administrator's token with scope admin."""
+    if not is_this_machine(request.scope):
+        require_administrator(identity)
+    return Response(found.text(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,383 @@
+"""Large files: Git LFS.
+
+Only accounts that uploaded a file or may read it learn that the hub has it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+from anyio import CancelScope, to_thread
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, Field
+from starlette.responses import JSONResponse, Response
+
+from kcard.hub.accounts import Identity
+from kcard.hub.errors import Forbidden, Invalid, NotThere
+from kcard.hub.permissions import require_write
+from kcard.hub.server.checking import Claims, sign, signed, spooled
+from kcard.hub.server.dependencies import (
+    HubDep,
+    OptionalIdentity,
+    OptionsDep,
+    RequiredIdentity,
+    WebRepository,
+    base_url,
+    require_download,
+)
+from kcard.hub.server.limits import IN_TURN, in_write_thread
+from kcard.hub.server.recent import Recent, RecentDep
+from kcard.hub.shared import SharedHub
+from kcard.hub.storage import partial_folder
+from kcard.hub.uploads import Parts
+from kcard.hub.values import Repository
+
+__all__ = ["MOST_PARTS", "declared", "large_files_router", "parts_of", "reserved", "router", "upload_action"]
+
+
+# Reserves a namespace's quota while an upload is received.
+
+RENEW_SECONDS = 30
+
+
+@asynccontextmanager
+async def reserved(hub: SharedHub, repository_id: int, size: int) -> AsyncIterator[int | None]:
+    """Reserve bytes of the quota of the repository's namespace until the block ends; None if it has none.
+
+    Raises TooLarge if the quota has fewer bytes left.
+    """
+    reservation = await to_thread.run_sync(hub.reservations.reserve, repository_id, size)
+    if reservation is None:
+        yield None
+        return
+    renewing = asyncio.ensure_future(_renew(hub, reservation))
+    try:
+        yield reservation
+    finally:
+        renewing.cancel()
+        with CancelScope(shield=True):
+            await to_thread.run_sync(hub.reservations.release, reservation)
+
+
+def declared(request: Request, largest: int) -> int:
+    """Bytes that the body of a request may have: what it declares, at most `largest`."""
+    length = request.headers.get("content-length", "")
+    return min(int(length), largest) if length.isdigit() else largest
+
+
+async def _renew(hub: SharedHub, reservation: int) -> None:
+    while True:
+        await asyncio.sleep(RENEW_SECONDS)
+        await to_thread.run_sync(hub.reservations.renew, reservation)
+
+
+# Uploads of large files, whole or in parts.
+#
+# Clients send no token here. The URL has a signed ticket that says who may upload which file until when. It ends
+# with the token that it was issued for.
+
+large_files_router = APIRouter(tags=["lfs"])
+
+WHOLE, PART, PARTS = "lfs", "lfs-part", "lfs-parts"
+SECONDS = 6 * 3600  # the last file of a batch is sent after all others
+MOST_PARTS = 10_000
+
+Oid = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
+Ticket = Annotated[str, Query(max_length=2000)]
+
+
+class Completion(BaseModel):
+    """The file whose parts were sent. Clients also send back the ETags of the parts, which are not needed."""
+
+    oid: str = Field(max_length=64)
+
+
+def upload_action(
+    secret: bytes,
+    base: str,
+    identity: Identity,
+    repository_id: int,
+    *,
+    oid: str,
+    size: int,
+    part_size: int = 0,
+) -> dict[str, Any]:
+    """Where to upload a file; in parts if it is larger than `part_size` bytes. 0: never in parts."""
+    claims: Claims = {"token": identity.token, "repository": repository_id, "oid": oid, "size": size}
+    url = f"{base}/lfs/{oid}"
+    if not 0 < part_size < size:
+        return {"href": f"{url}?ticket={sign(secret, WHOLE, claims, SECONDS)}", "header": {}}
+    part_size = max(part_size, -(-size // MOST_PARTS))
+    count = -(-size // part_size)
+    header = {"chunk_size": str(part_size)}
+    for number in range(1, count + 1):
+        length = min(part_size, size - (number - 1) * part_size)
+        part: Claims = {**claims, "number": number, "length": length}
+        header[f"{number:05d}"] = f"{url}/parts/{number}?ticket={sign(secret, PART, part, SECONDS)}"
+    ticket = sign(secret, PARTS, {**claims, "count": count}, SECONDS)
+    return {"href": f"{url}/parts?ticket={ticket}", "header": header}
+
+
+@large_files_router.put("/lfs/{oid}")
+async def put_file(request: Request, oid: Oid, ticket: Ticket, hub: HubDep) -> Response:
+    """Upload a whole file."""
+    upload = await run_in_threadpool(_resumed, hub, WHOLE, ticket, oid)
+    async with (
+        reserved(hub, upload.repository_id, upload.size) as reservation,
+        spooled(request, hub.blobs.partial, upload.size) as sent,
+    ):
+        _complete(sent.size, upload.size)
+        if sent.sha256 != oid:
+            raise Invalid(f"the upload has sha256 {sent.sha256[:12]}…, expected {oid[:12]}…: send it again")
+        await in_write_thread(upload.store, hub, sent.path, reservation=reservation)
+    return Response()
+
+
+@large_files_router.put("/lfs/{oid}/parts/{number}")
+async def put_part(
+    request: Request, oid: Oid, number: Annotated[int, Path(ge=1)], ticket: Ticket, hub: HubDep
+) -> Response:
+    """Upload a part of a file."""
+    upload = await run_in_threadpool(_resumed, hub, PART, ticket, oid)
+    if upload.claims["number"] != number:
+        raise Forbidden(f"the ticket is for part {upload.claims['number']}, not {number}")
+    length, parts = int(upload.claims["length"]), parts_of(hub)
+    await in_write_thread(parts.drop, upload.parts, number)
+    async with (
+        reserved(hub, upload.repository_id, length) as reservation,
+        spooled(request, hub.blobs.partial, length) as sent,
+    ):
+        _complete(sent.size, length)
+        await in_write_thread(parts.put, upload.parts, number, sent.path, reservation)
+    return Response(headers={"ETag": f'"{sent.sha256}"'})
+
+
+@large_files_router.post("/lfs/{oid}/parts")
+async def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: HubDep) -> JSONResponse:
+    """Join the parts of a file. Clients may repeat this if the response was lost."""
+    upload = await run_in_threadpool(_resumed, hub, PARTS, ticket, oid)
+    if done.oid != oid:
+        raise Forbidden(f"the ticket is for {oid[:12]}…, not {done.oid[:12]!r}")
+    await in_write_thread(_join, hub, upload, oid)
+    return JSONResponse({})
+
+
+def _join(hub: SharedHub, upload: "_Upload", oid: str) -> None:
+    if hub.uploads.usable(upload.identity, oid) == upload.size:
+        return
+    with partial_folder(hub.blobs.partial) as folder:
+        path = folder / "file"
+        _complete(parts_of(hub).join(upload.parts, int(upload.claims["count"]), oid, path), upload.size)
+        upload.store(hub, path)
+    parts_of(hub).discard(upload.parts)
+
+
+def parts_of(hub: SharedHub) -> Parts:
+    """The parts that were uploaded to a hub."""
+    return Parts(hub.blobs.partial.parent / "parts", hub.database)
+
+
+@dataclass(frozen=True)
+class _Upload:
+    """What a ticket allows, and to whom."""
+
+    identity: Identity
+    claims: Claims
+
+    @property
+    def repository_id(self) -> int:
+        return int(self.claims["repository"])
+
+    @property
+    def oid(self) -> str:
+        return str(self.claims["oid"])
+
+    @property
+    def size(self) -> int:
+        return int(self.claims["size"])
+
+    @property
+    def parts(self) -> str:
+        """The name of the upload in parts."""
+        return f"{self.identity.account_id}-{self.repository_id}-{self.oid}"
+
+    def store(self, hub: SharedHub, path: FilePath, *, reservation: int | None = None) -> None:
+        """Store the complete file."""
+        hub.uploads.store(
+            self.identity.account_id,
+            path,
+            self.oid,
+            self.size,
+            repository_id=self.repository_id,
+            reservation=reservation,
+            parts=self.parts,
+        )
+
+
+def _resumed(hub: SharedHub, purpose: str, ticket: str, oid: str) -> _Upload:
+    """The upload of a ticket. Raises Unknown if it is not genuine, or its token works no more."""
+    claims = signed(hub.secret, purpose, ticket)
+    if claims["oid"] != oid:
+        raise Forbidden(f"the ticket is not for {oid[:12]}…")
+    return _Upload(hub.tokens.resume(str(claims.get("token", ""))), claims)
+
+
+def _complete(size: int, expected: int) -> None:
+    if size != expected:
+        raise Invalid(f"received {size} bytes, expected {expected}: send it again")
+
+
+router = APIRouter(tags=["lfs"])
+
+MEDIA_TYPE = "application/vnd.git-lfs+json"
+MOST = 1000  # objects of a batch
+OBJECTS = "/{namespace}/{name}.git/info/lfs/objects"
+DATASETS = "/datasets"
+
+
+class LargeFile(BaseModel):
+    """A large file by sha256 and size in bytes."""
+
+    oid: str = Field(pattern="^[0-9a-f]{64}$")
+    size: int = Field(ge=0, lt=1 << 53)
+
+
+class Reference(BaseModel):
+    """A revision."""
+
+    name: str = Field(max_length=250, pattern=r"^[^\x00-\x1f]+$")
+
+
+class Batch(BaseModel):
+    """The files of an upload or a download, and the transfers that the client supports."""
+
+    operation: Literal["upload", "download"]
+    transfers: list[Annotated[str, Field(max_length=40)]] = Field(["basic"], max_length=20)
+    objects: list[LargeFile] = Field(max_length=MOST)
+    ref: Reference | None = None
+    hash_algo: Literal["sha256"] = "sha256"
+
+
+@router.post(f"{OBJECTS}/batch", dependencies=[IN_TURN])
+@router.post(f"{DATASETS}{OBJECTS}/batch", dependencies=[IN_TURN])
+def request_batch(
+    request: Request,
+    batch: Batch,
+    repository: WebRepository,
+    identity: OptionalIdentity,
+    hub: HubDep,
+    recent: RecentDep,
+    options: OptionsDep,
+) -> JSONResponse:
+    """Get the URLs for large files."""
+    base = base_url(request, options)
+    if batch.operation == "download":
+        return _answer("basic", _downloads(base, batch, repository, identity, hub, recent))
+    require_write(identity, repository)
+    assert identity is not None  # as require_write checked
+    in_parts = "multipart" in batch.transfers
+    limits = _Limits(
+        options.max_file_size,
+        options.part_size if in_parts else 0,
+        hub.reservations.remaining(repository.id),
+    )
+    answers = _uploads(base, batch.objects, repository, identity, hub, limits)
+    return _answer("multipart" if in_parts else "basic", answers)
+
+
+@router.post(f"{OBJECTS}/verify")
+@router.post(f"{DATASETS}{OBJECTS}/verify")
+def verify(
+    file: LargeFile, _repository: WebRepository, identity: RequiredIdentity, hub: HubDep
+) -> JSONResponse:
+    """Check that a file was uploaded."""
+    if hub.uploads.usable(identity, file.oid) != file.size:
+        raise NotThere("object", f"no file {file.oid[:12]}… of {file.size} bytes was uploaded: send it again")
+    return JSONResponse({}, media_type=MEDIA_TYPE)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Bytes of the largest file, of a part (0: no parts), and of all files together (None: no limit)."""
+
+    file: int
+    part: int
+    room: int | None
+
+
+def _uploads(
+    base: str,
+    files: Sequence[LargeFile],
+    repository: Repository,
+    identity: Identity,
+    hub: SharedHub,
+    limits: _Limits,
+) -> Iterator[dict[str, Any]]:
+    room = limits.room
+    known = hub.uploads.usable_of(identity, {file.oid for file in files})
+    there = {file.oid: file.size for file in files if known.get(file.oid) == file.size}
+    if there:  # gc keeps them until they are committed
+        hub.uploads.record(identity.account_id, there, repository.id)
+    for file in files:
+        if file.oid in there:
+            yield file.model_dump()
+        elif file.oid in known:
+            yield _refused(file, 422, f"the file with this sha256 has {known[file.oid]} bytes")
+        elif file.size > limits.file:
+            yield _refused(file, 413, f"the file exceeds the hub's limit of {limits.file} bytes")
+        elif room is not None and file.size > room:
+            yield _refused(
+                file, 413, f"quota of {repository.namespace} exceeded: {max(0, room)} bytes are left"
+            )
+        else:
+            room = None if room is None else room - file.size
+            upload = upload_action(
+                hub.secret,
+                base,
+                identity,
+                repository.id,
+                oid=file.oid,
+                size=file.size,
+                part_size=limits.part,
+            )
+            check = {"href": f"{base}{_url(repository)}.git/info/lfs/objects/verify", "header": {}}
+            yield {**file.model_dump(), "authenticated": True, "actions": {"upload": upload, "verify": check}}
+
+
+def _downloads(
+    base: str,
+    batch: Batch,
+    repository: Repository,
+    identity: Identity | None,
+    hub: SharedHub,
+    recent: Recent,
+) -> Iterator[dict[str, Any]]:
+    require_download(hub, identity, repository)
+    name = batch.ref.name.removeprefix("refs/heads/") if batch.ref else "main"
+    commit = hub.refs.resolve(repository, name)
+    tree = recent.trees.get(repository, commit)
+    paths = {entry.sha256: path for path, entry in tree.items() if entry.lfs}
+    for file in batch.objects:
+        if (path := paths.get(file.oid)) is None:
+            yield _refused(file, 404, f"file not found in {repository.name} at {name}")
+        else:
+            href = f"{base}{_url(repository)}/resolve/{commit}/{quote(path)}"
+            yield {**file.model_dump(), "actions": {"download": {"href": href, "header": {}}}}
+
+
+def _refused(file: LargeFile, code: int, message: str) -> dict[str, Any]:
+    return {**file.model_dump(), "error": {"code": code, "message": message}}
+
+
+def _url(repository: Repository) -> str:
+    return f"{DATASETS if repository.type == 'dataset' else ''}/{repository.name}"
+
+
+def _answer(transfer: str, answers: Iterable[dict[str, Any]]) -> JSONResponse:
+    body = {"transfer": transfer, "objects": list(answers), "hash_algo": "sha256"}
+    return JSONResponse(body, media_type=MEDIA_TYPE)

@@ -1,0 +1,323 @@
+"""/api/models: lists of repositories, details, and audits of versions."""
+
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, TypeAlias
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, Field, ValidationError
+from starlette.responses import JSONResponse, Response
+
+from kcard.errors import UnknownCard
+from kcard.hub.audits import AuditFinding
+from kcard.hub.errors import Invalid, NotThere
+from kcard.hub.permissions import absent, require_administrator
+from kcard.hub.repositories import LIMIT, MOST, SORTS, ListQuery
+from kcard.hub.server import responses
+from kcard.hub.server.dependencies import (
+    HubDep,
+    OptionalIdentity,
+    OptionsDep,
+    RepositoryDep,
+    RequiredIdentity,
+    Segment,
+    repository_type,
+)
+from kcard.hub.server.limits import IN_TURN, InTurn, lift
+from kcard.hub.server.recent import Encoded, Recent, RecentDep, card_properties, joined
+from kcard.hub.server.responses import ABSENT, Json, Responses, next_page
+from kcard.hub.values import Mark, Repository
+
+__all__ = ["audits_router", "router"]
+
+
+router = APIRouter(tags=["read"])
+
+MEDIA_TYPE = "application/json"
+# The largest page that reads the files or the metadata of each repository.
+DETAILED_PAGE = 100
+LARGEST_PAGE = 1 << 20  # bytes; lists of files count even if they are not among the wanted properties
+# Names that some clients use for a sort.
+ALIASES = {"last_modified": "lastModified", "created_at": "createdAt", "trending_score": "trendingScore"}
+# Properties that need the files of each repository.
+IN_FILES = frozenset({"config", "evalResults", "siblings"})
+# Properties that need their metadata.
+IN_CARD = frozenset({"cardData", "model-index"})
+Words: TypeAlias = Annotated[list[str] | None, Query()]
+SecurityStatus: TypeAlias = Annotated[bool, Query(alias="securityStatus")]
+
+
+@router.get(
+    "/api/{types}",
+    summary="List models or datasets",
+    responses={
+        200: {"description": "Readable repositories; Link has the next page; `kcard` has the factuality"},
+        400: {"description": "An invalid parameter"},
+        404: {"description": "Neither models nor datasets"},
+    },
+    dependencies=[IN_TURN],
+)
+def listing(
+    request: Request,
+    hub: HubDep,
+    recent: RecentDep,
+    options: OptionsDep,
+    identity: OptionalIdentity,
+    types: Segment,
+    search: Words = None,
+    author: str | None = None,
+    filters: Annotated[list[str] | None, Query(alias="filter", description="Required tags")] = None,
+    sort: Annotated[str, Query(description=f"One of {', '.join(SORTS)}")] = "lastModified",
+    direction: Annotated[int, Query(description="-1 for descending, 1 for ascending")] = -1,
+    limit: Annotated[int, Query(ge=1, description=f"Page size, at most {MOST}")] = LIMIT,
+    cursor: str | None = None,
+    gated: bool | None = None,
+    pipeline_tag: str | None = None,
+    full: bool = False,
+    card_data: Annotated[bool, Query(alias="cardData")] = False,
+    config: bool = False,
+    expand: Words = None,
+) -> Response:
+    """`full` adds files, `cardData` adds the metadata of README.md, `expand` selects properties.
+
+    Pages of more than about a megabyte end early: follow Link.
+    """
+    shape = _Shape(full, config, card_data, frozenset(expand or ()))
+    query = ListQuery(
+        type=repository_type(types),
+        search=" ".join(search) if search else None,
+        author=author,
+        filters=tuple(tag for text in filters or () for tag in text.split(",") if tag),
+        sort=ALIASES.get(sort, sort),
+        direction=direction,
+        limit=min(limit, DETAILED_PAGE if shape.files or shape.card else MOST),
+        cursor=cursor,
+        gated=gated,
+        pipeline_tag=pipeline_tag,
+        card=shape.card,
+    )
+    page, following = hub.listing.page(query, identity)
+    marks = hub.publications.marks([repository.id for repository in page])
+    items: list[bytes] = []
+    size = 0
+    for place, repository in enumerate(page):
+        found, more = _listed(recent, repository, marks.get(repository.id), shape)
+        item = _object(found, more, shape.wanted)
+        size += max(len(item), sum(map(len, more.values())))
+        if items and size > LARGEST_PAGE:
+            following = hub.listing.cursor(query, page[place - 1])
+            break
+        items.append(item)
+    link = {} if following is None else next_page(request, options, f"/api/{types}", cursor=following)
+    return Response(b"[%s]" % b",".join(items), headers=link, media_type=MEDIA_TYPE)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What a list says of each repository. `wanted`: the properties; empty: all."""
+
+    full: bool
+    config: bool
+    card_data: bool
+    wanted: frozenset[str]
+
+    @property
+    def files(self) -> bool:
+        """Whether the files of each repository are read."""
+        return self.full or self.config or bool(self.wanted & IN_FILES)
+
+    @property
+    def card(self) -> bool:
+        """Whether the metadata of README.md is read."""
+        return self.files or self.card_data or bool(self.wanted & IN_CARD)
+
+
+def _listed(recent: Recent, repository: Repository, mark: Mark | None, shape: _Shape) -> tuple[Json, Encoded]:
+    found = responses.repository(repository, mark)
+    if shape.files:
+        config = shape.config or "config" in shape.wanted
+        return found, recent.details.of(repository, mark, blobs=False, config=config)
+    if shape.card or shape.wanted:
+        return found, card_properties(repository, mark) | {"siblings": b"null"}
+    return found, {}
+
+
+def _object(found: Json, more: Encoded, wanted: frozenset[str]) -> bytes:
+    """The JSON object of the wanted properties; none: of all."""
+    if not wanted:
+        return joined(found, more)
+    return joined(responses.only(wanted, found), responses.only(wanted, more))
+
+
+@router.get(
+    "/api/{types}/{namespace}/{name}",
+    summary="Describe a model or dataset",
+    response_description="Properties, files, and `kcard` with the factuality",
+    responses=ABSENT,
+    dependencies=[IN_TURN],
+)
+def info(
+    hub: HubDep,
+    recent: RecentDep,
+    repository: RepositoryDep,
+    blobs: bool = False,
+    security: SecurityStatus = False,
+    expand: Words = None,
+) -> Response:
+    """On branch main."""
+    return info_at(hub, recent, repository, "main", blobs, security, expand)
+
+
+@router.get(
+    "/api/{types}/{namespace}/{name}/revision/{revision}",
+    summary="Describe a revision of a model or dataset",
+    response_description="Properties, files, and `kcard` with the factuality",
+    responses=ABSENT,
+    dependencies=[IN_TURN],
+)
+def info_at(
+    hub: HubDep,
+    recent: RecentDep,
+    repository: RepositoryDep,
+    revision: Segment,
+    blobs: bool = False,
+    security: SecurityStatus = False,
+    expand: Words = None,
+) -> Response:
+    """`blobs` adds the sizes and hashes of the files, `expand` selects properties."""
+    sha = hub.refs.resolve(repository, revision)
+    repository = recent.details.at_revision(repository, sha)
+    mark = hub.publications.marks([repository.id]).get(repository.id)
+    found = responses.repository(repository, mark)
+    more = recent.details.of(repository, mark, blobs=blobs, config=repository.type == "model")
+    found["spaces"] = []
+    if security:
+        # Commits refuse whatever could run code.
+        found["securityRepoStatus"] = {"scansDone": True, "filesWithIssues": []}
+    content = _object(found, more, frozenset(expand or ()))
+    return Response(content, headers={"X-Repo-Commit": sha}, media_type=MEDIA_TYPE)
+
+
+@router.get("/api/{types}/{name}", include_in_schema=False)
+@router.get("/api/{types}/{name}/revision/{revision}", include_in_schema=False)
+def without_namespace(types: Segment, name: Segment, identity: OptionalIdentity) -> JSONResponse:
+    """Clients send this for names such as gpt2; every repository of this hub has a namespace."""
+    repository_type(types)
+    raise absent(name, identity)
+
+
+# Verified results: operators measure published versions with `kcard audit --unverified`, and post what they found.
+
+audits_router = APIRouter(tags=["trust"])
+
+NO_NUL = r"\A[^\x00]*\z"  # PostgreSQL can't store NUL
+LARGEST = 20 << 20  # bytes of an exam and an audit
+LARGEST_NUMBER, LARGEST_SEED = 2**31 - 1, 2**63 - 1
+ADMINISTRATOR: Responses = {403: {"description": "The client does not administer the hub"}}
+Text = Annotated[str, Field(max_length=1000, pattern=NO_NUL)]
+Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
+Score = Annotated[float, Field(ge=0, le=1)]
+
+
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "repository, version (the sha256 of its kcard.json), and findings: an exam, an audit or both.",
+        "content": {
+            "application/json": {
+                "schema": {"type": "object", "required": ["repository", "version", "findings"]},
+            }
+        },
+    }
+}
+
+
+class Finding(BaseModel):
+    """An exam or an audit; `record` is all of it, as JSON, `kcard` the version that measured.
+
+    `coverage` is the share of the documents that the evidence covers, `judged` how many these are, `overlap` how far
+    evidence and corpus are the same.
+    """
+
+    kind: Literal["exam", "audit"]
+    checker: Text
+    checker_sha256: Digest | None = None
+    evidence: Text | None = None
+    evidence_sha256: Digest | None = None
+    queries: Text
+    queries_sha256: Digest
+    seed: int = Field(ge=0, le=LARGEST_SEED)
+    recall: Score | None = None
+    faithfulness: Score | None = None
+    factuality: Score | None = None
+    kcard: Text | None = None
+    coverage: Score | None = None
+    judged: int | None = Field(None, ge=0, le=LARGEST_NUMBER)
+    overlap: Score | None = None
+    record: str = Field(pattern=NO_NUL)
+
+
+class Results(BaseModel):
+    """What was measured of the version of a repository whose kcard.json has this sha256."""
+
+    repository: Text
+    version: Digest
+    findings: list[Finding] = Field(min_length=1, max_length=2)
+
+
+async def _posted(request: Request, identity: RequiredIdentity) -> Results:
+    """The body, of an administrator's request only: it may be large, and is parsed in a thread."""
+    require_administrator(identity)
+    lift(request, LARGEST)
+    return await run_in_threadpool(_parsed, await request.body())
+
+
+def _parsed(body: bytes) -> Results:
+    try:
+        return Results.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise Invalid(f"{where}: {first['msg']}") from None
+
+
+@audits_router.get(
+    "/api/kcard/unverified",
+    summary="List versions without a verified result",
+    response_description="Versions, oldest first; `next` is where the next page starts, or null",
+    responses=ADMINISTRATOR,
+)
+def unverified(
+    hub: HubDep,
+    identity: OptionalIdentity,
+    after: Annotated[int, Query(ge=0, le=LARGEST_NUMBER, description="`next` of the page before.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Page size.")] = 100,
+) -> JSONResponse:
+    """For administrators of the hub. Cards that ask other services, or whose model is elsewhere, are left out."""
+    require_administrator(identity)
+    versions, following = hub.registry.audits.unverified(after, limit)
+    keys = ("repository", "number", "version", "commit")
+    return JSONResponse(
+        {"versions": [dict(zip(keys, row, strict=True)) for row in versions], "next": following}
+    )
+
+
+@audits_router.post(
+    "/api/kcard/audits",
+    summary="Store verified results of a version",
+    response_description="The reference of the version",
+    responses={**ADMINISTRATOR, 404: {"description": "No such version"}},
+    openapi_extra=BODY,
+)
+def store(
+    hub: HubDep, identity: RequiredIdentity, results: Annotated[Results, Depends(_posted)], _turn: InTurn
+) -> JSONResponse:
+    """For administrators of the hub, whose name is stored with the results."""
+    names = [field.name for field in fields(AuditFinding)]
+    findings = [AuditFinding(**{name: getattr(each, name) for name in names}) for each in results.findings]
+    try:
+        version = hub.registry.get(f"{results.repository}@{results.version}")
+        stored = hub.registry.audits.add_all(version, findings, by=identity.name)
+    except UnknownCard as error:
+        raise NotThere("object", f"{results.repository} has no such version") from error
+    return JSONResponse({"reference": f"{results.repository}@v{stored[0].version}"})

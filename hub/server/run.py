@@ -1,0 +1,326 @@
+"""Run a hub's server in one process or several.
+
+The database is migrated once, before any worker starts. Workers get all options at their start and read no settings.
+"""
+
+import errno
+import functools
+import gc
+import http.client
+import logging
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.errors import HubError, MissingExtra, Unavailable, UsageError
+from kcard.hub.server.asking import Program, ask_workers
+from kcard.hub.server.dependencies import ServerOptions
+from kcard.hub.server.logs import LogFormat, configuration
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from kcard.hub.shared import SharedHub
+
+__all__ = ["Location", "Serving", "follow_parent", "listening", "open_hub", "run_workers", "serve", "worker"]
+
+
+# A worker process of the server.
+
+RETRY_SECONDS = 1.0
+
+logger = logging.getLogger("kcard.hub.server")
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where the hub is stored; None: as configured."""
+
+    home: Path | None = None
+    database_url: str | None = field(default=None, repr=False)
+    blobs_url: str | None = field(default=None, repr=False)
+
+
+def worker(location: Location, options: ServerOptions) -> "ASGIApp":
+    """The application in its own process, which ends when its parent does."""
+    from kcard.hub.server.app import create_app
+
+    follow_parent()
+    app = create_app(_open_or_wait(location, options), options)
+    # These objects stay: collecting garbage among them would block every request for 90 ms.
+    gc.collect()
+    gc.freeze()
+    return app
+
+
+def _open_or_wait(location: Location, options: ServerOptions) -> "SharedHub":
+    """Open the hub, waiting while the database is unavailable; the parent has opened it before."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # no request is running yet
+    try:
+        while True:
+            try:
+                return open_hub(location, options)
+            except Unavailable as error:
+                logger.error("can't open the hub, trying again: %s", error)
+                time.sleep(RETRY_SECONDS)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def follow_parent() -> None:
+    """End this process when its parent ends, however that ends."""
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+
+
+def _follow(parent: Any) -> None:
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def open_hub(location: Location, options: ServerOptions) -> "SharedHub":
+    """Open the hub with these options."""
+    from kcard.hub.shared import SharedHub
+
+    return SharedHub.open(
+        location.home,
+        database_url=location.database_url,
+        blobs_url=location.blobs_url,
+        quota=options.quota,
+        exam_required=options.exam == "required",
+    )
+
+
+# Worker processes behind one address: uvicorn's, which restarts dead ones.
+
+BACKLOG = 2048
+BIND_SECONDS = 5.0
+HANG_SECONDS = 10  # a worker that does not answer its parent is replaced
+START_SECONDS = 120
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A listening socket: no second server can take the address. Raises HubError where another has it.
+
+    The workers of a server that was killed hold its address for a moment: it is tried again for BIND_SECONDS.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    deadline = time.monotonic() + BIND_SECONDS
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        while True:
+            try:
+                listener.bind((host, port))
+                listener.listen(BACKLOG)
+                break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or error
+        where = f"{host}:{port}"
+        raise HubError(f"can't listen on {where}: {reason}; choose another --host or --port") from None
+    listener.set_inheritable(True)
+    with listener:
+        yield listener
+
+
+def run_workers(
+    app: Callable[[], "ASGIApp"],
+    listener: socket.socket,
+    ready: Callable[[str], None],
+    *,
+    workers: int,
+    log_format: LogFormat,
+    proxies: str,
+    grace: int,
+) -> list[int]:
+    """Run the workers until a signal arrives or one fails to start; returns the signals.
+
+    ready    is called with the URL once a worker answers GET /healthz
+    proxies  comma-separated addresses of proxies whose X-Forwarded-For is trusted
+    grace    seconds that running requests get to finish
+    """
+    import uvicorn
+    from uvicorn.supervisors import Multiprocess
+
+    from kcard.hub.server.limits import Connection
+
+    config = uvicorn.Config(
+        app,
+        factory=True,
+        http=Connection,
+        workers=workers,
+        log_config=configuration(log_format),
+        access_log=False,
+        server_header=False,
+        proxy_headers=True,
+        forwarded_allow_ips=proxies,
+        timeout_graceful_shutdown=grace,
+        timeout_worker_healthcheck=HANG_SECONDS,
+        lifespan="on",
+        ws="none",
+    )
+    ended, received = threading.Event(), list[int]()
+    processes = Multiprocess(config, [listener])
+
+    def stop(number: int, _frame: object) -> None:
+        received.append(number)
+        processes.signal_queue.append(number)
+        if len(received) > 1:  # don't wait for running requests
+            for child in processes.processes:
+                child.process.kill()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    threading.Thread(target=_announce, args=(listener.getsockname(), ended, ready), daemon=True).start()
+    processes.run()
+    ended.set()
+    return received
+
+
+def _announce(address: Any, ended: threading.Event, ready: Callable[[str], None]) -> None:
+    """Call `ready` as soon as a worker answers."""
+    host, port = address[:2]
+    anywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    deadline = time.monotonic() + START_SECONDS
+    while not ended.is_set() and time.monotonic() < deadline:
+        connection = http.client.HTTPConnection(anywhere.get(host, host), port, timeout=START_SECONDS)
+        try:
+            connection.request("GET", "/healthz")
+            if connection.getresponse().status == 200:
+                ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+                return
+        except (OSError, http.client.HTTPException):
+            ended.wait(0.1)
+        finally:
+            connection.close()
+
+
+# Checked at the start, so that no upload fails halfway.
+MODULES = [
+    "fastapi",
+    "httptools",
+    "markdown_it",
+    "nh3",
+    "prometheus_client",
+    "python_multipart",
+    "uvicorn",
+]
+METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client writes its files
+COUNTS = "requests"
+FIRST_TOKEN = "first"
+
+
+@dataclass(frozen=True)
+class Serving:
+    """Options of the server process.
+
+    port         0: any free port
+    ask_workers  processes that answer questions on the pages
+    proxies      comma-separated addresses of proxies whose X-Forwarded-For is trusted
+    grace        seconds that running requests get to finish when the server is stopped
+    namespace    the organisation for the hub's own cards; None: unchanged
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    workers: int = 2
+    log_format: LogFormat = "text"
+    proxies: str = "127.0.0.1,::1"
+    grace: int = 30
+    namespace: str | None = None
+    ask_workers: int = 0
+
+
+def serve(
+    serving: Serving,
+    location: Location,
+    options: ServerOptions,
+    *,
+    first: Callable[[str], None],
+    ready: Callable[[str], None],
+    answering: Program | None = None,
+) -> None:
+    """Serve until SIGTERM, or until Ctrl-C raises KeyboardInterrupt. A second signal aborts running requests.
+
+    first      is called with an administrator's token if the hub has no account yet
+    ready      is called with the URL once it answers
+    answering  what the ask workers run; None: there are none
+    Raises MissingExtra without the extra `server`, HubError if the address is in use or the hub can't be opened.
+    """
+    _require_server()
+    from kcard.hub.server.limits import create_counts
+
+    with listening(serving.host, serving.port) as listener, _counting() as folder:
+        token = _prepare(location, options, serving.namespace)
+        if token is not None:
+            first(token)
+        counts = Path(folder) / COUNTS
+        create_counts(counts)
+        with ask_workers(serving.ask_workers, answering) as asking:
+            options = replace(options, metrics=folder, counts=str(counts), asking=asking)
+            app = functools.partial(worker, location, options)
+            received = run_workers(
+                app,
+                listener,
+                ready,
+                workers=serving.workers,
+                log_format=serving.log_format,
+                proxies=serving.proxies,
+                grace=serving.grace,
+            )
+    if signal.SIGINT in received:
+        raise KeyboardInterrupt
+    if not received:
+        raise HubError("the server stopped because a worker failed to start: see the log above")
+
+
+def _prepare(location: Location, options: ServerOptions, namespace: str | None) -> str | None:
+    """Migrate the hub; returns the first administrator's token if there was no account."""
+    from kcard.hub.local_cards import OwnCards
+
+    hub = open_hub(location, options)
+    try:
+        if namespace is not None:
+            OwnCards(hub.database, hub.blobs).rename(namespace)
+        account = hub.accounts.first()
+        if account is None:
+            return None
+        return hub.tokens.create(account.name, name=FIRST_TOKEN, scope="admin")
+    finally:
+        hub.database.close()
+
+
+@contextmanager
+def _counting() -> Iterator[str]:
+    """A folder for what all workers count: metrics, which prometheus_client finds in the environment, and requests."""
+    with tempfile.TemporaryDirectory(prefix="kcard-counts-", ignore_cleanup_errors=True) as folder:
+        os.putenv(METRICS_VARIABLE, folder)
+        try:
+            yield folder
+        finally:
+            os.unsetenv(METRICS_VARIABLE)
+
+
+def _require_server() -> None:
+    missing = [name for name in MODULES if find_spec(name) is None]
+    if missing:
+        raise MissingExtra(f"serving a hub needs {', '.join(missing)}: pip install 'kcard[server]'")
+    if os.name != "posix":
+        raise UsageError("unsupported platform: serving a hub needs POSIX signals, as on Linux and macOS")

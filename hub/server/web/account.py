@@ -1,0 +1,385 @@
+"""Log in, profile, tokens and organisations."""
+
+import secrets
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import get_args
+
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from kcard.hub.accounts import Account, Identity, Role, Scope, check_text, folded
+from kcard.hub.db.models import now
+from kcard.hub.errors import Forbidden, Invalid, NotThere
+from kcard.hub.permissions import (
+    is_administrator,
+    may_administer_namespace,
+    may_create,
+    require_administer_namespace,
+    require_unbound,
+)
+from kcard.hub.repositories import ListQuery
+from kcard.hub.server import dependencies
+from kcard.hub.server.dependencies import (
+    HubDep,
+    MemberDep,
+    OptionsDep,
+    Segment,
+    Visitor,
+    VisitorDep,
+    base_url,
+    get_repository,
+)
+from kcard.hub.server.limits import LoginLimit
+from kcard.hub.server.web.cards import Row
+from kcard.hub.server.web.forms import Form, FormDep, next_path
+from kcard.hub.server.web.render import page
+from kcard.hub.shared import SharedHub
+from kcard.hub.values import Type
+
+__all__ = [
+    "SAVED",
+    "account_page_router",
+    "login_router",
+    "organisations_router",
+    "profile_router",
+    "tokens_router",
+    "update_profile",
+]
+
+
+# The page of a user or an organisation: description, cards and datasets.
+
+account_page_router = APIRouter(include_in_schema=False)
+
+ROWS = 50
+
+
+@account_page_router.get("/{account}")
+def account_page(
+    hub: HubDep, visitor: VisitorDep, account: Segment, cursor: str = "", datasets: str = ""
+) -> Response:
+    """What the client may read of it. Without a login, an account that has published nothing is not there."""
+    type_: Type = "dataset" if datasets else "model"
+    found = _found(hub, account)
+    cards, next_cards = _listed(hub, found, "model", "" if datasets else cursor, visitor.identity)
+    data, next_data = _listed(hub, found, "dataset", cursor if datasets else "", visitor.identity)
+    if visitor.identity is None and not (cards or data or cursor):
+        raise _absent(account)
+    members = {}
+    if found.kind == "organisation" and visitor.identity is not None:
+        members = hub.accounts.members(found.name)
+    return page(
+        "account.html",
+        account=found,
+        lists=((("model", "Cards"), cards, next_cards), (("dataset", "Datasets"), data, next_data)),
+        shown=type_ if cursor else None,
+        members=members,
+        creates=may_create(visitor.identity, found.name),
+        administers=visitor.session is not None and may_administer_namespace(visitor.identity, found.name),
+    )
+
+
+def _found(hub: SharedHub, name: str) -> Account:
+    try:
+        return hub.accounts.get(name)
+    except NotThere:
+        raise _absent(name) from None
+
+
+def _absent(name: str) -> NotThere:
+    return NotThere("account", f"page {name[:100]!r} not found: check the address, or log in")
+
+
+def _listed(
+    hub: SharedHub, account: Account, type_: Type, cursor: str, identity: Identity | None
+) -> tuple[list[Row], str | None]:
+    query = ListQuery(type_, author=account.name, limit=ROWS, cursor=cursor or None)
+    found, following = hub.listing.page(query, identity)
+    marks = hub.publications.marks(repository.id for repository in found)
+    return [Row(repository, marks.get(repository.id)) for repository in found], following
+
+
+# Log in with a name and a token, and log out.
+
+login_router = APIRouter(include_in_schema=False)
+
+SEE_OTHER = 303
+
+
+@login_router.get("/login")
+def login_page(
+    request: Request,
+    hub: HubDep,
+    options: OptionsDep,
+    visitor: VisitorDep,
+    next: str = "/",  # noqa: A002
+) -> Response:
+    """The form. It needs a cookie too, so a browser without a session gets one that opens nothing."""
+    if visitor.session is not None:
+        return RedirectResponse(next_path(next), SEE_OTHER)
+    url = base_url(request, options)
+    id_ = dependencies.read(request, url) or secrets.token_urlsafe(32)
+    looks = replace(visitor, form_token=dependencies.form_token(hub.secret, id_))
+    shown = _login_page(Form({"next": next_path(next)}), looks)
+    dependencies.write(shown, url, id_)
+    return shown
+
+
+@login_router.post("/login")
+def login(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, visitor: VisitorDep) -> Response:
+    """Open a session with a new id, whatever cookie the browser had."""
+    limit: LoginLimit = request.app.state.login_limit
+    name, url = form.text("name"), base_url(request, options)
+    with form.beside("token"):
+        limit.take(request.scope, name)
+        id_ = hub.sessions.open(name, form.text("token"))
+        hub.sessions.close(dependencies.read(request, url))
+        done = RedirectResponse(next_path(form.text("next")), SEE_OTHER)
+        dependencies.write(done, url, id_)
+        return done
+    return _login_page(form, visitor)
+
+
+@login_router.post("/settings/logout")
+def logout(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, member: MemberDep) -> Response:
+    """Close the session of this browser, or with `everywhere` all of the account."""
+    url = base_url(request, options)
+    if form.checked("everywhere"):
+        hub.sessions.close_all(member.account_id)
+    hub.sessions.close(dependencies.read(request, url))
+    done = RedirectResponse("/", SEE_OTHER)
+    dependencies.write(done, url, "")
+    return done
+
+
+def _login_page(form: Form, visitor: Visitor) -> Response:
+    return page("login.html", form.status, form=form, visitor=visitor)
+
+
+# One's own profile, and that of an organisation.
+
+profile_router = APIRouter(include_in_schema=False)
+
+SAVED = "Saved."
+
+
+@profile_router.get("/settings")
+def profile_page(hub: HubDep, member: MemberDep, saved: str = "") -> Response:
+    """The form, as stored."""
+    return _profile_page(hub.accounts.get(member.name), Form(), SAVED if saved else "")
+
+
+@profile_router.post("/settings")
+def save(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
+    """Change one's own name, address and description."""
+    require_administer_namespace(member, member.name)
+    account = hub.accounts.get(member.name)
+    update_profile(hub, form, account, member.name)
+    return _profile_page(account, form) if form.errors else RedirectResponse("/settings?saved=1", 303)
+
+
+def update_profile(hub: SharedHub, form: Form, account: Account, by: str) -> None:
+    """Change the texts of an account that the form has, all or none; errors stay beside their fields."""
+    given = {name: form.long_text(name).strip() for name in ("fullname", "email", "description")}
+    given = {name: text for name, text in given.items() if name in form.values}
+    for name, text in given.items():
+        with form.beside(name):
+            check_text(name, text)
+    changed = {name: text for name, text in given.items() if text != getattr(account, name)}
+    if changed and not form.errors:
+        hub.accounts.update(account.name, by=by, **changed)  # type: ignore[arg-type]  # texts only
+
+
+def _profile_page(account: Account, form: Form, done: str = "") -> Response:
+    return page("profile.html", form.status, form=form, account=account, done=done)
+
+
+# The tokens of one's own account: list, create, revoke.
+
+tokens_router = APIRouter(include_in_schema=False)
+
+PATH = "/settings/tokens"
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+NEVER = "never"
+LIFETIMES = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), (NEVER, "until it is revoked"))
+
+
+@tokens_router.get(PATH)
+def tokens_page(hub: HubDep, member: MemberDep) -> Response:
+    """The tokens, and the form for a new one."""
+    return _tokens_page(hub, member, Form())
+
+
+@tokens_router.post(PATH)
+def create_token(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: FormDep) -> Response:
+    """Create a token and show it, only this once."""
+    scope: Scope = "read"
+    with form.beside("scope"):
+        scope = _scope(form, member)
+    days = None
+    with form.beside("days"):
+        days = _days(form, None if visitor.session is None else visitor.session.until)
+    if not form.errors:
+        with form.beside("repository" if form.text("repository") else "name"):
+            name, repository = form.text("name") or None, _repository(hub, form, member)
+            made = hub.tokens.create(
+                member.name, name=name, scope=scope, repository=repository, days=days, by=member.name
+            )
+            return _tokens_page(hub, member, Form(), made)
+    return _tokens_page(hub, member, form)
+
+
+@tokens_router.post(PATH + "/revoke")
+def revoke(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
+    """Revoke a token, with the sessions that it opened."""
+    require_unbound(member)
+    hub.tokens.revoke(member.name, form.values.get("name", ""), by=member.name)
+    return RedirectResponse(PATH, 303)
+
+
+def _tokens_page(hub: SharedHub, member: Identity, form: Form, made: str | None = None) -> Response:
+    return page(
+        "tokens.html",
+        form.status,
+        form=form,
+        tokens=hub.tokens.list(member.name),
+        made=made,
+        scopes=[(scope, scope) for scope in _scopes(member)],
+        lifetimes=LIFETIMES,
+        now=now(),
+    )
+
+
+def _scopes(member: Identity) -> tuple[Scope, ...]:
+    """The scopes of tokens that the session may create: none beyond its own."""
+    return SCOPES[: SCOPES.index(member.scope) + 1]
+
+
+def _scope(form: Form, member: Identity) -> Scope:
+    require_unbound(member)
+    wanted = form.choice("scope", *SCOPES)
+    scope = next(scope for scope in SCOPES if scope == wanted)
+    if scope not in _scopes(member):
+        raise Forbidden(
+            f"you logged in with a token of scope {member.scope}: log in with one of scope {scope}"
+        )
+    return scope
+
+
+def _repository(hub: SharedHub, form: Form, member: Identity) -> str | None:
+    """The only repository of the token, which the session may read; None: all."""
+    given = form.text("repository")
+    if not given:
+        return None
+    own = given.removeprefix("datasets/")
+    get_repository(hub, "model" if own == given else "dataset", own, member)
+    return given
+
+
+def _days(form: Form, until: datetime | None) -> float | None:
+    """The lifetime; None: until revoked. No token outlives the one of the session, which expires at `until`."""
+    chosen = form.choice("days", *(value for value, _ in LIFETIMES))
+    days = None if chosen == NEVER else float(chosen)
+    if until is not None and (days is None or now() + timedelta(days=days) > until):
+        raise Invalid(f"the token that you logged in with expires at {_shown(until)}: choose less than that")
+    return days
+
+
+def _shown(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+organisations_router = APIRouter(include_in_schema=False)
+
+ROLES: tuple[Role, ...] = get_args(Role)
+OWN = "/settings/organizations"
+ONE = "/organizations/{organisation}"
+MOST = 10  # that a user may administer, since each has a quota of its own
+
+
+@organisations_router.get(OWN)
+def own(member: MemberDep) -> Response:
+    """One's own organisations, and the form for a new one."""
+    return page("organisations.html", form=Form(), organisations=member.organisations)
+
+
+@organisations_router.post(OWN)
+def create_organisation(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
+    """Create an organisation; its creator administers it."""
+    with form.beside("name"):
+        require_administer_namespace(member, member.name)
+        if not is_administrator(member) and hub.accounts.administered(member.account_id) >= MOST:
+            raise Forbidden(
+                f"you administer {MOST} organisations already: leave one, or ask an administrator of this hub"
+            )
+        made = hub.accounts.add_organisation(
+            form.text("name"), owner=member.name, fullname=form.text("fullname"), by=member.name
+        )
+        return RedirectResponse(f"/organizations/{made.name}", 303)
+    return page("organisations.html", form.status, form=form, organisations=member.organisations)
+
+
+@organisations_router.get(ONE)
+def organisation_page(hub: HubDep, member: MemberDep, organisation: Segment, saved: str = "") -> Response:
+    """The members, and for administrators the forms that change them."""
+    account = _organisation(hub, organisation)
+    return _page(hub, account, member, Form(), SAVED if saved else "")
+
+
+@organisations_router.post(ONE)
+def save_organisation(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
+    """Change the full name and the description."""
+    account = _organisation(hub, organisation)
+    require_administer_namespace(member, account.name)
+    update_profile(hub, form, account, member.name)
+    return _page(hub, account, member, form) if form.errors else _done(account)
+
+
+@organisations_router.post(ONE + "/members")
+def set_member(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
+    """Add a user, change a role, or remove a user."""
+    account = _organisation(hub, organisation)
+    require_administer_namespace(member, account.name)
+    with form.beside("user"):
+        wanted = form.choice("role", *ROLES, "none")
+        role = next((role for role in ROLES if role == wanted), None)
+        hub.accounts.set_member(account.name, form.text("user"), role, by=member.name)
+        return _done(account)
+    return _page(hub, account, member, form)
+
+
+@organisations_router.post(ONE + "/leave")
+def leave(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
+    """Leave an organisation. Its last administrator can't."""
+    account = _organisation(hub, organisation)
+    require_administer_namespace(member, member.name)
+    with form.beside("leave"):
+        hub.accounts.set_member(account.name, member.name, None, by=member.name)
+        return RedirectResponse(OWN, 303)
+    return _page(hub, account, member, form)
+
+
+def _organisation(hub: SharedHub, name: str) -> Account:
+    account = hub.accounts.get(name)
+    if account.kind != "organisation":
+        raise NotThere("account", f"{account.name} is not an organisation")
+    return account
+
+
+def _done(account: Account) -> Response:
+    return RedirectResponse(f"/organizations/{account.name}?saved=1", 303)
+
+
+def _page(hub: SharedHub, account: Account, member: Identity, form: Form, done: str = "") -> Response:
+    return page(
+        "organisation.html",
+        form.status,
+        form=form,
+        account=account,
+        members=hub.accounts.members(account.name),
+        roles=ROLES,
+        administers=may_administer_namespace(member, account.name),
+        belongs=any(folded(name) == folded(account.name) for name in member.organisations),
+        done=done,
+    )

@@ -1,0 +1,260 @@
+"""Administration: accounts, quotas, quarantine, log."""
+
+from dataclasses import dataclass
+from typing import get_args
+from urllib.parse import urlencode
+
+from fastapi import APIRouter
+from starlette.responses import RedirectResponse, Response
+
+from kcard.hub.accounts import Account, Action
+from kcard.hub.errors import Invalid
+from kcard.hub.server.dependencies import AdministratorDep, HubDep, OptionsDep, Segment
+from kcard.hub.server.web.account import SAVED, update_profile
+from kcard.hub.server.web.forms import Form, FormDep
+from kcard.hub.server.web.render import page
+from kcard.hub.shared import SharedHub
+from kcard.io import parse_size, shown_size
+
+__all__ = ["LARGEST", "accounts_router", "log_router", "quarantine_router", "quotas_router", "row_number"]
+
+
+# Numbers of rows, as links and hidden fields have them.
+
+LARGEST = 2**31 - 1  # of an integer column
+
+
+def row_number(text: str, default: int = LARGEST) -> int:
+    """The number, at most LARGEST; `default` for anything else."""
+    return min(int(text), LARGEST) if text.isascii() and text.isdigit() and len(text) < 11 else default
+
+
+accounts_router = APIRouter(include_in_schema=False)
+
+ACCOUNTS_PATH = "/settings/hub/accounts"
+ONE = ACCOUNTS_PATH + "/{name}"
+ROWS = 50
+
+
+@accounts_router.get(ACCOUNTS_PATH)
+def accounts_page(hub: HubDep, _: AdministratorDep, q: str = "", after: str = "") -> Response:
+    """A page of the accounts whose name starts with `q`, and the form for a new user."""
+    return _list(hub, Form(), q.replace("\0", ""), after.replace("\0", ""))
+
+
+@accounts_router.post(ACCOUNTS_PATH)
+def add(hub: HubDep, admin: AdministratorDep, form: FormDep) -> Response:
+    """Add a user, and show a token for them, only this once."""
+    with form.beside("name"):
+        made = hub.accounts.add_user(
+            form.text("name"),
+            fullname=form.text("fullname"),
+            email=form.text("email"),
+            admin=form.checked("admin"),
+            by=admin.name,
+        )
+        token = hub.tokens.create(made.name, scope="admin" if made.admin else "write", by=admin.name)
+        return _one(hub, made, Form(), token=token, done=f"{made.name} was added.")
+    return _list(hub, form)
+
+
+@accounts_router.get(ONE)
+def account_page(hub: HubDep, _: AdministratorDep, name: Segment, saved: str = "") -> Response:
+    """An account with the forms that change it."""
+    return _one(hub, hub.accounts.get(name), Form(), done=SAVED if saved else "")
+
+
+@accounts_router.post(ONE)
+def save_account(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segment) -> Response:
+    """Change texts, rights and quota."""
+    account = hub.accounts.get(name)
+    quota = account.quota
+    with form.beside("quota"):
+        quota = parse_size(form.text("quota")) if form.text("quota") else None
+    if not form.errors:
+        update_profile(hub, form, account, admin.name)
+    if not form.errors:
+        with form.beside("rights"):
+            user = account.kind == "user"
+            hub.accounts.update(
+                account.name,
+                admin=form.checked("admin") if user else None,
+                disabled=form.checked("disabled"),
+                quota=quota,
+                by=admin.name,
+            )
+            return RedirectResponse(f"{ACCOUNTS_PATH}/{account.name}?saved=1", 303)
+    return _one(hub, account, form)
+
+
+@accounts_router.post(ONE + "/token")
+def create_token(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segment) -> Response:
+    """Create a token of scope write for a user, who can't log in without one, and show it only this once."""
+    account = hub.accounts.get(name)
+    with form.beside(""):
+        token = hub.tokens.create(account.name, scope="write", by=admin.name)
+        return _one(hub, account, Form(), token=token)
+    return _one(hub, account, form)
+
+
+@accounts_router.post(ONE + "/revoke")
+def revoke(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segment) -> Response:
+    """Revoke a token of a user."""
+    account = hub.accounts.get(name)
+    hub.tokens.revoke(account.name, form.values.get("token", ""), by=admin.name)
+    return RedirectResponse(f"{ACCOUNTS_PATH}/{account.name}?saved=1", 303)
+
+
+def _list(hub: SharedHub, form: Form, q: str = "", after: str = "") -> Response:
+    found = hub.accounts.page(q, after, ROWS + 1)
+    following = found[ROWS - 1].name if len(found) > ROWS else None
+    return page(
+        "hub_accounts.html",
+        form.status,
+        form=form,
+        accounts=found[:ROWS],
+        following=following,
+        q=q,
+        after=after,
+    )
+
+
+def _one(hub: SharedHub, account: Account, form: Form, *, token: str = "", done: str = "") -> Response:
+    return page(
+        "hub_account.html",
+        form.status,
+        form=form,
+        account=account,
+        used=hub.accounts.used(account.name),
+        tokens=hub.tokens.list(account.name),
+        quota=_text(account.quota),
+        made=token,
+        done=done,
+    )
+
+
+def _text(quota: int | None) -> str:
+    """A quota as its field accepts it, exactly."""
+    if quota is None:
+        return ""
+    short = shown_size(quota)
+    return short if parse_size(short) == quota else str(quota)
+
+
+# Storage by account, for administrators of the hub.
+
+quotas_router = APIRouter(include_in_schema=False)
+
+MOST = 200
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What an account holds, in bytes; `limit` None: no limit."""
+
+    account: Account
+    used: int
+    limit: int | None
+
+    @property
+    def share(self) -> float | None:
+        """Of the limit; None without one."""
+        if self.limit is None:
+            return None
+        return self.used / self.limit if self.limit else 1.0
+
+
+@quotas_router.get("/settings/hub/quotas")
+def quotas_page(hub: HubDep, options: OptionsDep, _: AdministratorDep) -> Response:
+    """The accounts that hold most."""
+    used = hub.accounts.all_used()
+    stored = [
+        Storage(account, used.get(account.id, 0), options.quota if account.quota is None else account.quota)
+        for account in hub.accounts.list()
+        if account.id in used or account.quota is not None
+    ]
+    largest = sorted(stored, key=lambda storage: (-storage.used, storage.account.name))
+    return page(
+        "hub_quotas.html",
+        rows=largest[:MOST],
+        more=max(0, len(largest) - MOST),
+        total=sum(used.values()),
+        default=options.quota,
+    )
+
+
+# The quarantine, for administrators of the hub: the threshold, and the cards below it.
+
+quarantine_router = APIRouter(include_in_schema=False)
+
+QUARANTINE_PATH = "/settings/hub/quarantine"
+
+
+@quarantine_router.get(QUARANTINE_PATH)
+def quarantine_page(hub: HubDep, _: AdministratorDep, saved: str = "") -> Response:
+    """The threshold and the quarantined cards."""
+    return _page(hub, Form(), SAVED if saved else "")
+
+
+@quarantine_router.post(QUARANTINE_PATH)
+def save(hub: HubDep, admin: AdministratorDep, form: FormDep) -> Response:
+    """Set threshold and floor of coverage; an empty threshold turns the quarantine off, an empty floor stays."""
+    with form.beside("coverage"):
+        if (floor := _share("coverage", form.text("coverage"))) is not None:
+            hub.registry.quarantine.set_coverage(floor, by=admin.name)
+        with form.beside("threshold"):
+            hub.registry.quarantine.set(_share("threshold", form.text("threshold")), by=admin.name)
+            return RedirectResponse(f"{QUARANTINE_PATH}?saved=1", 303)
+    return _page(hub, form)
+
+
+def _share(name: str, text: str) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise Invalid(f"invalid {name} {text[:40]!r}: use a number from 0 to 1, such as 0.5") from None
+
+
+def _page(hub: SharedHub, form: Form, done: str = "") -> Response:
+    return page(
+        "hub_quarantine.html",
+        form.status,
+        form=form,
+        threshold=hub.registry.quarantine.threshold,
+        coverage=hub.registry.quarantine.coverage,
+        marks=hub.publications.quarantined(MOST),
+        most=MOST,
+        done=done,
+    )
+
+
+# The event log, for administrators of the hub.
+
+log_router = APIRouter(include_in_schema=False)
+
+LOG_PATH = "/settings/hub/log"
+
+
+@log_router.get(LOG_PATH)
+def log_page(
+    hub: HubDep,
+    _: AdministratorDep,
+    action: str = "",
+    actor: str = "",
+    target: str = "",
+    before: str = "",
+) -> Response:
+    """Events, latest first, by action, actor or target."""
+    asked = {"action": action, "actor": actor, "target": target}
+    asked = {key: value.replace("\0", "").strip() for key, value in asked.items()}
+    found = hub.events.list(ROWS + 1, row_number(before), **{k: v or None for k, v in asked.items()})
+    following = found[ROWS - 1].number if len(found) > ROWS else None
+    query = {key: value for key, value in asked.items() if value}
+    return page(
+        "hub_log.html",
+        events=found[:ROWS],
+        asked=asked,
+        actions=get_args(Action),
+        first=f"{LOG_PATH}?{urlencode(query)}" if before else None,
+        following=f"{LOG_PATH}?{urlencode({**query, 'before': following})}" if following else None,
+    )

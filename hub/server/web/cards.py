@@ -1,0 +1,570 @@
+"""The page of a card: its figures, exams and how it is used."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import chain, islice
+from typing import Any, Literal, TypeVar
+from urllib.parse import quote
+
+from kcard.errors import CardError, HubError, KcardError
+from kcard.hub import commits, figures, search_index
+from kcard.hub.accounts import Identity
+from kcard.hub.figures import EXAM_FILE, VersionFigures, VersionLink, checked_share
+from kcard.hub.permissions import may_download
+from kcard.hub.repositories import ListQuery
+from kcard.hub.search import Found, SearchQuery
+from kcard.hub.server.dependencies import get_repository, has_access
+from kcard.hub.server.recent import Recent
+from kcard.hub.server.responses import Json, declared_results
+from kcard.hub.shared import SharedHub
+from kcard.hub.storage import Blobs
+from kcard.hub.values import Commit, Entry, Mark, Publication, Ref, Repository, Type
+from kcard.manifest import Manifest
+
+__all__ = [
+    "Bar",
+    "CardView",
+    "ExamView",
+    "Histogram",
+    "History",
+    "Interval",
+    "Point",
+    "Question",
+    "Row",
+    "Series",
+    "Use",
+    "address",
+    "card",
+    "exam",
+    "histogram",
+    "history",
+    "listed",
+    "row",
+    "uses",
+]
+
+
+# Charts as SVG geometry: factuality and recall over versions, and the distribution of scores.
+
+WIDTH, HEIGHT = 640.0, 190.0
+LEFT, RIGHT, TOP, BOTTOM = 50.0, 14.0, 12.0, 28.0
+BINS = 10
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a series: its place, its value in [0, 1] and the number of its version."""
+
+    x: float
+    y: float
+    value: float
+    number: int
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line; `name` is its class in the style sheet: verified, declared or recall."""
+
+    name: str
+    points: Sequence[Point]
+
+    @property
+    def path(self) -> str:
+        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
+
+
+@dataclass(frozen=True)
+class History:
+    """Series over versions; `labels` are x and number of versions, `lines` y and value of the grid."""
+
+    series: Sequence[Series]
+    labels: Sequence[tuple[float, int]]
+    lines: Sequence[tuple[float, float]]
+    width: float = WIDTH
+    height: float = HEIGHT
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar of a histogram: the range that it counts, how many, and its rectangle."""
+
+    low: float
+    high: float
+    count: int
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A histogram of scores in [0, 1]."""
+
+    bars: Sequence[Bar]
+    base: float
+    width: float = WIDTH
+    height: float = 138.0
+
+
+def history(versions: Sequence[tuple[int, dict[str, float | None]]]) -> History | None:
+    """Values by series of each version, oldest first; None if fewer than two versions have any."""
+    known = [(number, values) for number, values in versions if any(v is not None for v in values.values())]
+    if len(known) < 2:
+        return None
+    step = (WIDTH - LEFT - RIGHT - 40) / (len(known) - 1)
+    places = {number: LEFT + 20 + step * place for place, (number, _) in enumerate(known)}
+    names = [name for name in known[0][1] if any(values[name] is not None for _, values in known)]
+    series = [
+        Series(
+            name,
+            [
+                Point(places[number], _height(value), value, number)
+                for number, values in known
+                if (value := values[name]) is not None
+            ],
+        )
+        for name in names
+    ]
+    every = -(-len(known) // 12)
+    labels = [(places[number], number) for place, (number, _) in enumerate(known) if place % every == 0]
+    return History(series, labels, [(_height(value), value) for value in (0.0, 0.25, 0.5, 0.75, 1.0)])
+
+
+def histogram(scores: Sequence[float]) -> Histogram | None:
+    """How many of the scores are in each tenth; None without scores."""
+    if not scores:
+        return None
+    counts = [0] * BINS
+    for score in scores:
+        counts[min(int(score * BINS), BINS - 1)] += 1
+    most, base, room = max(counts), 112.0, 86.0
+    width = (WIDTH - LEFT - RIGHT) / BINS
+    bars = [
+        Bar(
+            place / BINS,
+            (place + 1) / BINS,
+            count,
+            LEFT + place * width + 3,
+            base - room * count / most,
+            width - 6,
+            room * count / most,
+        )
+        for place, count in enumerate(counts)
+    ]
+    return Histogram(bars, base)
+
+
+def _height(value: float) -> float:
+    return TOP + (HEIGHT - TOP - BOTTOM) * (1 - min(max(value, 0.0), 1.0))
+
+
+# Commands and code that use a card, for copying.
+#
+# Whatever comes from the card is quoted or checked, since people run what they copy.
+
+KCARD = """\
+kcard pull {name}{at} --hub {url}
+kcard ask {shell_question} --cards {card}"""
+
+PYTHON = """\
+import kcard
+
+kcard.pull("{name}{at}", hub="{url}")
+print(kcard.ask({python_question}, cards=["{card}"]).answer)"""
+
+DOWNLOAD = """\
+from huggingface_hub import snapshot_download
+
+folder = snapshot_download("{name}"{kind}, revision="{revision}", endpoint="{url}")"""
+
+ADAPTER = """
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+base = AutoModelForCausalLM.from_pretrained("{base}")
+model = PeftModel.from_pretrained(base, folder)
+tokenizer = AutoTokenizer.from_pretrained(folder)"""
+
+MODEL = """
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained(folder)
+tokenizer = AutoTokenizer.from_pretrained(folder)"""
+
+FETCH = "HF_ENDPOINT={url} hf download {name}{option} --revision {revision} --local-dir {folder}"
+VLLM_ADAPTER = (
+    FETCH + "\nvllm serve {base} --enable-lora --max-lora-rank 64 --lora-modules {folder}=./{folder}"
+)
+VLLM = FETCH + "\nvllm serve ./{folder}"
+CURL = "curl -LO {url}{prefix}/{name}/resolve/{revision}/{path}"
+BASE = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
+QUESTION = "…"
+MAIN = "main"
+
+
+@dataclass(frozen=True)
+class Use:
+    """A way to use a card: its title, and what to type."""
+
+    key: str
+    title: str
+    text: str
+
+
+def uses(
+    repository: Repository,
+    manifest: Manifest | None,
+    *,
+    url: str,
+    revision: str,
+    path: str,
+    published: bool,
+    question: str = "",
+) -> list[Use]:
+    """Ways to use a repository at a revision; `path` is a file of it, `question` one that its card may answer."""
+    return list(_uses(repository, manifest, url, revision, path, published, question))
+
+
+def _uses(
+    repository: Repository,
+    manifest: Manifest | None,
+    url: str,
+    revision: str,
+    path: str,
+    published: bool,
+    question: str,
+) -> Iterator[Use]:
+    dataset = repository.type == "dataset"
+    line = " ".join(question.split()) or QUESTION
+    base = manifest.base.name if manifest is not None and BASE.fullmatch(manifest.base.name) else ""
+    values = {
+        "name": repository.name,
+        "at": "" if revision == MAIN else f"@{revision}",
+        "url": url,
+        "revision": revision,
+        "shell_question": shlex.quote(line),
+        "python_question": json.dumps(line, ensure_ascii=False),
+        "card": manifest.name if manifest is not None else "",
+        "base": base,
+        "folder": repository.name.partition("/")[2],
+        "kind": ', repo_type="dataset"' if dataset else "",
+        "option": " --repo-type dataset" if dataset else "",
+        "prefix": "/datasets" if dataset else "",
+        "path": shlex.quote(quote(path)),
+    }
+    if manifest is not None and published:
+        yield Use("kcard", "kcard", KCARD.format(**values))
+        yield Use("python", "Python", PYTHON.format(**values))
+    if base and manifest is not None and manifest.is_adapter:
+        yield Use("transformers", "transformers + peft", (DOWNLOAD + "\n" + ADAPTER).format(**values))
+        if manifest.kind == "lora":
+            yield Use("vllm", "vLLM", VLLM_ADAPTER.format(**values))
+    elif manifest.kind == "full" if manifest is not None else repository.library == "transformers":
+        yield Use("transformers", "transformers", (DOWNLOAD + "\n" + MODEL).format(**values))
+        yield Use("vllm", "vLLM", VLLM.format(**values))
+    else:
+        yield Use("download", "huggingface_hub", DOWNLOAD.format(**values))
+    yield Use("hf", "hf", FETCH.format(**values))
+    if path:
+        yield Use("curl", "curl", CURL.format(**values))
+
+
+# The exam of a card as pages show it, whatever is in the file: what can't be read is left out.
+
+LARGEST = 2_000_000  # bytes
+LONGEST = 1200  # characters of a shown text
+MOST_SCORES, MOST_SHOWN = 5000, 10
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, an accepted answer, what the card wrote, and whether that has the answer."""
+
+    question: str
+    answer: str
+    text: str
+    right: bool
+    score: float | None
+
+
+@dataclass(frozen=True)
+class ExamView:
+    """An exam about the card's own corpus.
+
+    scores      of its documents, in [0, 1]: factuality, else faithfulness; `scored` says which
+    digest      of the questions: exams with the same asked the same
+    shown       the best and the worst documents, which travel with the card
+    """
+
+    recall: Interval | None
+    lift: Interval | None
+    faithfulness: Interval | None
+    factuality: Interval | None
+    scored: str
+    scores: tuple[float, ...]
+    questions: int
+    asked: str
+    digest: str
+    base: str
+    checker: str
+    evidence: str
+    shown: tuple[Question, ...]
+
+
+def exam(blobs: Blobs, sha256: str) -> ExamView | None:
+    """The exam in a blob; None if it can't be read or has nothing about the card's own corpus."""
+    try:
+        return _read(blobs, sha256)
+    except (KcardError, ValueError, AttributeError, RecursionError):
+        return None
+
+
+@lru_cache(maxsize=64)
+def _read(blobs: Blobs, sha256: str) -> ExamView | None:
+    with blobs.open(sha256) as stream:
+        text = stream.read(LARGEST + 1)
+    found = json.loads(text) if len(text) <= LARGEST else {}
+    own = found.get("own")
+    return _view(found, own) if isinstance(own, dict) else None
+
+
+def _view(found: dict[str, Any], own: dict[str, Any]) -> ExamView:
+    scored = "factuality" if _try(lambda: own["factuality"]["scores"]) else "faithfulness"
+    judged = [*_list(found.get("best")), *_list(found.get("worst"))]
+    shown = dict.fromkeys(question for one in judged if (question := _question(one, scored)) is not None)
+    return ExamView(
+        recall=_interval(own.get("recall"), -1),
+        lift=_interval(own.get("lift"), -1),
+        faithfulness=_interval(_try(lambda: own["faithfulness"]["mean"]), 0),
+        factuality=_interval(_try(lambda: own["factuality"]["mean"]), 0),
+        scored=scored,
+        scores=tuple(
+            _try(lambda: [checked_share(float(s)) for s in own[scored]["scores"][:MOST_SCORES]]) or ()
+        ),
+        questions=_try(lambda: int(own["questions"])) or 0,
+        asked=_text(own.get("asked")),
+        digest=_text(own.get("questions_sha256")),
+        base=_text(found.get("base")),
+        checker=_text(found.get("checker")),
+        evidence=_text(found.get("evidence")),
+        shown=tuple(shown),
+    )
+
+
+def _question(one: object, scored: str) -> Question | None:
+    if not isinstance(one, dict) or not _text(one.get("question")):
+        return None
+    score = _try(lambda: checked_share(float(one[scored])))
+    return Question(
+        _text(one["question"]),
+        _text(one.get("answer")),
+        _text(one.get("text")),
+        one.get("recalled") is True,
+        score,
+    )
+
+
+def _interval(value: Any, least: float) -> Interval | None:
+    def read() -> Interval:
+        mean, low, high = (float(value[key]) for key in ("mean", "low", "high"))
+        if not least <= mean <= 1:
+            raise ValueError(mean)
+        return Interval(mean, low, high)
+
+    return _try(read)
+
+
+def _try(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except (KcardError, ValueError, TypeError, KeyError, IndexError, OverflowError):
+        return None
+
+
+def _list(value: object) -> list[Any]:
+    return value[:MOST_SHOWN] if isinstance(value, list) else []
+
+
+def _text(value: object) -> str:
+    text = value if isinstance(value, str) else ""
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+
+
+MOST_FILES, MOST_REFS, MOST_SUGGESTIONS, MOST_BASES = 200, 50, 5, 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """A repository in a list; `mark` is None if it has published no card."""
+
+    repository: Repository
+    mark: Mark | None
+
+    @property
+    def kind(self) -> str:
+        """The kind of a knowledge card, otherwise the library."""
+        return search_index.kind(self.repository.tags, self.repository.library)
+
+    @property
+    def domain(self) -> str:
+        return search_index.domain(self.repository.tags)
+
+    @property
+    def bases(self) -> list[str]:
+        """The first base models."""
+        return search_index.bases(self.repository.tags)[:MOST_BASES]
+
+
+@dataclass(frozen=True)
+class CardView:
+    """A repository at a revision.
+
+    released   whether the client may download the files; if not, there is no README, manifest or exam
+    readme     safe HTML
+    refs       branches, and tags that published nothing: at most MOST_REFS
+    files      at most MOST_FILES; `more` are omitted
+    threshold  of the hub's quarantine
+    note       why the README is not shown, if so
+    versions   the newest ones, oldest first; `shown` is the one of this revision
+    updates    the version that this one was trained on from, if this hub has it
+    derived    cards that were trained on from this one, or name it as their base model
+    results    evaluation results that the repository declares, as the API has them
+    """
+
+    row: Row
+    revision: str
+    commit: Commit
+    released: bool
+    threshold: float | None
+    publications: Sequence[Publication]
+    refs: Sequence[Ref]
+    versions: Sequence[VersionFigures] = ()
+    files: Sequence[Entry] = ()
+    more: int = 0
+    manifest: Manifest | None = None
+    readme: str = ""
+    note: str = ""
+    exam: ExamView | None = None
+    suggestions: Sequence[str] = ()
+    updates: VersionLink | None = None
+    derived: Sequence[VersionLink] = ()
+    adapted: Sequence[Repository] = ()
+    results: Sequence[Json] = ()
+
+    @property
+    def shown(self) -> VersionFigures | None:
+        """The published version of this commit; on main, the newest one."""
+        here = [version for version in self.versions if version.commit == self.commit.sha]
+        if self.revision == "main":
+            return self.versions[-1] if self.versions else None
+        return here[-1] if here else None
+
+
+def listed(hub: SharedHub, query: SearchQuery, identity: Identity | None) -> tuple[list[Row], Found]:
+    """A page of readable repositories, and what else was found."""
+    found = hub.search.find(query, identity)
+    marks = hub.publications.marks(repository.id for repository in found.repositories)
+    return [Row(repository, marks.get(repository.id)) for repository in found.repositories], found
+
+
+def row(hub: SharedHub, repository: Repository) -> Row:
+    """A repository with its mark."""
+    return Row(repository, hub.publications.marks([repository.id]).get(repository.id))
+
+
+def card(
+    hub: SharedHub, recent: Recent, type_: Type, name: str, revision: str, identity: Identity | None
+) -> CardView:
+    """A repository at a revision. Raises NotThere if the client may not read it, or for an unknown revision."""
+    repository = get_repository(hub, type_, name, identity)
+    sha = hub.refs.resolve(repository, revision)
+    publications = hub.publications.of(repository)[::-1]
+    versions = figures.figures(hub.database, repository)
+    adapting = ListQuery(type="model", filters=[f"base_model:{repository.name}"], limit=10)
+    tags = hub.refs.tags(repository)
+    view = CardView(
+        row=row(hub, repository),
+        revision=revision,
+        commit=hub.commits.get(repository, sha),
+        released=may_download(identity, repository, has_access(hub, identity, repository)),
+        threshold=hub.registry.quarantine.threshold,
+        publications=publications,
+        refs=_refs(hub, repository, tags, {publication.tag for publication in publications}),
+        versions=versions,
+        derived=[
+            link
+            for link in figures.derived(hub.database, [v.sha256 for v in versions], identity)
+            if link.card != repository.name
+        ],
+        adapted=hub.listing.page(adapting, identity)[0] if type_ == "model" else (),
+    )
+    return _opened(hub, recent, view, identity) if view.released else view
+
+
+def _refs(
+    hub: SharedHub, repository: Repository, tags: Sequence[Ref], published: Container[str]
+) -> list[Ref]:
+    others = (tag for tag in tags if tag.name not in published)
+    return list(islice(chain(hub.refs.branches(repository), others), MOST_REFS))
+
+
+def _opened(hub: SharedHub, recent: Recent, view: CardView, identity: Identity | None) -> CardView:
+    """The view with the contents of the files."""
+    repository, sha = view.row.repository, view.commit.sha
+    tree = recent.trees.get(repository, sha)
+    readme, note = _readme(recent, tree.get(commits.README), address(repository, "resolve", sha))
+    manifest = recent.manifests.of(tree)
+    examined = exam(hub.blobs, tree[EXAM_FILE].sha256) if EXAM_FILE in tree else None
+    before = manifest.updates if manifest is not None else None
+    return replace(
+        view,
+        files=list(islice(tree.values(), MOST_FILES)),
+        more=max(0, len(tree) - MOST_FILES),
+        manifest=manifest,
+        readme=readme,
+        note=note,
+        exam=examined,
+        suggestions=_suggestions(repository.card, examined),
+        updates=None if before is None else figures.version_of(hub.database, before, identity),
+        results=declared_results(hub.blobs, tree),
+    )
+
+
+def _readme(recent: Recent, entry: Entry | None, files: str) -> tuple[str, str]:
+    """The README as HTML, or why it is not shown."""
+    if entry is None:
+        return "", "There is no README.md."
+    try:
+        return recent.readmes.html(entry, files), ""
+    except (HubError, CardError) as error:  # the page is shown even if a file is damaged
+        return "", f"README.md can't be shown: {error}"
+
+
+def _suggestions(metadata: Mapping[str, Any], examined: ExamView | None) -> list[str]:
+    """Questions that the author suggests as `widget` on branch main, else those that the card answered in its exam."""
+    widget = metadata.get("widget")
+    texts = [one.get("text") for one in widget if isinstance(one, dict)] if isinstance(widget, list) else []
+    named = [text[:300] for text in texts if isinstance(text, str) and text.strip()]
+    answered = [one.question for one in examined.shown if one.right] if examined is not None else []
+    return (named or answered)[:MOST_SUGGESTIONS]
+
+
+def address(repository: Repository, *parts: str) -> str:
+    """The path of a repository's page and of what is below it; the parts are not quoted."""
+    kind: Literal["", "/datasets"] = "/datasets" if repository.type == "dataset" else ""
+    return "/".join([f"{kind}/{repository.name}", *parts])

@@ -1,0 +1,249 @@
+"""Pages of files."""
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from kcard.errors import KcardError
+from kcard.hub.errors import NotThere
+from kcard.hub.server.dependencies import (
+    HubDep,
+    OptionalIdentity,
+    Rest,
+    Segment,
+    WebRepository,
+    require_download,
+)
+from kcard.hub.server.limits import IN_TURN
+from kcard.hub.server.web.cards import row
+from kcard.hub.server.web.render import page
+from kcard.hub.storage import Blobs
+from kcard.hub.values import Entry
+
+__all__ = ["Difference", "Tensor", "Viewed", "differences", "router", "viewed"]
+
+
+SHOWN = 60_000  # characters of a text
+MOST_HEADER = 4_000_000  # bytes of a safetensors header
+MOST_TENSORS = 500
+# Comparing takes quadratic time.
+MOST_LINES, MOST_BYTES, MOST_COMPARED = 1000, 100_000, 20
+MOST_FILES = 200
+BINARY = (
+    ".safetensors",
+    ".parquet",
+    ".npz",
+    ".npy",
+    ".gguf",
+    ".onnx",
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".webp",
+    ".gif",
+)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a safetensors file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Viewed:
+    """A file: its text, or its tensors, or neither. `cut`: there is more than is shown."""
+
+    text: str | None = None
+    tensors: tuple[Tensor, ...] | None = None
+    count: int = 0
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A changed file: `lines` of a unified diff; None: not a text, or too large to compare."""
+
+    path: str
+    change: str
+    lines: Sequence[str] | None
+
+
+def viewed(blobs: Blobs, entry: Entry) -> Viewed:
+    """What there is to show of a file. Raises DamagedCard if its blob is missing."""
+    if entry.path.endswith(".safetensors"):
+        return _tensors(blobs, entry)
+    with blobs.open(entry.sha256) as stream:
+        content = stream.read(4 * SHOWN)
+    text = _decoded(entry.path, content, cut=entry.size > len(content))
+    if text is None:
+        return Viewed()
+    if entry.path.endswith(".json") and entry.size == len(content):
+        text = _formatted(text)
+    return Viewed(text=text[:SHOWN], cut=len(text) > SHOWN or entry.size > len(content))
+
+
+def _tensors(blobs: Blobs, entry: Entry) -> Viewed:
+    with blobs.open(entry.sha256) as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if length > MOST_HEADER:
+            return Viewed()
+        header = stream.read(length)
+    try:
+        found = json.loads(header)
+        tensors = [
+            Tensor(str(name)[:200], str(value["dtype"])[:20], tuple(int(size) for size in value["shape"][:8]))
+            for name, value in found.items()
+            if name != "__metadata__"
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return Viewed()
+    return Viewed(tensors=tuple(tensors[:MOST_TENSORS]), count=len(tensors), cut=len(tensors) > MOST_TENSORS)
+
+
+def _decoded(path: str, content: bytes, *, cut: bool = False) -> str | None:
+    """The content as text; None if it is not."""
+    if PurePosixPath(path).suffix.lower() in BINARY or b"\0" in content:
+        return None
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        # A character may be cut at the end.
+        return content[: error.start].decode() if cut and error.start > len(content) - 4 else None
+
+
+def _formatted(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+def differences(
+    blobs: Blobs, before: Mapping[str, Entry], after: Mapping[str, Entry]
+) -> tuple[list[Difference], int]:
+    """The files that differ between two trees, at most 200 of them, and how many are omitted."""
+    changed = [path for path in sorted({*before, *after}) if _digest(before, path) != _digest(after, path)]
+    found, room = list[Difference](), SHOWN
+    for place, path in enumerate(changed[:MOST_FILES]):
+        one = _difference(blobs, path, before.get(path), after.get(path), compare=place < MOST_COMPARED)
+        size = sum(len(line) + 30 for line in one.lines or ())
+        found.append(one if size <= room else replace(one, lines=None))
+        room -= size if size <= room else 0
+    return found, max(0, len(changed) - MOST_FILES)
+
+
+def _digest(tree: Mapping[str, Entry], path: str) -> str | None:
+    return tree[path].sha256 if path in tree else None
+
+
+def _difference(
+    blobs: Blobs, path: str, old: Entry | None, new: Entry | None, *, compare: bool
+) -> Difference:
+    change = "added" if old is None else "deleted" if new is None else "changed"
+    texts = [_lines(blobs, entry) for entry in (old, new)] if compare else [None, None]
+    if texts[0] is None or texts[1] is None:
+        return Difference(path, change, None)
+    lines = difflib.unified_diff(texts[0], texts[1], lineterm="")
+    return Difference(path, change, [line[:1000] for line in _without_heading(lines)])
+
+
+def _without_heading(lines: Iterable[str]) -> list[str]:
+    return [*lines][2:]
+
+
+def _lines(blobs: Blobs, entry: Entry | None) -> list[str] | None:
+    """The lines of a text that is small enough to compare."""
+    if entry is None:
+        return []
+    if entry.size > MOST_BYTES:
+        return None
+    try:
+        with blobs.open(entry.sha256) as stream:
+            text = _decoded(entry.path, stream.read(MOST_BYTES))
+    except KcardError:  # a damaged file
+        return None
+    lines = None if text is None else text.splitlines()
+    return lines if lines is not None and len(lines) <= MOST_LINES else None
+
+
+# Pages of files, of the history, and of what a commit changed.
+
+router = APIRouter(include_in_schema=False)
+
+COMMITS = 50
+
+
+@router.get("/{namespace}/{name}/blob/{revision}/{path:path}", dependencies=[IN_TURN])
+@router.get("/datasets/{namespace}/{name}/blob/{revision}/{path:path}", dependencies=[IN_TURN])
+def blob(
+    hub: HubDep, identity: OptionalIdentity, repository: WebRepository, revision: Segment, path: Rest
+) -> Response:
+    """A file."""
+    require_download(hub, identity, repository)
+    sha = hub.refs.resolve(repository, revision)
+    entry = hub.commits.tree(repository, sha).get(path)
+    if entry is None:
+        raise NotThere("entry", f"file {path[:200]!r} not found in {repository.name} at {revision[:100]!r}")
+    return page(
+        "blob.html",
+        row=row(hub, repository),
+        revision=revision,
+        sha=sha,
+        entry=entry,
+        viewed=viewed(hub.blobs, entry),
+        here="",
+    )
+
+
+@router.get("/{namespace}/{name}/commits/{revision}", dependencies=[IN_TURN])
+@router.get("/datasets/{namespace}/{name}/commits/{revision}", dependencies=[IN_TURN])
+def commits(
+    hub: HubDep,
+    repository: WebRepository,
+    revision: Segment,
+) -> Response:
+    """The history of a revision; an older page starts with the parent of the last commit of this one."""
+    sha = hub.refs.resolve(repository, revision)
+    found = hub.commits.list(repository, sha, 0, COMMITS)
+    return page(
+        "commits.html",
+        row=row(hub, repository),
+        revision=revision,
+        commits=found,
+        older=found[-1].parent,
+        here="",
+    )
+
+
+@router.get("/{namespace}/{name}/commit/{revision}", dependencies=[IN_TURN])
+@router.get("/datasets/{namespace}/{name}/commit/{revision}", dependencies=[IN_TURN])
+def commit(
+    hub: HubDep,
+    identity: OptionalIdentity,
+    repository: WebRepository,
+    revision: Segment,
+) -> Response:
+    """What a commit changed."""
+    require_download(hub, identity, repository)
+    sha = hub.refs.resolve(repository, revision)
+    found = hub.commits.get(repository, sha)
+    before = hub.commits.tree(repository, found.parent) if found.parent else {}
+    changed, omitted = differences(hub.blobs, before, hub.commits.tree(repository, sha))
+    return page(
+        "commit.html",
+        row=row(hub, repository),
+        revision=revision,
+        commit=found,
+        changed=changed,
+        omitted=omitted,
+        here="",
+    )

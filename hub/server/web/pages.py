@@ -1,0 +1,540 @@
+"""Home page, leaderboard, comparison and feed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import Response
+
+from kcard.hub import figures as hub_figures
+from kcard.hub.accounts import Identity
+from kcard.hub.audits import measurable
+from kcard.hub.errors import Invalid, NotThere
+from kcard.hub.figures import VersionFigures
+from kcard.hub.permissions import State, may_administer, may_download, may_write
+from kcard.hub.search import FACTUALITY, ORDERS, Counts, SearchQuery
+from kcard.hub.search_index import FACETS
+from kcard.hub.server.dependencies import (
+    HubDep,
+    OptionalIdentity,
+    OptionsDep,
+    Segment,
+    base_url,
+    get_repository,
+    has_access,
+    visitor,
+    web_type,
+)
+from kcard.hub.server.limits import IN_TURN
+from kcard.hub.server.recent import RecentDep
+from kcard.hub.server.responses import parse
+from kcard.hub.server.web.cards import (
+    CardView,
+    ExamView,
+    History,
+    Question,
+    card,
+    exam,
+    histogram,
+    history,
+    listed,
+    uses,
+)
+from kcard.hub.server.web.render import TEMPLATES, page, rendered
+from kcard.hub.shared import SharedHub
+from kcard.hub.values import Repository, Type
+from kcard.manifest import MANIFEST
+
+__all__ = [
+    "Compared",
+    "Figure",
+    "Rights",
+    "SameQuestion",
+    "compare_router",
+    "compared",
+    "feed_router",
+    "figures",
+    "home_router",
+    "page",
+    "router",
+    "same_questions",
+    "versions",
+]
+
+
+# What a visitor may do with a repository, for the links and forms of its pages.
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What an identity may do.
+
+    writes      change files
+    administers change settings, and answer requests for access
+    access      the state of the identity's request for a gated repository; None: not requested
+    waiting     requests that an administrator has not answered
+    """
+
+    writes: bool = False
+    administers: bool = False
+    access: State | None = None
+    waiting: int = 0
+
+    @classmethod
+    def of(cls, hub: SharedHub, identity: Identity | None, repository: Repository) -> "Rights":
+        """The rights of an identity in a repository that it may read."""
+        if identity is None:
+            return cls()
+        gated = repository.gated != "no"
+        administers = may_administer(identity, repository)
+        state = hub.repositories.access_state(repository, identity.account_id) if gated else None
+        asked = hub.repositories.requests(repository) if gated and administers else []
+        waiting = sum(request.state == "pending" for request in asked)
+        return cls(may_write(identity, repository), administers, state, waiting)
+
+
+# The Atom feed of new versions of cards, and the icon of the hub.
+
+feed_router = APIRouter(include_in_schema=False)
+
+ENTRIES = 30
+DAY = "public, max-age=86400"
+
+
+@feed_router.get("/feed.atom", dependencies=[IN_TURN])
+def feed(request: Request, hub: HubDep, options: OptionsDep) -> Response:
+    """The versions that were published last in public repositories."""
+    versions = hub_figures.recent(hub.database, ENTRIES)
+    text = rendered("feed.xml", versions=versions, url=base_url(request, options))
+    return Response(text, media_type="application/atom+xml")
+
+
+@feed_router.get("/favicon.svg", dependencies=[IN_TURN])
+@feed_router.get("/favicon.ico", dependencies=[IN_TURN])
+def icon() -> Response:
+    """Browsers that take no SVG ask for favicon.ico in vain."""
+    return Response(_icon(), media_type="image/svg+xml", headers={"Cache-Control": DAY})
+
+
+@cache
+def _icon() -> str:
+    return (TEMPLATES / "favicon.svg").read_text(encoding="utf-8")
+
+
+# Two cards, or two versions of one, side by side.
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A version of a card; `exam` is None if it has none or its files are gated."""
+
+    repository: Repository
+    version: VersionFigures
+    exam: ExamView | None
+
+    @property
+    def reference(self) -> str:
+        return f"{self.repository.name}@v{self.version.number}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number of both; `better` is the side with the higher one: 0, 1 or None."""
+
+    title: str
+    values: tuple[float | None, float | None]
+    note: str = ""
+
+    @property
+    def better(self) -> int | None:
+        left, right = self.values
+        if left is None or right is None or left == right:
+            return None
+        return 0 if left > right else 1
+
+
+@dataclass(frozen=True)
+class SameQuestion:
+    """A question in both exams."""
+
+    question: str
+    answer: str
+    sides: tuple[Question, Question]
+
+
+def compared(hub: SharedHub, reference: str, identity: Identity | None) -> Compared:
+    """The version that `namespace/name` (the newest) or `namespace/name@v2` names. Raises Invalid, NotThere."""
+    name, number = parse(reference)
+    repository = get_repository(hub, "model", name, identity)
+    known = hub_figures.figures(hub.database, repository)
+    found = [version for version in known if number in (None, version.number)]
+    if not found:
+        raise NotThere("revision", f"{reference[:200]} is not a published version of a card: see its page")
+    version = found[-1]
+    released = may_download(identity, repository, has_access(hub, identity, repository))
+    examined = exam(hub.blobs, version.exam) if version.exam and released else None
+    return Compared(repository, version, examined)
+
+
+def versions(hub: SharedHub, side: Compared) -> list[str]:
+    """References of all known versions of a card, newest first."""
+    known = hub_figures.figures(hub.database, side.repository)
+    return [f"{side.repository.name}@v{version.number}" for version in reversed(known)]
+
+
+def figures(left: Compared, right: Compared) -> list[Figure]:
+    """The numbers that at least one of them has."""
+    sides = (left, right)
+
+    def mean(name: str) -> tuple[float | None, float | None]:
+        found = [getattr(side.exam, name) if side.exam is not None else None for side in sides]
+        return tuple(None if value is None else value.mean for value in found)  # type: ignore[return-value]
+
+    verified = tuple(None if s.version.verified is None else s.version.verified.factuality for s in sides)
+    declared = (left.version.declared, right.version.declared)
+    rows = [
+        Figure("Factuality, verified", verified, "measured by audits of this hub"),  # type: ignore[arg-type]
+        Figure("Factuality, self-declared", declared, "by the exams of the cards"),
+        Figure("Recall", mean("recall"), "self-declared"),
+        Figure("Lift", mean("lift"), "self-declared"),
+        Figure("Faithfulness", mean("faithfulness"), "self-declared"),
+    ]
+    return [row for row in rows if row.values != (None, None)]
+
+
+def same_questions(left: Compared, right: Compared) -> Sequence[SameQuestion]:
+    """The questions that both exams show."""
+    if left.exam is None or right.exam is None:
+        return []
+    others = {question.question: question for question in right.exam.shown}
+    return [
+        SameQuestion(question.question, question.answer, (question, others[question.question]))
+        for question in left.exam.shown
+        if question.question in others
+    ]
+
+
+# The pages that compare cards: two side by side, and the leaderboard of verified figures.
+
+compare_router = APIRouter(include_in_schema=False)
+
+LEADERS = 100
+
+
+@compare_router.get("/compare", dependencies=[IN_TURN])
+def compare(hub: HubDep, identity: OptionalIdentity, a: str = "", b: str = "") -> Response:
+    """Two versions; a form without them."""
+    sides = [compared(hub, reference, identity) if reference.strip() else None for reference in (a, b)]
+    left, right = sides
+    both = left is not None and right is not None
+    return page(
+        "compare.html",
+        a=a,
+        b=b,
+        sides=sides,
+        suggested=versions(hub, left) if left is not None else [],
+        figures=figures(left, right) if left is not None and right is not None else [],
+        questions=same_questions(left, right) if left is not None and right is not None else [],
+        both=both,
+        here="compare",
+    )
+
+
+@compare_router.get("/leaderboard", dependencies=[IN_TURN])
+def leaderboard(hub: HubDep, domain: str = "") -> Response:
+    """Cards by the factuality that audits of this hub measured."""
+    found = hub.search.find(
+        SearchQuery(facets={"domain": domain}, verified=True, sort="factuality", size=LEADERS)
+    )
+    counts = found.counts.facets["domain"]
+    parts = domain.split("/") if domain else []
+    below = [name for name in counts if name.rpartition("/")[0] == domain and name.count("/") == len(parts)]
+    return page(
+        "leaderboard.html",
+        domain=domain,
+        above=["/".join(parts[: place + 1]) for place in range(len(parts))],
+        below=below[:30],
+        counts=counts,
+        threshold=hub.registry.quarantine.threshold,
+        floor=hub.registry.quarantine.coverage,
+        leaders=hub_figures.verified_figures(hub.database, found.repositories),
+        here="leaderboard",
+    )
+
+
+home_router = APIRouter(include_in_schema=False)
+
+ROWS = 25
+MOST_VALUES = 10  # of a facet
+TITLES = {
+    "domain": "Domain",
+    "kind": "Kind",
+    "base": "Base model",
+    "language": "Language",
+    "licence": "Licence",
+}
+SORTS = {
+    "relevance": "best match",
+    "factuality": "factuality",
+    "downloads": "downloads",
+    "date": "last changed",
+}
+Tags = Annotated[list[str], Query()]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A value of a facet: its label, how many there are, its URL, and whether it is chosen. `depth`: of a domain."""
+
+    label: str
+    count: int
+    url: str
+    chosen: bool
+    depth: int = 0
+
+
+def _parameters(
+    q: str = "",
+    domain: str = "",
+    kind: str = "",
+    base: str = "",
+    language: str = "",
+    licence: str = "",
+    verified: str = "",
+    factuality: str = "",
+    author: str = "",
+    tag: Tags = [],  # noqa: B006 (FastAPI copies it)
+    sort: str = "",
+    page: str = "",
+) -> dict[str, Any]:
+    return dict(locals())
+
+
+# The query parameters of a list.
+Parameters = Annotated[dict[str, Any], Depends(_parameters)]
+
+
+@home_router.get("/", dependencies=[IN_TURN])
+@home_router.get("/datasets", dependencies=[IN_TURN])
+def home(
+    request: Request, hub: HubDep, identity: OptionalIdentity, options: OptionsDep, asked: Parameters
+) -> Response:
+    """The list of cards and models, or of datasets."""
+    type_: Type = "model" if request.scope["path"] == "/" else "dataset"
+    query = _query(type_, asked)
+    rows, found = listed(hub, query, identity)
+    path = request.scope["path"]
+    return page(
+        "home.html",
+        rows=rows,
+        found=found,
+        query=query,
+        asked=asked,
+        here="cards" if type_ == "model" else "datasets",
+        facets=_facets(path, asked, found.counts),
+        chips=_chips(path, asked),
+        sorts=[(name, title) for name, title in SORTS.items() if name != "relevance" or query.words],
+        url=lambda **changed: _url(path, asked, **changed),
+        path=path,
+        hub_url=base_url(request, options),
+        threshold=hub.registry.quarantine.threshold,
+    )
+
+
+def _query(type_: Type, asked: Mapping[str, Any]) -> SearchQuery:
+    sort = asked["sort"] or "relevance"
+    if sort not in ORDERS:
+        raise Invalid(f"unknown sort {sort[:50]!r}: use {', '.join(ORDERS)}")
+    return SearchQuery(
+        type=type_,
+        text=asked["q"],
+        facets={facet: asked[facet] for facet in FACETS},
+        author=asked["author"],
+        tags=asked["tag"],
+        verified=bool(asked["verified"]),
+        factuality=_number(asked["factuality"], "factuality", float),
+        sort=sort,
+        page=_number(asked["page"] or "1", "page", int),
+        size=ROWS,
+    )
+
+
+def _number(text: str, name: str, kind: type) -> Any:
+    try:
+        return kind(text) if text else None
+    except ValueError:
+        raise Invalid(f"invalid {name} {text[:50]!r}: use a number") from None
+
+
+def _url(path: str, asked: Mapping[str, Any], **changed: Any) -> str:
+    """The list with changed parameters, at its first page by default."""
+    wanted = {**asked, "page": "", **changed}
+    query = urlencode({name: value for name, value in wanted.items() if value}, doseq=True)
+    return path + (f"?{query}" if query else "")
+
+
+def _facets(path: str, asked: Mapping[str, Any], counts: Counts) -> list[tuple[str, list[Choice]]]:
+    """Titles and choices of the facets that have any."""
+    found = [("Domain", _domains(path, asked, counts.facets["domain"]))]
+    chosen = asked["verified"] != ""
+    verified = Choice(
+        "Verified by this hub", counts.verified, _url(path, asked, verified="" if chosen else "1"), chosen
+    )
+    least = [
+        Choice(
+            f"verified, at least {value:.1f}",
+            count,
+            _url(path, asked, factuality="" if asked["factuality"] == f"{value}" else f"{value}"),
+            asked["factuality"] == f"{value}",
+        )
+        for value, count in ((value, counts.factuality[value]) for value in FACTUALITY)
+    ]
+    found.append(("Factuality", [each for each in (verified, *least) if each.count or each.chosen]))
+    for facet in ("kind", "base", "language", "licence"):
+        found.append((TITLES[facet], _choices(path, asked, facet, counts.facets[facet])))
+    return [(title, choices) for title, choices in found if choices]
+
+
+def _choices(path: str, asked: Mapping[str, Any], facet: str, counts: Mapping[str, int]) -> list[Choice]:
+    shown = dict([*counts.items()][:MOST_VALUES])
+    if asked[facet]:
+        shown.setdefault(asked[facet], counts.get(asked[facet], 0))
+    return [
+        Choice(
+            value,
+            count,
+            _url(path, asked, **{facet: "" if asked[facet] == value else value}),
+            asked[facet] == value,
+        )
+        for value, count in shown.items()
+    ]
+
+
+def _domains(path: str, asked: Mapping[str, Any], counts: Mapping[str, int]) -> list[Choice]:
+    """The domains above the chosen one, itself, and those directly below it; without one, the top ones."""
+    chosen = asked["domain"]
+    parts = chosen.split("/") if chosen else []
+    above = ["/".join(parts[: place + 1]) for place in range(len(parts))]
+    start = f"{chosen}/" if chosen else ""
+    below = (name for name in counts if name.startswith(start) and "/" not in name[len(start) :])
+    return [
+        Choice(
+            domain.rpartition("/")[2],
+            counts.get(domain, 0),
+            _url(path, asked, domain=domain if domain != chosen else domain.rpartition("/")[0]),
+            domain == chosen,
+            domain.count("/"),
+        )
+        for domain in (*above, *islice(below, MOST_VALUES))
+    ]
+
+
+def _chips(path: str, asked: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What the list is narrowed by: label, URL without it, and what that does."""
+    chips = [
+        (asked[name], _url(path, asked, **{name: ""}), f"without {title} {asked[name]}")
+        for name, title in TITLES.items()
+        if asked[name]
+    ]
+    if asked["verified"]:
+        chips.append(("verified", _url(path, asked, verified=""), "not only verified"))
+    if asked["factuality"]:
+        least = asked["factuality"]
+        chips.append((f"factuality ≥ {least}", _url(path, asked, factuality=""), "with any factuality"))
+    if asked["author"]:
+        chips.append(
+            (f"by {asked['author']}", _url(path, asked, author=""), f"not only by {asked['author']}")
+        )
+    for tag in asked["tag"]:
+        others = [other for other in asked["tag"] if other != tag]
+        chips.append((tag, _url(path, asked, tag=others), f"without tag {tag}"))
+    return chips
+
+
+# The page of a repository. It runs only the hub's own script and loads nothing from elsewhere.
+#
+# Pages show what the client may read.
+
+router = APIRouter(include_in_schema=False)
+
+MOST_TAGS = 24
+# Tags that the page shows as properties.
+SHOWN_ELSEWHERE = ("kcard", "domain:", "base_model:", "license:", "dataset:corpus-")
+
+
+@router.get("/{namespace}/{name}", dependencies=[IN_TURN])
+@router.get("/datasets/{namespace}/{name}", dependencies=[IN_TURN])
+def repository(
+    request: Request,
+    hub: HubDep,
+    recent: RecentDep,
+    identity: OptionalIdentity,
+    options: OptionsDep,
+    namespace: Segment,
+    name: Segment,
+) -> Response:
+    """A card, model or dataset, on branch main."""
+    return repository_at(request, hub, recent, identity, options, namespace, name, "main")
+
+
+@router.get("/{namespace}/{name}/tree/{revision}", dependencies=[IN_TURN])
+@router.get("/datasets/{namespace}/{name}/tree/{revision}", dependencies=[IN_TURN])
+def repository_at(
+    request: Request,
+    hub: HubDep,
+    recent: RecentDep,
+    identity: OptionalIdentity,
+    options: OptionsDep,
+    namespace: Segment,
+    name: Segment,
+    revision: Segment,
+) -> Response:
+    """A card, model or dataset at a revision."""
+    view = card(hub, recent, web_type(request), f"{namespace}/{name}", revision, identity)
+    examined = view.exam
+    published = view.row.mark is not None
+    paths = [file.path for file in view.files]
+    rights = Rights.of(hub, identity, view.row.repository)
+    return page(
+        "card.html",
+        view=view,
+        tags=[tag for tag in view.row.repository.tags if not tag.startswith(SHOWN_ELSEWHERE)][:MOST_TAGS],
+        here="datasets" if view.row.repository.type == "dataset" else "cards",
+        history=_history(hub, view),
+        histogram=None if examined is None else histogram(examined.scores),
+        uses=uses(
+            view.row.repository,
+            view.manifest,
+            url=base_url(request, options),
+            revision=revision,
+            path=MANIFEST if MANIFEST in paths else next(iter(paths), ""),
+            published=published,
+            question=next(iter(view.suggestions), ""),
+        ),
+        rights=rights,
+        asks=_asked(view) if visitor.get().asks else "",
+    )
+
+
+def _asked(view: CardView) -> str:
+    """The reference by which the version of the page is asked; "" if it can't be."""
+    if view.shown is None or view.manifest is None or not measurable(view.manifest):
+        return ""
+    return f"{view.row.repository.name}@v{view.shown.number}"
+
+
+def _history(hub: SharedHub, view: CardView) -> History | None:
+    """Factuality and recall over the versions."""
+    versions = []
+    for version in view.versions:
+        found = exam(hub.blobs, version.exam) if version.exam and view.released else None
+        recall = None if found is None or found.recall is None else found.recall.mean
+        verified = None if version.verified is None else version.verified.factuality
+        versions.append(
+            (version.number, {"declared": version.declared, "recall": recall, "verified": verified})
+        )
+    return history(versions)

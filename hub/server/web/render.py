@@ -1,0 +1,193 @@
+"""Templates, and refusals as pages."""
+
+import base64
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from kcard.errors import KcardError
+from kcard.hub.errors import Gated, NotThere, Refused
+from kcard.hub.server.dependencies import LoginNeeded, visitor
+from kcard.hub.server.responses import answer
+from kcard.hub.server.web.cards import address
+from kcard.hub.server.web.forms import Form
+from kcard.hub.values import Repository
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["TEMPLATES", "failed", "page", "policy", "refused", "rendered", "wants_html"]
+
+
+TEMPLATES = Path(__file__).with_name("templates")
+# What XML can't contain.
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def page(template: str, status: int = 200, headers: dict[str, str] | None = None, **values: Any) -> Response:
+    """A page from a template; its policy allows the hub's style sheet and script by their hashes.
+
+    What is made for an account, or has a form token, stays in no cache.
+    """
+    looks = values.setdefault("visitor", visitor.get())
+    security = {
+        "Content-Security-Policy": policy(),
+        "Vary": "Accept, Authorization, Cookie",
+        # Browsers name their origin with a form only if its page may be referred to.
+        "Referrer-Policy": "same-origin",
+    }
+    if looks.identity is not None or looks.form_token:
+        security["Cache-Control"] = "no-store"
+    values = {"here": "", **values}
+    return HTMLResponse(rendered(template, **values), status, {**(headers or {}), **security})
+
+
+def rendered(template: str, **values: Any) -> str:
+    """The text of a template."""
+    return _environment().get_template(template).render(**values)
+
+
+@cache
+def policy() -> str:
+    """Allows the one style sheet, the one script, the hub's own pictures, and forms that lead back to the hub."""
+    return (
+        f"default-src 'none'; style-src {_digest(_style())}; script-src {_digest(_text('script.js'))}; "
+        "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _style() -> str:
+    return _text("style.css") + _text("forms.css")
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(
+        style=_style(), script=_text("script.js"), at=_at, address=_address, blob=_blob, no_form=Form()
+    )
+    environment.filters.update(size=_size, count=_count, share=_share, short=_short, xml=_xml)
+    return environment
+
+
+@cache
+def _text(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _address(repository: Repository, *parts: str) -> str:
+    """A quoted path below a repository's page; the last part may be a path."""
+    quoted = [quote(part, safe="" if place < len(parts) - 1 else "/") for place, part in enumerate(parts)]
+    return address(repository, *quoted)
+
+
+def _at(repository: Repository, revision: str, what: str = "tree") -> str:
+    """The page of a repository at a revision, which may contain slashes."""
+    return address(repository, what, quote(revision, safe=""))
+
+
+def _blob(repository: Repository, revision: str, path: str) -> str:
+    """The page that shows a file."""
+    return address(repository, "blob", quote(revision, safe=""), quote(path))
+
+
+def _size(size: int) -> str:
+    value, unit = float(size), 0
+    while value >= 999.5 and unit < len(UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.3g} {UNITS[unit]}"
+
+
+def _count(count: int) -> str:
+    return f"{count:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def _share(value: float) -> str:
+    """A number in [0, 1] with two digits."""
+    return f"{value:.2f}"
+
+
+def _short(text: str, most: int = 200) -> str:
+    """The beginning of a text, which may be of any length."""
+    return text if len(text) <= most else text[:most].rstrip() + "…"
+
+
+def _xml(text: str) -> str:
+    """A text without the characters that would break an XML document."""
+    return NOT_XML.sub("", _short(text, 1000))
+
+
+# Errors as pages for browsers; other clients get the usual JSON.
+
+TITLES = {
+    400: "This request is not valid",
+    401: "Not available without a login",
+    403: "Not allowed",
+    404: "Not found",
+    409: "Conflict",
+    413: "Too large",
+    429: "Too many requests",
+    501: "Not supported",
+    503: "Not available at the moment",
+}
+
+
+def refused(request: Request, error: KcardError) -> Response:
+    """The response for an error: a page if the client prefers HTML, outside of the API; where a page needs a login, the
+    way there.
+    """
+    plain = answer(error)
+    if not wants_html(request):
+        return plain
+    if isinstance(error, LoginNeeded) and error.path is not None:
+        return RedirectResponse(f"/login?{urlencode({'next': error.path})}", 303)
+    headers = {
+        name: value
+        for name, value in plain.headers.items()
+        if name.startswith("x-") or name in ("retry-after", "www-authenticate")
+    }
+    status = plain.status_code
+    if status == 413:
+        headers["Connection"] = "close"  # the body was not read
+    return page(
+        "refusal.html",
+        status,
+        headers,
+        title=TITLES[404] if isinstance(error, NotThere) else TITLES.get(status, "Something went wrong"),
+        why=str(error) if isinstance(error, Refused) or status < 500 else "",
+        gated=isinstance(error, Gated),
+        path=request.scope["path"] if request.method == "GET" else "",
+        here="",
+    )
+
+
+def failed(request: Request, identifier: str) -> Response:
+    """The response for an unexpected error, which the log has under this identifier."""
+    why = f"internal error: see the hub's log for request {identifier}"
+    if not wants_html(request):
+        return JSONResponse({"error": why}, 500)
+    return page("refusal.html", 500, title="Something went wrong", why=why, gated=False, path="", here="")
+
+
+def wants_html(request: Request) -> bool:
+    """Whether errors are shown as pages."""
+    return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")

@@ -1,0 +1,471 @@
+"""Blobs of a hub on disk."""
+
+import errno
+import glob
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from kcard.errors import DamagedCard, DiskFull, HubError, UsageError
+
+if sys.platform != "win32":  # without such locks, the age of a folder decides
+    import fcntl
+
+__all__ = [
+    "BUFFER",
+    "Blob",
+    "BlobStore",
+    "Blobs",
+    "Readable",
+    "beside",
+    "check_new",
+    "copy_hashing",
+    "create",
+    "discard",
+    "explained",
+    "fault",
+    "is_digest",
+    "is_full",
+    "link_or_copy",
+    "opened_store",
+    "partial_folder",
+    "private",
+    "put",
+    "put_stream",
+    "remains",
+    "sole_use",
+    "sweep",
+    "sync_folder",
+    "unlike",
+    "verified",
+]
+
+
+BUFFER = 1 << 20
+STALE_SECONDS = 24 * 3600
+
+
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+def copy_hashing(source: Readable, target: Path) -> tuple[str, int]:
+    """Copy a stream to a new file and flush it; returns its sha256 and size in bytes."""
+    digest, size = hashlib.sha256(), 0
+    with target.open("xb") as stream:
+        while block := source.read(BUFFER):
+            digest.update(block)
+            size += stream.write(block)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return digest.hexdigest(), size
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Hard-link a file, or copy it if the file system can't."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def private(path: str, flags: int) -> int:
+    """An opener for `open`: a new file is for its owner only."""
+    return os.open(path, flags, 0o600)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder durable, on systems that can."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
+    """A new folder for a write in progress, deleted at the end of the block unless it was renamed.
+
+    The process locks it, so that `remains` can tell it from the folder of a killed process.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    folder, lock = _made(parent, prefix)
+    try:
+        yield folder
+    finally:
+        discard(folder)
+        if lock is not None:
+            os.close(lock)
+
+
+@contextmanager
+def sole_use(folder: Path) -> Iterator[bool]:
+    """Lock a folder until the end of the block; yields False if it is missing, or another process or thread has it."""
+    try:
+        lock = _lock(folder)
+    except (FileNotFoundError, BlockingIOError):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """A partial folder next to `target`, to rename into place; deletes remains of killed processes."""
+    prefix = f".{target.name}.kcard-"
+    sweep(target.parent, f"{glob.escape(prefix)}????????")
+    with partial_folder(target.parent, prefix) as folder:
+        yield folder
+
+
+def _made(parent: Path, prefix: str) -> tuple[Path, int | None]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        try:
+            lock = _lock(folder)
+        except (FileNotFoundError, BlockingIOError):  # swept before it was locked
+            discard(folder)
+            continue
+        if lock is None or folder.exists():
+            return folder, lock
+        os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock a folder; None if the system can't. Raises BlockingIOError if another process has the lock."""
+    if sys.platform == "win32":
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    except OSError:  # a network file system
+        os.close(handle)
+        return None
+    return handle
+
+
+def discard(folder: Path) -> None:
+    """Delete a folder tree, if it exists."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def remains(parent: Path, pattern: str = "*") -> Iterator[Path]:
+    """Partial folders of killed processes, each locked while it is yielded.
+
+    On systems without locks: those unchanged for a day.
+    """
+    for entry in sorted(parent.glob(pattern)) if parent.is_dir() else []:
+        try:
+            lock = _lock(entry)
+            if lock is None and entry.stat().st_mtime > time.time() - STALE_SECONDS:
+                continue
+        except (FileNotFoundError, NotADirectoryError, BlockingIOError):  # finished, or in progress
+            continue
+        try:
+            yield entry
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+
+def sweep(parent: Path, pattern: str = "*") -> None:
+    """Delete the remains of killed processes."""
+    for folder in remains(parent, pattern):
+        discard(folder)
+
+
+@contextmanager
+def explained(doing: str) -> Iterator[None]:
+    """Turn an OSError (a full disk, no permission) into a HubError with one line."""
+    try:
+        yield
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        message = f"{doing}: {error.strerror or error}{where}; the hub is unchanged"
+        if is_full(error):
+            raise DiskFull(f"{message}; free some space and try again") from error
+        raise HubError(message) from error
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the disk, a quota, or the limit of a file's size allows no more bytes."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+# The interface of stores of blobs: every file once, named by its sha256.
+#
+# A blob appears complete or not at all. Later damage is found when it is verified.
+
+
+@dataclass(frozen=True)
+class Blob:
+    """A stored file; `size` in bytes."""
+
+    sha256: str
+    size: int
+
+
+class Blobs(Protocol):
+    """A store. Raises HubError if it is unavailable, and DamagedCard if a blob to read is missing."""
+
+    @property
+    def partial(self) -> Path:
+        """A local folder for writes in progress: see kcard.hub.storage.partial_folder."""
+
+    def holds(self, sha256: str) -> bool:
+        """Whether the blob exists, without reading it."""
+
+    def size(self, sha256: str) -> int:
+        """Size of a blob in bytes; 0 if missing."""
+
+    def place(self, path: Path, sha256: str, size: int) -> None:
+        """Store a hashed and flushed file from `partial`, which is moved or deleted."""
+
+    def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """The bytes from `start` up to `stop`, in blocks of a few megabytes at most."""
+
+    def open(self, sha256: str) -> BinaryIO:
+        """The unverified blob as a seekable stream; the caller closes it."""
+
+    def materialize(self, sha256: str, target: Path) -> None:
+        """Create a read-only file of the verified blob, which may be a hard link."""
+
+    def hard_link(self, sha256: str, target: Path) -> bool:
+        """Create a hard link to the blob; False if the store has none."""
+
+    def delete(self, *sha256: str) -> None:
+        """Delete blobs; missing ones are ignored."""
+
+    def where(self, sha256: str | None = None) -> str:
+        """The location of a blob, or of the store, for messages."""
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """sha256 and size of every blob, sorted."""
+
+    def remains(self, delete: bool) -> Iterator[tuple[str, int]]:
+        """Location and size of what killed uploads left in the store; optionally deletes it."""
+
+    def __hash__(self) -> int:
+        """By identity."""
+
+    def __iter__(self) -> Iterator[str]:
+        """sha256 of every blob, sorted."""
+
+
+def opened_store(root: Path, url: str | None) -> Blobs:
+    """The store of the hub in the folder `root`: its blobs/, or the fsspec URL."""
+
+    if url is None:
+        return BlobStore(root / "blobs", root / "partial")
+    from kcard.hub.object_store import ObjectStore
+
+    return ObjectStore.at(url, root / "partial")
+
+
+def put(blobs: Blobs, source: Path, expected: str) -> Blob:
+    """Store a file with that sha256, unless an intact blob exists. Raises DamagedCard for another sha256."""
+    if fault(blobs, expected) is None:
+        return Blob(expected, source.stat().st_size)
+    with source.open("rb") as stream:
+        return put_stream(blobs, stream, expected, str(source))
+
+
+def put_stream(blobs: Blobs, stream: Readable, expected: str, where: str) -> Blob:
+    """Store a stream. Raises DamagedCard, with `where`, for another sha256 than expected."""
+    with partial_folder(blobs.partial) as folder:
+        sha256, size = copy_hashing(stream, folder / "blob")
+        if sha256 != expected:
+            raise DamagedCard(f"{where} was changed: sha256 {sha256[:12]}…, expected {expected[:12]}…")
+        blobs.place(folder / "blob", sha256, size)
+    return Blob(sha256, size)
+
+
+def fault(blobs: Blobs, sha256: str) -> str | None:
+    """What is wrong with a blob; None if it is intact. Reads every byte."""
+    if not blobs.holds(sha256):
+        return "missing"
+    digest = hashlib.sha256()
+    try:
+        for block in blobs.read(sha256):
+            digest.update(block)
+    except DamagedCard:  # deleted concurrently
+        return "missing"
+    return None if digest.hexdigest() == sha256 else unlike(digest.hexdigest(), sha256)
+
+
+def verified(blobs: Blobs, sha256: str) -> BinaryIO:
+    """The blob as a stream, verified before. Raises DamagedCard."""
+    if (wrong := fault(blobs, sha256)) is not None:
+        raise DamagedCard(f"blob {blobs.where(sha256)} is {wrong}")
+    return blobs.open(sha256)
+
+
+def unlike(found: str, sha256: str) -> str:
+    """The description of a sha256 mismatch."""
+    return f"damaged: sha256 {found[:12]}…, expected {sha256[:12]}…"
+
+
+def is_digest(name: str) -> bool:
+    """Whether a name is a sha256 in hexadecimal."""
+    return len(name) == 64 and not set(name) - set("0123456789abcdef")
+
+
+# Creates folders of verified files, completely or not at all.
+
+
+def check_new(destination: Path) -> Path:
+    """The absolute path of a new or empty folder. Raises UsageError for any other, and for a symbolic link."""
+    target = destination.expanduser().absolute()
+    if target.is_symlink():
+        raise UsageError(f"{target} is a symbolic link: choose a new folder")
+    if target.exists() and not (target.is_dir() and next(target.iterdir(), None) is None):
+        raise UsageError(f"{target} exists and is not an empty folder: choose a new folder")
+    return target
+
+
+def create(
+    destination: Path,
+    files: Mapping[str, str],
+    opened: Callable[[str], BinaryIO],
+    damaged: Callable[[str, str], DamagedCard],
+) -> Path:
+    """Create a folder of files (sha256 by path) and return its absolute path.
+
+    `opened` opens the file of a path; `damaged` makes the error for a path and what is wrong with its file. Raises
+    UsageError if the destination is a file or a folder that is not empty.
+    """
+    target = check_new(destination)
+    with beside(target) as scratch:
+        new = scratch / "new"
+        for path, sha256 in files.items():
+            (new / path).parent.mkdir(parents=True, exist_ok=True)
+            with opened(path) as stream:
+                found, _ = copy_hashing(stream, new / path)
+            if found != sha256:
+                raise damaged(path, unlike(found, sha256))
+        if target.is_dir():
+            target.rmdir()
+        new.rename(target)
+    sync_folder(target.parent)
+    return target
+
+
+# Blobs as read-only files in a folder, flushed and then renamed into place.
+
+READ_ONLY = 0o444
+
+
+@dataclass(frozen=True)
+class BlobStore:
+    """Blobs at `root`/ab/abcdef…, first written to `partial` in the same file system."""
+
+    root: Path
+    partial: Path
+
+    def path(self, sha256: str) -> Path:
+        """The path of a blob, whether or not it exists."""
+        return self.root / sha256[:2] / sha256
+
+    def where(self, sha256: str | None = None) -> str:
+        return str(self.root if sha256 is None else self.path(sha256))
+
+    def put(self, source: Path, expected: str) -> Blob:
+        """See blobs.put."""
+        return put(self, source, expected)
+
+    def put_stream(self, stream: Readable, expected: str, where: str) -> Blob:
+        """See blobs.put_stream."""
+        return put_stream(self, stream, expected, where)
+
+    def fault(self, sha256: str) -> str | None:
+        """See blobs.fault."""
+        return fault(self, sha256)
+
+    def place(self, path: Path, sha256: str, size: int) -> None:
+        if path.stat().st_size != size:
+            raise DamagedCard(f"{path} is truncated: {path.stat().st_size} bytes, expected {size}")
+        target = self.path(sha256)
+        path.chmod(READ_ONLY)
+        if not target.parent.is_dir():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            sync_folder(self.root)
+        path.replace(target)
+        sync_folder(target.parent)
+
+    def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        stream = self.open(sha256)
+        stream.seek(start)
+        return _blocks(stream, None if stop is None else stop - start)
+
+    def open(self, sha256: str) -> BinaryIO:
+        try:
+            return self.path(sha256).open("rb")
+        except FileNotFoundError:
+            raise DamagedCard(f"blob {self.path(sha256)} is missing") from None
+
+    def materialize(self, sha256: str, target: Path) -> None:
+        if (wrong := self.fault(sha256)) is not None:
+            raise DamagedCard(wrong)
+        link_or_copy(self.path(sha256), target)
+
+    def hard_link(self, sha256: str, target: Path) -> bool:
+        try:
+            link_or_copy(self.path(sha256), target)
+        except FileNotFoundError:
+            raise DamagedCard(f"blob {self.path(sha256)} is missing") from None
+        return True
+
+    def holds(self, sha256: str) -> bool:
+        return self.path(sha256).is_file()
+
+    def size(self, sha256: str) -> int:
+        try:
+            return self.path(sha256).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def delete(self, *sha256: str) -> None:
+        for path in map(self.path, sha256):
+            if os.name == "nt" and path.exists():  # Windows can't delete read-only files
+                path.chmod(0o666)
+            path.unlink(missing_ok=True)
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        for sha256 in self:
+            yield sha256, self.size(sha256)
+
+    def remains(self, delete: bool) -> Iterator[tuple[str, int]]:  # noqa: ARG002 (they are in `partial`)
+        yield from ()
+
+    def __iter__(self) -> Iterator[str]:
+        for folder in sorted(self.root.glob("??")):
+            yield from sorted(path.name for path in folder.iterdir() if is_digest(path.name))
+
+
+def _blocks(stream: BinaryIO, left: int | None) -> Iterator[bytes]:
+    with stream:
+        while block := stream.read(BUFFER if left is None else min(BUFFER, left)):
+            yield block
+            left = None if left is None else left - len(block)

@@ -1,0 +1,448 @@
+"""Values that the hub's services return.
+
+A figure that came with the card is self-declared: its publisher may have written anything. It can quarantine a version,
+but only a verified figure can release one.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from sqlalchemy import Connection, Row, select
+
+from kcard.hub.accounts import OWN
+from kcard.hub.db.models import accounts, commits, repositories, settings, utc
+
+__all__ = [
+    "BRANCH",
+    "COMMIT_COLUMNS",
+    "DECLARED",
+    "DEFAULT",
+    "FLOOR",
+    "INSTEAD",
+    "MAIN",
+    "OVERLAP",
+    "PRIVATE",
+    "PUBLIC",
+    "REPOSITORY_COLUMNS",
+    "SETTING",
+    "TAG",
+    "VERIFIED",
+    "Add",
+    "Commit",
+    "Copy",
+    "Declared",
+    "Delete",
+    "DeleteFolder",
+    "Entry",
+    "Mark",
+    "Operation",
+    "OwnNamespace",
+    "Publication",
+    "Reason",
+    "Ref",
+    "Repository",
+    "Type",
+    "Verified",
+    "bare",
+    "commit",
+    "covers",
+    "find",
+    "full",
+    "is_independent",
+    "quarantine_reason",
+    "repository",
+    "shown",
+]
+
+
+# The hub's own namespace: the organisation for cards that `kcard publish` adds to this hub.
+#
+# Locally its cards have bare names, such as `rivers`; for clients of a served hub that is the repository
+# library/rivers. The first card creates the namespace.
+
+SETTING = "namespace"
+DEFAULT, INSTEAD = OWN  # the second one in a hub where somebody had the first name before it was reserved
+
+
+class OwnNamespace(NamedTuple):
+    """The account that owns the hub's own cards."""
+
+    id: int
+    name: str
+
+
+def find(connection: Connection) -> OwnNamespace | None:
+    """The namespace; None if the hub never had a card of its own."""
+    name = select(settings.c.value).where(settings.c.name == SETTING).scalar_subquery()
+    row = connection.execute(
+        select(accounts.c.id, accounts.c.name).where(accounts.c.folded == name)
+    ).one_or_none()
+    return None if row is None else OwnNamespace(*row)
+
+
+def full(own: OwnNamespace | None, name: str) -> str:
+    """The name of a card's repository: namespace/name."""
+    return name if "/" in name or own is None else f"{own.name}/{name}"
+
+
+def bare(own: OwnNamespace | None, repository: str) -> str:
+    """The name of a repository's card: without the hub's own namespace."""
+    return repository if own is None else repository.removeprefix(f"{own.name}/")
+
+
+DECLARED, VERIFIED = "self-declared", "verified"
+# Overlap of evidence with a card's corpus from which it is not independent of the card.
+OVERLAP = 0.1
+# Share of a card's documents that evidence must cover to quarantine it, unless a hub says otherwise.
+FLOOR = 0.5
+
+
+def is_independent(overlap: float | None) -> bool:
+    """Whether evidence with this overlap with a card's corpus is independent of it; so is one of unknown overlap."""
+    return overlap is None or overlap < OVERLAP
+
+
+def covers(coverage: float | None, floor: float) -> bool:
+    """Whether evidence with this coverage covers enough to decide; so does one of unknown coverage."""
+    return coverage is None or coverage >= floor
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The figures of the exam.json that came with a card.
+
+    recall, factuality  means in [0, 1]; None if not given
+    coverage            the share of the documents that have a factuality, in [0, 1]; None if not given
+    fault               why the exam is not plausible; empty if it is
+    """
+
+    recall: float | None = None
+    factuality: float | None = None
+    fault: str = ""
+    coverage: float | None = None
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The figures that this hub measured.
+
+    at            when the latest of them was measured, in UTC
+    recall        in [0, 1], by the hub's exam; None if not measured
+    faithfulness  in [0, 1], by the latest audit that measured it, else by the hub's exam; None if not measured
+    factuality    in [0, 1], by the latest audit whose evidence is independent and covers enough for a quarantine, or
+                  without one by the latest; None if not measured
+    coverage      the share of the documents that its evidence covers, in [0, 1], and `judged`, how many these are; None
+                  in audits of earlier versions
+    overlap       how far its evidence and the card's corpus are the same, in [0, 1]; None likewise
+    audit         the number of the audit that measured factuality; None without one
+    taken         when that was, in UTC
+    evidence      the evidence of that audit by name and digest, and `checker`, who judged
+    released      whether an administrator released the version from the quarantine that this audit caused
+    author        who measured last, with this version of `kcard`; None: unknown, or the hub's own command line
+    """
+
+    at: datetime
+    recall: float | None = None
+    faithfulness: float | None = None
+    factuality: float | None = None
+    audit: int | None = None
+    taken: datetime | None = None
+    evidence: str | None = None
+    evidence_sha256: str | None = None
+    checker: str | None = None
+    coverage: float | None = None
+    judged: int | None = None
+    overlap: float | None = None
+    released: bool = False
+    author: str | None = None
+    kcard: str | None = None
+
+    @property
+    def independent(self) -> bool:
+        """Whether the evidence is independent of the card's corpus, as far as is known."""
+        return is_independent(self.overlap)
+
+    @property
+    def source(self) -> str:
+        """When factuality was measured, and against which evidence."""
+        if self.taken is None:
+            return f"by this hub on {self.at:%Y-%m-%d}, without independent evidence"
+        digest = f" (sha256 {self.evidence_sha256[:12]})" if self.evidence_sha256 else ""
+        covers = "" if self.coverage is None else f", which covers {self.coverage:.0%} of what it wrote"
+        shared = "" if self.independent else "; the evidence is not independent: it repeats the card's corpus"
+        against = self.evidence or "unnamed evidence"
+        return f"by this hub on {self.taken:%Y-%m-%d} against {against}{digest}{covers}{shared}"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a version is quarantined: its `factuality` is below the `threshold` of the hub.
+
+    `audit`, `taken` and `evidence` are those of the audit; None if the card's own exam is the reason. `coverage` is the
+    share of the documents that the evidence covers; None if unknown.
+    """
+
+    factuality: float
+    threshold: float
+    audit: int | None = None
+    taken: datetime | None = None
+    evidence: str | None = None
+    coverage: float | None = None
+
+    @property
+    def word(self) -> str:
+        """Whether the figure is verified or self-declared."""
+        return DECLARED if self.audit is None else VERIFIED
+
+    def __str__(self) -> str:
+        source = "by the card's own exam"
+        if self.taken is not None:
+            against = f" against {self.evidence}" if self.evidence else ""
+            source = f"by audit {self.audit} of {self.taken:%Y-%m-%d}{against}"
+        if self.coverage is not None:
+            source += f", {self.coverage:.0%} of the documents covered"
+        return (
+            f"factuality {self.factuality:.2f} ({self.word}, {source}) is below the hub's threshold of "
+            f"{self.threshold:g}"
+        )
+
+
+def quarantine_reason(
+    declared: Declared | None, verified: Verified | None, threshold: float | None, floor: float = FLOOR
+) -> Reason | None:
+    """Why a version with these figures is quarantined; None if it is not.
+
+    A verified factuality decides. Without one, the declared factuality can quarantine the version. An unmeasured
+    version is not quarantined, and a factuality whose evidence covers less than `floor` of the documents, or is not
+    independent of the card, counts as unmeasured; one of unknown coverage counts.
+    """
+    if threshold is None:
+        return None
+    measured = verified is not None and verified.independent and covers(verified.coverage, floor)
+    if verified is not None and measured and verified.factuality is not None:
+        if verified.factuality >= threshold or verified.released:
+            return None
+        return Reason(
+            verified.factuality,
+            threshold,
+            verified.audit,
+            verified.taken,
+            verified.evidence,
+            verified.coverage,
+        )
+    if declared is None or declared.factuality is None or declared.factuality >= threshold:
+        return None
+    if not covers(declared.coverage, floor):
+        return None
+    return Reason(declared.factuality, threshold, coverage=declared.coverage)
+
+
+def shown(declared: Declared | None, verified: Verified | None) -> Iterator[str]:
+    """Each known figure as a line of text, with whether it is verified or self-declared."""
+    if verified is not None:
+        for name in ("recall", "faithfulness", "factuality"):
+            if (value := getattr(verified, name)) is not None:
+                against = (
+                    verified.source if name == "factuality" else f"by this hub on {verified.at:%Y-%m-%d}"
+                )
+                yield f"{name} {value:.2f} ({VERIFIED} {against})"
+    if declared is not None:
+        for name in ("recall", "factuality"):
+            if (value := getattr(declared, name)) is not None:
+                yield f"{name} {value:.2f} ({DECLARED})"
+        if declared.fault:
+            yield f"its exam.json is not plausible: {declared.fault}"
+
+
+# Repositories, commits and files as values.
+
+Type: TypeAlias = Literal["model", "dataset"]
+BRANCH, TAG = "branch", "tag"
+MAIN = "main"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of a commit.
+
+    oid     git's: the sha1 of its blob, or of its LFS pointer for a large file
+    sha256  of its bytes: the name of its blob in the store
+    size    bytes
+    """
+
+    path: str
+    oid: str
+    sha256: str
+    size: int
+    lfs: bool
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit; `sha` has 40 hexadecimal digits, `date` is in UTC."""
+
+    sha: str
+    parent: str | None
+    title: str
+    message: str
+    author: str
+    date: datetime
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A branch or a tag with its commit."""
+
+    name: str
+    sha: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository as of its branch main.
+
+    name    namespace/name
+    card    the metadata of its README.md
+    tags    including derived ones
+    size    bytes of the files of main
+    """
+
+    id: int
+    type: Type
+    name: str
+    private: bool
+    gated: Literal["no", "auto", "manual"]
+    created: datetime
+    modified: datetime
+    downloads: int = 0
+    likes: int = 0
+    head: str | None = None
+    card: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    pipeline_tag: str | None = None
+    library: str | None = None
+    size: int = 0
+
+    @property
+    def namespace(self) -> str:
+        return self.name.partition("/")[0]
+
+
+@dataclass(frozen=True)
+class Add:
+    """Add or replace a file."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Delete a file."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class DeleteFolder:
+    """Delete every file under a path."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Copy a file from a commit of the same repository."""
+
+    source: str
+    commit: str
+    path: str
+
+
+Operation: TypeAlias = Add | Delete | DeleteFolder | Copy
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A tag that published a version; `version` is the sha256 of its manifest."""
+
+    tag: str
+    commit: str
+    version: str
+    number: int
+    author: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A summary of the newest version of a repository.
+
+    declared    figures of the exam that came with the card; None without one
+    verified    figures that this hub measured; None without any
+    unexamined  whether it has weights, but no plausible exam
+    quarantine  why it is quarantined, if it is
+    """
+
+    reference: str
+    version: str
+    description: str = ""
+    declared: Declared | None = None
+    verified: Verified | None = None
+    unexamined: bool = False
+    quarantine: Reason | None = None
+
+    @property
+    def audited(self) -> bool:
+        """Whether this hub measured its factuality against independent evidence."""
+        return (
+            self.verified is not None and self.verified.factuality is not None and self.verified.independent
+        )
+
+    @property
+    def factuality(self) -> float | None:
+        """The verified factuality; without one, the self-declared."""
+        if self.verified is not None and self.audited:
+            return self.verified.factuality
+        return None if self.declared is None else self.declared.factuality
+
+    @property
+    def quarantined(self) -> bool:
+        """Whether it is used only if named."""
+        return self.quarantine is not None
+
+
+# Converts rows of repositories and commits to values.
+
+PRIVATE, PUBLIC = "private", "public"
+REPOSITORY_COLUMNS = tuple(c for c in repositories.c if c.name not in {"namespace_id", "folded"})
+COMMIT_COLUMNS = tuple(c for c in commits.c if c.name in Commit.__dataclass_fields__)
+
+
+def repository(row: Row[Any]) -> Repository:
+    """A row of REPOSITORY_COLUMNS as a value."""
+    return Repository(
+        id=row.id,
+        type=row.type,
+        name=row.name,
+        private=row.visibility == PRIVATE,
+        gated=row.gated,
+        created=utc(row.created),
+        modified=utc(row.modified),
+        downloads=row.downloads,
+        likes=row.likes,
+        head=row.head,
+        card=json.loads(row.card),
+        tags=tuple(json.loads(row.tags)),
+        pipeline_tag=row.pipeline_tag,
+        library=row.library,
+        size=row.size,
+    )
+
+
+def commit(row: Row[Any]) -> Commit:
+    """A row of COMMIT_COLUMNS as a value."""
+    return Commit(row.sha, row.parent, row.title, row.message, row.author, utc(row.date))

@@ -1,0 +1,56 @@
+"""Kept verdicts: no content is checked twice for the same form by the same rules."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select
+
+from kcard.hub.checks.content import RULES, Verdict
+from kcard.hub.db.models import holdings, uploads, verdicts
+from kcard.hub.db.session import Database
+
+__all__ = ["Key", "Verdicts", "forget"]
+
+# The sha256 of the content, and the form that was required.
+Key: TypeAlias = tuple[str, str]
+BATCH = 500
+
+
+class Verdicts:
+    """The verdicts of a hub."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def find(self, keys: Collection[Key]) -> dict[Key, Verdict]:
+        """The verdicts that are known."""
+        wanted, found = sorted({sha256 for sha256, _ in keys}), dict[Key, Verdict]()
+        with self._database.read() as connection:
+            for batch in _batches(wanted):
+                there = (verdicts.c.sha256.in_(batch), verdicts.c.rules == RULES)
+                for row in connection.execute(select(verdicts).where(*there)):
+                    found[row.sha256, row.form] = Verdict(row.refusal, row.reason)
+        return found
+
+    def keep(self, new: Mapping[Key, Verdict]) -> None:
+        """Keep verdicts, replacing earlier ones."""
+        with self._database.write() as connection:
+            for batch in _batches(sorted(new)):
+                for key in batch:
+                    connection.execute(delete(verdicts).where(_is(key)))
+                rows = [{"sha256": key[0], "form": key[1], "rules": RULES} | vars(new[key]) for key in batch]
+                connection.execute(insert(verdicts), rows)
+
+
+def forget(connection: Connection) -> None:
+    """Delete the verdicts on content that no repository and no upload has."""
+    named = select(holdings.c.sha256).union(select(uploads.c.sha256))
+    connection.execute(delete(verdicts).where(verdicts.c.sha256.not_in(named)))
+
+
+def _is(key: Key) -> ColumnElement[bool]:
+    return and_(verdicts.c.sha256 == key[0], verdicts.c.form == key[1])
+
+
+def _batches(items: list[str] | list[Key]) -> Iterable[list]:  # type: ignore[type-arg]
+    return (items[at : at + BATCH] for at in range(0, len(items), BATCH))

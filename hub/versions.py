@@ -1,0 +1,385 @@
+"""Published versions of cards, and the quarantine."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from kcard.errors import DamagedCard, UnknownCard, UsageError
+from kcard.hub import figures, values
+from kcard.hub.accounts import folded, write
+from kcard.hub.db.models import audits, now, refs, repositories, settings, utc
+from kcard.hub.db.models import versions as version_table
+from kcard.hub.db.session import Database
+from kcard.hub.errors import Invalid
+from kcard.hub.figures import COVERAGE, THRESHOLD, checked_share, coverage_floor, threshold
+from kcard.hub.values import BRANCH, Declared, OwnNamespace, Reason, Repository, Verified, quarantine_reason
+from kcard.hub.values import MAIN as VALUES_MAIN
+from kcard.manifest import MANIFEST, NAME, Manifest
+
+__all__ = [
+    "NUMBER",
+    "Catalogue",
+    "Contents",
+    "Key",
+    "Problem",
+    "Quarantine",
+    "Reference",
+    "Version",
+    "check_alias",
+    "damaged",
+    "declared",
+    "find",
+    "key",
+    "named",
+    "newest",
+    "unexamined",
+    "versions",
+]
+
+
+NUMBER = re.compile(r"v([1-9][0-9]{0,8})")
+DIGEST = re.compile(r"[0-9a-f]{6,64}")
+MAIN = "main"  # the branch with the newest version
+
+
+@dataclass(frozen=True)
+class Version:
+    """One immutable version of a card.
+
+    number      from 1, never reused while the card exists
+    sha256      of kcard.json, which lists the sha256 of every other file
+    size        bytes of all files
+    published   in UTC
+    declared    figures of the exam that came with the card; None without one
+    verified    figures that this hub measured; None without any
+    unexamined  whether it has weights, but no plausible exam
+    """
+
+    name: str
+    number: int
+    sha256: str
+    manifest: Manifest
+    size: int
+    published: datetime
+    aliases: tuple[str, ...] = ()
+    declared: Declared | None = None
+    verified: Verified | None = None
+    unexamined: bool = False
+
+    @property
+    def reference(self) -> str:
+        """The permanent reference of this version: card@v2."""
+        return f"{self.name}@v{self.number}"
+
+    @property
+    def files(self) -> dict[str, str]:
+        """sha256 of every file by path, including the manifest."""
+        return {**self.manifest.files, MANIFEST: self.sha256}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A missing or damaged file of a version; `what` says which."""
+
+    card: str
+    version: int
+    path: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The size of a hub. `files` are distinct files, `size` is in bytes.
+
+    `database` and `blobs` are their locations: paths, or URLs without credentials.
+    """
+
+    path: Path
+    database: str
+    blobs: str
+    cards: int
+    versions: int
+    pools: int
+    files: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A parsed reference. At most one of number, digest and alias is set; none means the newest version.
+
+    `digest` is a prefix of a version's sha256.
+    """
+
+    name: str
+    number: int | None = None
+    digest: str | None = None
+    alias: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Reference":
+        """Raises UsageError for an invalid reference."""
+        name, at, rest = text.partition("@")
+        if not name or (at and not rest):
+            raise UsageError(
+                f"invalid reference {text!r}: use CARD, CARD@v2, CARD@ALIAS or CARD@SHA256 (6 digits or more)"
+            )
+        if not at:
+            return cls(name)
+        if found := NUMBER.fullmatch(rest):
+            return cls(name, number=int(found[1]))
+        return cls(name, digest=rest) if DIGEST.fullmatch(rest) else cls(name, alias=rest)
+
+    def names(self, version: Version) -> bool:
+        """Whether the number, digest or alias matches the version."""
+        if self.digest is not None:
+            return version.sha256.startswith(self.digest)
+        return version.number == self.number or self.alias in version.aliases
+
+
+def check_alias(alias: str) -> None:
+    """Raise UsageError for an invalid alias, or one that looks like a version number or a sha256."""
+    if not NAME.fullmatch(alias):
+        raise UsageError(
+            f"invalid alias {alias!r}: use at most 96 lower-case letters, digits, '.', '_' and '-'"
+        )
+    if NUMBER.fullmatch(alias) or DIGEST.fullmatch(alias):
+        raise UsageError(f"alias {alias!r} looks like a version number or a sha256: choose another")
+    if alias == MAIN:
+        raise UsageError(f"alias {alias!r} is reserved for the newest version: choose another")
+
+
+def damaged(version: Version, path: str, fault: str) -> DamagedCard:
+    """The error for a missing or damaged file of a version."""
+    return DamagedCard(
+        f"card {version.reference}: {path} is {fault} in the hub: `kcard verify {version.name}` lists all damage; "
+        f"publish the card's folder again, or pull it again"
+    )
+
+
+# Reads rows of card versions.
+
+
+class Key(NamedTuple):
+    """The ids of a version and its repository, and its commit."""
+
+    id: int
+    repository_id: int
+    sha: str
+
+
+def named(connection: Connection, card: str) -> ColumnElement[bool]:
+    """The condition on `repositories` for the one of a card."""
+    name = values.full(values.find(connection), card)
+    # The index is on the folded name; cards are named by their exact one.
+    same = and_(repositories.c.folded == folded(name), repositories.c.name == name)
+    return and_(repositories.c.type == "model", same)
+
+
+def newest() -> ColumnElement[bool]:
+    """The condition on `versions` for the newest of each card."""
+    other = version_table.alias()
+    highest = select(func.max(other.c.number)).where(other.c.repository_id == version_table.c.repository_id)
+    return version_table.c.number == highest.scalar_subquery()
+
+
+def find(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
+    """The versions that match, by card name, oldest first."""
+    own = values.find(connection)
+    rows = connection.execute(_rows().where(*conditions)).all()
+    verified = figures.verified_rows(connection, {row.id for row in rows})
+    grouped = groupby(rows, key=lambda row: row.id)
+    found = [_version(list(same), own, verified.get(id_)) for id_, same in grouped]
+    return sorted(found, key=lambda version: (version.name, version.number))
+
+
+def key(connection: Connection, version: Version) -> Key | None:
+    """The key of a version; None if it was removed."""
+    columns = (version_table.c.id, version_table.c.repository_id, version_table.c.sha)
+    query = select(*columns).join_from(version_table, repositories).where(named(connection, version.name))
+    row = connection.execute(query.where(version_table.c.sha256 == version.sha256)).one_or_none()
+    return None if row is None else Key(*row)
+
+
+def declared(row: Row[Any]) -> Declared | None:
+    """The self-declared figures of a row of `versions`."""
+    return Declared(row.recall, row.factuality, row.fault, row.coverage) if row.examined else None
+
+
+def unexamined(row: Row[Any]) -> bool:
+    """Whether a row of `versions` has weights, but no plausible exam."""
+    return bool(row.weights and (not row.examined or row.fault))
+
+
+def _rows() -> Select[Any]:
+    pointing = and_(
+        refs.c.repository_id == version_table.c.repository_id,
+        refs.c.kind == BRANCH,
+        refs.c.name != VALUES_MAIN,
+        refs.c.sha == version_table.c.sha,
+    )
+    joined = version_table.join(repositories).outerjoin(refs, pointing)
+    columns = (repositories.c.name.label("repository"), version_table, refs.c.name.label("alias"))
+    return select(*columns).select_from(joined).order_by(version_table.c.id, refs.c.name)
+
+
+def _version(rows: list[Row[Any]], own: OwnNamespace | None, verified: Verified | None) -> Version:
+    row = rows[0]
+    name = values.bare(own, row.repository)
+    return Version(
+        name=name,
+        number=row.number,
+        sha256=row.sha256,
+        manifest=Manifest.from_json(row.manifest, f"{name}@v{row.number}"),
+        size=row.size,
+        published=utc(row.published),
+        aliases=tuple(r.alias for r in rows if r.alias is not None),
+        declared=declared(row),
+        verified=verified,
+        unexamined=unexamined(row),
+    )
+
+
+# The newest versions of many repositories at once.
+
+
+def versions(database: Database, repositories: Iterable[Repository]) -> dict[str, Version]:
+    """The newest version of each repository that has one, by the repository's name."""
+    ids = [repository.id for repository in repositories]
+    with database.read() as connection:
+        own = values.find(connection)
+        found = find(connection, newest(), version_table.c.repository_id.in_(ids))
+    return {values.full(own, version.name): version for version in found}
+
+
+# Quarantine: cards below the hub's factuality threshold are visible, but used only if named.
+#
+# The latest audit of the version that measured factuality, against independent evidence that covers enough of what the
+# card wrote, decides, unless an administrator released the version since. Without one, the card's own exam decides: it
+# can quarantine the card but never release it. Unmeasured cards are not quarantined, and neither are cards of whose
+# documents the evidence covers less than the hub's floor: missing evidence is not falsehood.
+
+
+class Quarantine:
+    """The threshold of a hub, and the versions below it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @property
+    def threshold(self) -> float | None:
+        """The minimum factuality, in [0, 1], of cards that are used without being named; None (default): no minimum."""
+        with self._database.read() as connection:
+            return threshold(connection)
+
+    @property
+    def coverage(self) -> float:
+        """The share of a card's documents that evidence must cover to quarantine it, in [0, 1]; 0.5 by default."""
+        with self._database.read() as connection:
+            return coverage_floor(connection)
+
+    def set_coverage(self, floor: float, *, by: str | None = None) -> None:
+        """Set the floor of coverage. Raises UsageError for one outside [0, 1]."""
+        checked_share(floor, "coverage", "")
+        with self._database.write() as connection:
+            connection.execute(delete(settings).where(settings.c.name == COVERAGE))
+            connection.execute(insert(settings).values(name=COVERAGE, value=f"{floor:g}"))
+            write(connection, by, "quarantine.set", "hub", coverage=floor)
+
+    def set(self, threshold: float | None, *, by: str | None = None) -> None:
+        """Set the threshold of this hub. Raises UsageError for one outside [0, 1].
+
+        `by`: the account that changes it, for the event log; None: the command line.
+        """
+        if threshold is not None:
+            checked_share(threshold)
+        with self._database.write() as connection:
+            connection.execute(delete(settings).where(settings.c.name == THRESHOLD))
+            if threshold is not None:
+                connection.execute(insert(settings).values(name=THRESHOLD, value=f"{threshold:g}"))
+            write(connection, by, "quarantine.set", "hub", threshold=threshold)
+
+    def release(self, version: Version, *, by: str | None = None) -> None:
+        """Release a version from the quarantine of its latest audit. A later audit is judged by itself.
+
+        Raises UnknownCard if the version was removed, Invalid if no audit quarantines it.
+        """
+        with self._database.write() as connection:
+            row = key(connection, version)
+            if row is None:
+                raise UnknownCard(f"{version.reference} was removed by another process")
+            [current] = find(connection, version_table.c.id == row.id)
+            limit, floor = threshold(connection), coverage_floor(connection)
+            reason = quarantine_reason(current.declared, current.verified, limit, floor)
+            if reason is None:
+                raise Invalid(f"{version.reference} is not quarantined")
+            if reason.audit is None:
+                raise Invalid(
+                    f"{version.reference} is quarantined by its own exam, not by an audit of this hub: publish a "
+                    "version with a new exam, or audit it (`kcard audit`)"
+                )
+            connection.execute(update(audits).where(audits.c.id == reason.audit).values(released=now()))
+            write(connection, by, "card.released", version.reference, audit=reason.audit)
+
+    def held(self, candidates: Sequence[Version]) -> dict[str, Reason]:
+        """Why versions are quarantined, by reference; others are omitted. The figures are those of the values."""
+        if not candidates:
+            return {}
+        limit, floor = self.threshold, self.coverage
+        found = {v.reference: quarantine_reason(v.declared, v.verified, limit, floor) for v in candidates}
+        return {reference: reason for reference, reason in found.items() if reason is not None}
+
+
+# Reads the versions of a hub.
+
+
+class Catalogue:
+    """The versions of a hub."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def names(self) -> list[str]:
+        """Every card's name, sorted."""
+        query = select(repositories.c.name).where(
+            exists().where(version_table.c.repository_id == repositories.c.id)
+        )
+        with self._database.read() as connection:
+            own = values.find(connection)
+            return sorted(values.bare(own, name) for name in connection.scalars(query))
+
+    def versions(self, name: str | None = None) -> list[Version]:
+        """Every version of a card, or of all cards, oldest first."""
+        with self._database.read() as connection:
+            return find(connection, *([] if name is None else [named(connection, name)]))
+
+    def newest(self, domain: str | None = None, base: str | None = None) -> list[Version]:
+        """The newest version of every card, if it is in the domain subtree and has the base."""
+        conditions: list[ColumnElement[bool]] = [newest()]
+        if domain is not None:
+            inside = version_table.c.domain.startswith(domain + "/", autoescape=True)
+            conditions.append(or_(version_table.c.domain == domain, inside))
+        if base is not None:
+            short = version_table.c.base.endswith("/" + base, autoescape=True)
+            conditions.append(or_(version_table.c.base == base, short))
+        with self._database.read() as connection:
+            return find(connection, *conditions)

@@ -1,0 +1,558 @@
+"""Baselines: retrieval, GenRead, generated knowledge prompting, RECITE, REPLUG, and cards together with retrieval."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from kcard.batching import batched
+from kcard.errors import LLMError, QuestionsFailed, UsageError
+from kcard.integrators.assembly import chosen_cards, endpoint_of, make_llm
+from kcard.integrators.options import AskOptions, BaselineOptions
+from kcard.interfaces import LLM, Answerer, Array, Evidence, Generator, replies
+from kcard.llms import client
+from kcard.llms.client import Metered
+from kcard.text import words
+from kcard.types import (
+    Answer,
+    Choice,
+    Decision,
+    Example,
+    Passage,
+    Question,
+    Reply,
+    Request,
+    Sampling,
+    Source,
+    checked,
+    distinct_texts,
+)
+
+if TYPE_CHECKING:
+    from kcard.cards.card import CardSet
+    from kcard.hub.registry import Hub
+
+__all__ = [
+    "BASELINES",
+    "BM25",
+    "CARDS_AND_RETRIEVAL",
+    "NAME",
+    "Baseline",
+    "Beside",
+    "Candidate",
+    "Drawn",
+    "GenRead",
+    "KnowledgeSource",
+    "Majority",
+    "Reading",
+    "Replug",
+    "Retrieval",
+    "Surest",
+    "Together",
+    "baseline",
+    "card_passages",
+    "corpus_retriever",
+    "read_apart",
+    "recitations",
+    "retriever",
+    "settled",
+    "statements",
+]
+
+
+ALWAYS = Decision("always", 0.0, True)
+
+
+class KnowledgeSource(Protocol):
+    def passages(
+        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+    ) -> list[list[Passage]]:
+        """For each question what the LLM may read, best first; empty where nothing was found or said."""
+        ...
+
+
+class Reading(Protocol):
+    def replies(
+        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
+    ) -> list[Reply]:
+        """The answer to each request, which comes without knowledge, from its passages."""
+        ...
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """An Answerer, whose every question goes to the source. `examples`: demonstrations where a question has no own."""
+
+    name: str
+    llm: Metered
+    source: KnowledgeSource
+    reading: Reading
+    examples: tuple[Example, ...] = ()
+
+    def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
+        """See Answerer; after an LLMError the replies that the LLM gave are not asked for twice."""
+        for outcome in self.outcomes(questions):
+            if isinstance(outcome, LLMError):
+                raise outcome
+            yield outcome
+
+    def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | LLMError]:
+        """One Answer a question, in order, or why the LLM gave none: a failure costs only its own question.
+
+        Requests about all questions are made together, as many at a time as the LLM takes.
+        """
+        for part in distinct_texts(map(checked, questions)):
+            for question in part:
+                self.llm.open(question)
+            failed: dict[str, LLMError] = {}
+            answers: Iterator[Answer] = iter(())
+            while ready := [question for question in part if question.text not in failed]:
+                try:
+                    answers = iter(self._answered(ready))
+                    break
+                except QuestionsFailed as error:  # the others are asked again, from replies that are kept
+                    failed.update(error.failures)
+            yield from (failed[q.text] if q.text in failed else next(answers) for q in part)
+
+    def _answered(self, questions: Sequence[Question]) -> list[Answer]:
+        """Raises QuestionsFailed. No two questions have the same text."""
+        started = time.perf_counter()
+        texts = [question.text for question in questions]
+        passages = self.source.passages(self.llm, texts, self.examples)
+        requests = [Request("answer", q.text, (), self.examples, q.choices) for q in questions]
+        replies = self.reading.replies(self.llm, requests, passages)
+        seconds = (time.perf_counter() - started) / len(questions)
+        rows = zip(questions, passages, replies, strict=True)
+        return [self._answer(question, found, reply, seconds) for question, found, reply in rows]
+
+    def _answer(
+        self, question: Question, passages: Sequence[Passage], reply: Reply, seconds: float
+    ) -> Answer:
+        chosen = {choice.name: choice.description for choice in question.choices}
+        account = self.llm.close(question.text)
+        return Answer(
+            question=question.text,
+            answer=chosen.get(reply.choice or "", reply.text).strip(),
+            mode=self.name,
+            gate=ALWAYS,
+            cards=tuple(dict.fromkeys(p.card for p in passages)),
+            passages=tuple(replace(p, kept=True) for p in passages),
+            calls=account.calls,
+            seconds=seconds,
+            notes=account.notes,
+            confidence=reply.confidence,
+            choice=reply.choice,
+            usage=account.usage(max(seconds - account.seconds, 0.0)),
+        )
+
+
+# Several texts of the LLM's own, drawn for one request.
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """`samples` replies to one request a question, drawn at `temperature`; empty ones are left out, equal ones stay.
+
+    request  without question and examples
+    """
+
+    name: str
+    request: Request
+    samples: int
+    temperature: float
+
+    def passages(
+        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+    ) -> list[list[Passage]]:
+        wanted = replace(self.request, examples=examples, temperature=self.temperature)
+        draws = [replace(wanted, question=q, sample=n) for q in questions for n in range(self.samples)]
+        texts = batched((reply.text.strip() for reply in replies(llm, draws)), self.samples)
+        return [[Passage(self.name, text) for text in part if text] for part in texts]
+
+
+# Passages read one at a time: one answer for each, and what is known of its probability.
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An answer to the question with one passage, or with none.
+
+    probability  that of the answer: the geometric mean over its tokens where the LLM gives them, else its own
+                 confidence, of an option its share among the options; None where it gives neither
+    """
+
+    reply: Reply
+    probability: float | None
+
+    @property
+    def key(self) -> str:
+        """What equal answers have in common: the chosen option, else the words, without case and punctuation."""
+        return self.reply.choice or " ".join(words(self.reply.text)) or self.reply.text
+
+    @property
+    def answers(self) -> bool:
+        """Whether the LLM knows an answer and, where there are options, chose one."""
+        return self.reply.known and self.reply.choice != ""
+
+
+def read_apart(
+    llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[tuple[str, ...]]]
+) -> list[list[Candidate]]:
+    """For each request the answer with each of its passages alone (an empty one is none): the likeliest words, or the
+    likeliest option."""
+    rows = zip(requests, passages, strict=True)
+    asked = [
+        replace(request, knowledge=read, draft=not request.choices)
+        for request, apart in rows
+        for read in apart
+    ]
+    found = iter([Candidate(reply, _probability(reply)) for reply in replies(llm, asked)])
+    return [[next(found) for _ in apart] for apart in passages]
+
+
+def settled(candidates: Sequence[Candidate], weights: Sequence[float]) -> Reply:
+    """The reply whose answer has the largest sum of weights; of its wordings the heaviest, of equal ones the first.
+
+    A reply without an answer abstains: it counts only where all do.
+    """
+    voting = [i for i, found in enumerate(candidates) if found.answers] or [*range(len(candidates))]
+    mass: dict[str, float] = {}
+    for i in voting:
+        mass[candidates[i].key] = mass.get(candidates[i].key, 0.0) + weights[i]
+    winner = max(mass, key=mass.__getitem__)
+    return candidates[max((i for i in voting if candidates[i].key == winner), key=lambda i: weights[i])].reply
+
+
+def _probability(reply: Reply) -> float | None:
+    if reply.tokens:
+        return math.exp(sum(token.log_probability for token in reply.tokens) / len(reply.tokens))
+    return reply.confidence
+
+
+# All passages in one prompt, the best first: how retrieved and GenRead's passages are read.
+
+
+@dataclass(frozen=True)
+class Together:
+    """One request a question, "Knowledge: ... Question: ... Answer:"."""
+
+    def replies(
+        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
+    ) -> list[Reply]:
+        rows = zip(requests, passages, strict=True)
+        return replies(
+            llm, [replace(request, knowledge=tuple(p.knowledge for p in read)) for request, read in rows]
+        )
+
+
+# What the retrieval baselines search: the source passages of the chosen cards, or a corpus; by words or by vectors.
+#
+# bm25                    words (kcard.index)
+# minilm                  vectors of the embedded encoder, offline
+# contriever[:MODEL]      Contriever's, as in Adaptive Retrieval; the paper's is facebook/contriever-msmarco
+# hf:MODEL[,pooling=...]  any other encoder of kcard.representations
+
+BM25 = "bm25"
+
+
+def corpus_retriever(corpus: str, kind: str) -> Evidence:
+    """A retriever over evidence as `--evidence` names it: a file, a folder, or what finds its texts itself.
+
+    Raises UsageError where vectors are asked of what can't be read through, such as an encyclopedia online.
+    """
+    from kcard.selectors.evidence import open_evidence
+
+    found = open_evidence(corpus)
+    if kind == BM25:
+        return found
+    if not isinstance(found, Iterable):
+        raise UsageError(
+            f"retriever {kind} needs the texts of {corpus}, which can only be searched: leave out --retriever"
+        )
+    return retriever(list(found), kind, found.name)
+
+
+def retriever(sources: Sequence[Source], kind: str, name: str) -> Evidence:
+    """A retriever over these texts. Raises UsageError for an unknown kind, ModelUnavailable."""
+    from kcard.selectors.evidence import CorpusEvidence, DenseCorpus
+
+    if kind == BM25:
+        return CorpusEvidence(sources, name)
+    from kcard.gates.features import find
+
+    encoder = find(kind)
+    return DenseCorpus(sources, encoder.vectors, encoder.digest, name)
+
+
+def card_passages(cards: "CardSet", report: Callable[[str], None] | None = None) -> list[Source]:
+    """The source passages that travel with the cards, card by card; `report` is told of cards without any.
+
+    Raises UsageError where no card has any.
+    """
+    from kcard.cards.passages import passages
+
+    found = {name: passages(card.folder) for name, card in cards.items()}
+    without = [name for name, sources in found.items() if not sources]
+    if len(without) == len(found):
+        raise UsageError(
+            f"no source passages travel with {', '.join(without) or 'the chosen cards'}: name what to search with "
+            "--corpus"
+        )
+    if without and report is not None:
+        report(f"retrieval searches no passages of {', '.join(without)}: none travel with them")
+    return list(chain.from_iterable(found.values()))
+
+
+# Retrieval: the best passages of a corpus (Adaptive Retrieval, section 5, takes one).
+
+NAME = "retrieval"
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """At most `k` passages, the best first; `Passage.source` holds place and score of each."""
+
+    retriever: Evidence
+    k: int
+
+    def passages(
+        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+    ) -> list[list[Passage]]:
+        del llm, examples
+        found = [self.retriever.find(question, self.k) for question in questions]
+        return [[Passage(NAME, source.text, source=source) for source in part] for part in found]
+
+
+# Retrieved passages as candidates beside what cards wrote (Knowledge Card, appendix A).
+
+DESCRIPTION = "passages retrieved from a corpus"
+
+
+class Beside:
+    """A pool with one member more, which looks its documents up. Raises UsageError where a card has its name."""
+
+    def __init__(self, writer: Generator, retriever: Evidence) -> None:
+        if any(card.name == NAME for card in writer.cards):
+            raise UsageError(
+                f"a card is named {NAME!r}, as the retrieved passages are: leave it out of --cards"
+            )
+        self._writer, self._retriever = writer, retriever
+        self.cards: Sequence[Choice] = (*writer.cards, Choice(NAME, DESCRIPTION))
+
+    @property
+    def take_turns(self) -> bool:
+        return bool(getattr(self._writer, "take_turns", False))
+
+    def write(
+        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
+    ) -> list[list[Passage]]:
+        """See Generator; fewer than `documents` passages are retrieved where no more are found."""
+        return self.write_each(questions, [cards] * len(questions), documents, sampling)
+
+    def write_each(
+        self,
+        questions: Sequence[str],
+        cards: Sequence[Sequence[str]],
+        documents: int,
+        sampling: Sampling,
+    ) -> list[list[Passage]]:
+        """See Scheduling."""
+        others = [[name for name in names if name != NAME] for names in cards]
+        written = client.write(self._writer, questions, others, documents, sampling)
+        return [
+            [*own, *self._retrieved(question, documents)] if NAME in names else own
+            for question, names, own in zip(questions, cards, written, strict=True)
+        ]
+
+    def _retrieved(self, question: str, documents: int) -> list[Passage]:
+        found = self._retriever.find(question, documents)
+        return [Passage(NAME, source.text, source=source) for source in found]
+
+
+# GenRead, in Knowledge Card GRTR: the LLM writes a document, then reads it (Yu et al., ICLR 2023, section 3.1).
+
+
+@dataclass(frozen=True)
+class GenRead:
+    """One document of the LLM's own; none where it writes nothing."""
+
+    def passages(
+        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+    ) -> list[list[Passage]]:
+        wanted = [Request("document", question, examples=examples) for question in questions]
+        texts = [reply.text.strip() for reply in replies(llm, wanted)]
+        return [[Passage("genread", text)] if text else [] for text in texts]
+
+
+# Generated knowledge prompting: the LLM writes statements, and the surest of its answers counts.
+#
+# Liu et al. (ACL 2022): section 2.1 draws 20 statements of the LLM at temperature 1 from demonstrations; section 2.2
+# answers with each statement and without any, and takes the answer of the highest probability.
+
+GKP_TEMPERATURE = 1.0
+
+
+def statements(samples: int) -> Drawn:
+    """The source: `samples` statements (the paper: 20)."""
+    return Drawn("gkp", Request("knowledge", ""), samples, GKP_TEMPERATURE)
+
+
+@dataclass(frozen=True)
+class Surest:
+    """The answer of the highest probability, with one statement or with none; the most frequent, where an answer's
+    probability is not known."""
+
+    def replies(
+        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
+    ) -> list[Reply]:
+        apart: list[list[tuple[str, ...]]] = [[(), *((p.knowledge,) for p in read)] for read in passages]
+        return [_surest(found) for found in read_apart(llm, requests, apart)]
+
+
+def _surest(found: Sequence[Candidate]) -> Reply:
+    sure = [c.probability for c in found if c.probability is not None]
+    if len(sure) < len(found):
+        return settled(found, [1.0] * len(found))
+    able = [i for i, c in enumerate(found) if c.answers] or [*range(len(found))]
+    return found[max(able, key=sure.__getitem__)].reply
+
+
+# Recitation-augmented answering (RECITE): the LLM recites passages, and the most frequent of its answers counts.
+#
+# Sun et al. (ICLR 2023): section 3.2, recite and answer; section 3.3, self-consistency, one answer for each of 20
+# recitations drawn at temperature 0.7.
+
+RECITATION_TEMPERATURE = 0.7
+
+
+def recitations(samples: int) -> Drawn:
+    """The source: `samples` recitations (the paper: 20)."""
+    return Drawn("recitation", Request("recite", ""), samples, RECITATION_TEMPERATURE)
+
+
+@dataclass(frozen=True)
+class Majority:
+    """The most frequent answer; of equally frequent ones the first."""
+
+    def replies(
+        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
+    ) -> list[Reply]:
+        apart: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
+        return [settled(found, [1.0] * len(found)) for found in read_apart(llm, requests, apart)]
+
+
+# REPLUG: each retrieved passage is read alone, and the answers are ensembled (Shi et al., 2023, section 3.2).
+#
+# The weight of an answer is the sum, over the passages that gave it, of the passage's share (the softmax of retrieval
+# scores) times the probability of the answer with it. Where the LLM gives no probabilities, the shares alone count.
+
+
+@dataclass(frozen=True)
+class Replug:
+    """`relative`: scores are divided by the best one first. BM25's need that: they have no common scale, and of raw
+    ones, often 10 apart, the softmax would leave the best passage alone."""
+
+    relative: bool
+
+    def replies(
+        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
+    ) -> list[Reply]:
+        """A question for which nothing was retrieved is answered without knowledge."""
+        apart: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
+        rows = zip(passages, read_apart(llm, requests, apart), strict=True)
+        return [settled(found, self._weights(read, found)) for read, found in rows]
+
+    def _weights(self, read: Sequence[Passage], found: Sequence[Candidate]) -> list[float]:
+        sure = [1.0 if c.probability is None else c.probability for c in found]
+        if any(c.probability is None for c in found):
+            sure = [1.0] * len(found)
+        shares = self._shares([p.source.score if p.source else 0.0 for p in read] or [0.0])
+        return [float(share) * probability for share, probability in zip(shares, sure, strict=True)]
+
+    def _shares(self, scores: Sequence[float]) -> Array:
+        """The softmax of the scores, shape (n,), sum 1."""
+        given = np.asarray(scores, np.float32)
+        if self.relative and given.max() > 0:
+            given = given / given.max()
+        powers = np.exp(given - given.max())
+        shares: Array = powers / powers.sum()
+        return shares
+
+
+# The baselines by name, ready to answer.
+
+CARDS_AND_RETRIEVAL = "cards+retrieval"
+BASELINES = ("retrieval", "genread", "gkp", "recitation", "replug", CARDS_AND_RETRIEVAL)
+PASSAGES, ENSEMBLED = 3, 10  # REPLUG's paper ensembles ten
+
+
+def baseline(
+    name: str,
+    options: AskOptions | None = None,
+    baseline_options: BaselineOptions | None = None,
+    *,
+    hub: "Hub | None" = None,
+    report: Callable[[str], None] | None = None,
+) -> Answerer:
+    """The baseline of that name.
+
+    options  of asking; of these a baseline reads the LLM's, the examples, and cards for their passages; cards+retrieval
+             reads all
+    hub      where the cards are; None: the hub under KCARD_HOME
+
+    Raises UsageError for an unknown name or a wrong value, CorpusError, HubError and ModelUnavailable.
+    """
+    options = options or AskOptions()
+    baseline_options = baseline_options or BaselineOptions()
+    if name not in BASELINES:
+        raise UsageError(f"baseline {name!r} is unknown: choose one of {', '.join(BASELINES)}")
+    if name == CARDS_AND_RETRIEVAL:
+        from kcard.integrators.pipeline import Pipeline
+
+        found = _retriever(options, baseline_options, hub, report)
+        options = replace(options, mode="bottom-up")
+        return Pipeline(options, hub=hub, report=report, retriever=found)
+    return _alone(name, options, baseline_options, hub, report)
+
+
+def _alone(
+    name: str,
+    options: AskOptions,
+    baseline_options: BaselineOptions,
+    hub: "Hub | None",
+    report: Callable[[str], None] | None,
+) -> Baseline:
+    from kcard.llms.prompts import load
+
+    endpoint = endpoint_of(options, report)
+    llm = Metered(make_llm(options.llm, options.temperature, endpoint), options.concurrency)
+    examples = load(options.examples)
+    if name == "genread":
+        return Baseline(name, llm, GenRead(), Together(), examples)
+    if name == "gkp":
+        return Baseline(name, llm, statements(baseline_options.samples), Surest(), examples)
+    if name == "recitation":
+        return Baseline(name, llm, recitations(baseline_options.samples), Majority(), examples)
+    found = _retriever(options, baseline_options, hub, report)
+    if name == "replug":
+        reading = Replug(relative=baseline_options.retriever == BM25)
+        return Baseline(
+            name, llm, Retrieval(found, baseline_options.passages or ENSEMBLED), reading, examples
+        )
+    return Baseline(name, llm, Retrieval(found, baseline_options.passages or PASSAGES), Together(), examples)
+
+
+def _retriever(
+    options: AskOptions,
+    baseline_options: BaselineOptions,
+    hub: "Hub | None",
+    report: Callable[[str], None] | None,
+) -> Evidence:
+    if baseline_options.corpus is not None:
+        return corpus_retriever(str(baseline_options.corpus), baseline_options.retriever)
+    cards, _ = chosen_cards(options.card_names, hub)
+    return retriever(card_passages(cards, report), baseline_options.retriever, "cards")

@@ -1,0 +1,317 @@
+"""Rank cards for a question by their profiles.
+
+A profile is named by the sha256 of its file: when cards come, change or go, only new files are read.
+"""
+
+import io
+import math
+import zipfile
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from kcard import cache, text
+from kcard.cards import card
+from kcard.cards.card import ROUTING, SCALE, CardSet, Profile, profile_of, terms_of
+from kcard.config import settings
+from kcard.errors import KcardError
+from kcard.interfaces import Array, Precomputed, Relevance
+from kcard.offline.minilm import DIMENSIONS, SHA256
+from kcard.selectors.relevance import Cosine, MiniLM
+from kcard.types import Choice
+
+__all__ = ["CANDIDATES", "CardIndex", "Nearest", "Profiles", "described", "packed", "profiles_of"]
+
+
+SIZE = 256_000_000  # bytes of the cache's file; 10,000 cards take 40 MB
+MANY = 100  # cards; fewer are packed sooner than they are read from the cache
+LATEST = cache.key("profiles", "latest")
+CODE = (Path(__file__), Path(card.__file__), Path(text.__file__))
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Profiles:
+    """The profiles of n cards.
+
+    keys        what names each profile: the sha256 of routing.json; without one, language and description
+    languages   of each card
+    first       the centroids of card i are the rows first[i] to first[i + 1]; shape (n + 1,)
+    centroids   int8, unit vectors times 127, shape (m, 384)
+    vocabulary  the distinct terms of all cards, ascending, uint32, shape (v,)
+    at          the cards that hold term j are holders[at[j] : at[j + 1]]; shape (v + 1,)
+    holders     numbers of cards, int32
+    """
+
+    keys: npt.NDArray[np.str_]
+    languages: npt.NDArray[np.str_]
+    first: Ints
+    centroids: npt.NDArray[np.int8]
+    vocabulary: npt.NDArray[np.uint32]
+    at: Ints
+    holders: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, keys: Sequence[str], profiles: Sequence[Profile]) -> "Profiles":
+        """Those of cards, in order."""
+        terms = np.concatenate([np.zeros(0, np.uint32), *(p.terms for p in profiles)])
+        order = np.argsort(terms, kind="stable")
+        vocabulary, starts = np.unique(terms[order], return_index=True)
+        cards = np.arange(len(profiles), dtype=np.int32)
+        return cls(
+            np.array(keys, dtype=np.str_),
+            np.array([p.language for p in profiles], dtype=np.str_),
+            np.cumsum([0, *(len(p.centroids) for p in profiles)]),
+            np.concatenate([np.zeros((0, DIMENSIONS), np.int8), *(p.centroids for p in profiles)]),
+            vocabulary,
+            np.append(starts, len(terms)),
+            np.repeat(cards, [len(p.terms) for p in profiles])[order],
+        )
+
+    def known(self) -> dict[str, Profile]:
+        """Every profile by its key, as it was before it was packed."""
+        order = np.argsort(self.holders, kind="stable")
+        terms = np.repeat(self.vocabulary, np.diff(self.at))[order]
+        ends = np.cumsum(np.bincount(self.holders, minlength=len(self.keys)))
+        rows, parts = pairwise(self.first.tolist()), pairwise([0, *ends.tolist()])
+        return {
+            key: Profile(language, self.centroids[a:b], terms[c:d])
+            for key, language, (a, b), (c, d) in zip(
+                self.keys.tolist(), self.languages.tolist(), rows, parts, strict=True
+            )
+        }
+
+
+def profiles_of(cards: CardSet, choices: Sequence[Choice]) -> Profiles:
+    """The profiles of these cards of a pool. One without routing.json has the words of its description, as has one
+    whose file can't be read: whoever opens the card is told of that."""
+    manifests = [cards.manifest(choice.name) if choice.name in cards else None for choice in choices]
+    files = ["" if manifest is None else manifest.files.get(ROUTING, "") for manifest in manifests]
+    languages = ["en" if manifest is None else manifest.language for manifest in manifests]
+    keys = [
+        file or f"{language} {choice.description}"
+        for file, language, choice in zip(files, languages, choices, strict=True)
+    ]
+
+    def make(i: int) -> Profile:
+        read = cards.reader(choices[i].name) if files[i] else None
+        return (_read(read) if read else None) or profile_of(languages[i], [choices[i].description])
+
+    return packed(keys, make)
+
+
+def described(choices: Sequence[Choice]) -> Profiles:
+    """The profiles of cards of which only the descriptions are known."""
+    return packed([c.description for c in choices], lambda i: profile_of("en", [choices[i].description]))
+
+
+def packed(keys: Sequence[str], make: Callable[[int], Profile]) -> Profiles:
+    """Profiles, of many from the cache. `keys`: what names each; `make` is called for those that are not known."""
+    limit = min(settings().cache_mb * 1_000_000, SIZE)
+    if not limit or len(keys) < MANY:
+        return Profiles.of(keys, [make(i) for i in range(len(keys))])
+    disk = cache.Cache(cache.folder() / "profiles.sqlite", limit)
+    whole = cache.key("profiles", SHA256, cache.source_digest(*CODE), *keys)
+    if (found := _loaded(disk.read([whole]).get(whole))) is not None:
+        return found
+    known = _latest(disk)
+    made = Profiles.of(keys, [known[key] if key in known else make(i) for i, key in enumerate(keys)])
+    disk.write({whole: _bytes(made), LATEST: whole})
+    return made
+
+
+def _read(read: Callable[[str], bytes]) -> Profile | None:
+    try:
+        return Profile.from_json(read(ROUTING).decode())
+    except (KcardError, OSError, UnicodeDecodeError):
+        return None
+
+
+def _latest(disk: cache.Cache) -> dict[str, Profile]:
+    """The profiles that were packed last, by digest."""
+    pointer = disk.read([LATEST]).get(LATEST)
+    found = None if pointer is None else _loaded(disk.read([pointer]).get(pointer))
+    return {} if found is None else found.known()
+
+
+def _bytes(profiles: Profiles) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **{f.name: getattr(profiles, f.name) for f in fields(Profiles)})
+    return stream.getvalue()
+
+
+def _loaded(stored: bytes | None) -> Profiles | None:
+    if stored is None:
+        return None
+    try:
+        with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
+            return Profiles(**{f.name: arrays[f.name] for f in fields(Profiles)})
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile):
+        return None  # of another version
+
+
+# How well each of many cards fits a question, from their descriptions and profiles.
+#
+#     score = nearest + LEXICAL * covered
+#
+# nearest   the highest cosine of the question with the card's description and its centroids (cards/card.py)
+# covered   the share of the question's words that the card holds, each weighted by how few cards hold it (BM25's idf)
+#
+# LEXICAL was fitted on questions whose card is known (docs/results.md, "Choosing among ten thousand cards"). Of many
+# cards only CANDIDATES are compared exactly: those that fit best by their mean vector, in COARSE dimensions.
+
+LEXICAL = 0.26
+CANDIDATES = 200
+COARSE = 96
+COARSE_LEXICAL = 0.4  # a mean vector tells less than the nearest centroid, so that words count for more
+READ = 100  # descriptions that a selector reads for a question if it can't read them beforehand
+BLOCK = 512  # cards whose means are computed at a time
+
+
+class CardIndex:
+    """Cards with these descriptions and profiles. `relevance` says how near a description is; of the offline selectors
+    the cosine counts alone, because covered words take the place of the agreement of numbers."""
+
+    def __init__(self, relevance: Relevance, descriptions: Sequence[str], profiles: Profiles) -> None:
+        self._descriptions, self._profiles = descriptions, profiles
+        self._relevance = None if isinstance(relevance, MiniLM | Cosine) else relevance
+        self._standing = (
+            self._relevance.standing(descriptions) if isinstance(self._relevance, Precomputed) else None
+        )
+        count = len(descriptions)
+        described = np.rint(cache.matrix(descriptions) * SCALE).astype(np.int8)
+        self._rows = np.insert(profiles.centroids, profiles.first[:-1], described, axis=0)
+        self._first = profiles.first + np.arange(count + 1)
+        held = np.diff(profiles.at)
+        self._idf = np.log1p((count - held + 0.5) / (held + 0.5)).astype(np.float32)
+        self._unknown = float(np.log1p((count + 0.5) / 0.5))
+        self._languages = {str(name): profiles.languages == name for name in np.unique(profiles.languages)}
+        self._means: tuple[Array, Array] | None = self._reduced() if count > CANDIDATES else None
+
+    def __call__(self, text: str, most: int = CANDIDATES) -> tuple[Ints, Array]:
+        """The numbers of at least `most` cards, or of all if there are fewer, and their scores, best first; of equals
+        the earlier one first."""
+        vector, covered = cache.embed([text])[0], self._covered(text)
+        near = None if self._standing is None else self._standing(text)
+        cards = self._candidates(vector, covered, near, most)
+        scores = self._scores(cards, vector, covered, None if near is None else near[cards])
+        order = np.argsort(-scores, kind="stable")
+        cards, scores = cards[order], scores[order]
+        if self._relevance is None or self._standing is not None:
+            return cards, scores
+        read = np.sort(cards[:READ])
+        said = self._relevance.scores(text, [self._descriptions[i] for i in read])
+        scores = self._scores(read, vector, covered, said)
+        order = np.argsort(-scores, kind="stable")
+        behind = cards[READ:]
+        return np.append(read[order], behind), np.append(scores[order], np.full(len(behind), scores.min()))
+
+    def _scores(self, cards: Ints, vector: Array, covered: Array, near: Array | None) -> Array:
+        """Those of some cards; `near`: what a selector says of their descriptions in place of the cosine."""
+        counts = np.diff(self._first)[cards]
+        ends = np.cumsum(counts)
+        starts = ends - counts
+        places = np.arange(ends[-1]) + np.repeat(self._first[cards] - starts, counts)
+        cosines = self._rows[places].astype(np.float32) @ vector / SCALE
+        if near is not None:
+            cosines[starts] = near
+        found: Array = np.maximum.reduceat(cosines, starts) + LEXICAL * covered[cards]
+        return found
+
+    def _covered(self, text: str) -> Array:
+        """Shape (n,), in [0, 1]."""
+        found = np.zeros(len(self._first) - 1, np.float32)
+        for language, speaks in self._languages.items():
+            part = self._covered_in(text, language)
+            found = part if speaks.all() else np.where(speaks, part, found)
+        return found
+
+    def _covered_in(self, text: str, language: str) -> Array:
+        packed, found = self._profiles, np.zeros(len(self._first) - 1, np.float32)
+        terms = np.fromiter(terms_of(text, language), np.uint32)
+        places = np.searchsorted(packed.vocabulary, terms)
+        total = 0.0
+        for term, place in zip(terms.tolist(), places.tolist(), strict=True):
+            if place < len(packed.vocabulary) and packed.vocabulary[place] == term:
+                total += float(self._idf[place])
+                found[packed.holders[packed.at[place] : packed.at[place + 1]]] += self._idf[place]
+            else:
+                total += self._unknown
+        return found / total if total else found
+
+    def _candidates(self, vector: Array, covered: Array, near: Array | None, most: int) -> Ints:
+        """The cards that are compared exactly, ascending."""
+        count, wanted = len(covered), max(CANDIDATES, most)
+        if self._means is None or count <= wanted:
+            return np.arange(count)
+        basis, means = self._means
+        guess = means @ (vector @ basis)
+        if near is not None:
+            guess = np.maximum(guess, near)
+        guess += COARSE_LEXICAL * covered
+        return np.sort(np.argpartition(-guess, wanted)[:wanted])
+
+    def _reduced(self) -> tuple[Array, Array]:
+        """The directions in which the cards' mean vectors differ most, shape (384, COARSE), and the means in them,
+        shape (n, COARSE)."""
+        count = len(self._first) - 1
+        means = np.empty((count, DIMENSIONS), np.float32)
+        for start in range(0, count, BLOCK):
+            first = self._first[start : start + BLOCK + 1]
+            rows = self._rows[first[0] : first[-1]].astype(np.float32)
+            means[start : start + BLOCK] = np.add.reduceat(rows, first[:-1] - first[0])
+        means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+        basis = np.ascontiguousarray(np.linalg.eigh(means.T @ means)[1][:, -COARSE:])
+        return basis, means @ basis
+
+
+# The cards that fit a text best, among two or ten thousand.
+
+# What a question's best card must score at least for a half to be right, and how fast that grows.
+HALF, STEEP = 0.715, 13.5
+
+
+class Nearest:
+    """Cards ranked by description and profile. What must be read of them is read at the first call.
+
+    `profiles`: those of the cards, in order; None: descriptions are all that is known of them.
+    """
+
+    def __init__(
+        self,
+        relevance: Relevance,
+        cards: Sequence[Choice],
+        profiles: Callable[[Sequence[Choice]], Profiles] | None = None,
+    ) -> None:
+        self._relevance = relevance
+        self._cards = cards
+        self._profiles = profiles or described
+        self._index: CardIndex | None = None
+
+    def __call__(
+        self, text: str, most: int, without: Collection[str] = (), margin: float = math.inf
+    ) -> tuple[Choice, ...]:
+        """At most `most` cards, best first, none of the names in `without`; of equals the earlier one first. `margin`:
+        after the best one only cards whose score is less than this below its score."""
+        if len(self._cards) == 1:
+            return tuple(card for card in self._cards[:most] if card.name not in without)
+        cards, scores = self._opened()(text, most + len(without))
+        ranked = zip((self._cards[i] for i in cards.tolist()), scores.tolist(), strict=True)
+        found = [(card, score) for card, score in ranked if card.name not in without][:most]
+        return tuple(card for i, (card, score) in enumerate(found) if not i or score > found[0][1] - margin)
+
+    def best(self, text: str) -> tuple[Choice, float]:
+        """The card that fits best, and the probability in [0, 1] that it answers a question if any card does so."""
+        cards, scores = self._opened()(text, 1)
+        return self._cards[cards[0]], float(1 / (1 + np.exp(STEEP * (HALF - scores[0]))))
+
+    def _opened(self) -> CardIndex:
+        if self._index is None:
+            descriptions = [card.description for card in self._cards]
+            self._index = CardIndex(self._relevance, descriptions, self._profiles(self._cards))
+        return self._index

@@ -1,0 +1,398 @@
+"""Every request to an LLM goes through here: its window, its cost, retries and concurrency."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from threading import Lock
+
+from kcard.batching import alike, batched, in_order
+from kcard.errors import LLMError
+from kcard.interfaces import LLM, Batching, Generator, Scheduling, Streaming, Windowed, replies
+from kcard.llms.parsing import named_option
+from kcard.types import Choice, Passage, Question, Reply, Request, Sampling, Usage
+
+__all__ = ["Metered", "QuestionCosts", "TimedGenerator", "fit", "write"]
+
+
+# Cuts a request down to what its LLM can read, and says what was cut.
+
+Fits = Callable[[Request], bool]
+
+
+def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
+    """The request as the LLM can read it, and a note for the user; as it is, and None, where it fits.
+
+    What goes, in this order, until the rest fits: in-context examples, one by one from the first, which is the
+    farthest; earlier turns, and then the tail of the question, where they would leave less than half of the window to
+    knowledge; knowledge from its end, where the least relevant stands, and of the last passage left its tail; cards to
+    choose from, from the end.
+    """
+    if not isinstance(llm, Windowed) or llm.window is None or llm.count(request) <= llm.window:
+        return request, None
+    window, cuts = llm.window, []
+
+    def fits(shorter: Request) -> bool:
+        return llm.count(shorter) <= window
+
+    if llm.count(replace(request, examples=())) < llm.count(request):
+        request, said = _examples(request, fits)
+        cuts += [said] if said else []
+    if fits(request):
+        return request, _note(window, cuts)
+    bare = replace(request, knowledge=(), choices=())
+    shared = llm.count(bare) < llm.count(
+        request
+    )  # not so for the embedded reader: it reads each text by itself
+    room = window // 2 if shared else window
+    if request.turns and llm.count(bare) > room:
+        request, bare = replace(request, turns=()), replace(bare, turns=())
+        cuts.append("earlier exchanges on the question")
+    if llm.count(bare) > room:
+        text = request.question
+        length = _most(len(text), lambda n: llm.count(replace(bare, question=_head(text, n))) <= room)
+        request = replace(request, question=_head(text, max(length, 1)))
+        cuts.append(f"the question after its first {len(request.question)} characters")
+    for cut in (_knowledge, _choices):
+        if not fits(request):
+            request, said = cut(request, fits)
+            cuts += [said] if said else []
+    return request, _note(window, cuts)
+
+
+def _note(window: int, cuts: Sequence[str]) -> str | None:
+    return f"the LLM reads {window} tokens at most; left out: {', '.join(cuts)}" if cuts else None
+
+
+def _examples(request: Request, fits: Fits) -> tuple[Request, str | None]:
+    """Of the examples that are shown, the last ones that fit; the others are not counted."""
+    shots = request.shots
+    held = _most(len(shots), lambda n: fits(replace(request, examples=shots[len(shots) - n :])))
+    request = replace(request, examples=shots[len(shots) - held :])
+    return request, f"{len(shots) - held} of {len(shots)} in-context examples" if held < len(shots) else None
+
+
+def _knowledge(request: Request, fits: Fits) -> tuple[Request, str | None]:
+    texts = request.knowledge
+    if not texts:
+        return request, None
+    held = _most(len(texts), lambda n: fits(replace(request, knowledge=texts[:n])))
+    if held:
+        return replace(request, knowledge=texts[:held]), f"{len(texts) - held} of {len(texts)} passages"
+    first = texts[0]
+    length = _most(len(first), lambda n: fits(replace(request, knowledge=(_head(first, n),))))
+    head = _head(first, length)
+    rest = f"{len(texts) - 1} of {len(texts)} passages and " if len(texts) > 1 else ""
+    said = f"{rest}the end of the most relevant passage" if head else "all passages"
+    return replace(request, knowledge=(head,) if head else ()), said
+
+
+def _choices(request: Request, fits: Fits) -> tuple[Request, str | None]:
+    cards = request.choices
+    if request.kind != "choose" or not cards:
+        return request, None
+    held = max(1, _most(len(cards), lambda n: fits(replace(request, choices=cards[:n]))))
+    return replace(request, choices=cards[:held]), f"{len(cards) - held} of {len(cards)} cards to choose from"
+
+
+def _head(text: str, length: int) -> str:
+    """The first `length` characters, cut back to a whole word where there is one."""
+    if length >= len(text):
+        return text
+    head, blank, _ = text[: length + 1].rpartition(" ")
+    return head if blank and head.strip() else text[:length]
+
+
+def _most(count: int, fits: Callable[[int], bool]) -> int:
+    """The largest n in 0..count that fits, where all below it do; 0 where none does."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+# Lets cards write for many questions that want different cards, with as few calls as can be.
+
+
+def write(
+    writer: Generator,
+    questions: Sequence[str],
+    cards: Sequence[Sequence[str]],
+    documents: int,
+    sampling: Sampling,
+) -> list[list[Passage]]:
+    """For each question, `documents` passages of each of its own cards; see Generator."""
+    if isinstance(writer, Scheduling):
+        return writer.write_each(questions, cards, documents, sampling)
+    written: list[list[Passage]] = [[] for _ in questions]
+    for names, rows in alike(map(tuple, cards)).items():
+        if names:
+            passages = writer.write([questions[row] for row in rows], names, documents, sampling)
+            for row, own in zip(rows, passages, strict=True):
+                written[row] = own
+    return written
+
+
+GIVE_UP = 64  # failures in a row after which nothing more is asked at a time
+TRIES = 4  # to fit a prompt into a window that only refusals tell of
+
+
+@dataclass(frozen=True)
+class QuestionCosts:
+    """The LLM's side of one question; `notes` are sentences for the user. A request that failed counts too."""
+
+    calls: int = 0
+    tokens_in: int | None = 0
+    tokens_out: int | None = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def usage(self, card_seconds: float) -> Usage:
+        return Usage(self.tokens_in, self.tokens_out, self.seconds, card_seconds)
+
+
+class Metered:
+    """An LLM that is asked what fits into its window and whose cost is kept by question.
+
+    Replies to a question are kept until its account is closed, so that after a failure only what failed is asked
+    again. Once a question is opened, requests with its text carry its options and demonstrations.
+
+    concurrency  requests in flight at a time, or in one batch of an LLM that is Batching; None: as
+                 many as the LLM says, else one
+    """
+
+    def __init__(self, llm: LLM, concurrency: int | None = None) -> None:
+        self._llm = llm
+        self.concurrency = concurrency or int(getattr(llm, "concurrency", 1))
+        self._numbers, self._lock = count(), Lock()
+        self._accounts: defaultdict[str, QuestionCosts] = defaultdict(QuestionCosts)
+        self._notes: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+        self._replies: defaultdict[str, dict[Request, Reply]] = defaultdict(dict)
+        self._opened: dict[str, Question] = {}
+
+    @property
+    def announcement(self) -> str:
+        """What answers, for the user."""
+        return str(getattr(self._llm, "announcement", type(self._llm).__name__))
+
+    def open(self, question: Question) -> None:
+        """Make requests with this text about this question; what is kept of another one with the same text goes."""
+        if self._opened.get(question.text, question) != question:
+            self.close(question.text)
+        self._opened[question.text] = question
+
+    def close(self, question: str) -> QuestionCosts:
+        """The question's account, which begins anew."""
+        self._replies.pop(question, None)
+        self._opened.pop(question, None)
+        notes = [note for _, note in sorted(self._notes.pop(question, ()), key=lambda numbered: numbered[0])]
+        return replace(self._accounts.pop(question, QuestionCosts()), notes=tuple(dict.fromkeys(notes)))
+
+    def fitted(self, request: Request) -> Request:
+        """The request as the LLM reads it."""
+        return fit(self._about(request), self._llm)[0]
+
+    def _about(self, request: Request) -> Request:
+        """The request with the options and demonstrations of its question."""
+        question = self._opened.get(request.question)
+        if question is None:
+            return request
+        own = {example.kind for example in question.examples}
+        others = tuple(example for example in request.examples if example.kind not in own)
+        choices = question.choices if request.kind in {"need", "what", "answer"} else request.choices
+        return replace(request, choices=choices, examples=others + question.examples)
+
+    def reply(self, request: Request) -> Reply:
+        """Raises QuestionsFailed where the LLM raises LLMError."""
+        (reply,) = replies(self, [request])
+        return reply
+
+    def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        """One reply a request, or why there is none, in order and as soon as it is there. Equal ones are asked once."""
+        asked = [self._about(request) for request in requests]
+        found: dict[Request, Reply | LLMError | None] = {
+            request: self._replies[request.question].get(request) for request in asked
+        }
+        arriving = _until_given_up(
+            [request for request, reply in found.items() if reply is None], self._arriving
+        )
+        for request in asked:
+            while (reply := found[request]) is None:
+                arrived, found[arrived] = next(arriving)
+            yield reply
+
+    def _arriving(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Reply | LLMError]]:
+        if isinstance(self._llm, Batching):
+            for batch in batched(requests, self.concurrency):
+                yield from zip(batch, self._batch(self._llm, batch), strict=True)
+        else:
+            numbered = [(request, next(self._numbers)) for request in requests]
+            yield from zip(requests, in_order(self._single, numbered, self.concurrency), strict=True)
+
+    def _single(self, numbered: tuple[Request, int]) -> Reply | LLMError:
+        try:
+            *_, reply = self._pieces(*numbered, lambda fitted: iter([self._llm.reply(fitted)]))
+        except LLMError as error:
+            return error
+        assert isinstance(reply, Reply)
+        return reply
+
+    def _batch(self, llm: Batching, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        """The replies of one batch, whose seconds are shared among its requests."""
+        started = time.perf_counter()
+        fitted = [fit(request, self._llm) for request in requests]
+        replied = list(llm.reply_all([request for request, _ in fitted]))
+        share = (time.perf_counter() - started) / len(requests)
+        for request, reply, (_, note) in zip(requests, replied, fitted, strict=True):
+            if isinstance(reply, LLMError):
+                self.enter(request, None, share, None)
+                yield reply
+            else:
+                chosen = _with_choice(request, reply)
+                self.enter(request, chosen, share, note)
+                yield chosen
+
+    @property
+    def streams(self) -> bool:
+        """Whether the LLM's replies come in pieces."""
+        return isinstance(self._llm, Streaming)
+
+    def stream(self, request: Request) -> Iterator[str | Reply]:
+        """Pieces of the text, in one piece where the LLM can't stream, then the reply."""
+        if isinstance(self._llm, Streaming):
+            yield from self._pieces(self._about(request), next(self._numbers), self._llm.stream)
+        else:
+            reply = self.reply(request)
+            yield from (reply.text, reply)
+
+    def _pieces(
+        self, request: Request, number: int, ask: Callable[[Request], Iterator[str | Reply]]
+    ) -> Iterator[str | Reply]:
+        """Ask; again, cut shorter, where the failure showed a smaller window (and nothing was said before)."""
+        begun = False
+        for tries_left in reversed(range(TRIES)):
+            fitted, note = fit(request, self._llm)
+            started = time.perf_counter()
+            try:
+                for piece in ask(fitted):
+                    begun = True
+                    if isinstance(piece, Reply):
+                        piece = _with_choice(request, piece)
+                        self.enter(request, piece, time.perf_counter() - started, note, number)
+                    yield piece
+                return
+            except LLMError:
+                self.enter(request, None, time.perf_counter() - started, number=number)
+                if begun or not tries_left or self.fitted(request) == fitted:
+                    raise
+
+    def enter(
+        self,
+        request: Request,
+        reply: Reply | None,
+        seconds: float,
+        note: str | None = None,
+        number: int | None = None,
+    ) -> None:
+        """Put what a request took on its question's account. `reply`: None where it failed. `number`: where its notes
+        stand among those of other requests, whichever of them ends first; None: last."""
+        number = next(self._numbers) if number is None else number
+        notes = [(number, said) for said in [*([note] if note else []), *_remarks(request, reply)]]
+        with self._lock:
+            account = self._accounts[request.question]
+            self._accounts[request.question] = QuestionCosts(
+                account.calls + 1,
+                _sum(account.tokens_in, reply.tokens_in if reply else 0),
+                _sum(account.tokens_out, reply.tokens_out if reply else 0),
+                account.seconds + seconds,
+            )
+            self._notes[request.question] += notes
+            if reply is not None:
+                self._replies[request.question][request] = reply
+
+
+def _until_given_up(
+    requests: Sequence[Request],
+    ask: Callable[[Sequence[Request]], Iterator[tuple[Request, Reply | LLMError]]],
+) -> Iterator[tuple[Request, Reply | LLMError]]:
+    """Ask them, but none after GIVE_UP failures in a row, with which an endpoint that is down would take hours."""
+    streak = 0
+    for done, (request, reply) in enumerate(ask(requests), 1):
+        yield request, reply
+        streak = streak + 1 if isinstance(reply, LLMError) else 0
+        if streak == GIVE_UP:
+            said = f"not asked, since the {streak} requests before it failed, the last one: {reply}"
+            yield from ((left, LLMError(said)) for left in requests[done:])
+            return
+
+
+def _sum(total: int | None, more: int | None) -> int | None:
+    return None if total is None or more is None else total + more
+
+
+def _with_choice(request: Request, reply: Reply) -> Reply:
+    """With the option that the text names, where the backend did not say which it chose."""
+    if request.kind != "answer" or not request.choices or reply.choice is not None:
+        return reply
+    return replace(reply, choice=(named_option(reply.text, request.choices) or "") if reply.known else "")
+
+
+def _remarks(request: Request, reply: Reply | None) -> list[str]:
+    """What the user should know about a reply that says nothing."""
+    if reply is None:
+        return []
+    if reply.remark:
+        return [reply.remark]
+    if request.kind == "need" and reply.yes is None:
+        said = reply.text.strip()[:80]
+        return [f"asked whether it needs more, the LLM said {said!r}, neither yes nor no; this counts as yes"]
+    if request.kind == "answer" and not reply.text.strip():
+        return ["the LLM's answer is empty"]
+    if reply.choice == "" and reply.known and not request.draft:
+        return [
+            f"the LLM's answer {reply.text.strip()[:80]!r} names none of the options; it counts as no choice"
+        ]
+    return []
+
+
+class TimedGenerator:
+    """Cards that are timed: the seconds of each call are shared among its questions."""
+
+    def __init__(self, writer: Generator) -> None:
+        self._writer = writer
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    @property
+    def cards(self) -> Sequence[Choice]:
+        return self._writer.cards
+
+    @property
+    def take_turns(self) -> bool:
+        """Whether larger batches load cards less often; see Pool."""
+        return bool(getattr(self._writer, "take_turns", False))
+
+    def close(self, question: str) -> float:
+        """The question's seconds, which begin anew."""
+        return self._seconds.pop(question, 0.0)
+
+    def write(
+        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
+    ) -> list[list[Passage]]:
+        return self.write_each(questions, [cards] * len(questions), documents, sampling)
+
+    def write_each(
+        self,
+        questions: Sequence[str],
+        cards: Sequence[Sequence[str]],
+        documents: int,
+        sampling: Sampling,
+    ) -> list[list[Passage]]:
+        """See Scheduling."""
+        started = time.perf_counter()
+        written = write(self._writer, questions, cards, documents, sampling)
+        share = (time.perf_counter() - started) / max(len(questions), 1)
+        for question in questions:
+            self._seconds[question] += share
+        return written

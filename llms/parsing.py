@@ -1,0 +1,233 @@
+"""Read what an LLM replied: yes or no, a named option, scores of tokens, streamed lines.
+
+A letter counts only where it can't be a word: "A man" and "I think" name nothing. A reply that names no option, or
+several, is None: whoever asked treats it as no choice and keeps the reply.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kcard.text import words
+from kcard.types import Choice, TokenScores
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = [
+    "DRAFT_TOKENS",
+    "chosen",
+    "first_line",
+    "from_logits",
+    "from_probabilities",
+    "from_text",
+    "from_top",
+    "named_option",
+    "spaced",
+]
+
+
+# Reads a yes or no: from token probabilities where a backend gives them, otherwise from the first word.
+#
+# Never from a substring ("know" holds "no"). A reply that is neither is None: whoever asked treats it as "more
+# information is needed", and the reply's text stays for the trace.
+
+FIRST_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+LEAST_MASS = 0.05
+
+
+def from_probabilities(tokens: Iterable[tuple[str, float]]) -> float | None:
+    """P(yes) in [0, 1] from (token, log-probability) pairs of the first position.
+
+    Tokens that read yes or no, whatever their case, blanks and marks, are summed and normalised. None where
+    they hold less than LEAST_MASS together: then the model is saying something else.
+    """
+    mass = {"yes": 0.0, "no": 0.0}
+    for token, log_probability in tokens:
+        word = re.sub(r"[\W_]+", "", token).lower()
+        if word in mass:
+            mass[word] += math.exp(min(log_probability, 0.0))
+    total = mass["yes"] + mass["no"]
+    return mass["yes"] / total if total >= LEAST_MASS else None
+
+
+def from_text(reply: str) -> float | None:
+    """1 where the first word is yes, 0 where it is no, None otherwise."""
+    match = FIRST_WORD.search(reply)
+    return {"yes": 1.0, "no": 0.0}.get(match.group().lower()) if match else None
+
+
+MARKUP = re.compile(r"\*|\\boxed|\\text")
+STATED = r"\b(?:answer|option|choice)\b(?:\s+(?:is|would be|should be|must be))?"
+WORDS = {"A", "I"}  # letters that are words too
+AFTER = {"because", "since", "as", "and", "which", "for"}  # what may follow such a letter that is none
+
+
+def named_option(reply: str, choices: Sequence[Choice]) -> str | None:
+    """The letter of the option that a reply names, for "B", "(b)", "B. Ann", "The answer is B" and "Ann" alike."""
+    text = MARKUP.sub("", reply).strip()
+    finders = (_alone, _exact, _leading, _stated, _bracketed, _mentioned, _part)
+    return next((letter for find in finders if (letter := find(text, choices))), None)
+
+
+def _alone(text: str, choices: Sequence[Choice]) -> str | None:
+    """The letter and nothing else: "B", "b)", "(B)."."""
+    said = text.strip(" \t\n()[]{}.,:;'\"").casefold()
+    return _only(c.name for c in choices if c.name.casefold() == said)
+
+
+def _exact(text: str, choices: Sequence[Choice]) -> str | None:
+    """The whole text of an option; where two differ in signs alone ("5", "-5"), the signs decide."""
+    same = [c.name for c in choices if c.description.strip().casefold() == text.casefold()]
+    said = words(text)
+    return _only(same) or _only(c.name for c in choices if said and words(c.description) == said)
+
+
+def _leading(text: str, choices: Sequence[Choice]) -> str | None:
+    """The letter at the start: "B. Ann", "(B) Ann", "B: Ann", "B - Ann", and "B Ann" where Ann is option B."""
+    for choice in choices:
+        letter, told = re.escape(choice.name), words(choice.description)
+        sign = rf"(?:[({{[]\s*{letter}\s*[)}}\]]|{letter}\s*(?:[.):\n]|[-–—]\s))(?!\s*(?:or|and)\b)"
+        if re.match(sign, text, re.IGNORECASE):
+            return choice.name
+        rest = re.match(rf"{letter}\s+(.+)", text, re.DOTALL)
+        if rest and told and words(rest[1])[: len(told)] == told:
+            return choice.name
+    return None
+
+
+def _stated(text: str, choices: Sequence[Choice]) -> str | None:
+    """The last one of "answer is B", "Answer: (B)", "option B"; in capitals, since "a" is a word."""
+    letters = "|".join(re.escape(choice.name) for choice in choices)
+    pattern = rf"(?i:{STATED})\s*:?\s*[({{[]?({letters})(?![\w'’])(?:\s+([a-z]+))?"
+    found = [
+        letter
+        for letter, after in re.findall(pattern, text)
+        if not after or letter not in WORDS or after in AFTER
+    ]
+    return found[-1] if found else None
+
+
+def _bracketed(text: str, choices: Sequence[Choice]) -> str | None:
+    """The one letter in brackets."""
+    return _only(c.name for c in choices if re.search(rf"[({{]\s*{re.escape(c.name)}\s*[)}}]", text))
+
+
+def _mentioned(text: str, choices: Sequence[Choice]) -> str | None:
+    """The one option whose text stands in the reply, and not only within another's."""
+    said = _spaced(text)
+    there = {c.name: _spaced(c.description) for c in choices if words(c.description)}
+    there = {name: told for name, told in there.items() if told in said}
+    inner = {
+        name
+        for name, told in there.items()
+        for other in there.values()
+        if told != other and told in other and told not in said.replace(other, " ")
+    }
+    return _only(name for name in there if name not in inner)
+
+
+def _part(text: str, choices: Sequence[Choice]) -> str | None:
+    """The one option that the whole reply is a part of: "Wyden" for "Ron Wyden"."""
+    if not any(len(word) > 1 or word.isdigit() for word in words(text)):
+        return None
+    return _only(c.name for c in choices if _spaced(text) in _spaced(c.description))
+
+
+def _spaced(text: str) -> str:
+    return f" {' '.join(words(text))} "
+
+
+def _only(names: Iterable[str]) -> str | None:
+    found = list(names)
+    return found[0] if len(found) == 1 else None
+
+
+# Which option an endpoint's reply chooses, by the probabilities of its first token where they are about letters.
+
+MOST = 0.5  # of the probability, at and above which the first token is a letter, whatever the text says
+LEAST = 0.05  # below which it is about something else
+
+
+def chosen(
+    tokens: Iterable[tuple[str, float]], text: str, choices: Sequence[Choice]
+) -> tuple[str, float] | None:
+    """The letter of the likeliest option and its share of the probability of all letters.
+
+    None where the first token is more likely no letter, and the text names an option or the letters hold next to
+    nothing: then the text decides. `tokens`: (token, log-probability) of the likeliest first tokens.
+    """
+    mass = dict.fromkeys((choice.name for choice in choices), 0.0)
+    letters = {name.casefold(): name for name in mass}
+    for token, log_probability in tokens:
+        name = letters.get(re.sub(r"[\W_]+", "", token).casefold())
+        if name is not None:
+            mass[name] += math.exp(min(log_probability, 0.0))
+    total = sum(mass.values())
+    if total < LEAST or (total < MOST and named_option(text, choices) is not None):
+        return None
+    letter = max(mass, key=mass.__getitem__)
+    return letter, mass[letter] / total
+
+
+# How sure an LLM was of each token that it wrote.
+
+DRAFT_TOKENS = 20
+
+
+def from_top(chosen: float, top: Iterable[float]) -> TokenScores:
+    """From log-probabilities: of the token, and of the likeliest at its place.
+
+    What these leave of the mass counts as one more token, so the entropy is rather too low; where only one is
+    given, that rest is also the second.
+    """
+    known = sorted((math.exp(min(value, 0.0)) for value in top), reverse=True) or [math.exp(min(chosen, 0.0))]
+    rest = max(1 - sum(known), 0.0)
+    second = known[1] if len(known) > 1 else rest
+    return TokenScores(min(chosen, 0.0), max(known[0] - second, 0.0), _entropy([*known, rest]))
+
+
+def from_logits(logits: "npt.ArrayLike", tokens: Sequence[int]) -> tuple[TokenScores, ...]:
+    """From logits of shape (n, vocabulary) before each of n tokens; over the whole vocabulary, so exactly."""
+    values = np.asarray(logits, np.float64)
+    shifted = values - values.max(-1, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    mass = np.exp(logs)
+    second, first = np.partition(mass, -2, axis=-1)[:, -2:].T
+    entropies = -np.sum(mass * np.where(mass > 0, logs, 0.0), axis=-1)
+    return tuple(
+        TokenScores(min(float(logs[i, token]), 0.0), float(first[i] - second[i]), float(entropies[i]))
+        for i, token in enumerate(tokens)
+    )
+
+
+def _entropy(mass: Sequence[float]) -> float:
+    return -sum(p * math.log(p) for p in mass if p > 0)
+
+
+# Pieces of a stream on one line: those of a chat model all of them, else those of the first line.
+
+
+def spaced(pieces: Iterable[str]) -> Iterator[str]:
+    """The pieces on one line, from the first word on."""
+    begun = False
+    for piece in pieces:
+        text = piece.replace("\n", " ")
+        text = text if begun else text.lstrip()
+        begun = begun or bool(text)
+        yield text
+
+
+def first_line(pieces: Iterable[str]) -> Iterator[str]:
+    """The pieces up to the end of the first line that is not blank; the rest is read and dropped."""
+    begun = ended = False
+    for piece in pieces:
+        text = piece if begun else piece.lstrip()
+        begun = begun or bool(text)
+        if not ended:
+            line, end, _ = text.partition("\n")
+            ended = bool(end)
+            yield line

@@ -1,0 +1,617 @@
+"""LLMs on this machine, run by transformers."""
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cached_property
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from kcard.errors import LLMError, RequestRefused, UsageError
+from kcard.llms.parsing import DRAFT_TOKENS, first_line, from_logits, from_probabilities, from_text, spaced
+from kcard.llms.prompts import NEED, messages, render, unified_qa, without_control
+from kcard.system import loading
+from kcard.types import Reply, Request, derive_seed
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "LEAST",
+    "Continuation",
+    "Draw",
+    "LocalLLM",
+    "PromptTokens",
+    "SharedPrefix",
+    "causal_scores",
+    "common",
+    "generate",
+    "option_scores",
+    "padded_rows",
+    "probabilities",
+    "seq2seq_scores",
+]
+
+
+# The tokens of prompts for a model of transformers: its chat template, a plain text, or UnifiedQA's form.
+
+NO_LIMIT = 10**6  # a tokenizer that knows no longest input says a number beyond this
+
+
+@dataclass(frozen=True, eq=False)
+class PromptTokens:
+    """`tokenizer`: of transformers. `seq2seq`: for an encoder-decoder. `unified_qa`: in UnifiedQA's form."""
+
+    tokenizer: Any
+    seq2seq: bool = False
+    unified_qa: bool = False
+
+    @property
+    def templated(self) -> bool:
+        return bool(self.tokenizer.chat_template) and not self.seq2seq
+
+    @property
+    def continued(self) -> bool:
+        """Whether the model only continues the text, so that what follows the first line is no longer the reply."""
+        return not self.seq2seq and not self.templated
+
+    @property
+    def longest(self) -> int | None:
+        """The longest input that the tokenizer knows of; None: no limit."""
+        longest = int(self.tokenizer.model_max_length)
+        return None if longest > NO_LIMIT else longest
+
+    def text(self, request: Request) -> str:
+        """The prompt; only the template may speak in control tokens."""
+        if not self.templated:
+            return without_control(unified_qa(request) if self.unified_qa else render(request), self._control)
+        turns = [
+            {"role": turn["role"], "content": without_control(turn["content"], self._control)}
+            for turn in messages(request)
+        ]
+        return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+
+    def encoded(self, request: Request, reply: str = "") -> list[int]:
+        """The tokens of the prompt, and of a reply after it."""
+        text = self.text(request)
+        if self.templated:
+            return list(self.tokenizer(text + reply, add_special_tokens=False, verbose=False).input_ids)
+        return list(self.tokenizer(text + (f" {reply}" if reply else ""), verbose=False).input_ids)
+
+    def shared(self, request: Request, row: Sequence[int]) -> int:
+        """How many first tokens of its prompt the request shares with others of its kind and examples."""
+        if self.seq2seq or not request.shots:
+            return 0
+        bare = replace(request, question="", knowledge=(), choices=(), turns=())
+        others = [self.encoded(bare), self.encoded(replace(bare, knowledge=("",)))]
+        most = min(*map(len, others), len(row) - 1)
+        return next((n for n in range(most) if any(other[n] != row[n] for other in others)), most)
+
+    def targets(self, request: Request) -> list[list[int]]:
+        """What a sequence-to-sequence model would say for each option: its letter or, in UnifiedQA's form, its text,
+        which is followed by the end of the text."""
+        if self.unified_qa:
+            texts = [option.description.lower() for option in request.choices]
+            return [list(self.tokenizer(text_target=text).input_ids) for text in texts]
+        names = [option.name for option in request.choices]
+        return [list(self.tokenizer(text_target=name, add_special_tokens=False).input_ids) for name in names]
+
+    def padding(self) -> int:
+        for token in (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id):
+            if token is not None:
+                return int(token)
+        return 0
+
+    @cached_property
+    def _control(self) -> list[str]:
+        """Words that the tokenizer reads as one token with a meaning of its own, such as the end of a turn."""
+        added = self.tokenizer.added_tokens_decoder.values()
+        return sorted(
+            {t.content for t in added if len(t.content) > 2 and (t.special or t.content[0] in "<[")},
+            key=len,
+            reverse=True,
+        )
+
+
+# What prompts of a causal model have in common, such as their examples, is read once: its keys and values are kept.
+
+LEAST = 64  # tokens, below which reading them again costs less than the bookkeeping
+
+
+class SharedPrefix:
+    """Keys and values of the last prefix, for models of transformers that take positions and keep all keys."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        takes = inspect.signature(model.forward).parameters.keys()
+        self._able = not model.config.is_encoder_decoder and takes >= {"position_ids", "logits_to_keep"}
+        self._tokens: tuple[int, ...] = ()
+        self._kept: Any = None
+
+    def cache(self, tokens: Sequence[int], rows: int) -> Any:
+        """The keys and values of these tokens for so many rows, free to be written to; None where they are too few, or
+        the model is of another kind."""
+        if not self._able or len(tokens) < LEAST:
+            return None
+        if tuple(tokens) != self._tokens:
+            self._read(tokens)
+        if self._kept is None:
+            return None
+        found = copy.deepcopy(self._kept)
+        if rows > 1:
+            found.batch_repeat_interleave(rows)
+        return found
+
+    def _read(self, tokens: Sequence[int]) -> None:
+        import torch
+        from transformers import DynamicCache
+
+        ids = torch.tensor([list(tokens)], device=self._model.device)
+        with torch.inference_mode():
+            made = self._model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
+        # Layers of another kind, such as those with a sliding window, forget keys.
+        plain = type(made) is DynamicCache and {type(layer).__name__ for layer in made.layers} == {
+            "DynamicLayer"
+        }
+        self._tokens, self._kept = tuple(tokens), made if plain else None
+
+
+# What a model of transformers generates for a batch of prompts, each row as if it were alone.
+#
+# Rows are padded on the side where the model does not continue them. Sampling draws with a generator of each row's own,
+# so that a reply does not depend on the batch it came in; only rounding does, which in float32 hardly ever shows.
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How a row's tokens are chosen: at a temperature of at least 0 (greedy), with a seed."""
+
+    temperature: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Continuation:
+    """New tokens, the end of the text included; `logits`, shape (n, vocabulary), are those before each of them."""
+
+    tokens: list[int]
+    logits: "torch.Tensor | None" = None
+
+
+def generate(
+    model: Any,
+    rows: Sequence[Sequence[int]],
+    most: int,
+    draws: Sequence[Draw],
+    *,
+    padding: int,
+    logits: bool = False,
+    streamer: Any = None,
+    shared: int = 0,
+    cache: Any = None,
+    ends: Set[int] | None = None,
+) -> list[Continuation]:
+    """At most `most` new tokens for each row. `streamer`, for a single row, gets them as they come.
+
+    `cache`: keys and values of the first `shared` tokens, which are the same in all rows. `ends`: the tokens that end a
+    text; None: those of the model's generation config.
+    """
+    import torch
+    from transformers import LogitsProcessorList
+
+    reads_first = bool(model.config.is_encoder_decoder)
+    ids, mask = padded_rows([row[shared:] for row in rows], padding, left=not reads_first)
+    if shared:  # padding stands after what is shared
+        first = torch.tensor([list(rows[0][:shared])] * len(rows))
+        ids, mask = torch.cat([first, ids], 1), torch.cat([torch.ones_like(first), mask], 1)
+    with torch.inference_mode():
+        out = model.generate(
+            input_ids=ids.to(model.device),
+            attention_mask=mask.to(model.device),
+            max_new_tokens=most,
+            pad_token_id=padding,
+            do_sample=False,
+            num_beams=1,
+            logits_processor=LogitsProcessorList([_Drawn(draws)]),
+            output_logits=logits,
+            return_dict_in_generate=True,
+            streamer=streamer,
+            **({} if cache is None else {"past_key_values": cache}),
+            **({} if ends is None else {"eos_token_id": sorted(ends)}),
+        )
+    new = out.sequences[:, 1 if reads_first else ids.shape[1] :].tolist()
+    ends = _ends(model) if ends is None else ends
+    kept = [row[: next((n for n, token in enumerate(row, 1) if token in ends), len(row))] for row in new]
+    if not logits:
+        return [Continuation(row) for row in kept]
+    scores = torch.stack(out.logits, 1)
+    return [Continuation(row, scores[i, : len(row)]) for i, row in enumerate(kept)]
+
+
+def padded_rows(
+    rows: Sequence[Sequence[int]], padding: int, left: bool
+) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Token ids and attention mask, both of shape (rows, longest)."""
+    import torch
+
+    width = max(map(len, rows))
+    ids = torch.full((len(rows), width), padding)
+    mask = torch.zeros((len(rows), width), dtype=torch.long)
+    for i, row in enumerate(rows):
+        place = slice(width - len(row), width) if left else slice(0, len(row))
+        ids[i, place], mask[i, place] = torch.tensor(row), 1
+    return ids, mask
+
+
+def _ends(model: Any) -> set[int]:
+    given = model.generation_config.eos_token_id
+    return set(given) if isinstance(given, list) else set() if given is None else {given}
+
+
+class _Drawn:
+    """Makes the largest score of a row a draw from softmax(scores / temperature), by adding Gumbel noise to it."""
+
+    def __init__(self, draws: Sequence[Draw]) -> None:
+        import torch
+
+        self._draws = [(draw.temperature, torch.Generator().manual_seed(draw.seed)) for draw in draws]
+
+    def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
+        import torch
+
+        del input_ids
+        if not any(temperature for temperature, _ in self._draws):
+            return scores
+        drawn = scores.float().clone()
+        for row, (temperature, generator) in zip(drawn, self._draws, strict=True):
+            if temperature:
+                noise = -torch.empty(len(row)).exponential_(generator=generator).log()
+                row.div_(temperature).add_(noise.to(row.device))
+        return drawn
+
+
+# How likely a model of transformers finds each option of a question: the log-probability of the option's tokens.
+
+Tokens = Sequence[int]
+Following = Callable[[Sequence[Request], Sequence[list[int]]], "list[torch.Tensor]"]
+
+
+def option_scores(
+    model: Any,
+    prompts: PromptTokens,
+    requests: Sequence[Request],
+    rows: Sequence[Tokens],
+    following: Following,
+) -> list[list[float]]:
+    """A log-probability for each option of each request, whose prompt is the row: of the option's letter or, in
+    UnifiedQA's form, of its text a token. `following`: for requests and rows, logits of the token that follows."""
+    if prompts.seq2seq:
+        mean = prompts.unified_qa
+        return [
+            seq2seq_scores(model, row, prompts.targets(request), mean)
+            for request, row in zip(requests, rows, strict=True)
+        ]
+    spelt = [[prompts.encoded(request, option.name) for option in request.choices] for request in requests]
+    shared = [common(letters) for letters in spelt]
+    plain = [i for i, found in enumerate(spelt) if all(len(row) == shared[i] + 1 for row in found)]
+    scores = {i: _long_letters(model, prompts, r) for i, r in enumerate(requests) if i not in plain}
+    if plain:  # one pass over the prompts of the whole batch
+        firsts = following([requests[i] for i in plain], [spelt[i][0][: shared[i]] for i in plain])
+        for i, first in zip(plain, firsts, strict=True):
+            logs = first.float().log_softmax(-1)
+            scores[i] = [float(logs[row[-1]]) for row in spelt[i]]
+    return [scores[i] for i in range(len(requests))]
+
+
+def _long_letters(model: Any, prompts: PromptTokens, request: Request) -> list[float]:
+    """Letters of several tokens, with the end of the line, since one may begin another ("1", "10")."""
+    rows = [prompts.encoded(request, f"{option.name}\n") for option in request.choices]
+    return causal_scores(model, rows, common(rows))
+
+
+def common(rows: Sequence[Tokens]) -> int:
+    """How many first tokens all rows share, at most all but the last of the shortest."""
+    most = min(map(len, rows)) - 1
+    return next((n for n in range(most) if len({row[n] for row in rows}) > 1), most)
+
+
+def causal_scores(model: Any, rows: Sequence[Tokens], shared: int) -> list[float]:
+    """Of each row, the log-probability of its tokens after the first `shared` (at least one) of them."""
+    import torch
+
+    ids, mask = padded_rows(rows, 0, left=False)
+    with torch.inference_mode():
+        logits = model(input_ids=ids.to(model.device), attention_mask=mask.to(model.device)).logits
+    return [_sum(logits[i, shared - 1 :], row[shared:]) for i, row in enumerate(rows)]
+
+
+def seq2seq_scores(model: Any, row: Tokens, targets: Sequence[Tokens], mean: bool) -> list[float]:
+    """The log-probability of each target, all of its tokens or, if `mean`, a token, for one input."""
+    import torch
+
+    labels, mask = padded_rows(targets, 0, left=False)
+    ids = torch.tensor([list(row)] * len(targets))
+    with torch.inference_mode():
+        logits = model(
+            input_ids=ids.to(model.device),
+            attention_mask=torch.ones_like(ids).to(model.device),
+            labels=labels.masked_fill(mask == 0, -100).to(model.device),
+        ).logits
+    return [_sum(logits[i], target) / (len(target) if mean else 1) for i, target in enumerate(targets)]
+
+
+def probabilities(scores: Sequence[float]) -> list[float]:
+    """The softmax of log-probabilities: what each option has of the mass of all."""
+    import numpy as np
+
+    powers = np.exp(np.asarray(scores) - max(scores))
+    return [float(share) for share in powers / powers.sum()]
+
+
+def _sum(logits: "torch.Tensor", tokens: Tokens) -> float:
+    """The log-probability of tokens, `logits` (n, vocabulary) being those before each of them."""
+    import torch
+
+    logs = torch.log_softmax(logits[: len(tokens)].float(), -1)
+    return float(logs[torch.arange(len(tokens)), torch.tensor(list(tokens))].sum())
+
+
+TOP_TOKENS = 50
+NEED_TOKENS = 4
+STUDY_TOKENS = 1024
+GPU_BATCH = 8  # prompts at a time on a GPU, unless --concurrency says otherwise
+
+
+class LocalLLM:
+    """`model`: a folder or a Hugging Face name. Temperature 0 is greedy; the same seed gives the same replies.
+
+    An option of a multiple-choice question is chosen by its probability: that of its letter; in UnifiedQA's form, that
+    of its text a token. `unified_qa`: whether to prompt in that form; None: where the model's name says so.
+
+    Raises ModelUnavailable where it can't be loaded. It runs on a CUDA device where there is one.
+    """
+
+    deterministic = True
+
+    def __init__(
+        self,
+        model: str,
+        temperature: float = 0.1,
+        max_tokens: int = 128,
+        seed: int = 0,
+        unified_qa: bool | None = None,
+    ) -> None:
+        if temperature < 0:
+            raise UsageError(f"temperature {temperature} must be 0 or more")
+        self.name, self.temperature, self.max_tokens, self.seed = model, temperature, max_tokens, seed
+        self._model, self._tokenizer = _load(model)
+        named = "unifiedqa" in model.lower()
+        self._prompts = PromptTokens(
+            self._tokenizer,
+            seq2seq=bool(self._model.config.is_encoder_decoder),
+            unified_qa=named if unified_qa is None else unified_qa,
+        )
+        self._prefix = SharedPrefix(self._model)
+        self.concurrency = GPU_BATCH if self._model.device.type == "cuda" else 1
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that a prompt may take; None where the model has no limit."""
+        if self._prompts.seq2seq:
+            return self._prompts.longest
+        positions = getattr(self._model.config, "max_position_embeddings", None)
+        return None if not positions else positions - self.max_tokens
+
+    def count(self, request: Request) -> int:
+        return len(self._prompts.encoded(request))
+
+    def prompt(self, request: Request) -> str:
+        """What the model reads."""
+        return self._prompts.text(request)
+
+    @property
+    def announcement(self) -> str:
+        """What answers, for the user."""
+        return f"LLM: {self.name}, a local transformers model"
+
+    def reply(self, request: Request) -> Reply:
+        """Raises LLMError where the prompt does not fit into the model."""
+        (reply,) = self.reply_all([request])
+        if isinstance(reply, LLMError):
+            raise reply
+        return reply
+
+    def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        """One reply a request, or the error that reply would raise; those of the same kind in one batch."""
+        found: dict[int, Reply | LLMError] = {}
+        groups: dict[str, list[tuple[int, Request, list[int]]]] = {}
+        for i, request in enumerate(requests):
+            try:
+                row = self._row(request)
+                groups.setdefault(_group(request), []).append((i, request, row))
+            except LLMError as error:
+                found[i] = error
+        answers = {
+            "study": self._studies,
+            "draft": self._drafts,
+            "need": self._needs,
+            "option": self._options,
+        }
+        for name, members in groups.items():
+            numbers, asked, rows = zip(*members, strict=True)
+            found.update(zip(numbers, answers.get(name, self._texts)(asked, rows), strict=True))
+        yield from (found[i] for i in range(len(requests)))
+
+    def stream(self, request: Request) -> Iterator[str | Reply]:
+        """The answer as it is generated, in a thread of its own."""
+        from transformers import TextIteratorStreamer
+
+        row = self._row(request)
+        streamer = TextIteratorStreamer(self._tokenizer, skip_prompt=True, skip_special_tokens=True)
+        ended: list[Any] = []
+
+        def run() -> None:
+            try:
+                ended.extend(self._generated([request], [row], self.max_tokens, streamer=streamer))
+            except Exception as error:  # noqa: BLE001 - whoever reads the stream raises it, else they would wait for ever
+                ended.append(error)
+                streamer.end()
+
+        thread = Thread(target=run, daemon=True)
+        thread.start()
+        pieces = first_line(streamer) if self._prompts.continued else spaced(streamer)
+        yield from (piece for piece in pieces if piece)
+        thread.join()
+        if isinstance(ended[0], Exception):
+            raise ended[0]
+        yield self._reply(row, ended[0].tokens)
+
+    def _texts(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
+        new = self._generated(requests, rows, self.max_tokens)
+        return [self._reply(row, found.tokens) for row, found in zip(rows, new, strict=True)]
+
+    def _studies(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
+        """Long replies, as far as the model's positions allow, line by line."""
+        left = STUDY_TOKENS
+        if self.window is not None and not self._prompts.seq2seq:
+            left = min(left, self.window + self.max_tokens - max(map(len, rows)))
+        new = self._generated(requests, rows, left)
+        return [
+            replace(self._reply(row, found.tokens, "\n"), cut=len(found.tokens) == left)
+            for row, found in zip(rows, new, strict=True)
+        ]
+
+    def _needs(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
+        """Yes or no by the probabilities of the first token, else by the text."""
+        replies = []
+        new = self._generated(requests, rows, NEED_TOKENS, logits=True)
+        for request, row, found in zip(requests, rows, new, strict=True):
+            reply = self._reply(row, found.tokens)
+            assert found.logits is not None
+            yes = from_probabilities(self._likeliest(found.logits[0]))
+            yes = from_text(reply.text) if yes is None else yes
+            replies.append(replace(reply, yes=NEED[request.template].needed(yes)))
+        return replies
+
+    def _drafts(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
+        """The likeliest first words of an answer and the scores of their tokens."""
+        greedy = [replace(request, temperature=0.0) for request in requests]
+        replies = []
+        for row, found in zip(
+            rows,
+            self._generated(greedy, rows, min(DRAFT_TOKENS, self.max_tokens), logits=True),
+            strict=True,
+        ):
+            new = found.tokens[: self._said(found.tokens)]
+            assert found.logits is not None
+            replies.append(
+                replace(
+                    self._reply(row, new), tokens=from_logits(found.logits[: len(new)].float().cpu(), new)
+                )
+            )
+        return replies
+
+    def _options(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
+        """The likeliest option of each question."""
+        scores = option_scores(self._model, self._prompts, requests, rows, self._following)
+        return [
+            self._chosen(request, row, probabilities(found))
+            for request, row, found in zip(requests, rows, scores, strict=True)
+        ]
+
+    def _chosen(self, request: Request, row: list[int], shares: Sequence[float]) -> Reply:
+        best = max(range(len(shares)), key=shares.__getitem__)
+        letter = request.choices[best].name
+        return Reply(letter, None, len(row), 1, confidence=shares[best], choice=letter)
+
+    def _said(self, new: Sequence[int]) -> int:
+        """How many of the tokens belong to the reply."""
+        if not self._prompts.continued:
+            return len(new)
+        texts = (self._tokenizer.decode(new[:n], skip_special_tokens=True) for n in range(1, len(new)))
+        return next((n for n, text in enumerate(texts, 1) if "\n" in text.lstrip()), len(new))
+
+    def _reply(self, row: Sequence[int], new: Sequence[int], joint: str = " ") -> Reply:
+        """A reply of the new tokens: all lines, or the first of a model that only continues a text."""
+        text: str = self._tokenizer.decode(new, skip_special_tokens=True)
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        said = joint.join(lines[:1] if self._prompts.continued else lines)
+        return Reply(said, None, len(row), len(new))
+
+    def _row(self, request: Request) -> list[int]:
+        """The prompt's tokens; LLMError where they do not fit."""
+        row = self._prompts.encoded(request)
+        if self.window is not None and len(row) > self.window:
+            raise RequestRefused(
+                f"the prompt has {len(row)} tokens, {self.name} takes {self.window} and writes {self.max_tokens}: "
+                "give fewer or shorter documents (--n3, --card-tokens)"
+            )
+        return row
+
+    def _likeliest(self, logits: "torch.Tensor") -> list[tuple[str, float]]:
+        """(token, log-probability) of the likeliest tokens, from logits of shape (vocabulary,)."""
+        values, tokens = logits.float().log_softmax(-1).topk(min(TOP_TOKENS, len(logits)))
+        return [
+            (self._tokenizer.decode([t]), v) for t, v in zip(tokens.tolist(), values.tolist(), strict=True)
+        ]
+
+    def _generated(
+        self,
+        requests: Sequence[Request],
+        rows: Sequence[list[int]],
+        most: int,
+        logits: bool = False,
+        streamer: Any = None,
+    ) -> list[Continuation]:
+        """In batches of rows that share their beginning, or share none that is worth keeping."""
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for i, (request, row) in enumerate(zip(requests, rows, strict=True)):
+            shared = self._prompts.shared(request, row)
+            groups.setdefault(tuple(row[:shared]) if shared >= LEAST else (), []).append(i)
+        found: dict[int, Continuation] = {}
+        for prefix, members in groups.items():
+            cache = self._prefix.cache(prefix, len(members))
+            new = generate(
+                self._model,
+                [rows[i] for i in members],
+                most,
+                [self._draw(requests[i]) for i in members],
+                padding=self._prompts.padding(),
+                logits=logits,
+                streamer=streamer,
+                shared=0 if cache is None else len(prefix),
+                cache=cache,
+            )
+            found.update(zip(members, new, strict=True))
+        return [found[i] for i in range(len(rows))]
+
+    def _following(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> "list[torch.Tensor]":
+        """Logits of the token after each row, shape (vocabulary,)."""
+        found = [one.logits for one in self._generated(requests, rows, 1, logits=True)]
+        return [logits[0] for logits in found if logits is not None]
+
+    def _draw(self, request: Request) -> Draw:
+        temperature = self.temperature if request.temperature is None else request.temperature
+        return Draw(temperature, derive_seed(self.seed, request.question, request.sample))
+
+
+def _group(request: Request) -> str:
+    """Requests of one group are replied to in the same way."""
+    if request.draft:
+        return "draft"
+    if request.kind in {"need", "study"}:
+        return request.kind
+    return "option" if request.kind == "answer" and request.choices else "text"
+
+
+def _load(name: str) -> tuple[Any, Any]:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+    with loading(f"the model {name!r}"):
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        made = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        model = made.from_pretrained(name, dtype="auto", trust_remote_code=False)
+    return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer

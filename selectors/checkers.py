@@ -1,0 +1,368 @@
+"""Fact checkers that are models of the Hugging Face Hub.
+
+Evidence is read in chunks of at most 400 tokens, a claim by its sentences, of which each is cut at 100 tokens;
+evidence and claim go in as a pair, in the order that the model was trained on. A sentence has the score of its best
+chunk, a claim the mean of its sentences. Pairs are padded in batches of like length, which changes no score.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kcard.batching import by_tokens
+from kcard.errors import ModelUnavailable
+from kcard.interfaces import Array, Pair, Verdict
+from kcard.selectors.checkpoints import Checkpoint, digest, load, loading_errors, tokenizer
+from kcard.selectors.factuality import TwoCheckers
+from kcard.selectors.registry import Loading, models
+from kcard.text import split_sentences, whole
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "PROBES",
+    "Entailment",
+    "Labels",
+    "PairFormat",
+    "chunks",
+    "cut",
+    "factcg",
+    "factkb",
+    "hhem",
+    "nli",
+    "paper",
+    "read",
+    "verify",
+    "vitaminc",
+]
+
+
+# What the labels of an entailment model mean: read from its config, then tried on pairs that leave no doubt.
+
+SUPPORTS = frozenset({"entailment", "entails", "supports", "supported", "support", "consistent", "grounded"})
+REFUTES = frozenset({"contradiction", "contradicts", "refutes", "refuted", "refute"})
+
+_TOWER = "The Eiffel Tower stands in Paris. It was completed in 1889."
+_WATER = "At sea level water freezes at 0 degrees Celsius and boils at 100 degrees Celsius."
+_CURIE = "Marie Curie won the Nobel Prize in Physics in 1903 and the Nobel Prize in Chemistry in 1911."
+# (evidence, a claim that it supports, a claim that it refutes)
+PROBES = (
+    (_TOWER, "The Eiffel Tower is in Paris.", "The Eiffel Tower is in London."),
+    (
+        _WATER,
+        "Water boils at 100 degrees Celsius at sea level.",
+        "Water boils at 40 degrees Celsius at sea level.",
+    ),
+    (_CURIE, "Marie Curie won the Nobel Prize in Physics in 1903.", "Marie Curie never won a Nobel Prize."),
+)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Places of the labels among the model's outputs; `refutes` is None where it has none of its own."""
+
+    supports: int
+    refutes: int | None = None
+
+
+def read(id2label: Mapping[int, str], meanings: Mapping[str, str], model: str) -> Labels:
+    """The places that the config's own names tell.
+
+    `meanings`: what names mean that say nothing by themselves (LABEL_1), from the model's documentation.
+    Raises ModelUnavailable where no label, or more than one, means that the evidence supports the claim.
+    """
+    usual = {**dict.fromkeys(SUPPORTS, "supports"), **dict.fromkeys(REFUTES, "refutes")}
+    known = usual | {_plain(name): meaning for name, meaning in meanings.items()}
+    places: dict[str, list[int]] = {"supports": [], "refutes": []}
+    for place, name in id2label.items():
+        if (meaning := known.get(_plain(str(name)))) in places:
+            places[meaning].append(int(place))
+    if len(places["supports"]) != 1 or len(places["refutes"]) > 1:
+        names = ", ".join(map(str, id2label.values()))
+        raise ModelUnavailable(
+            f"{model} names its labels {names}, and none clearly means supported: choose a model whose "
+            "config names one entailment or SUPPORTS"
+        )
+    return Labels(places["supports"][0], next(iter(places["refutes"]), None))
+
+
+def verify(support: Callable[[Sequence[Pair]], Array], model: str) -> None:
+    """ModelUnavailable unless plainly supported claims score higher, on the whole, than plainly refuted ones."""
+    true = [Pair(claim, evidence) for evidence, claim, _ in PROBES]
+    false = [Pair(claim, evidence) for evidence, _, claim in PROBES]
+    scores = support([*true, *false])
+    kept, refuted = float(np.mean(scores[: len(true)])), float(np.mean(scores[len(true) :]))
+    if not kept > refuted:
+        raise ModelUnavailable(
+            f"{model} scores claims that are plainly refuted {refuted:.2f} and plainly supported ones {kept:.2f}: "
+            "its labels are swapped, or it is not a fact checker"
+        )
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+# Long evidence in chunks of whole sentences, as long as a model reads at a time by its own tokenizer's count.
+
+
+def chunks(text: str, tokenizer: Any, most: int) -> list[str]:
+    """Consecutive chunks of at most `most` tokens; a sentence that is longer is cut. Nothing for an empty text.
+
+    A text that fits stays as it is, but for white space around it.
+    """
+    text = text.strip()
+    if not text:
+        return []
+    if _count([text], tokenizer)[0] <= most:
+        return [text]
+    pieces = [piece for sentence in split_sentences(text) for piece in _pieces(sentence, tokenizer, most)]
+    found: list[str] = []
+    room = 0
+    for piece, tokens in zip(pieces, _count(pieces, tokenizer), strict=True):
+        if found and tokens <= room:
+            found[-1] += f" {piece}"
+            room -= tokens
+        else:
+            found.append(piece)
+            room = most - tokens
+    return found
+
+
+def cut(text: str, tokenizer: Any, most: int) -> str:
+    """The text's first `most` tokens."""
+    return next(iter(_pieces(text.strip(), tokenizer, most)), "")
+
+
+def _pieces(text: str, tokenizer: Any, most: int) -> list[str]:
+    """The text in pieces of `most` tokens."""
+    spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)[
+        "offset_mapping"
+    ]
+    if len(spans) <= most:
+        return [text] if text else []
+    starts = [*range(0, len(spans), most)]
+    edges = [0, *(spans[start][0] for start in starts[1:]), len(text)]
+    found = [text[begin:end].strip() for begin, end in pairwise(edges)]
+    return [piece for piece in found if piece]
+
+
+def _count(texts: list[str], tokenizer: Any) -> list[int]:
+    return [len(ids) for ids in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]]
+
+
+LIMIT = 512
+CHUNK = 400
+CLAIM = 100
+BATCH_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class PairFormat:
+    """How a model reads a pair, and how its labels become a score.
+
+    claim_first  the claim is the first text of the pair; else the evidence
+    template     instead of a pair, one text with {evidence} and {claim}
+    margin       the score is (P(supports) - P(refutes) + 1) / 2; else P(supports)
+    meanings     what label names mean that say nothing by themselves
+    """
+
+    claim_first: bool = False
+    template: str = ""
+    margin: bool = False
+    meanings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Entailment:
+    """`logits` takes the tokenizer's tensors and gives shape (n, labels). `sha256` names the scores.
+
+    types   whether the model was trained with token types, which mark the second text, which some tokenizers
+            of such models (ALBERT's) do not say unasked
+    """
+
+    logits: Callable[[Mapping[str, "Tensor"]], "Tensor"]
+    tokenizer: Any
+    reading: PairFormat
+    labels: Labels
+    sha256: str
+    device: str = "cpu"
+    limit: int = LIMIT
+    types: bool = False
+
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        """How far the evidence supports the claim, shape (n,), in [0, 1]; 0 for an empty claim or evidence."""
+        return np.array([verdict.score for verdict in self.judge(pairs)], dtype=np.float32)
+
+    def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """The same, each with the chunk that decided: the best one for the least supported sentence."""
+        claims = {claim: whole(claim) for claim in dict.fromkeys(pair.claim for pair in pairs)}
+        texts = dict.fromkeys(pair.evidence for pair in pairs)
+        parts = {text: chunks(text, self.tokenizer, self._room) for text in texts}
+        read = [
+            Pair(s, chunk) for pair in pairs for s in claims[pair.claim] for chunk in parts[pair.evidence]
+        ]
+        todo = list(dict.fromkeys(read))
+        scores = dict(zip(todo, self.read(todo).tolist(), strict=True))
+        return [_verdict(claims[pair.claim], parts[pair.evidence], scores) for pair in pairs]
+
+    def read(self, pairs: Sequence[Pair]) -> Array:
+        """The score of each sentence against each chunk, as they are, shape (n,)."""
+        import torch
+
+        rows = [self._row(pair) for pair in pairs]
+        found = np.zeros(len(rows), dtype=np.float32)
+        with torch.inference_mode():
+            for batch in by_tokens([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
+                inputs = self.tokenizer.pad([rows[i] for i in batch], return_tensors="pt").to(self.device)
+                probabilities = self.logits(inputs).float().softmax(-1)
+                found[batch] = self._score(probabilities).cpu().numpy()
+        return found
+
+    def _score(self, probabilities: "Tensor") -> "Tensor":
+        supports = probabilities[:, self.labels.supports]
+        if not self.reading.margin or self.labels.refutes is None:
+            return supports
+        return (supports - probabilities[:, self.labels.refutes] + 1) / 2
+
+    @property
+    def _claim(self) -> int:
+        return min(CLAIM, self.limit // 4)
+
+    @property
+    def _room(self) -> int:
+        """Tokens that are left for the evidence."""
+        alone = len(self._encoded("", "")["input_ids"])
+        return max(1, min(CHUNK, self.limit - alone - self._claim))
+
+    def _row(self, pair: Pair) -> dict[str, Any]:
+        return self._encoded(cut(pair.claim, self.tokenizer, self._claim), pair.evidence)
+
+    def _encoded(self, claim: str, evidence: str) -> dict[str, Any]:
+        if self.reading.template:
+            text = self.reading.template.format(evidence=evidence, claim=claim)
+            return dict(self.tokenizer(text, return_token_type_ids=self.types, verbose=False))
+        pair = (claim, evidence) if self.reading.claim_first else (evidence, claim)
+        side = "only_second" if self.reading.claim_first else "only_first"
+        options = {"truncation": side, "max_length": self.limit, "verbose": False}
+        return dict(self.tokenizer(*pair, return_token_type_ids=self.types, **options))
+
+
+def _verdict(sentences: Sequence[str], parts: Sequence[str], scores: Mapping[Pair, float]) -> Verdict:
+    if not sentences or not parts:
+        return Verdict(0.0, "")
+    best = [max(((scores[Pair(s, chunk)], chunk) for chunk in parts), key=lambda b: b[0]) for s in sentences]
+    return Verdict(float(np.mean([score for score, _ in best])), min(best, key=lambda b: b[0])[1])
+
+
+# Fact checkers from the hub, by name. How each reads a pair is that of the code it was published with.
+#
+# vitaminc  evidence, then claim; three labels; the score of the Knowledge Card code, (P(supports) - P(refutes) + 1) / 2
+# factkb    summary, then article: the claim first; the label of place 1 is factual
+# factcg    one prompt with evidence and claim; the label of place 1 is yes
+# hhem      one prompt; a T5 encoder whose first token is classified; the label of place 1 is consistent
+# nli       any other: premise (evidence), then hypothesis (claim); P(supports)
+
+_YES = {"LABEL_0": "refutes", "LABEL_1": "supports"}
+VITAMINC = PairFormat(
+    margin=True,
+    meanings={"LABEL_0": "supports", "LABEL_1": "refutes", "LABEL_2": "not enough information"},
+)
+FACTKB = PairFormat(claim_first=True, meanings=_YES)
+FACTCG = PairFormat(
+    template='{evidence}\n\nChoose your answer: based on the paragraph above can we conclude that "{claim}"?'
+    "\n\nOPTIONS:\n- Yes\n- No\nI think the answer is ",
+    meanings=_YES,
+)
+HHEM = PairFormat(
+    template="<pad> Determine if the hypothesis is true given the premise?"
+    "\n\nPremise: {evidence}\n\nHypothesis: {claim}",
+    meanings=_YES,
+)
+SHIFTED = {"roberta", "xlm-roberta", "camembert", "mpnet"}  # positions start after that of the padding token
+
+
+def vitaminc(loading: Loading, model: str | None = None) -> Entailment:
+    return _classifier(_known("vitaminc", model), loading, VITAMINC)
+
+
+def factkb(loading: Loading, model: str | None = None) -> Entailment:
+    return _classifier(_known("factkb", model), loading, FACTKB)
+
+
+def factcg(loading: Loading, model: str | None = None) -> Entailment:
+    return _classifier(_known("factcg", model), loading, FACTCG)
+
+
+def multilingual(loading: Loading, model: str | None = None) -> Entailment:
+    return _classifier(_known("multilingual", model), loading, PairFormat())
+
+
+def nli(model: str, loading: Loading) -> Entailment:
+    return _classifier(Checkpoint.parse("checker 'nli'", model), loading, PairFormat())
+
+
+def hhem(loading: Loading, model: str | None = None) -> Entailment:
+    """HHEM-2.1-open without the code of its repository, which transformers 5 loads without the tied weights.
+
+    It is a T5 encoder with a token classifier, which transformers has; only the weights' names differ.
+    """
+    from transformers import AutoConfig, T5ForTokenClassification
+
+    checkpoint = _known("hhem", model)
+    base = checkpoint.tokenizer_place
+    with loading_errors(Checkpoint(checkpoint.selector, base.name, base.revision)):
+        config = AutoConfig.from_pretrained(
+            base.name, revision=base.revision, num_labels=2, trust_remote_code=False
+        )
+    network = load(
+        T5ForTokenClassification, checkpoint, loading, native=True, config=config, key_mapping={r"^t5\.": ""}
+    )
+    return _verified(checkpoint, loading, HHEM, network, lambda inputs: network(**inputs).logits[:, 0])
+
+
+def paper(loading: Loading) -> TwoCheckers:
+    """As in the Knowledge Card paper: VitaminC checks facts, FactKB summaries."""
+    return TwoCheckers(vitaminc(loading), factkb(loading))
+
+
+def _known(name: str, elsewhere: str | None) -> Checkpoint:
+    return Checkpoint.known(models("checker", name)[0], elsewhere)
+
+
+def _classifier(checkpoint: Checkpoint, loading: Loading, reading: PairFormat) -> Entailment:
+    from transformers import AutoModelForSequenceClassification
+
+    network = load(AutoModelForSequenceClassification, checkpoint, loading)
+    return _verified(checkpoint, loading, reading, network, lambda inputs: network(**inputs).logits)
+
+
+def _verified(
+    checkpoint: Checkpoint, loading: Loading, reading: PairFormat, network: Any, logits: Any
+) -> Entailment:
+    words = tokenizer(checkpoint, loading)
+    config = network.config
+    found = Entailment(
+        logits,
+        words,
+        reading,
+        read(config.id2label, reading.meanings, str(checkpoint)),
+        digest(checkpoint, config, reading, loading.dtype),
+        loading.device,
+        _limit(config, words),
+        types=getattr(config, "type_vocab_size", 0) > 1,
+    )
+    verify(found.support, str(checkpoint))
+    return found
+
+
+def _limit(config: Any, words: Any) -> int:
+    """Tokens that the model reads at a time, at most 512: those that read more were not trained on more at a time."""
+    positions = getattr(config, "max_position_embeddings", None) or LIMIT
+    if config.model_type in SHIFTED:
+        positions -= (config.pad_token_id or 0) + 1
+    return int(min(LIMIT, positions, words.model_max_length))

@@ -1,0 +1,322 @@
+"""Evidence from Wikipedia.
+
+https://www.mediawiki.org/wiki/API:Etiquette asks for a user agent that names the program and where to find its
+makers, for few requests at a time, for maxlag, and for patience as Retry-After says: while the wiki wants one request
+to wait, all of them do. It is thread-safe.
+"""
+
+import email.utils
+import hashlib
+import http.client
+import json
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import kcard
+from kcard.batching import in_order
+from kcard.config import settings
+from kcard.errors import CorpusError, UsageError
+from kcard.index import Index
+from kcard.io import parse, write_text
+from kcard.selectors.local_corpus import parts
+from kcard.types import Source
+
+if TYPE_CHECKING:
+    from email.message import Message
+
+__all__ = ["MediaWiki", "Wikipedia", "open_wikipedia"]
+
+
+USER_AGENT = f"kcard/{kcard.__version__} (https://pypi.org/project/kcard/) Python-urllib"
+TRIES = 5
+LONGEST_WAIT = 60.0  # seconds
+TIMEOUT = 20.0
+LARGEST = 16_000_000  # bytes of a reply
+MAXLAG = "5"  # seconds that the servers may lag behind, else we wait
+AGE = 30 * 86_400  # seconds that a reply is kept
+PASSING = ("maxlag", "ratelimited", "readonly", "internal_api_error")
+
+
+class _Refused(CorpusError):
+    """A reply that may be another one when it is asked for again. `wait`: seconds that the server wants, if it says."""
+
+    def __init__(self, why: str, wait: float | None = None) -> None:
+        super().__init__(why)
+        self.wait = wait
+
+
+@dataclass
+class MediaWiki:
+    """One wiki, by the address of its api.php. `stale`: when old replies were made that had to do, as days."""
+
+    api: str
+    cache: Path
+    age: float = AGE
+    stale: set[str] = field(default_factory=set)
+    _resumed: float = 0.0  # time.monotonic() before which nothing is asked
+
+    def get(self, **parameters: str) -> dict[str, Any]:
+        """The reply to a query, from disk where it was asked before and is not too old.
+
+        Raises CorpusError where there is no network, the wiki refuses, or what it sends is not a reply. An old reply
+        is better than none: it is taken then, and noted.
+        """
+        query = urllib.parse.urlencode(sorted({"format": "json", "formatversion": "2", **parameters}.items()))
+        kept = self.cache / f"{hashlib.sha256(query.encode()).hexdigest()}.json"
+        old = _kept(kept)
+        if old is not None and 0 <= time.time() - old["asked"] < self.age:
+            return dict(old["reply"])
+        try:
+            reply = self._patiently(f"{self.api}?{query}&maxlag={MAXLAG}")
+        except CorpusError:
+            if old is None:
+                raise
+            self.stale.add(datetime.fromtimestamp(old["asked"], UTC).date().isoformat())
+            return dict(old["reply"])
+        _keep(kept, {"asked": time.time(), "api": self.api, "query": query, "reply": reply})
+        return reply
+
+    def _patiently(self, url: str) -> dict[str, Any]:
+        if settings().offline:
+            raise CorpusError(
+                f"{self.api} can't be queried, because HF_HUB_OFFLINE is set: unset it, or use evidence on this machine"
+            )
+        for attempt in range(TRIES):
+            if (pause := self._resumed - time.monotonic()) > 0:
+                time.sleep(pause)
+            try:
+                return self._asked(url)
+            except _Refused as refused:
+                wait = 2.0**attempt if refused.wait is None else refused.wait
+                if attempt == TRIES - 1 or wait > LONGEST_WAIT:
+                    when = f"try again in {wait:.0f} s" if refused.wait else "try again later"
+                    raise CorpusError(f"{self.api} {refused}: {when}") from refused
+                self._resumed = max(self._resumed, time.monotonic() + wait)
+        raise AssertionError("unreachable")
+
+    def _asked(self, url: str) -> dict[str, Any]:
+        request = urllib.request.Request(url, headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip"})
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+                body, headers = response.read(LARGEST + 1), response.headers
+                if len(body) < min(int(headers.get("Content-Length", 0)), LARGEST):
+                    raise http.client.IncompleteRead(body)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == 429 or error.code >= 500:
+                    raise _Refused(f"answered with status {error.code}", _wait(error.headers)) from error
+                raise CorpusError(
+                    f"{self.api} answered with status {error.code} ({error.reason}): is it the URL of an api.php?"
+                ) from error
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, TimeoutError):
+                raise _Refused(f"did not answer within {TIMEOUT:.0f} s") from error
+            raise CorpusError(
+                f"{self.api} can't be reached ({error.reason}): check the network, or use evidence on this machine"
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise _Refused(f"broke off ({type(error).__name__})") from error
+        return self._read(body, headers)
+
+    def _read(self, body: bytes, headers: "Message") -> dict[str, Any]:
+        try:
+            if headers.get("Content-Encoding") == "gzip":
+                body = zlib.decompressobj(wbits=31).decompress(body, LARGEST + 1)
+            if len(body) > LARGEST:
+                raise ValueError("too large")
+            reply = parse(body.decode())
+            if not isinstance(reply, dict):
+                raise ValueError("no object")
+        except (ValueError, zlib.error) as error:
+            raise _Refused(f"sent no JSON ({str(error)[:80]})") from error
+        if isinstance(found := reply.get("error"), dict):
+            said = " ".join(str(found.get("info") or found.get("code")).split())[:200]
+            if str(found.get("code")).startswith(PASSING):
+                raise _Refused(f"is busy ({said})", _wait(headers))
+            raise CorpusError(f"{self.api} refused the query: {said}")
+        return reply
+
+
+def _wait(headers: "Message") -> float | None:
+    """Seconds, from Retry-After, which is a number or a date; None where there is none to be understood."""
+    given = (headers.get("Retry-After") or "").strip()
+    if given.isdecimal():
+        return float(given)
+    with suppress(ValueError, TypeError):
+        return max(0.0, email.utils.parsedate_to_datetime(given).timestamp() - time.time())
+    return None
+
+
+def _kept(path: Path) -> dict[str, Any] | None:
+    """A reply on disk; None where there is none, or one that is damaged."""
+    try:
+        found = parse(path.read_text(encoding="utf-8"))
+        whole = isinstance(found["asked"], int | float) and isinstance(found["reply"], dict)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if whole else None
+
+
+def _keep(path: Path, reply: dict[str, Any]) -> None:
+    """Put the reply on disk; where there is no room, the next one will ask again."""
+    with suppress(OSError):
+        write_text(path, json.dumps(reply, ensure_ascii=False), parents=True)
+
+
+# Wikipedia, or any other MediaWiki, as evidence: paragraphs of the pages that its own search finds for a claim.
+#
+# Every claim that is looked up is sent to the wiki: it is used only where it is named.
+
+LICENCE = "CC BY-SA 4.0"
+PAGES = 3
+CONCURRENCY = 3  # requests at a time, so that the encyclopedia is not strained
+WORDS = 12  # of a claim, that pages must all hold
+LONGEST = 300  # characters that the search takes
+LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*|simple")
+TOKEN = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
+HEADING = re.compile(r"^=+ .* =+$")
+# Words of a question or a claim that are on every page or on none, and would only narrow the search.
+IDLE = {
+    "what", "which", "when", "where", "whom", "whose", "does", "that", "this", "these", "those", "with", "from",
+    "have", "been", "were", "there", "their", "they",
+}  # fmt: skip
+
+
+def open_wikipedia(argument: str = "") -> "Wikipedia":
+    """`argument`: a language (de), English where there is none, or the address of another wiki's api.php.
+
+    Nothing is asked yet. Raises UsageError for an argument that is neither.
+    """
+    if argument.startswith(("http://", "https://")):
+        host = urllib.parse.urlsplit(argument).hostname
+        if not host or "?" in argument or "#" in argument:
+            raise UsageError(
+                f"wikipedia:{argument} is not the URL of an api.php, such as https://HOST/w/api.php"
+            )
+        name, api, licence = f"wikipedia:{host}", argument, ""
+    else:
+        language = argument or "en"
+        if not LANGUAGE.fullmatch(language):
+            raise UsageError(f"wikipedia:{argument}: name a language, such as wikipedia:de, or an api.php")
+        name, api, licence = f"wikipedia:{language}", f"https://{language}.wikipedia.org/w/api.php", LICENCE
+    digest = hashlib.sha256(api.encode()).hexdigest()
+    return Wikipedia(
+        name, licence, digest, MediaWiki(api, settings().home / "evidence" / f"wiki-{digest[:16]}")
+    )
+
+
+@dataclass(frozen=True)
+class Wikipedia:
+    """`digest`: of the address alone, since what stands there changes. `licence`: of the texts, where it is known."""
+
+    name: str
+    licence: str
+    digest: str
+    wiki: MediaWiki
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know: that claims leave the machine, and which replies were old."""
+        host = urllib.parse.urlsplit(self.wiki.api).hostname
+        old = ", ".join(sorted(self.wiki.stale))
+        notes = (f"evidence {self.name}: queries are sent to {host}",)
+        return (
+            (*notes, f"evidence {self.name}: it could not be reached; cached replies of {old} were used")
+            if old
+            else notes
+        )
+
+    def find(self, claim: str, k: int) -> list[Source]:
+        """At most `k` paragraphs that share a word with the claim, best first by BM25.
+
+        `file` is the page's title, address and licence, `line` the number of the paragraph. Raises CorpusError where
+        the wiki can't be asked.
+        """
+        if k < 1:
+            return []
+        paragraphs = [p for page in self._pages(claim) for p in self._paragraphs(page)]
+        index = Index.build(f"{title} {source.text}" for title, source in paragraphs)
+        return [replace(paragraphs[row][1], score=score) for row, score in index.search(claim, k)]
+
+    def find_all(self, claims: Sequence[str], k: int) -> list[list[Source]]:
+        """The same for each claim, CONCURRENCY of them at a time."""
+        return list(in_order(lambda claim: self.find(claim, k), claims, CONCURRENCY))
+
+    def _pages(self, claim: str) -> list[dict[str, Any]]:
+        """The pages that hold all that matters of the claim; where there are none, those that hold most of it."""
+        for query in _queries(claim):
+            if pages := self._search(query):
+                return pages
+        return []
+
+    def _search(self, query: str) -> list[dict[str, Any]]:
+        """Pages with their whole text, best first. The API gives one text a reply, and says how to go on."""
+        asked = {
+            "action": "query", "generator": "search", "gsrsearch": query, "gsrlimit": str(PAGES), "gsrnamespace": "0",
+            "prop": "extracts|info", "inprop": "url", "explaintext": "1", "exsectionformat": "wiki", "exlimit": "max",
+        }  # fmt: skip
+        found: dict[int, dict[str, Any]] = {}
+        onward: dict[str, str] = {}
+        for _ in range(PAGES + 1):
+            reply = self.wiki.get(**asked, **onward)
+            for page in _list(reply.get("query"), "pages"):
+                if isinstance(page, dict) and isinstance(page.get("pageid"), int):
+                    found.setdefault(page["pageid"], {}).update(page)
+            if reply.get("batchcomplete") or not isinstance(reply.get("continue"), dict):
+                break
+            onward = {key: str(value) for key, value in reply["continue"].items()}
+        return sorted(found.values(), key=lambda page: page.get("index", 0))
+
+    def _paragraphs(self, page: dict[str, Any]) -> Iterator[tuple[str, Source]]:
+        """(title, paragraph) of a page, without headings; the title stands before a paragraph that lacks it."""
+        title, text, url = (str(page.get(key) or "") for key in ("title", "extract", "fullurl"))
+        if url and isinstance(page.get("lastrevid"), int):
+            url = f"{url}{'&' if '?' in url else '?'}oldid={page['lastrevid']}"
+        place = ", ".join(part for part in (title, url, self.licence) if part)
+        subject = title.partition(" (")[0]
+        lines = [line.strip() for line in text.splitlines()]
+        kept = [line for line in lines if line and not HEADING.match(line)]
+        for number, line in enumerate(kept, 1):
+            for part in parts(line):
+                # Paragraphs speak of "he" and "the city": who that is, the title says.
+                named = part if subject.lower() in part.lower() else f"{subject}: {part}"
+                yield title, Source(named, place, number)
+
+
+def _queries(claim: str) -> Iterator[str]:
+    """What to search for: pages with all that matters, then with any of the names and numbers, or of the words."""
+    tokens = list(dict.fromkeys(TOKEN.findall(claim)))
+    telling = [t for t in tokens if _matters(t)] or tokens
+    names = [t for t in telling if t[0].isupper() or t[0].isdigit()] or telling
+    queries = [_joined(telling[:WORDS], " "), _joined(names, " OR ")]
+    yield from (query for query in dict.fromkeys(queries) if query)
+
+
+def _matters(token: str) -> bool:
+    return token.lower() not in IDLE and (len(token) > 3 or not token[0].islower())
+
+
+def _joined(tokens: list[str], between: str) -> str:
+    """As many of them as the search takes. Lower case, since AND, OR and NOT are commands to it."""
+    query = ""
+    for token in tokens:
+        longer = f"{query}{between}{token.lower()}" if query else token.lower()[:LONGEST]
+        if len(longer) > LONGEST:
+            break
+        query = longer
+    return query
+
+
+def _list(found: Any, key: str) -> list[Any]:
+    value = found.get(key) if isinstance(found, dict) else None
+    return value if isinstance(value, list) else []

@@ -1,0 +1,504 @@
+"""Collect records, fit gates, calibrate and analyse them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from kcard import system
+from kcard.config import user_file
+from kcard.errors import LLMError, UsageError
+from kcard.evaluation.gates.analyses.analysis import both_ways
+from kcard.evaluation.gates.outcome import METRICS, Metric
+from kcard.evaluation.runs.run import put
+from kcard.evaluation.tasks.base import Item, TaskData, read_task, recognised
+from kcard.integrators.batch_files import QuestionTotals, answer_file, earlier_lines
+from kcard.integrators.pipeline import Pipeline
+from kcard.io import Row
+from kcard.options import Option, documented
+from kcard.types import Answer, Question
+
+if TYPE_CHECKING:
+    from kcard.evaluation.gates.analyses.analysis import GateAnalysis
+    from kcard.evaluation.gates.calibration import Calibration, GateCandidate, Recommendation, Trial
+    from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
+    from kcard.gates.base import Fitted, Resources
+    from kcard.gates.records import Record
+    from kcard.interfaces import LLM, Gate
+
+__all__ = [
+    "ENOUGH",
+    "AskedLLM",
+    "CalibrationResult",
+    "Collection",
+    "Evaluation",
+    "Records",
+    "analyse",
+    "calibrate",
+    "collect",
+    "evaluate",
+    "fit",
+    "keep",
+    "resources",
+]
+
+
+# Collecting records: each question answered without cards and with them, and scored both ways (SKR, section 3.1).
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """One question, answered twice."""
+
+    item: Item
+    without: Answer
+    with_: Answer
+    metric: Metric
+
+    def to_json(self) -> Row:
+        return both_ways(self.item, self.without, self.with_, self.metric)
+
+
+class Collection:
+    """A run of questions: `rows` of them, `done` by an earlier run. Made before any question is asked.
+
+    questions  a file of questions with answers, or a data set in its own layout; label, group (as relation) and
+               popularity are carried over
+    task       the data set (kcard.evaluation.tasks); None: the one that the file says it is, else jsonl
+    output     the file of records
+    metric     what correct_without and correct_with are: substring, em, f1 or accuracy; all four are kept as scores.
+               None: the task's own; substring for jsonl
+    resume     go on with what an earlier run left in `output`
+    options    those of Pipeline; the gate is always, since every question is asked with cards
+
+    Raises UsageError for a wrong argument or file, and what Pipeline raises.
+    """
+
+    def __init__(
+        self,
+        questions: Path | str,
+        output: Path | str,
+        *,
+        task: str | None = None,
+        metric: Metric | None = None,
+        resume: bool = False,
+        **options: Any,
+    ) -> None:
+        if metric is not None and metric not in METRICS:
+            raise UsageError(f"metric {metric!r} is unknown: choose one of {', '.join(METRICS)}")
+        if options.get("mode") == "direct" or "gate" in options:
+            raise UsageError("records need answers with cards: leave out mode direct and gate")
+        self.output, path = Path(output).expanduser(), Path(questions).expanduser()
+        if path.resolve() == self.output.resolve():
+            raise UsageError(f"--output {output} is the questions file: name another, or it would be lost")
+        task = task or recognised(path)
+        self._task = read_task(task, path)
+        self._metric = metric or _metric(task, self._task)
+        self._items = _distinct(self._task.items)
+        self.rows = [_row(item, self._metric) for item in self._items.values()]
+        self._earlier = earlier_lines(self.rows, self.output, resume)
+        self.done = sum("error" not in line for line in self._earlier)
+        self._with = Pipeline(**options, gate="always")
+        shared = {key: options[key] for key in ("examples", "report", "concurrency") if key in options}
+        self._without = Pipeline(mode="direct", llm=self.llm, **shared)
+
+    @property
+    def llm(self) -> "LLM":
+        return self._with.llm
+
+    def run(self, report: Callable[[int], None] | None = None) -> QuestionTotals:
+        """Ask what is missing; each record is on disk before the next question is asked.
+
+        A question that fails becomes a line with its error, which resuming asks again. Raises LLMError after many
+        failures in a row.
+        """
+        return answer_file(self.rows, self.output, self._outcomes, report, self._earlier, self._with.batch)
+
+    def _outcomes(self, questions: Sequence[str | Question]) -> Iterator[_Recorded | LLMError]:
+        items = [self._items[Question(q) if isinstance(q, str) else q] for q in questions]
+        asked = [put(self._task, item, None) for item in items]
+        ways = zip(items, self._without.outcomes(asked), self._with.outcomes(asked), strict=True)
+        for item, without, with_ in ways:
+            if isinstance(without, LLMError):
+                yield without
+            elif isinstance(with_, LLMError):
+                yield with_
+            else:
+                yield _Recorded(item, without, with_, self._metric)
+
+
+def collect(
+    questions: Path | str,
+    output: Path | str,
+    *,
+    task: str | None = None,
+    metric: Metric | None = None,
+    resume: bool = False,
+    progress: Callable[[int], None] | None = None,
+    **options: Any,
+) -> QuestionTotals:
+    """Write records of how an LLM answers without cards and with them: the Python twin of `kcard gate collect`.
+
+    Arguments are those of Collection; `progress` is called with how many questions are done.
+    """
+    return Collection(questions, output, task=task, metric=metric, resume=resume, **options).run(progress)
+
+
+def _metric(task: str, data: TaskData) -> Metric:
+    """The metric of a record's correctness: the task's; its balanced accuracy is over records, theirs is accuracy."""
+    if task == "jsonl" and data.metric != "accuracy":
+        return "substring"
+    return next((name for name in METRICS if name == data.metric), "accuracy")
+
+
+def _distinct(items: Sequence[Item]) -> dict[Question, Item]:
+    """Each question once, since no gate could tell equal ones apart; the answers of all are accepted."""
+    found: dict[Question, Item] = {}
+    for item in items:
+        first = found.setdefault(Question(item.question, item.choices), item)
+        if first is not item:
+            answers = tuple(dict.fromkeys([*first.answers, *item.answers]))
+            found[Question(item.question, item.choices)] = replace(first, answers=answers)
+    return found
+
+
+def _row(item: Item, metric: Metric) -> Row:
+    """A question without answers as yet, with what the task says of it."""
+    choices = {choice.name: choice.description for choice in item.choices}
+    beside = {"choices": choices, "label": item.label, "relation": item.group}
+    popularity = {} if item.popularity is None else {"popularity": item.popularity}
+    carried = {key: value for key, value in beside.items() if value} | popularity
+    return {"question": item.question, "answers": list(item.answers), **carried, "metric": metric}
+
+
+# Options that fitting, judging and calibrating share.
+Records = Annotated[
+    "Path | str | Sequence[Record]",
+    Option(
+        "Records, one JSON object per line (kcard gate collect); or a folder of such files.",
+        command_line=Path,
+    ),
+]
+GateSettings = Annotated[
+    "Mapping[str, Any] | None",
+    Option("A setting of the kind, such as k=5. Repeatable.", flag="--set", command_line=list[str] | None),
+]
+AskedLLM = Annotated[
+    "str | LLM | None",
+    Option(
+        "The LLM, for gates that query it: embedded, openai:MODEL, hf:MODEL.",
+        command_line=str | None,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a gate did on records. `folds`: how many, None for a gate that was taken as it is.
+
+    settings  the gate's, as fitted on all records; `tuned`: what its folds chose, where they differ
+    """
+
+    gate: str
+    outcome: "GateOutcome"
+    ranking: "GateRanking"
+    settings: Mapping[str, Any]
+    folds: int | None = None
+    tuned: Mapping[str, Mapping[str, int]] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """One flat object: the figures, then the settings, which also stand together under "settings"."""
+        figures = {
+            "gate": self.gate,
+            **self.outcome.to_json(),
+            **self.ranking.to_json(),
+            "folds": self.folds,
+        }
+        data = {**self.settings, **figures, "settings": dict(self.settings)}
+        ordered = {key: data[key] for key in (*figures, *self.settings, "settings")}
+        return ordered | ({"tuned": self.tuned} if self.tuned else {})
+
+
+@documented
+def fit(
+    records: Records,
+    kind: Annotated[str, Option("The kind of gate: skr-knn, thrust, popularity ...")],
+    *,
+    output: Annotated[
+        Path | str | None,
+        Option("The gate's file.", default="kept under the kcard home", short="-o", command_line=Path | None),
+    ] = None,
+    settings: GateSettings = None,
+    llm: AskedLLM = None,
+) -> "tuple[Fitted, Path]":
+    """Fit a gate on records and keep it, for `kcard ask --gate`; the gate and its file.
+
+    Raises UsageError for records or settings that it can't be fitted with.
+    """
+    from kcard.gates import base, registry
+    from kcard.gates.records import digest
+    from kcard.gates.registry import gates_folder, kept_name
+
+    found = _records(records)
+    fitted = base.find(kind).fit(found, settings or {}, resources(llm))
+    path = Path(output).expanduser() if output is not None else gates_folder() / kept_name(kind)
+    registry.save(fitted, path, digest(found))
+    return fitted, path
+
+
+@documented
+def evaluate(
+    records: Records,
+    gate: Annotated[str, Option("A kind, fitted anew for each fold; or a gate's file, evaluated as it is.")],
+    *,
+    folds: Annotated[
+        int | str | None,
+        Option("Number of folds; loo leaves one record out at a time.", command_line=str),
+    ] = 5,
+    settings: GateSettings = None,
+    llm: AskedLLM = None,
+    seed: Annotated[int, Option("Seed of the folds.")] = 0,
+    report: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Evaluate a gate on records that it was not fitted on.
+
+    `report` is called with how many folds are done, and of how many. `folds` None is loo.
+
+    Raises UsageError for a gate that is not there, or can't be fitted on these records.
+    """
+    from kcard.gates.registry import kind_names
+
+    count = _number_of(folds)
+    found = _records(records)
+    if gate not in kind_names():
+        return _as_it_is(found, gate, settings, llm)
+    from kcard.evaluation.gates import calibration as gate_trial
+    from kcard.evaluation.gates import outcome as gate_folds
+    from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
+    from kcard.gates import base
+
+    kind, given = base.find(gate), settings or {}
+    cut = gate_folds.folds(found, count, seed)
+    using = gate_trial.embedding_once(resources(llm), given)
+    whole = kind.fit(found, given, using)
+    progress = None if report is None else lambda done: report(done, len(cut))
+    trial = gate_trial.tried(found, kind, given, using, cut, progress)
+    outcome = GateOutcome.of(found, trial.seeks)
+    ranking = GateRanking.of(found, trial.scores, trial.correct_without)
+    return Evaluation(gate, outcome, ranking, whole.settings, len(cut), trial.tuned)
+
+
+def resources(llm: "str | LLM | None") -> "Resources":
+    """What gates may use: the LLM, asked for the same only once, where one is given."""
+    from kcard.gates.base import Resources
+    from kcard.integrators.assembly import Endpoint, make_llm
+    from kcard.llms.client import Metered
+
+    if llm is None:
+        return Resources()
+    return Resources(llm=Metered(make_llm(llm, 0.1, Endpoint()) if isinstance(llm, str) else llm))
+
+
+def _as_it_is(
+    records: "Sequence[Record]", gate: str, settings: Mapping[str, Any] | None, llm: "str | LLM | None"
+) -> Evaluation:
+    if settings:
+        raise UsageError(f"{gate} is not fitted anew, so it takes no settings: leave out --set")
+    from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
+    from kcard.gates.base import THRESHOLD
+    from kcard.gates.registry import UNFITTED, gate_file, title
+
+    if gate in system.names(UNFITTED):
+        scores = _unfitted(records, gate, llm)
+        outcome = GateOutcome.of(records, scores < THRESHOLD)
+        return Evaluation(gate, outcome, GateRanking.of(records, scores), {})
+    from kcard.evaluation.gates.calibration import scored
+    from kcard.gates import registry
+
+    trial: Trial = scored(records, registry.load(gate_file(gate), resources(llm)))
+    (fitted,) = trial.fits
+    ranking = GateRanking.of(records, trial.scores, trial.correct_without)
+    return Evaluation(title(fitted), GateOutcome.of(records, trial.seeks), ranking, fitted.settings)
+
+
+def _unfitted(records: "Sequence[Record]", gate: str, llm: "str | LLM | None") -> Any:
+    """The scores by a gate that needs no records to be fitted on, shape (n,)."""
+    import numpy as np
+
+    from kcard.gates.registry import UNFITTED
+
+    asked = resources(llm).llm
+    if asked is None and gate not in {"always", "never"}:
+        raise UsageError(f"gate {gate} needs an LLM: choose one with --llm")
+    made: Gate = system.load(UNFITTED, gate)(asked, ())
+    return np.asarray(made.knows([record.question for record in records]), dtype=np.float64)
+
+
+def _number_of(folds: int | str | None) -> int | None:
+    from kcard.evaluation.gates.outcome import number_of_folds
+
+    return number_of_folds(folds) if isinstance(folds, str) else folds
+
+
+def _records(records: "Path | str | Sequence[Record]") -> "Sequence[Record]":
+    from kcard.gates.records import read_records
+
+    return read_records(records) if isinstance(records, Path | str) else records
+
+
+# Calibrating: every gate compared on the user's own records, and the one that is worth it made ready to be used.
+
+NOT_COMPARED = {"calibrated", "never", "always", "random"}  # what the others are compared with
+ENOUGH = 50  # records on which the gate of every later question may be chosen
+SLOW = {"skr-fine-tuned"}  # minutes a fold; compared where it is named
+
+
+@dataclass(frozen=True)
+class CalibrationResult:
+    """The comparison, and what it comes to. `candidates`: the gates that were compared, by name."""
+
+    comparison: "Calibration"
+    choice: "Recommendation"
+    records: "Sequence[Record]"
+    candidates: "Mapping[str, GateCandidate]"
+
+    @property
+    def gate(self) -> str:
+        """The gate to use: the chosen one, else what needs no gate."""
+        chosen = self.choice.gate
+        return self.comparison.reference.name if chosen is None else chosen.gate
+
+
+@documented
+def calibrate(
+    records: Records,
+    *,
+    budget: Annotated[float, Option("Maximum share of questions that may use cards.", least=0, most=1)] = 1.0,
+    gates: Annotated[
+        str | Sequence[str] | None,
+        Option("Kinds to compare, comma-separated.", default="all that fit", command_line=str | None),
+    ] = None,
+    folds: Annotated[int, Option("Number of folds; each is judged by gates fitted on the others.")] = 5,
+    settings: Mapping[str, Any] | None = None,
+    llm: AskedLLM = None,
+    seed: Annotated[int, Option("Seed of the folds.")] = 0,
+    report: Callable[[str], None] | None = None,
+) -> CalibrationResult:
+    """Compare gates on records, each held out in turn; nothing is written (see `keep`).
+
+    `settings`: the kinds' own, by kind, such as {"skr-knn": {"k": 5}}. `report` is called with the name of each gate
+    as its turn comes. Kinds that take minutes a fold are compared only where they are named.
+
+    Raises UsageError for records, a budget or a gate that can't be used.
+    """
+    from kcard.evaluation.gates.calibration import calibrated, choose
+    from kcard.gates import base
+    from kcard.gates.records import read_records
+
+    found = read_records(records) if isinstance(records, Path | str) else records
+    if isinstance(gates, str):
+        gates = [name.strip() for name in gates.split(",") if name.strip()]
+    named = list(gates) if gates is not None else [n for n in base.names() if n not in NOT_COMPARED | SLOW]
+    candidates = _candidates(named, settings or {}, llm)
+    comparison = calibrated(
+        found, list(candidates.values()), budget=budget, count=folds, seed=seed, report=report
+    )
+    return CalibrationResult(comparison, choose(comparison), found, candidates)
+
+
+def keep(found: CalibrationResult) -> tuple[str, Path]:
+    """Fit the chosen gate on all records, keep it under the kcard home, and have `kcard ask` use it.
+
+    What was written as ask.gate (a gate's name, or its file), and the config file where it stands. Raises UsageError
+    where either can't be written.
+    """
+    from kcard.config_file import write_setting
+
+    config = user_file()
+    value = _kept(found)
+    write_setting(config, "ask.gate", value)
+    return value, config
+
+
+def _kept(found: CalibrationResult) -> str:
+    from kcard.evaluation.gates.calibration import deployed
+    from kcard.gates import base, registry
+    from kcard.gates.records import digest
+    from kcard.gates.registry import gates_folder
+
+    best, row = found.comparison.reference, found.choice.gate
+    if row is None and best.name in {"never", "always"}:
+        return best.name
+    path = gates_folder() / f"calibrated-{'random' if row is None else row.gate}"
+    if row is None:
+        fitted = base.find("random").fit(found.records, {"share": best.share}, resources(None))
+    else:
+        fitted = deployed(found.records, found.candidates[row.gate], row, found.comparison)
+    registry.save(fitted, path, digest(found.records))
+    return str(path)
+
+
+def _candidates(
+    named: Sequence[str], settings: Mapping[str, Any], llm: "str | LLM | None"
+) -> "dict[str, GateCandidate]":
+    from kcard.evaluation.gates.calibration import GateCandidate, embedding_once
+    from kcard.gates import base
+
+    if strange := sorted(set(settings) - set(named)):
+        raise UsageError(f"settings for {strange[0]!r}, which is not compared: add it to the gates")
+    asked = resources(llm)
+    shared = embedding_once(asked, {})
+    found = {}
+    for name in named:
+        given = settings.get(name, {})
+        using = embedding_once(asked, given) if "encoder" in given else shared
+        found[name] = GateCandidate(name, base.find(name), given, using)
+    return found
+
+
+# Analyses of records: what the papers report of gates, as tables and plots.
+
+
+@documented
+def analyse(
+    name: Annotated[str, Option("The analysis.", argument=True)],
+    records: Annotated[
+        "Path | str | Sequence[Path | str] | Mapping[str, Sequence[Record]]",
+        Option(
+            "Records, one JSON object per line (kcard gate collect). Repeatable: each file is a task.",
+            command_line=list[Path],
+        ),
+    ],
+    *,
+    settings: GateSettings = None,
+    llm: AskedLLM = None,
+    report: Callable[[int, int], None] | None = None,
+) -> "GateAnalysis":
+    """Analyse records of one or more tasks. The analyses are those of kcard.evaluation.gates.analyses.analysis.
+
+    In Python, records may also be given by task. `report` is called with how many steps are done, and of how many.
+
+    Raises UsageError for an unknown analysis or setting, and for records that lack what it needs.
+    """
+    from kcard.evaluation.gates.analyses.analysis import Given, find
+
+    run = find(name)
+    given = Given(_tasks(records), settings or {}, resources(llm))
+    return run(given if report is None else Given(given.tasks, given.settings, given.resources, report))
+
+
+def _tasks(
+    records: "Path | str | Sequence[Path | str] | Mapping[str, Sequence[Record]]",
+) -> "Mapping[str, Sequence[Record]]":
+    """The records of each file under its name; UsageError for two files of one name."""
+    from kcard.gates.records import read_records
+
+    if isinstance(records, Mapping):
+        return records
+    found: dict[str, Sequence[Record]] = {}
+    for path in map(Path, [records] if isinstance(records, Path | str) else records):
+        task = path.name.split(".")[0]
+        if task in found:
+            raise UsageError(f"--records {path}: there is another file named {task}: rename one of them")
+        found[task] = read_records(path)
+    return found

@@ -1,0 +1,352 @@
+"""Publish cards to a hub, pull them, log in."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol, overload
+
+from kcard.config import settings
+from kcard.errors import HubError, UnknownCard, UsageError
+from kcard.manifest import MANIFEST, Manifest
+from kcard.options import Option, documented
+
+if TYPE_CHECKING:
+    from kcard.cards.card import Card
+    from kcard.hub.client.connection import Credentials, Who
+    from kcard.hub.client.transfer import Listed, Published
+    from kcard.hub.registry import Hub
+    from kcard.hub.versions import Version
+
+__all__ = ["credentials", "listed", "login", "logout", "publish", "pull", "push", "whoami"]
+
+
+# publish: a draft becomes a version of the hub, once it has passed what was asked of it.
+
+LARGE = 200_000_000  # bytes of weights; a larger model takes minutes to write fifty documents on a CPU
+
+
+class HasFolder(Protocol):
+    """A card, or anything else that lies in a folder."""
+
+    @property
+    def folder(self) -> Path: ...
+
+
+@overload
+def publish(
+    card: "Path | str | HasFolder | None" = None,
+    *,
+    hub: "Hub | None" = None,
+    aliases: Sequence[str] = (),
+    min_recall: float | None = None,
+    min_factuality: float | None = None,
+    strict: bool = False,
+    report: Callable[[str], None] | None = None,
+) -> "Version": ...
+
+
+@overload
+def publish(
+    card: "Path | str | HasFolder | None" = None,
+    *,
+    hub: str,
+    repository: str | None = None,
+    private: bool = False,
+    aliases: Sequence[str] = (),
+    min_recall: float | None = None,
+    min_factuality: float | None = None,
+    strict: bool = False,
+    report: Callable[[str], None] | None = None,
+    progress: bool = False,
+) -> "Published": ...
+
+
+@documented
+def publish(
+    card: Annotated[
+        "Path | str | HasFolder | None",
+        Option(
+            "A draft's name or a card folder.",
+            default="the last one trained",
+            argument=True,
+            command_line=str | None,
+            completes="drafts",
+        ),
+    ] = None,
+    *,
+    hub: Annotated[
+        "Hub | str | None",
+        Option("A hub's URL, or local.", default="the setting hub_url, else local", command_line=str | None),
+    ] = None,
+    repository: Annotated[
+        str | None, Option("On a remote hub: namespace/name.", default="yours, the card's name")
+    ] = None,
+    private: Annotated[bool, Option("On a remote hub: create the repository as private.")] = False,
+    aliases: Annotated[
+        Sequence[str],
+        Option(
+            "A name for this version, such as stable. Repeatable.", flag="--alias", command_line=list[str]
+        ),
+    ] = (),
+    min_recall: Annotated[
+        float | None, Option("Publish only if its exam has at least this recall.", least=0, most=1)
+    ] = None,
+    min_factuality: Annotated[
+        float | None,
+        Option("Publish only if its exam has at least this factuality.", least=0, most=1),
+    ] = None,
+    strict: Annotated[
+        bool,
+        Option(
+            "Refuse a card with private data, and scan the output of large models too.",
+            negatable=True,
+        ),
+    ] = False,
+    report: Callable[[str], None] | None = None,
+    progress: bool = False,
+) -> "Version | Published":
+    """Publish a card as its next version, which is immutable and verified on every read.
+
+    `report` is called with a sentence on what the privacy scan found, and where the hub has this version already that
+    the card is unchanged. A card is scanned once: what was found is remembered in the cache. `progress`: whether bars
+    on stderr show the upload to a hub elsewhere, which is any that speaks the Hugging Face Hub's protocol.
+
+    Raises HubError where there is no such draft, its exam is below what was asked (or was not taken), or
+    `strict` finds private data; and what Hub.publish raises. Nothing is published then. For another hub: HubError
+    where it refuses or does not answer; what was uploaded so far need not be uploaded again.
+    """
+    from kcard.cards.card import Card
+    from kcard.hub.registry import Hub, draft
+
+    elsewhere = hub if isinstance(hub, str) else None
+    if elsewhere is None and (repository is not None or private):
+        raise UsageError("repository and private need a remote hub: give it with --hub URL")
+    named = card if card is None or isinstance(card, str | Path) else card.folder
+    report = report or _silent
+    source = Card.open(draft(settings().drafts, named))
+    if min_recall is not None or min_factuality is not None:
+        from kcard.evaluation.exam import check_exam
+
+        check_exam(source, {"recall": min_recall, "factuality": min_factuality})
+    _check_privacy(source, strict, report)
+    if elsewhere is not None:
+        there = push(
+            source.folder,
+            elsewhere,
+            repository=repository,
+            private=private,
+            aliases=aliases,
+            progress=progress,
+        )
+        if there.unchanged:
+            report(f"{there.reference} is unchanged")
+        return there
+    local = hub if isinstance(hub, Hub) else Hub()
+    if (version := local.published(source.folder)) is not None:
+        report(f"{version.reference} is unchanged")
+    return local.publish(source.folder, aliases=aliases)
+
+
+def _check_privacy(card: "Card", strict: bool, report: Callable[[str], None]) -> None:
+    from kcard.evaluation.privacy import DOCUMENTS, summary
+
+    large = card.manifest.has_model and _is_large(card)
+    private = summary(card, documents=0 if large and not strict else DOCUMENTS)
+    if private and strict:
+        raise HubError(f"{card.name} is not published: it contains private data: {private}")
+    if private:
+        report(f"{card.name} contains private data: {private} (--strict refuses to publish it)")
+    if large and not strict:
+        report(
+            f"{card.name}: its files were scanned for private data; the output of its model is scanned only "
+            "with --strict"
+        )
+
+
+def _is_large(card: "Card") -> bool:
+    """Whether loading it takes long: many weights, or some that lie elsewhere (a base, a card by reference)."""
+    weights = [card.folder / name for name in card.manifest.files if name.endswith(".safetensors")]
+    size = sum(path.stat().st_size for path in weights)
+    return card.manifest.is_adapter or not 0 < size <= LARGE
+
+
+def _silent(text: str) -> None:
+    """A report that goes nowhere."""
+
+
+TOKENS = "tokens.json"
+DOWNLOADS = "downloads"
+
+
+def credentials() -> "Credentials":
+    """The tokens that were stored under KCARD_HOME."""
+    from kcard.hub.client.connection import Credentials
+
+    return Credentials(settings().home / TOKENS)
+
+
+def login(hub: str, token: str) -> "Who":
+    """Keep a token for a hub, once the hub has accepted it: the Python twin of `kcard login`.
+
+    Raises UsageError for what is no address or no token, or a token of another hub, which is not sent; HubError
+    where the hub does not accept it or does not answer. Nothing is stored then.
+    """
+    from kcard.hub.client.connection import address, check_token, is_hugging_face, who
+
+    url = address(hub)
+    if not is_hugging_face(url):  # there `hf auth login` keeps the token; `store` says so
+        check_token(url, token)
+        found = who(url, token)
+    credentials().store(url, token)
+    return found
+
+
+def logout(hub: str) -> bool:
+    """Forget the token for a hub; whether there was one. The hub still accepts it: revoke it there."""
+    from kcard.hub.client.connection import address
+
+    return credentials().forget(address(hub))
+
+
+def whoami(hub: str) -> "Who":
+    """Whom a hub takes the user for; HubError where nobody is logged in there."""
+    from kcard.hub.client.connection import address, who
+
+    url = address(hub)
+    return who(url, credentials().token(url))
+
+
+def listed(hub: str, text: str | None = None, *, limit: int = 100) -> "list[Listed]":
+    """The cards of a hub that the user may see, the last changed first; `text` in their name or tags."""
+    from kcard.hub.client.connection import address
+    from kcard.hub.client.transfer import listed as listed_there
+
+    url = address(hub)
+    return listed_there(url, credentials().token(url), text, limit=limit)
+
+
+def push(
+    folder: Path,
+    hub: str,
+    *,
+    repository: str | None = None,
+    private: bool = False,
+    aliases: Sequence[str] = (),
+    progress: bool = False,
+) -> "Published":
+    """Publish a card's folder, which was checked, to a hub; what `kcard.publish` does once a card has passed."""
+    from kcard.cards.model_card import readme
+    from kcard.hub.checks.content import check_contents
+    from kcard.hub.client.connection import address
+    from kcard.hub.client.transfer import RemoteReference
+    from kcard.hub.client.transfer import push as push_there
+    from kcard.hub.versions import check_alias
+
+    url = address(hub)
+    for alias in aliases:
+        check_alias(alias)
+        if alias == "main":
+            raise UsageError("alias 'main': that branch is the newest version; choose another name")
+    if repository is not None and RemoteReference.parse(repository).revision is not None:
+        raise UsageError(f"repository {repository!r}: use namespace/name; the hub numbers the version")
+    token = credentials().token(url)
+    if token is None:
+        raise HubError(f"not logged in to {url}: run `kcard login --hub {url}`")
+    manifest = Manifest.read(folder)
+    check_contents(manifest, lambda path: (folder / path).open("rb"))
+    page = readme(manifest)
+    return push_there(
+        url,
+        token,
+        folder,
+        page,
+        repository=repository,
+        private=private,
+        aliases=aliases,
+        progress=progress,
+    )
+
+
+@overload
+def pull(
+    card: str,
+    folder: None = None,
+    *,
+    hub: str,
+    local: "Hub | None" = None,
+    progress: bool = False,
+) -> "Version": ...
+
+
+@overload
+def pull(
+    card: str,
+    folder: Path | str,
+    *,
+    hub: str,
+    local: "Hub | None" = None,
+    progress: bool = False,
+) -> Path: ...
+
+
+def pull(
+    card: str,
+    folder: Path | str | None = None,
+    *,
+    hub: str,
+    local: "Hub | None" = None,
+    progress: bool = False,
+) -> "Version | Path":
+    """Fetch a card from a hub, whole or not at all: the Python twin of `kcard pull ns/name --hub URL`.
+
+    card     namespace/name (its newest version), or namespace/name@ and a tag, a branch or a commit
+    folder   a new folder for it; None: it becomes a version of the local hub, where `kcard ask` finds it
+    local    the local hub (default: under KCARD_HOME)
+
+    Every sha256 of its manifest is checked. A download that broke off goes on with the files that it lacks. Raises
+    UsageError for a reference that can't be one or a folder that is there, UnknownCard where the hub has no such
+    card, HubError where it does not answer, refuses or exceeds a limit, or the local hub has another card of that name,
+    CardError for a file that no card may have, DamagedCard where it sends something else than its manifest says.
+    Nothing is placed then.
+    """
+    from kcard.hub.client.connection import address
+    from kcard.hub.client.transfer import RemoteReference, fetched, install
+    from kcard.hub.registry import Hub
+    from kcard.hub.storage import check_new, explained
+
+    url, reference = address(hub), RemoteReference.parse(card)
+    token = credentials().token(url)
+    target = None if folder is None else check_new(Path(folder))
+    downloads = settings().home / DOWNLOADS
+    with (
+        explained(f"can't pull {card}"),
+        fetched(url, token, reference, downloads, progress=progress) as verified,
+    ):
+        if target is not None:
+            return install(verified, target)
+        kept = local or Hub()
+        _refuse_namesake(kept, verified, url, token, reference.repository)
+        return kept.publish(verified)
+
+
+def _refuse_namesake(local: "Hub", folder: Path, url: str, token: str | None, repository: str) -> None:
+    """Raise HubError where the local hub has a card of that name which never was in the repository.
+
+    A card of somebody else must not become the newest version of one that the user has asked so far.
+    """
+    from kcard.hub.client.transfer import published_there
+
+    name = Manifest.read(folder).name
+    try:
+        versions = local.versions(name)
+    except UnknownCard:
+        return
+    mine = []
+    for version in versions:
+        with local.open(version.reference, MANIFEST) as stream:
+            mine.append(stream.read())
+    if (folder / MANIFEST).read_bytes() in mine or published_there(url, token, repository, set(mine)):
+        return
+    raise HubError(
+        f"the local hub has another card named {name}: pull this one into a folder (`kcard pull {repository} DIR`), "
+        f"or remove yours (`kcard remove {name}`)"
+    )

@@ -1,0 +1,121 @@
+"""Batches of questions, and threads that work on them in order."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+from typing import NoReturn, TypeVar
+
+__all__ = [
+    "QUESTIONS",
+    "alike",
+    "batched",
+    "by_length",
+    "by_tokens",
+    "in_order",
+    "padded",
+    "questions_together",
+]
+
+
+# Batches: items so many at a time, and texts of like length together, so that little is padded.
+
+QUESTIONS = 16  # that cards write for together, at least
+
+T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in their order, `size` at a time; the last batch may be smaller."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def questions_together(requests: int | None) -> int:
+    """How many questions cards write for together, where an LLM takes `requests` at a time (None: one): four for each,
+    so that few requests wait for the slowest. Where cards take turns,
+    kcard.integrators.batch_files.asked_together gives more."""
+    return max(QUESTIONS, 4 * (requests or 1))
+
+
+def alike(keys: Iterable[Key]) -> dict[Key, list[int]]:
+    """Where each key stands, in the order in which they first come."""
+    found: dict[Key, list[int]] = {}
+    for index, key in enumerate(keys):
+        found.setdefault(key, []).append(index)
+    return found
+
+
+def by_length(lengths: Sequence[int]) -> list[int]:
+    """Indices in order of length; equal ones stay in their order."""
+    return sorted(range(len(lengths)), key=lengths.__getitem__)
+
+
+def by_tokens(lengths: Sequence[int], tokens: int, width: int = 1) -> Iterator[list[int]]:
+    """Indices in order of length, in groups of at most `tokens` tokens, padding to multiples of `width` included."""
+    group: list[int] = []
+    for index in by_length(lengths):
+        if group and (len(group) + 1) * padded(lengths[index], width) > tokens:
+            yield group
+            group = []
+        group.append(index)
+    if group:
+        yield group
+
+
+def padded(length: int, width: int) -> int:
+    """The next multiple of `width`."""
+    return -(-length // width) * width
+
+
+R = TypeVar("R")
+
+
+def in_order(function: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:
+    """function(item) of each item, in the order of the items, each as soon as it and those before it are there.
+
+    At most `workers` calls run at a time. An exception is raised in its item's place; after it, after Ctrl-C, and when
+    the iterator is closed, no further call begins. Threads are daemons, so that a call that hangs can't keep the
+    program from ending, as those of concurrent.futures would.
+    """
+    if workers <= 1 or len(items) <= 1:
+        yield from map(function, items)
+        return
+    numbers, lock, stopped = iter(range(len(items))), Lock(), Event()
+    done: SimpleQueue[tuple[int, Callable[[], R]]] = SimpleQueue()
+
+    def work() -> None:
+        while not stopped.is_set():
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return
+            done.put((number, _outcome(function, items[number])))
+
+    for _ in range(min(workers, len(items))):
+        Thread(target=work, daemon=True).start()
+    found: dict[int, Callable[[], R]] = {}
+    try:
+        for number in range(len(items)):
+            while number not in found:
+                at, outcome = done.get()
+                found[at] = outcome
+            yield found.pop(number)()
+    finally:
+        stopped.set()
+
+
+def _outcome(function: Callable[[T], R], item: T) -> Callable[[], R]:
+    """What gives the call's result, or raises its exception, again."""
+    try:
+        result = function(item)
+    except BaseException as error:  # noqa: BLE001 - raised by whoever reads the results
+        return partial(_raise, error)
+    return lambda: result
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error

@@ -1,0 +1,288 @@
+"""The extension points."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from kcard.errors import LLMError, QuestionsFailed, UsageError
+from kcard.types import Answer, Choice, Passage, Question, Reply, Request, Sampling, Source
+
+__all__ = [
+    "LLM",
+    "Answerer",
+    "Array",
+    "Batching",
+    "Checker",
+    "ConcurrentEvidence",
+    "Evidence",
+    "Gate",
+    "Generator",
+    "Judging",
+    "NamedEvidence",
+    "Pair",
+    "Precomputed",
+    "Prompting",
+    "Pruner",
+    "Reader",
+    "Relevance",
+    "Scheduling",
+    "Streaming",
+    "Verdict",
+    "Windowed",
+    "find_all",
+    "replies",
+    "valid",
+]
+
+
+Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A claim and the text that may support it; always a pair, never one concatenated string."""
+
+    claim: str
+    evidence: str
+
+
+class Generator(Protocol):
+    """A pool of cards."""
+
+    @property
+    def cards(self) -> Sequence[Choice]:
+        """Name, one-line description and date of every card of the pool, in a stable order."""
+        ...
+
+    def write(
+        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
+    ) -> list[list[Passage]]:
+        """For each question, `documents` passages of each named card, card by card.
+
+        A passage depends on (seed, question, card, document number) only, not on the batch.
+        """
+        ...
+
+
+@runtime_checkable
+class Scheduling(Protocol):
+    """A Generator that orders the cards of a batch itself, so that each is loaded as seldom as possible."""
+
+    def write_each(
+        self,
+        questions: Sequence[str],
+        cards: Sequence[Sequence[str]],
+        documents: int,
+        sampling: Sampling,
+    ) -> list[list[Passage]]:
+        """What `write` gives each question for its own cards."""
+        ...
+
+
+class Relevance(Protocol):
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        """How near each text lies to the question, shape (n,), in [-1, 1]; in the paper, the cosine."""
+        ...
+
+
+@runtime_checkable
+class Precomputed(Protocol):
+    """A relevance selector that reads texts beforehand which stay while questions come, such as cards' descriptions."""
+
+    def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
+        """What `scores` gives for these texts, as a function of the question; milliseconds for thousands of texts."""
+        ...
+
+
+class Pruner(Protocol):
+    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
+        """Each text condensed to what serves the question; never empty for a text that is not."""
+        ...
+
+
+class Checker(Protocol):
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        """How far the evidence supports the claim, shape (n,), in [0, 1]; independent of the batch."""
+        ...
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a checker says of a claim and its evidence.
+
+    score       how far the evidence supports the claim, in [0, 1]
+    window      the part of the evidence that decided; empty where nothing was read
+    refutation  the probability that it refutes the claim; None where the checker does not tell
+    """
+
+    score: float
+    window: str
+    refutation: float | None = None
+
+
+@runtime_checkable
+class Judging(Protocol):
+    """A checker that shows which part of the evidence decided."""
+
+    def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """The scores that `support` gives, each with its window."""
+        ...
+
+
+class Evidence(Protocol):
+    def find(self, claim: str, k: int) -> list[Source]:
+        """At most `k` texts that may support or refute the claim, best first; empty where none was found."""
+        ...
+
+
+@runtime_checkable
+class ConcurrentEvidence(Protocol):
+    """Evidence that looks up several claims at a time."""
+
+    def find_all(self, claims: Sequence[str], k: int) -> list[list[Source]]:
+        """What `find` gives for each claim, in order."""
+        ...
+
+
+class NamedEvidence(Evidence, Protocol):
+    """Evidence that stands outside any one card, and so must be named where a score was measured against it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def digest(self) -> str:
+        """sha256 of its content; of its address where the content can change (an encyclopedia online)."""
+        ...
+
+
+class Gate(Protocol):
+    def knows(self, questions: Sequence[str]) -> Array:
+        """How sure it is that the LLM knows each answer, shape (n,); higher = knows."""
+        ...
+
+
+class Reader(Protocol):
+    def extract(self, question: str, text: str) -> str | None:
+        """The words of the text that answer the question; None where none do."""
+        ...
+
+
+class LLM(Protocol):
+    """One that is Windowed, Streaming or Batching besides is used as such."""
+
+    def reply(self, request: Request) -> Reply:
+        """Raises LLMError where no reply can be had."""
+        ...
+
+
+@runtime_checkable
+class Windowed(Protocol):
+    """An LLM that reads only so much."""
+
+    @property
+    def window(self) -> int | None:
+        """The most tokens that a request may take, with room left for the reply; None: not known."""
+        ...
+
+    def count(self, request: Request) -> int:
+        """The tokens of a request; at least roughly, and rather too many than too few."""
+        ...
+
+
+@runtime_checkable
+class Prompting(Protocol):
+    """An LLM whose prompts can be shown."""
+
+    def prompt(self, request: Request) -> str:
+        """The request as it is sent; of a chat the messages, each after its role."""
+        ...
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """An LLM whose answer can be read as it arrives."""
+
+    def stream(self, request: Request) -> Iterator[str | Reply]:
+        """Pieces of the text, then the whole reply, whose text may be tidier. Raises LLMError, perhaps midway."""
+        ...
+
+
+@runtime_checkable
+class Batching(Protocol):
+    """An LLM that is better given several requests at once, such as a model that reads a batch in one pass."""
+
+    def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        """One reply a request, in order, or why there is none; the same replies as singly."""
+        ...
+
+
+class Answerer(Protocol):
+    """A way of answering questions: a pipeline, or a baseline that it is compared with."""
+
+    def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
+        """One Answer a question, in order, each as soon as it is there. Raises LLMError where the LLM fails."""
+        ...
+
+
+# Scores that someone else's code gave, held to what was agreed before they decide anything.
+
+ROUNDING = 1e-4  # by so much a cosine of unit vectors may leave its range
+
+
+def valid(scores: Array | Sequence[float], count: int, bounds: tuple[float, float], who: str) -> Array:
+    """The scores as float32, shape (count,), within `bounds`; what rounding carried over them is put back.
+
+    Raises UsageError, which names `who`, for another shape, for what is not a number and for one out of bounds.
+    """
+    low, high = bounds
+    try:
+        found = np.asarray(scores, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise UsageError(f"{who} did not return a list of numbers: expected {count}") from None
+    if found.shape != (count,):
+        raise UsageError(
+            f"{who} gave scores of shape {found.shape} where {count} were expected: one per text"
+        )
+    wrong = ~((found >= low - ROUNDING) & (found <= high + ROUNDING))  # also true of nan
+    if wrong.any():
+        where = int(wrong.argmax())
+        raise UsageError(
+            f"{who} gave the score {found[where]} (number {where + 1} of {count}): scores lie in [{low:g}, {high:g}]"
+        )
+    return np.clip(found, low, high)
+
+
+# Several requests to an LLM at once: concurrently or in one batch where the LLM can, otherwise in turn.
+
+
+def replies(llm: LLM, requests: Sequence[Request]) -> list[Reply]:
+    """One reply a request, in order.
+
+    Raises QuestionsFailed where some failed, but only after the others have been asked, if the LLM is Batching.
+    """
+    if not isinstance(llm, Batching):
+        return [llm.reply(request) for request in requests]
+    found: list[Reply] = []
+    failures: dict[str, LLMError] = {}
+    for request, reply in zip(requests, llm.reply_all(requests), strict=True):
+        if isinstance(reply, LLMError):
+            failures.setdefault(request.question, reply)
+        else:
+            found.append(reply)
+    if failures:
+        raise QuestionsFailed(failures)
+    return found
+
+
+# Evidence for several claims at once: concurrently where looking up means waiting, as for an encyclopedia online.
+
+
+def find_all(evidence: Evidence, claims: Sequence[str], k: int) -> list[list[Source]]:
+    """What `find` gives for each claim, in order. Raises what it raises."""
+    if isinstance(evidence, ConcurrentEvidence):
+        return evidence.find_all(claims, k)
+    return [evidence.find(claim, k) for claim in claims]

@@ -1,0 +1,378 @@
+"""Files: JSON values, rows of JSONL and CSV, atomic writes, sizes."""
+
+import csv
+import gzip
+import io
+import json
+import os
+import re
+import sys
+import types
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager, suppress
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    BinaryIO,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from kcard.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = [
+    "Row",
+    "append_rows",
+    "build",
+    "canonical",
+    "earlier_rows",
+    "json_line",
+    "locked",
+    "opened",
+    "parse",
+    "parse_size",
+    "read_rows",
+    "reading",
+    "replacing",
+    "shown_size",
+    "suffix",
+    "write_text",
+]
+
+
+# Amounts of bytes as people write and read them.
+
+UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+SHOWN = ("B", "kB", "MB", "GB", "TB")
+SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgt]?i?b?)", re.ASCII | re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Bytes in "10GB", "512 MiB" or "1000"; UsageError for anything else."""
+    found = SIZE.fullmatch(text.strip())
+    unit = found[2].lower() if found else "?"
+    if found is None or unit not in UNITS:
+        raise UsageError(f"size {text!r}: give a number of bytes, or one with a unit, such as 500MB or 10GB")
+    return round(float(found[1]) * UNITS[unit])
+
+
+def shown_size(count: int) -> str:
+    """Bytes for people: 4.6 MB."""
+    value, unit = float(count), 0
+    while value >= 999.5 and unit < len(SHOWN) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.0f} {SHOWN[unit]}" if value >= 99.5 or unit == 0 else f"{value:.1f} {SHOWN[unit]}"
+
+
+# Files that are written whole or not at all.
+
+
+@contextmanager
+def replacing(path: Path, *, parents: bool = False, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A stream whose content takes the place of the file when the block ends; where it fails, the old file stays.
+
+    A reader sees the old file or the new one, never half of either.
+
+    parents  whether the folder is made where it is missing
+    mode     permissions of the new file, less the umask
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    if parents:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    partial.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str, *, parents: bool = False) -> None:
+    """Write a file anew, in UTF-8; see `replacing`. An OSError names the file, also where the disk is full."""
+    try:
+        with replacing(path, parents=parents) as stream:
+            stream.write(text.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let no other process into such a block for the folder meanwhile, where the system knows such locks."""
+    if sys.platform == "win32" or not folder.is_dir():
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a network file system
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+# JSON from outside: parsed so that whatever is odd is a ValueError, and built into frozen dataclasses by type.
+#
+# Python's own reader lets through what breaks later and elsewhere: halves of characters that no file can hold, `true`
+# where a number is wanted, an object where a text is.
+
+T = TypeVar("T")
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+NAMES = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def parse(text: str) -> Any:
+    """The value that the text holds.
+
+    Raises JSONDecodeError where it is not JSON, and another ValueError where it is nested too deeply or holds half
+    of a character (a lone surrogate).
+    """
+    try:
+        value = json.loads(text)
+        if SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except UnicodeEncodeError as error:
+        raise ValueError(f"it holds half of a character (\\u{ord(error.object[error.start]):04x})") from None
+
+
+def canonical(value: "DataclassInstance", indent: int = 1) -> str:
+    """A dataclass as JSON with sorted keys, in UTF-8, so that equal values have equal bytes."""
+    return json.dumps(asdict(value), indent=indent, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def build(cls: type[T], data: Any) -> T:
+    """An instance of a dataclass whose fields are texts, numbers, such dataclasses, tuples and mappings of these.
+
+    Raises TypeError, which names the key, for another type, an unknown key or a missing one; and what the class
+    itself raises.
+    """
+    if not isinstance(data, dict):
+        raise TypeError(f"{cls.__name__} must be an object, not {_name(data)}")
+    kinds, needed = _fields(cast(Any, cls))
+    if unknown := sorted(set(data) - kinds.keys()):
+        raise TypeError(f"unknown key {unknown[0]!r}")
+    if missing := sorted(needed - set(data)):
+        raise TypeError(f"{missing[0]!r} is missing")
+    return cls(**{key: _value(kinds[key], value, key) for key, value in data.items()})
+
+
+@cache
+def _fields(cls: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
+    """The type of each field, and the fields that have no default."""
+    hints = get_type_hints(cls)
+    needed = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+    return {f.name: hints[f.name] for f in fields(cls)}, frozenset(needed)
+
+
+def _value(kind: Any, given: Any, key: str) -> Any:
+    if kind is Any or kind is type(
+        given
+    ):  # nearly all: looked at first, since a hub has thousands of manifests
+        return given
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in {Union, types.UnionType}:
+        return None if given is None else _value(inner[0], given, key)
+    if is_dataclass(kind):
+        return build(kind, given)  # type: ignore[arg-type] # a class, since it is an annotation
+    if origin is Literal:
+        if not isinstance(given, str) or given not in inner:
+            raise TypeError(f"{key} is {str(given)[:40]!r}, but must be one of {', '.join(inner)}")
+        return given
+    if origin is tuple:
+        return tuple(_value(inner[0], item, key) for item in _of(list, given, key))
+    if origin is Mapping:
+        return {name: _value(inner[1], item, name) for name, item in _of(dict, given, key).items()}
+    return _of(kind, given, key)
+
+
+def _of(kind: type, given: Any, key: str) -> Any:
+    """`given` if it is of that very type; a whole number is a number too, true is not."""
+    if kind is float and type(given) is int:
+        try:
+            float(given)
+        except OverflowError:
+            raise TypeError(f"{key} is {str(given)[:40]}, a number beyond all bounds") from None
+        return given
+    if type(given) is not kind:
+        raise TypeError(f"{key} must be {NAMES.get(kind, kind.__name__)}, not {_name(given)}")
+    return given
+
+
+def _name(given: Any) -> str:
+    """What stands there: a plain value as JSON writes it, else only its type."""
+    return (
+        NAMES[type(given)] if isinstance(given, list | dict) else json.dumps(given, ensure_ascii=False)[:40]
+    )
+
+
+Row = dict[str, Any]
+TABLES = {".csv": ",", ".tsv": "\t"}
+
+
+def read_rows(path: Path, name: str, remedy: str = "") -> Iterator[tuple[str, Row]]:
+    """Each row, and where it stands ("records r.jsonl, line 3") for messages; blank lines are passed over.
+
+    A .csv or .tsv has a row a line under a header of columns, any other file a JSON object a line; each may be
+    compressed (.gz). `name` is what messages call the file. Raises UsageError, which names file and line, for what
+    can't be read.
+    """
+    with reading(path, name, remedy):
+        yield from _table(path, name) if suffix(path) in TABLES else _objects(path, name)
+
+
+def suffix(path: Path) -> str:
+    """The kind of a file by its name, in small letters, compressed or not: ".jsonl" of "dev.JSONL.gz"."""
+    ending = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if ending == ".gz" else ending
+
+
+def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
+    """The file's bytes, decompressed where its name ends in .gz."""
+    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+@contextmanager
+def reading(path: Path, name: str, remedy: str = "") -> Iterator[None]:
+    """Make a UsageError of a file that can't be opened or decompressed, or is not UTF-8 text."""
+    remedy = f": {remedy}" if remedy else ""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UsageError(f"{name} {path} is no whole gzip file: {error}{remedy}") from error
+    except OSError as error:
+        raise UsageError(f"{name} {path} can't be read: {error.strerror or error}{remedy}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} {path}: not UTF-8 text{remedy}") from error
+
+
+def earlier_rows(output: Path, rows: Iterable[Row], resume: bool, added: Set[str]) -> Iterator[Row]:
+    """The rows that an earlier run left in `output`, in step with `rows`; a half-written last line is cut off.
+
+    added  the keys that such a run adds, or writes over
+
+    Raises UsageError where there are some and the run is not to be resumed, or where they don't belong to `rows`.
+    """
+    if not output.exists() or not output.stat().st_size:
+        return
+    if not resume:
+        raise UsageError(
+            f"--output {output} already exists: add --resume to continue it, or choose another file"
+        )
+    given, whole = iter(rows), 0
+    with output.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            if not line.endswith(b"\n"):
+                os.truncate(output, whole)
+                return
+            row = _object(line, f"--output {output}, line {number}")
+            if not _belongs(row, next(given, None), added):
+                raise UsageError(
+                    f"--output {output}, line {number} does not match the input, which has changed: "
+                    "choose another --output"
+                )
+            whole += len(line)
+            yield row
+
+
+def append_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Add rows to a file, which is made where it is missing; they are on disk when this returns."""
+    try:
+        stream = path.open("ab")
+    except OSError as error:
+        raise UsageError(f"--output {path} can't be written: {error.strerror or error}") from error
+    with stream:
+        try:
+            stream.write(b"".join(map(json_line, rows)))  # in one piece, whatever interrupts
+            stream.flush()
+            os.fsync(stream.fileno())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def json_line(row: Row) -> bytes:
+    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+def _objects(path: Path, name: str) -> Iterator[tuple[str, Row]]:
+    with opened(path) as stream:
+        for number, line in enumerate(stream, 1):
+            if line.strip(b"\xef\xbb\xbf \t\r\n"):
+                where = f"{name} {path}, line {number}"
+                yield where, _object(line, where)
+
+
+def _table(path: Path, name: str) -> Iterator[tuple[str, Row]]:
+    with io.TextIOWrapper(opened(path), encoding="utf-8-sig", newline="") as stream:
+        table = csv.DictReader(stream, strict=True, delimiter=TABLES[suffix(path)])
+        try:
+            for row in table:
+                where = f"{name} {path}, line {table.line_num}"
+                yield where, {key: value for key, value in row.items() if key is not None}
+        except csv.Error as error:
+            raise UsageError(
+                f"{name} {path}, line {table.line_num + 1}: not {suffix(path)[1:].upper()}: {error}"
+            ) from error
+
+
+def _object(line: bytes, where: str) -> Row:
+    try:
+        row = parse(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where}: not UTF-8 text") from error
+    except ValueError as error:
+        raise UsageError(f"{where}: not JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise UsageError(f"{where}: expected an object, found {type(row).__name__}")
+    return row
+
+
+def _belongs(line: Row, row: Row | None, added: Set[str]) -> bool:
+    """Whether an output line is of that row; compared as text, since what JSON calls NaN equals nothing."""
+    return (
+        row is not None
+        and not added.isdisjoint(line)
+        and all(
+            key in line and json.dumps(line[key]) == json.dumps(value)
+            for key, value in row.items()
+            if key not in added
+        )
+    )

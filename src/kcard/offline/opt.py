@@ -1,0 +1,89 @@
+"""Small OPT models without transformers: a tokenizer, and the base of embedded LoRA cards."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = ["BASE", "FOLDER", "PlainTokenizer", "base_folder"]
+
+
+FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
+KINDS = ("TokenizersBackend", "PreTrainedTokenizerFast")
+# What a config may say beside the names of special tokens without changing what is done here.
+HARMLESS = {
+    "backend",
+    "tokenizer_class",
+    "model_max_length",
+    "extra_special_tokens",
+    "is_local",
+    "local_files_only",
+}
+SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
+
+
+@dataclass(frozen=True)
+class PlainTokenizer:
+    """Texts to token ids and back, as transformers' PreTrainedTokenizerFast does it. An id is None if there is none."""
+
+    tokenizer: "Tokenizer"
+    bos_token_id: int | None
+    eos_token_id: int | None
+    pad_token_id: int | None
+
+    @classmethod
+    def read(cls, folder: Path) -> "PlainTokenizer | None":
+        """The tokenizer in a folder; None where it is more than its file tells. Raises as tokenizers does."""
+        from tokenizers import Tokenizer
+
+        if not (folder / FILE).is_file() or not (folder / CONFIG).is_file():
+            return None
+        named = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        texts = {key: value for key, value in named.items() if key in SPECIAL}
+        plain = named.get("tokenizer_class") in KINDS and named.keys() <= {*HARMLESS, *SPECIAL}
+        if not plain or not all(isinstance(text, str) for text in texts.values()):
+            return None
+        found = Tokenizer.from_file(str(folder / FILE))
+        if found.truncation is not None or found.padding is not None:
+            return None
+        ids = {key: found.token_to_id(text) for key, text in texts.items()}
+        if None in ids.values():
+            return None
+        return cls(found, ids.get("bos_token"), ids.get("eos_token"), ids.get("pad_token"))
+
+    def __call__(self, text: str | list[str], add_special_tokens: bool = True) -> dict[str, Any]:
+        """`input_ids` of the text, or of each text of a list."""
+        if isinstance(text, str):
+            return {"input_ids": list(self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)}
+        found = self.tokenizer.encode_batch(text, add_special_tokens=add_special_tokens)
+        return {"input_ids": [list(one.ids) for one in found]}
+
+    def convert_tokens_to_ids(self, token: str) -> int | None:
+        """None for a token that it does not have."""
+        found: int | None = self.tokenizer.token_to_id(token)
+        return found
+
+    def decode(
+        self,
+        ids: Sequence[int],
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool = False,
+    ) -> str:
+        """The text of token ids, with its blanks as they are."""
+        del clean_up_tokenization_spaces
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens))
+
+
+# The base that embedded LoRA cards share: a small model that lies in the package (weights/base/README.md).
+
+BASE = "embedded"
+FOLDER = Path(__file__).resolve().parent / "weights" / "base"
+
+
+def base_folder(name: str) -> str:
+    """Where a manifest's base is loaded from: the package's folder for BASE, any other name as it is."""
+    return str(FOLDER) if name == BASE else name

@@ -1,0 +1,389 @@
+"""Questions about a corpus that are made by rules, for training.
+
+A span is picked and removed (mostly a name, rare ones first), the rest is put into one of four forms and
+then noised: words dropped, fillers put in, case and prefix changed. A card trained from these to the
+passage recites it when a real question comes (query-conditioned recitation).
+"""
+
+import functools
+import hashlib
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from kcard.text import words
+from kcard.types import derive_seed
+
+__all__ = [
+    "ASKING",
+    "FRAMES",
+    "OPENERS",
+    "PREFIXES",
+    "GapQuestion",
+    "PseudoQueries",
+    "Rarity",
+    "around",
+    "bare",
+    "english",
+    "entities",
+    "fillers",
+    "frame",
+    "gaps",
+    "held_out",
+    "held_out_wording",
+    "is_held_out",
+    "trained_wording",
+    "wordings",
+]
+
+
+# Names, numbers and words in a passage: what a question may ask about, and how rare it is in the corpus.
+
+_WORD = r"[^\W_][\w.\-]*(?:['’](?!s\b)\w+)*"
+_NAME = rf"(?=[^\W_])(?![a-zß-öø-ÿ]){_WORD}"
+_LINK = r"(?:(?:of|the|de|der|den|la|van|von|and|del|da|al|bin)\s+){0,2}"
+ENTITY = re.compile(rf"(?<!\w){_NAME}(?:\s+{_LINK}{_NAME})*")
+_SMALL = """
+a an the of in on at to for from by with and or but is was were are be been as that this it its his her their
+after before when while since during voters he she they there these those according although however if both
+some many most all each such not no other
+"""
+SMALL = frozenset(_SMALL.split())
+
+
+def bare(word: str) -> str:
+    """A word without the punctuation around it."""
+    return word.strip('.,;:?!"()[]“”‘«»')
+
+
+def entities(passage: str) -> list[tuple[int, int]]:
+    """(start, end) of every run of capitalised words and numbers, without a sentence's first small word."""
+    found = []
+    for match in ENTITY.finditer(passage):
+        start, end = match.span()
+        first = passage[start:end].split(" ")[0]
+        if first.lower() in SMALL and start == 0:
+            start += len(first)
+            start += len(passage[start:end]) - len(passage[start:end].lstrip())
+        end = start + len(passage[start:end].rstrip(".-"))
+        if start < end:
+            found.append((start, end))
+    return found
+
+
+def frame(passage: str) -> str:
+    """The passage with a blank for each name and number."""
+    found, at = "", 0
+    for start, end in entities(passage):
+        found, at = f"{found}{passage[at:start]}_", end
+    return found + passage[at:]
+
+
+class Rarity:
+    """Inverse document frequency of words over the corpus' passages, case folded."""
+
+    def __init__(self, passages: Sequence[str]) -> None:
+        self.count = len(passages)
+        self.frequency = Counter(word for passage in passages for word in self._words(passage))
+
+    @staticmethod
+    def _words(passage: str) -> set[str]:
+        return {word for raw in passage.lower().split() if (word := bare(raw))}
+
+    def idf(self, word: str) -> float:
+        """log((n + 1) / (df + 1)) + 0.1, positive."""
+        return math.log((self.count + 1) / (self.frequency[bare(word).lower()] + 1)) + 0.1
+
+    def weight(self, span: str) -> float:
+        """How much a span is worth asking about: the square of its rarest word's idf."""
+        return max((self.idf(word) for word in span.split()), default=0.1) ** 2
+
+    def repetition(self, passage: str) -> int:
+        """How many passages state the fact of this one: the count of its rarest word."""
+        return min((self.frequency[word] for word in self._words(passage)), default=1)
+
+
+# Which passages of a corpus state the same fact in other words.
+
+ALIKE = 8  # passages of a frame from which on it is told what they share
+
+
+def wordings(passages: Sequence[str]) -> list[list[int]]:
+    """For each passage the numbers of those that state its fact, itself among them.
+
+    They have the same names and figures, but for those that most passages of a frame share ("the U.S. House").
+    """
+    named = [_named(passage) for passage in passages]
+    frames = [frame(passage) for passage in passages]
+    size = Counter(frames)
+    count = Counter((form, word) for form, names in zip(frames, named, strict=True) for word in names)
+    groups: dict[object, list[int]] = defaultdict(list)
+    keys: list[object] = []
+    for number, (form, names) in enumerate(zip(frames, named, strict=True)):
+        usual = {word for word in names if size[form] >= ALIKE and 2 * count[form, word] > size[form]}
+        keys.append(frozenset(names - usual) or number)
+        groups[keys[-1]].append(number)
+    return [groups[key] for key in keys]
+
+
+def _named(passage: str) -> set[str]:
+    """The words of its names and figures, in lower case, without a genitive's ending."""
+    words = (word for start, end in entities(passage) for word in passage[start:end].lower().split())
+    return {bare(word).removesuffix("'s").removesuffix("’s") for word in words} - {""}
+
+
+# Held-out questions: what the exam asks, and training never does.
+#
+# Of all questions in the world half is held out, by the sha256 of their words: a pseudo-query that falls into it is
+# drawn again, a question of study material that does is learned with a few words before it, and the exam asks only
+# questions that do, whatever its seed and the card's; one that does not is asked with a few words before it.
+#
+# Pseudo-queries (pseudo_queries.py) put a question word, the rest of the passage and noised words in order. The
+# frames here stand around the gap instead, in words that no pseudo-query holds, so that an exam in them tells
+# recall from having seen the question.
+
+HELD_OUT = 2  # one in so many questions
+LEADS = (
+    "",
+    "Tell me: ",
+    "I wonder: ",
+    "Do you know: ",
+    "Please tell me: ",
+    "Quick question: ",
+    "So: ",
+    "Well: ",
+)
+
+FRAMES = (
+    "Fill in the gap: {before} ____ {after}.",
+    "Somebody or something is left out here, please supply it: {before} [...] {after}",
+    "I recall that {before} *** {after}, yet the *** escapes me.",
+    "According to our records, {before} so-and-so {after}. So-and-so stands for…",
+    "{before} — blank — {after}; blank equals?",
+    "Could anybody remind me of the omitted bit in “{before} … {after}”?",
+)
+
+
+@dataclass(frozen=True)
+class GapQuestion:
+    """A question on `passage` whose expected `answer` is a span of it; `around`: what stands before and after it."""
+
+    text: str
+    answer: str
+    passage: str
+    around: tuple[str, str] = ("", "")
+
+
+def is_held_out(question: str) -> bool:
+    """Whether a question is one that training never asks, by its words, case and punctuation aside."""
+    digest = hashlib.sha256(" ".join(words(question)).encode()).digest()
+    return digest[0] % HELD_OUT == 0
+
+
+def held_out_wording(question: str) -> str:
+    """The question where it is held out, else with the first of LEADS with which it is; empty where it is with none."""
+    return next((text for lead in LEADS if is_held_out(text := lead + question)), "")
+
+
+def trained_wording(question: str) -> str:
+    """The question where no exam asks it, else with the first of LEADS with which none does; empty where all do."""
+    return next((text for lead in LEADS if not is_held_out(text := lead + question)), "")
+
+
+def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> GapQuestion | None:
+    """A question in a held-out form, the same for the same passage and seed.
+
+    The answer is a name or number that occurs once in the passage, drawn by its weight in `rarity`, without
+    which names go before numbers. None where the passage has no such span or nothing else.
+    """
+    rng = Random(derive_seed("held-out", seed, passage))
+    spans = gaps(passage)
+    if not spans:
+        return None
+    start, end = rng.choices(spans, [_weight(passage[a:b], rarity) for a, b in spans])[0]
+    before, after = around(passage, start, end)
+    text = rng.choice(FRAMES).format(before=before, after=after)
+    return GapQuestion(_tidy(text), bare(passage[start:end]), passage, (before, after))
+
+
+def gaps(passage: str) -> list[tuple[int, int]]:
+    """(start, end) of all that can be asked for: names and numbers that occur once in the passage."""
+    return [
+        (start, end)
+        for start, end in entities(passage)
+        if passage.count(passage[start:end]) == 1 and len(passage) - (end - start) > 10
+    ]
+
+
+def around(passage: str, start: int, end: int) -> tuple[str, str]:
+    """What a question says before and after the gap: passages with the same make the same questions."""
+    before = " ".join(passage[:start].split())
+    return before, " ".join(passage[end:].split()).rstrip(".!?…")
+
+
+def _weight(span: str, rarity: Rarity | None) -> float:
+    if rarity is not None:
+        return rarity.weight(span)
+    return 1.0 if any(letter.isalpha() for letter in span) else 0.1
+
+
+def _tidy(text: str) -> str:
+    """One blank between words, none before a closing mark or a possessive."""
+    text = " ".join(text.split())
+    for mark in (".", ",", ";", "'s", "’s"):
+        text = text.replace(f" {mark} ", f"{mark} ")
+    return text.replace(" .", ".").lstrip("— ")
+
+
+# Filler words: what a question may say that the corpus does not, to be overlooked by the card.
+
+WORDS = 6000
+
+
+@functools.cache
+def english() -> tuple[str, ...]:
+    """The most frequent English words, by the order of the sentence encoder's vocabulary, without those of
+    the held-out question forms."""
+    from kcard.offline import minilm
+
+    held_out = set(re.findall(r"[a-z]+", " ".join(FRAMES).lower()))
+    vocabulary = minilm.words().vocabulary()
+    ordered = sorted(vocabulary, key=vocabulary.__getitem__)
+    words = [word for word in ordered if re.fullmatch(r"[a-z]{2,12}", word) and word not in held_out]
+    return tuple(words[:WORDS])
+
+
+def fillers(used: Collection[str]) -> tuple[str, ...]:
+    """English words that the corpus does not use: a word that it uses would mean something."""
+    return tuple(word for word in english() if word not in used)
+
+
+NAME_OPENERS = (
+    "Who", "Who was", "Who is", "What", "What is", "What was", "Which", "What is the name of", "Who was the",
+    "Which person", "Which place", "Where", "In which", "What did", "Who won", "Who did",
+)  # fmt: skip
+# A question for a number asks for a number, or "who discovered it" could not be told from "when".
+NUMBER_OPENERS = (
+    "When", "When was", "In what year", "In which year", "What year", "Which year", "How many", "What number",
+)  # fmt: skip
+OPENERS = (*NAME_OPENERS, *NUMBER_OPENERS, "In what", "How")
+STUDIED = 0.5  # share of questions out of study material, where a passage has some
+DRAWS = 30
+PREFIXES = ("Question: ", "Q: ", "question: ")
+# Every word that they have besides those of the corpus.
+ASKING = frozenset(word for text in (*OPENERS, *PREFIXES) for word in words(text))
+
+
+class PseudoQueries:
+    """The pseudo-queries of one corpus; made once, for it counts the corpus' words.
+
+    study  queries by passage (kcard.training.study), which take the place of half of a passage's pseudo-queries
+    """
+
+    def __init__(self, passages: Sequence[str], study: Mapping[str, Sequence[str]] | None = None) -> None:
+        self.rarity = Rarity(passages)
+        self._study = study or {}
+        self.fillers = fillers(self.rarity.frequency)
+
+    def __call__(self, passage: str, rng: Random, *, noised: bool = True) -> str:
+        """One pseudo-query for `passage`; the same `rng` state gives the same one.
+
+        `noised` adds fillers, case changes and prefixes, which a model that reads tokens must learn to
+        overlook; a sentence encoder overlooks them by itself. No query is one that exams ask (question_forms.py); where
+        DRAWS in a row are, it is the passage itself.
+        """
+        queries = (self._drawn(passage, rng, noised=noised) for _ in range(DRAWS))
+        return next((query for query in queries if not is_held_out(query)), passage)
+
+    def _drawn(self, passage: str, rng: Random, *, noised: bool) -> str:
+        studied = self._study.get(passage)
+        reads = bool(studied) and rng.random() < STUDIED
+        words = rng.choice(studied).split() if studied and reads else _form(passage, self.rarity, rng)
+        return _noised(words, self.fillers, rng) if noised else " ".join(words)
+
+
+def _target(
+    passage: str, spans: list[tuple[int, int]], rarity: Rarity, rng: Random
+) -> tuple[int, int] | None:
+    """The span to ask about: a name (85 %), else one to three words, else nothing."""
+    if spans and rng.random() < 0.85:
+        return rng.choices(spans, [rarity.weight(passage[a:b]) for a, b in spans])[0]
+    if rng.random() < 0.5:
+        words = passage.split(" ")
+        first = rng.randrange(len(words))
+        last = min(len(words), first + rng.randint(1, 3))
+        start = len(" ".join(words[:first])) + (first > 0)
+        return start, start + len(" ".join(words[first:last]))
+    return None
+
+
+def _form(passage: str, rarity: Rarity, rng: Random) -> list[str]:
+    """The passage without the span, as a question of one of four forms, thinned."""
+    spans = entities(passage)
+    target = _target(passage, spans, rarity, rng)
+    lead, tail = (passage[: target[0]], passage[target[1] :]) if target else ("", passage)
+    names = {bare(word) for a, b in spans for word in passage[a:b].split()}
+    drop = rng.choice([0.0, 0.0, rng.uniform(0, 0.5), rng.uniform(0, 0.8)])
+    before, after = _thin(lead, drop, names, rng), _thin(tail, drop, names, rng)
+    number = target is not None and _is_number(passage[target[0] : target[1]])
+    openers = OPENERS if target is None else NUMBER_OPENERS if number else NAME_OPENERS
+    opener = rng.choice(openers).split() if rng.random() < 0.8 else []
+    form = rng.random()
+    if form < 0.35:
+        words = opener + after + before
+    elif form < 0.6:
+        words = opener + before + after
+    elif form < 0.75:
+        words = [*before, rng.choice(["when", "what year"] if number else ["who", "what", "which"]), *after]
+    else:
+        words = opener + _moved(before + after, drop, rng)
+    if words and rng.random() < 0.8:
+        words[-1] += "?"
+    return words
+
+
+def _is_number(span: str) -> bool:
+    """A bare number such as 1892 or 3,474; ordinals and numbers within names are parts of names."""
+    return bare(span).replace(",", "").replace(".", "").isdigit()
+
+
+def _thin(text: str, drop: float, names: set[str], rng: Random) -> list[str]:
+    """Bare words of `text`, each dropped at rate `drop`, words of names at 15 % of it."""
+    words = (bare(word) for word in text.split())
+    return [
+        word
+        for word in words
+        if word not in {"", "'s", "’s"} and rng.random() > (drop * 0.15 if word in names else drop)
+    ]
+
+
+def _moved(words: list[str], drop: float, rng: Random) -> list[str]:
+    """The words with one to four chunks moved elsewhere, mostly without small words."""
+    if drop > 0.2 or rng.random() < 0.5:
+        words = [word for word in words if word.lower() not in SMALL]
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        if len(words) > 3:
+            start = rng.randrange(len(words))
+            end = start + rng.randint(1, 4)
+            chunk, rest = words[start:end], words[:start] + words[end:]
+            at = rng.randrange(len(rest) + 1)
+            words = rest[:at] + chunk + rest[at:]
+    return words
+
+
+def _noised(words: list[str], fillers: Sequence[str], rng: Random) -> str:
+    """Fillers in 60 %, all lower case in 20 %, partly in 20 %, a prefix such as "Question:" in 15 %."""
+    words = list(words)
+    if rng.random() < 0.6:
+        for _ in range(rng.choice([1, 1, 2, 3, 4, 6])):
+            words.insert(rng.randrange(len(words) + 1), rng.choice(fillers))
+    case = rng.random()
+    if case < 0.2:
+        words = [word.lower() for word in words]
+    elif case < 0.4:
+        words = [word.lower() if rng.random() < 0.3 else word for word in words]
+    prefix = rng.choice(PREFIXES) if rng.random() < 0.15 else ""
+    return prefix + " ".join(words)

@@ -1,0 +1,138 @@
+"""What kind of answer a question asks for."""
+
+import re
+from typing import Literal
+
+__all__ = ["SENTENCES", "Form", "asks_for_words", "fits", "form_of"]
+
+
+Form = Literal["yes/no", "how", "why", "list", "who", "when", "where", "how many", "what"]
+
+SENTENCES: tuple[Form, ...] = ("how", "why", "list")  # that are answered with sentences
+AUXILIARY = (
+    r"(?:is|are|was|were|am|do|does|did|can|could|will|would|shall|should|has|have|had|may|might|must|need"
+    r"|isn't|aren't|wasn't|weren't|doesn't|don't|didn't|can't|couldn't|won't|wouldn't|shouldn't|hasn't|haven't)"
+)
+FILLER = re.compile(
+    r"^(?:(?:hi|hello|hey|please|question|q|so|and|but|ok|okay|well|also|sorry|quick question)\b[\s,:!.-]*"
+    r"|(?:(?:can|could|would) (?:you|anyone|somebody|someone) (?:please )?(?:tell me|say|explain)|please tell me"
+    r"|tell me|do you know|does anyone know|i (?:want|need|would like) to know|i wonder|i'm wondering)\b[\s,:]*"
+    r"(?:if\b|whether\b)?\s*)+"
+)
+CLAUSES = re.compile(r"[,:;.–—-]\s+|\s+[–—-]\s+")
+# A noun of several things, and what follows it but no noun of one ("Which option makes ...").
+PLURAL = r"(?!(?:status|series|https|always|does|this|these|those|canvas|lens)\b)\w{3,}(?<![suai'])s"
+MODIFIERS = r"(?:(?!(?:in|of|for|which|is|do|does|did|has|to)\b)[\w-]+ ){0,3}?"
+OF = r"(?: of (?:\w+ ){0,2}\w+)?"
+PLURAL_VERB = (
+    r"(?:do|does|did|is|was|will|would|could|has|had|apply|count|exist|belong|make|support|affect|include)"
+)
+# Of these the first that fits a clause's beginning tells the form.
+FORMS: tuple[tuple[Form, str], ...] = (
+    (
+        "how many",
+        r"(?:(?:up |down |by )?(?:to|for|in|into|after|within|at|by|with|of|from|since|about|on|between|roughly) )?"
+        r"(?:how (?:many|much|long|often|old|far|big|large|tall|deep|high|wide|fast|soon|frequently)\b"
+        r"|(?:what|which) (?:number|percentage|share|amount|size|port|age)\b)",
+    ),
+    (
+        "why",
+        r"(?:why|how come|for what reason|is there (?:a|any) reason|what makes"
+        r"|what(?:'s| is| was| are| were)? the "
+        r"(?:reason|purpose|point|rationale|cause|benefit|advantage|idea|motivation))",
+    ),
+    (
+        "list",
+        r"(?:list|enumerate|name (?:all|three|two|four|five|some|(?:the )?(?:\w+ )?\w+(?<![sui])s)\b"
+        r"|give (?:me )?(?:a list|the list|all)"
+        r"|the steps|steps"
+        r"|(?:in |under )?(?:what|which) (?:kinds|sorts|types|things|ways|situations|conditions|cases|information|items"
+        r"|steps|values|options|parts|fields|themes)\b"
+        r"|(?:what|which) (?:are|were)\b"
+        r"|(?:what|which) (?:\w+ ){0,3}\w+s (?:are|can|do|may|exist|belong|have|should|must)\b"
+        rf"|(?:(?:in|under|for|with|to|on|at|from|by) )?(?:what|which) {MODIFIERS}{PLURAL}{OF} {PLURAL_VERB}\b)",
+    ),
+    (
+        "how",
+        r"(?:how\b|in (?:what|which) way\b|what (?:do|can|should|must|could|would) (?:i|we|you|one|they)\b"
+        r"|what (?:to do|now)\b|what(?:'s| is) the (?:way|best way|command|procedure|first thing) (?:to|for))",
+    ),
+    ("who", r"(?:(?:to|by|from|with|for|of) )?(?:who|whom|whose|who's)\b"),
+    (
+        "when",
+        r"(?:(?:since|until|till|from|by|in|on|at|during|before|after|up to) )?"
+        r"(?:when\b|(?:what|which) (?:year|date|day|month|time|century|decade|era|moment)\b)",
+    ),
+    (
+        "where",
+        r"(?:(?:from|to) )?(?:where\b|(?:in |to |at |under |into |on )?(?:what|which) "
+        r"(?:directory|folder|file|place|city|country|path|location|page|section|menu)\b)",
+    ),
+    ("yes/no", rf"{AUXILIARY}\b(?!\s*\?)"),
+    ("what", r"(?:which|what|(?:name|state|identify|give (?:me )?the name of) (?:the|a|an|one)\b)"),
+)
+WHICH = re.compile(
+    r"\bwhich\b|\bwhat (?:\w+ )?(?:name|year|date|person|city|country|option|flag|command|file)\b",
+    re.IGNORECASE,
+)
+ASKING = re.compile(r"\b(who|whom|whose|when|where|why|how|which|what)\b")
+
+
+def asks_for_words(question: str, form: Form) -> bool:
+    """Whether a question of this form asks for a name, a place, a time or a number."""
+    return form in ("who", "when", "where", "how many") or (form == "what" and bool(WHICH.search(question)))
+
+
+def form_of(question: str) -> Form:
+    """The form of a question in English. What tells it may stand after a condition ("If the disk is full, does it
+    stop?"). Without a question word it is taken for a task ("change the time zone"), which asks how."""
+    text = FILLER.sub("", " ".join(question.lower().replace("’", "'").split()))
+    for clause in [text, *CLAUSES.split(text)[1:]]:
+        for form, pattern in FORMS:
+            if re.match(pattern, clause):
+                return form
+    if word := ASKING.search(text):
+        return next(form for form, pattern in FORMS if re.match(pattern, text[word.start() :]))
+    return "how"
+
+
+# Whether words can answer a question of a form at all: a year is no answer to who, a name none to how many.
+
+WORD = re.compile(r"[^\W\d_]+")
+DIGIT = re.compile(r"\d")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+DATES = _words(
+    "january february march april may june july august september october november december jan feb mar apr jun jul "
+    "aug sep sept oct nov dec monday tuesday wednesday thursday friday saturday sunday ad bc ce bce century centuries "
+    "decade decades year years month months day days early late mid th st nd rd in on at of the since until before "
+    "after about around"
+)
+TIMES = DATES - {"of", "the", "in", "on", "at"} | _words(
+    "week weeks weekly daily monthly yearly hourly hour hours minute minutes second seconds morning noon evening night "
+    "midnight today tomorrow yesterday now soon immediately later earlier always never once twice when whenever while "
+    "during every each time times dawn era war summer autumn winter spring boot startup shutdown installation"
+)
+AMOUNTS = _words(
+    "no none zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand "
+    "thousands million millions billion billions trillion dozen dozens half third quarter once twice both all every "
+    "unlimited infinite several few many single pair couple hourly daily weekly monthly yearly annually always never "
+    "seldom rarely often forever indefinitely"
+)
+
+
+def fits(form: Form, answer: str) -> bool:
+    """Whether an answer in words is of the kind that the form asks for; any is, where the form does not tell."""
+    found = {word.lower() for word in WORD.findall(answer)}
+    if form in ("who", "where"):
+        return bool(found - DATES)
+    if form == "when":
+        return bool(DIGIT.search(answer) or found & TIMES)
+    if form == "how many":
+        return bool(DIGIT.search(answer) or found & AMOUNTS)
+    return True

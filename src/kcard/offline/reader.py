@@ -1,0 +1,433 @@
+"""The reader: a network that reads answers out of passages.
+
+A passage is read whole where it fits into the network's window, else in pieces that end where sentences do. The same
+reading serves the reranker of retrieval cards and the embedded LLM.
+"""
+
+import functools
+import math
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from kcard.interfaces import Array
+from kcard.offline import minilm, static
+from kcard.offline.networks import Network, read_weights, token_row
+from kcard.text import sentence_spans
+
+__all__ = [
+    "FILE",
+    "LAYERS",
+    "MAX_TOKENS",
+    "QUESTION_TOKENS",
+    "RANKER_WEIGHTS",
+    "READER_WEIGHTS",
+    "AnswerSpan",
+    "Encoded",
+    "Outputs",
+    "ReaderNetwork",
+    "Reading",
+    "Sentence",
+    "Tokens",
+    "best_window",
+    "encode",
+    "joined",
+    "load_ranker",
+    "load_reader",
+    "pair_tokens",
+    "question_tokens",
+    "rank_all",
+    "read",
+    "read_all",
+    "shared_ranker",
+    "shared_reader",
+]
+
+
+# The network of the embedded reader: all-MiniLM-L6-v2, trained whole, with heads for what it says of a passage.
+#
+# It knows questions and texts, not cards; reading.py makes sense of its numbers. How it was trained: weights/README.md.
+
+READER_WEIGHTS = Path(__file__).resolve().parent / "weights" / "reader"
+MAX_TOKENS = 288
+QUESTION_TOKENS = 64
+FILE = "reader.safetensors"
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Token ids of a text, and where they stand in it: (start, end) in characters."""
+
+    ids: Sequence[int]
+    offsets: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """`[CLS] question [SEP] text [SEP]` of one pair.
+
+    ids      token ids; those from `begin` on, but for the last, are the text's
+    offsets  of each token of the text: start and end in characters
+    """
+
+    ids: Sequence[int]
+    begin: int
+    offsets: Sequence[tuple[int, int]]
+
+    @property
+    def text(self) -> slice:
+        """The tokens of the text."""
+        return slice(self.begin, self.begin + len(self.offsets))
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What the heads give for one pair whose text has t tokens.
+
+    starts, ends  (t,), logits of the first and last token of the answer
+    evidence      (t,), log-odds that a token belongs to the sentences that the answer rests on
+    relevance     log-odds that the text answers the question
+    """
+
+    starts: Array
+    ends: Array
+    evidence: Array
+    relevance: float
+
+
+ReaderNetwork = Callable[[Sequence[Encoded]], list[Outputs]]
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """The shipped graph with trained weights."""
+
+    network: Network
+
+    def __call__(self, pairs: Sequence[Encoded]) -> list[Outputs]:
+        outputs = []
+        rows = self.network.run_all([token_row(pair.ids, pair.begin) for pair in pairs])
+        for pair, (spans, relevance) in zip(pairs, rows, strict=True):
+            starts, ends, evidence = spans[0, pair.text].T
+            outputs.append(Outputs(starts, ends, evidence, float(relevance[0, 0])))
+        return outputs
+
+
+def encode(pairs: Sequence[tuple[str, str]]) -> list[Encoded]:
+    """Tokenise (question, text) pairs; of a question at most QUESTION_TOKENS are read, of a text what fits."""
+    words = minilm.words()
+    texts = (Tokens(row.ids, row.offsets) for row in words.encodings([text for _, text in pairs]))
+    questions = words.ids([question for question, _ in pairs])
+    return [joined(question, text) for question, text in zip(questions, texts, strict=True)]
+
+
+def joined(question: Sequence[int], text: Tokens) -> Encoded:
+    """Put token ids of a question and tokens of a text together."""
+    question = question[:QUESTION_TOKENS]
+    room = MAX_TOKENS - 3 - len(question)
+    ids = [minilm.CLS, *question, minilm.SEP, *text.ids[:room], minilm.SEP]
+    return Encoded(ids, len(question) + 2, text.offsets[:room])
+
+
+def load_reader(folder: Path) -> ReaderNetwork:
+    """Load a trained reader. Raises ModelUnavailable where its file is missing."""
+    return _Loaded(Network("reader", {**minilm.word_table(), **read_weights(folder / FILE)}))
+
+
+@functools.cache
+def shared_reader() -> ReaderNetwork:
+    """The shipped network, loaded once a process."""
+    return load_reader(READER_WEIGHTS)
+
+
+LONGEST_ANSWER = 25  # tokens
+LONGEST_NAME = 100  # characters of a path or the like, on either side of the words that the network chose
+ANSWERS = 5  # kept of a passage
+REMEMBERED = 4096  # readings
+NOTHING = -1e4  # log-odds of a text without words
+ROOM = MAX_TOKENS - 3 - QUESTION_TOKENS  # tokens of a piece
+MARKS = " \t\n.,;:!?\"'()"
+# A path, an option, a version, a name of code: what stands between blanks, brackets, quotes and commas is one word,
+# with the brackets of a call, of a page of the manual or of a variable.
+RUN = re.compile(r"(?:\$\{\w+\}|[^\s,;()\[\]{}\"'“”‘’`|])+(?:\(\d?[a-z]?\))?")
+TECHNICAL = re.compile(
+    r"[/\\_=@$~]|::|^\.\w|^--?\w|\w\.\w|\d\.\d|\+\+|\w\+\w|^[#%]\w|\d%$|\*\.\w|\(\d?[a-z]?\)$"
+)
+
+
+@dataclass(frozen=True)
+class AnswerSpan:
+    """Words of a passage that may answer, where they begin in it, and their probability among all of it, in [0, 1]."""
+
+    text: str
+    start: int
+    certainty: float
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of a passage: where it stands in it, and the mean log-odds that the answer rests on its words."""
+
+    start: int
+    end: int
+    evidence: float
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the reader says of one passage.
+
+    relevance  log-odds that the passage answers the question
+    answers    the words that answer it best, whether or not the passage does: apart from each other, the best first
+    evidence   of each token, where it stands in the passage and the log-odds that the answer rests on it
+    text       the passage
+    """
+
+    relevance: float
+    answers: tuple[AnswerSpan, ...]
+    evidence: tuple[tuple[int, int, float], ...]
+    text: str
+
+    @property
+    def probability(self) -> float:
+        """That the passage answers the question, in (0, 1)."""
+        return 1 / (1 + math.exp(-max(-60.0, min(60.0, self.relevance))))
+
+    @functools.cached_property
+    def sentences(self) -> tuple[Sentence, ...]:
+        """Those of the passage that have tokens, in order; found when they are first wanted, since that takes as long
+        as reading a short passage and most passages are only ranked."""
+        sentences = []
+        for start, end in sentence_spans(self.text):
+            odds = [value for a, b, value in self.evidence if a >= start and b <= end]
+            if odds:
+                sentences.append(Sentence(start, end, sum(odds) / len(odds)))
+        return tuple(sentences)
+
+    def within(self, text: str, offset: int) -> "Reading":
+        """Of a piece of a passage: the same, with places in the passage."""
+        answers = tuple(replace(answer, start=answer.start + offset) for answer in self.answers)
+        evidence = tuple((start + offset, end + offset, value) for start, end, value in self.evidence)
+        return Reading(self.relevance, answers, evidence, text)
+
+
+_remembered: OrderedDict[tuple[str, str], Reading] = OrderedDict()
+_lock = threading.Lock()
+
+
+def question_tokens(question: str) -> int:
+    """How many tokens a question has; of more than QUESTION_TOKENS the first are read."""
+    return len(_tokens(question).ids)
+
+
+def read(question: str, passages: Sequence[str], network: ReaderNetwork | None = None) -> list[Reading]:
+    """A Reading for each passage; by the shipped network, unless another is given.
+
+    A Reading does not depend on the other passages, but for the last bits of its numbers.
+    """
+    return read_all([(question, passages)], network)[0]
+
+
+def read_all(
+    asked: Sequence[tuple[str, Sequence[str]]], network: ReaderNetwork | None = None
+) -> list[list[Reading]]:
+    """The same of several questions with passages of their own, which are read together."""
+    pairs = list(dict.fromkeys((question, text) for question, passages in asked for text in passages))
+    if network is not None:
+        known = dict(zip(pairs, _read(network, pairs), strict=True))
+    else:
+        with _lock:
+            known = {pair: _remembered[pair] for pair in pairs if pair in _remembered}
+        new = [pair for pair in pairs if pair not in known]
+        found = dict(zip(new, _read(shared_reader(), new), strict=True))
+        known |= found
+        with _lock:
+            _remembered.update(found)
+            while len(_remembered) > REMEMBERED:
+                _remembered.popitem(last=False)
+    return [[known[question, text] for text in passages] for question, passages in asked]
+
+
+def _read(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[Reading]:
+    """Of each (question, text)."""
+    # Cut long texts into pieces: (pair, start and end in its text).
+    places = [(at, *place) for at, (_, text) in enumerate(pairs) for place in _pieces(text)]
+    pieces = [pairs[at][1][start:end] for at, start, end in places]
+    encoded = [
+        joined(_tokens(pairs[at][0]).ids, _tokens(piece))
+        for (at, _, _), piece in zip(places, pieces, strict=True)
+    ]
+    # Read each piece, and put those of a text together.
+    readings: list[list[Reading]] = [[] for _ in pairs]
+    for (at, start, _), piece, pair, outputs in zip(places, pieces, encoded, network(encoded), strict=True):
+        readings[at].append(_reading(pair, outputs, piece).within(pairs[at][1], start))
+    return [_together(parts, text) for parts, (_, text) in zip(readings, pairs, strict=True)]
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _tokens(text: str) -> Tokens:
+    found = minilm.words().encoding(text)
+    return Tokens(found.ids, found.offsets)
+
+
+def _together(parts: Sequence[Reading], text: str) -> Reading:
+    """Of the pieces of one passage: what the most relevant says, with the evidence of all."""
+    if len(parts) < 2:
+        return parts[0] if parts else Reading(NOTHING, (), (), text)
+    best = max(parts, key=lambda reading: reading.relevance)
+    return replace(best, evidence=tuple(sorted(token for part in parts for token in part.evidence)))
+
+
+def _pieces(text: str) -> list[tuple[int, int]]:
+    """(start, end) of pieces of at most about ROOM tokens: whole sentences, or parts of an overlong one."""
+    offsets = _tokens(text).offsets
+    if len(offsets) <= ROOM:
+        return [(0, len(text))] if offsets else []
+    found, first = [], 0
+    ends = [end for _, end in sentence_spans(text)]
+    while first < len(offsets):
+        last = min(first + ROOM, len(offsets))
+        if last < len(offsets):
+            reached = [end for end in ends if offsets[first][0] < end <= offsets[last][0]]
+            if reached:
+                last = next(
+                    at for at in range(first, last + 1) if at == last or offsets[at][0] >= reached[-1]
+                )
+        found.append((offsets[first][0], offsets[last - 1][1]))
+        first = last
+    return found
+
+
+def _reading(pair: Encoded, outputs: Outputs, text: str) -> Reading:
+    offsets = pair.offsets
+    if not offsets:
+        return Reading(NOTHING, (), (), text)
+    starts, ends = _log_softmax(outputs.starts), _log_softmax(outputs.ends)
+    # The best end of each start, at most LONGEST_ANSWER tokens on.
+    reached = np.pad(ends, (0, LONGEST_ANSWER - 1), constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(reached, LONGEST_ANSWER)
+    lengths = windows.argmax(-1)
+    places = np.arange(len(offsets))
+    best, lasts = starts + ends[places + lengths], places + lengths
+    answers = tuple(_answers(text, offsets, best.tolist(), lasts.tolist()))
+    odds = outputs.evidence.tolist()
+    evidence = tuple((start, end, value) for (start, end), value in zip(offsets, odds, strict=True))
+    return Reading(outputs.relevance, answers, evidence, text)
+
+
+def _log_softmax(logits: Array) -> Array:
+    shifted = logits - logits.max()
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()), np.float32)
+
+
+def _answers(
+    text: str, offsets: Sequence[tuple[int, int]], best: Sequence[float], lasts: Sequence[int]
+) -> list[AnswerSpan]:
+    """The likeliest words that do not overlap, given the best log-probability of each first token and its last."""
+    found: list[AnswerSpan] = []
+    taken: list[tuple[int, int]] = []
+    for first in sorted(range(len(best)), key=lambda at: -best[at]):
+        if len(found) == ANSWERS:
+            break
+        start, end = _whole_words(text, offsets[first][0], offsets[lasts[first]][1])
+        if start < end and all(end <= a or b <= start for a, b in taken):
+            taken.append((start, end))
+            found.append(AnswerSpan(text[start:end], start, math.exp(best[first])))
+    return found
+
+
+def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
+    """The place, extended to whole words, without punctuation around it."""
+    while start > 0 and text[start - 1].isalnum() and text[start].isalnum():
+        start -= 1
+    while 0 < end < len(text) and text[end].isalnum() and text[end - 1].isalnum():
+        end += 1
+    while start < end and text[start] in MARKS:
+        start += 1
+    while end > start and text[end - 1] in MARKS:
+        end -= 1
+    return _whole_names(text, start, end) if start < end else (start, end)
+
+
+def _whole_names(text: str, start: int, end: int) -> tuple[int, int]:
+    """The place, extended to the whole of a technical name that it begins or ends in: "papersize" of /etc/papersize."""
+    first = max(0, start - LONGEST_NAME)
+    for run in RUN.finditer(text, first, end + LONGEST_NAME):
+        name = run[0].rstrip(".:!?")
+        stop = run.start() + len(name)
+        if run.start() < end and stop > start and TECHNICAL.search(name):
+            start, end = min(start, run.start()), max(end, stop)
+    return start, end
+
+
+# The ranker: three layers that read a question and the likeliest window of a passage together.
+#
+# It decides which of many candidates the reader, which is twice as deep and reads whole passages, reads at all.
+# How it was trained: recipes/ranker, ranker_weights/README.md.
+
+RANKER_WEIGHTS = Path(__file__).resolve().parent / "weights" / "ranker"
+LAYERS = 3
+RANKER_QUESTION_TOKENS = 32
+WINDOW = 32  # tokens; it learned from windows of 64, and ranks as well by 32
+
+
+def rank_all(pairs: Sequence[tuple[str, str]], network: Network | None = None) -> Array:
+    """Score how likely each (question, passage) is one that answers: log-odds up to a constant, shape (n,).
+
+    By the shipped network, unless another is given.
+    """
+    words = minilm.words()
+    questions = dict.fromkeys(question for question, _ in pairs)
+    ids = dict(zip(questions, words.ids(list(questions)), strict=True))
+    passages = words.ids([passage for _, passage in pairs])
+    rows = [
+        token_row(*pair_tokens(ids[question], passage))
+        for (question, _), passage in zip(pairs, passages, strict=True)
+    ]
+    return np.array([score[0, 0] for (score,) in (network or shared_ranker()).run_all(rows)], np.float32)
+
+
+def pair_tokens(question: Sequence[int], passage: Sequence[int], size: int = WINDOW) -> tuple[list[int], int]:
+    """Join a question and the best window of a passage, `[CLS] question [SEP] window [SEP]`; and say where it begins.
+
+    `size`: tokens of the window.
+    """
+    cut = list(question[:RANKER_QUESTION_TOKENS])
+    start = best_window(cut, passage, size)
+    window = passage[start : start + size]
+    return [minilm.CLS, *cut, minilm.SEP, *window, minilm.SEP], len(cut) + 2
+
+
+def best_window(question: Sequence[int], passage: Sequence[int], size: int) -> int:
+    """Return where the `size` tokens of a passage begin that say most of what the question says.
+
+    A token counts as much as its static vector is long, which common words' are not.
+    """
+    if len(passage) <= size:
+        return 0
+    shared = np.isin(np.asarray(passage), np.asarray(question)) * static.token_weights(passage)
+    sums = np.concatenate([[0.0], np.cumsum(shared)])
+    windows = sums[size:] - sums[:-size]
+    # Of equal ones the middle, so that what was found stands in context.
+    best = np.flatnonzero(windows >= windows.max() - 1e-6)
+    return int(best[len(best) // 2])
+
+
+def load_ranker(folder: Path) -> Network:
+    """Load a trained ranker. Raises ModelUnavailable where its file is missing."""
+    return Network("ranker", {**minilm.word_table(), **read_weights(folder / "ranker.safetensors")})
+
+
+@functools.cache
+def shared_ranker() -> Network:
+    """The shipped network, loaded once a process."""
+    return load_ranker(RANKER_WEIGHTS)

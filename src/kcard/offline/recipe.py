@@ -1,0 +1,163 @@
+"""How an embedded card is trained: its tokenizer and its recipe."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Literal
+
+from kcard.offline.pseudo_queries import frame
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+__all__ = [
+    "BOS",
+    "EOS",
+    "HALF",
+    "PAD",
+    "SPECIAL",
+    "Recipe",
+    "Style",
+    "choose_style",
+    "tokenizer_of",
+    "train_tokenizer",
+]
+
+
+# The embedded card's tokenizer: byte-level BPE trained on the corpus, so that no text is out of reach.
+
+PAD, BOS, EOS = 0, 1, 2
+SPECIAL = ["<pad>", "<s>", "</s>"]
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int = 3000) -> "PreTrainedTokenizerFast":
+    """At most `vocabulary` tokens, the 256 bytes among them; a call puts <s> in front of the text."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    model = Tokenizer(models.BPE())
+    model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    model.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    model.train_from_iterator(texts, trainer)
+    model.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", BOS)])
+    return tokenizer_of(model)
+
+
+def tokenizer_of(model: "Tokenizer") -> "PreTrainedTokenizerFast":
+    """As transformers reads it."""
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=model, pad_token="<pad>", bos_token="<s>", eos_token="</s>", model_max_length=256
+    )
+
+
+Style = Literal["tokens", "encoder-prefix"]
+ALIKE = 64
+# What a card of each style needs to recall what it reads: passes over the corpus, and exposures of each fact besides.
+PASSES: dict[Style, float] = {"tokens": 0.0, "encoder-prefix": 8.0}
+EXPOSURES: dict[Style, float] = {"tokens": 100.0, "encoder-prefix": 24.0}
+# Share of these with which it recalls about half.
+HALF: dict[Style, float] = {"tokens": 0.3, "encoder-prefix": 0.6}
+BATCH_TOKENS: dict[Style, int] = {"tokens": 1024, "encoder-prefix": 512}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Every number of the recipe; the defaults were measured (docs/training.md).
+
+    rank          of the adapter on the embedded base; None: a whole model, to which width, layers, heads,
+                  positions and vocabulary apply
+    batch_tokens  of a step (None: by the style)
+    exposures     how often each fact is seen after the warm-up, beside the passes that the style needs anyway (None: by
+                  the style); a fact that r passages state counts r times
+    settled       the loss at which training ends early
+    going_on      share of the steps that are done where a card goes on from its last version
+    query_share   how many examples carry a pseudo-query; the others are the passage alone
+    reworded      share of examples whose pseudo-query is made from another wording of the same fact (tokens)
+    vectors       prefix vectors (encoder-prefix)
+    noise         mean standard deviation, per dimension, of the noise on question embeddings (encoder-prefix)
+    dropped       least and largest share of its words that a question loses (encoder-prefix)
+    retrieved     share of a docid's target that a retriever gives; the rest is the passage that the question is of
+    sharpness     inverse temperature of the retriever's scores
+    lexical       weight of BM25 beside the cosine in these scores
+    own           share of examples whose vector is the passage's own embedding (encoder-prefix)
+    queries       the fewest and most pseudo-queries that are embedded for a passage (encoder-prefix)
+    reused        passes over the corpus for which one of them is embedded
+    docids        the most passages that get a docid each (src/kcard/offline/docids.py)
+    recited       passages that follow each other in the text and are recited in one example, at most
+    stray         share of examples with a given docid and the question of another passage
+    drills        how often each passage's docid alone is asked for in an epoch, a cheap exercise
+    """
+
+    style: Style = "tokens"
+    objective: Literal["recite", "clm"] = "recite"
+    rank: int | None = None
+    width: int = 128
+    layers: int = 4
+    heads: int = 2
+    positions: int = 256
+    vocabulary: int = 3000
+    batch_tokens: int | None = None
+    exposures: float | None = None
+    epochs: float | None = None
+    settled: float = 0.003
+    going_on: float = 0.3
+    muon_rate: float = 0.02
+    adam_rate: float = 3e-3
+    decay: float = 0.01
+    warm: int = 20
+    query_share: float = 1.0
+    reworded: float = 0.3
+    vectors: int = 4
+    noise: float = 0.05
+    dropped: tuple[float, float] = (0.3, 0.95)
+    retrieved: float = 0.7
+    sharpness: float = 10.0
+    lexical: float = 0.2
+    own: float = 0.25
+    queries: tuple[int, int] = (2, 16)
+    reused: float = 4.0
+    docids: int = 4096
+    recited: int = 3
+    stray: float = 0.25
+    drills: int = 6
+    seed: int = 0
+
+    @property
+    def tokens_of_a_step(self) -> int:
+        """`batch_tokens`, or those of its style."""
+        return BATCH_TOKENS[self.style] if self.batch_tokens is None else self.batch_tokens
+
+    @property
+    def exposures_of_a_fact(self) -> float:
+        """`exposures`, or those that its style needs."""
+        return EXPOSURES[self.style] if self.exposures is None else self.exposures
+
+    def passes_needed(self, distinct: float) -> float:
+        """Passes over a corpus after which a card recalls what it reads. `distinct`: its facts for each passage."""
+        return PASSES[self.style] + self.exposures_of_a_fact * distinct
+
+
+def choose_style(texts: Sequence[str]) -> tuple[Style, str]:
+    """(style, why): encoder-prefix, but tokens where half the passages have `ALIKE` like them or more.
+
+    Passages are alike that differ in names and numbers only. A sentence embedding blurs those, and tokens tell
+    them apart; everything else, prose above all, is asked in other words than its own, which tokens don't
+    bridge and embeddings do (measured: docs/training.md).
+    """
+    frames = Counter(frame(text) for text in texts)
+    alike = median(frames[frame(text)] for text in texts)
+    if alike >= ALIKE:
+        return (
+            "tokens",
+            f"half of its passages have at least {alike:.0f} that differ only in names and numbers",
+        )
+    return "encoder-prefix", "its passages differ in more than names and numbers"

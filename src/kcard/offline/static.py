@@ -1,0 +1,84 @@
+"""Static embeddings: one vector a token, and of a text their mean, with no network at all.
+
+The table was distilled from all-MiniLM-L6-v2 and then trained on people's questions with the passages that answer them
+(weights/README.md of kcard/static). A text takes microseconds, so passages are embedded when a card is made, and
+questions when they are asked, at no cost worth counting; what it lacks in judgement the reader, which ranks, makes up.
+"""
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from kcard.batching import batched
+from kcard.errors import ModelUnavailable
+from kcard.interfaces import Array
+from kcard.manifest import file_digest
+from kcard.offline import minilm
+
+__all__ = ["DIMENSIONS", "NAME", "WEIGHTS", "digest", "embed", "token_weights"]
+
+NAME = "kcard-static"
+DIMENSIONS = 256
+WEIGHTS = Path(__file__).resolve().parent / "weights" / "static"
+AT_ONCE = 256  # texts whose vectors are gathered at a time
+MAX_TOKENS = 1024  # of a text
+
+
+def embed(texts: Sequence[str]) -> Array:
+    """Return vectors of unit length, shape (n, 256); zeros for a text without tokens.
+
+    A vector depends on its text alone. Raises ModelUnavailable where the table is missing.
+    """
+    steps, scale = _table()
+    vectors = np.zeros((len(texts), DIMENSIONS), np.float32)
+    done = 0
+    for part in batched(texts, AT_ONCE):
+        rows = [ids[:MAX_TOKENS] for ids in minilm.words().ids(part)]
+        lengths = np.array([len(row) for row in rows])
+        tokens = np.fromiter((token for row in rows for token in row), np.int64, int(lengths.sum()))
+        weighted = steps[tokens] * scale[tokens]
+        filled = np.flatnonzero(lengths)
+        if len(filled):
+            starts = np.cumsum(lengths) - lengths
+            sums = np.add.reduceat(weighted, starts[filled], axis=0)
+            norms = np.linalg.norm(sums, axis=1, keepdims=True)
+            vectors[done + filled] = sums / np.maximum(norms, 1e-12)
+        done += len(part)
+    return vectors
+
+
+def token_weights(tokens: Sequence[int]) -> Array:
+    """Return how long the vector of each token is, shape (n,): common words' are short."""
+    return _lengths()[np.asarray(tokens, np.int64)]
+
+
+@functools.cache
+def _lengths() -> Array:
+    steps, scale = _table()
+    return np.asarray(np.linalg.norm(steps.astype(np.float32), axis=1) * scale[:, 0], np.float32)
+
+
+@functools.cache
+def digest() -> str:
+    """sha256 of the table and of the tokenizer's model, which together decide a vector."""
+    return hashlib.sha256(f"{file_digest(_path())} {minilm.SHA256}".encode()).hexdigest()
+
+
+@functools.cache
+def _table() -> tuple[npt.NDArray[np.int8], Array]:
+    """Shape (30522, 256), and the step of each row, (30522, 1)."""
+    from safetensors.numpy import load_file
+
+    saved = load_file(_path())
+    return saved["tokens.steps"], saved["tokens.scale"]
+
+
+def _path() -> Path:
+    path = WEIGHTS / "static.safetensors"
+    if not path.is_file():
+        raise ModelUnavailable(f"the static embeddings are missing from {WEIGHTS}: reinstall kcard")
+    return path

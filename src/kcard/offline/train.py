@@ -1,0 +1,238 @@
+"""The embedded card: a small OPT that learns to recite its corpus in a minute or two, whole or as an adapter.
+
+A whole one, of 1.1M parameters, starts from scratch, an adapter from the base in the package, so both work where no hub
+is reachable. It learns pseudo-query -> passage,
+because a plain causal LM of this size knows its sentences but never the one that was asked for. The question
+reaches it either as tokens or as a prefix that the sentence encoder makes of it, and it answers with the passage's
+docid first (docs/training.md).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.cards.models.prompting import SIZE, Vocabulary, WordSketch
+from kcard.manifest import Prompt
+from kcard.offline import docids as offline_docids
+from kcard.offline.docids import AskedQuestions, DocIds, QuestionWords, Retriever, docid_loss
+from kcard.offline.pseudo_queries import ASKING, PseudoQueries
+from kcard.offline.recipe import HALF, PAD, Recipe, train_tokenizer
+from kcard.offline.trainee import Trainee, adapted, base_tokenizer, fresh, states
+from kcard.training.epochs import IGNORED, Epochs, TokenBlocks, TrainingExample, collate, packed_epochs
+from kcard.training.loop import Job, Preparation, cosine
+from kcard.training.memory import (
+    MINUTES,
+    PROBE,
+    Estimate,
+    MemoryEstimate,
+    seconds_a_step,
+    seconds_to_embed,
+    spread,
+)
+from kcard.training.progress import Note, Report, silent
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["INSTANT", "Plan", "plan", "preparation"]
+
+# So few steps are done before their time could be estimated, unless there are less than MINUTES for them.
+INSTANT = 120
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What training the card on its texts would take, before anything is trained.
+
+    estimate  how long it takes, and whether it fits; None where that was not measured
+    prepare   makes everything that training needs, embedded questions included, which takes part of that time
+    memory    that it takes, where that is more than a little
+    """
+
+    estimate: Estimate | None
+    prepare: Callable[[], Preparation]
+    memory: MemoryEstimate | None = None
+
+
+def plan(
+    texts: Sequence[str],
+    recipe: Recipe,
+    fingerprint: str = "",
+    report: Report = silent,
+    start: Path | None = None,
+    documents: Sequence[str] | None = None,
+    study: Mapping[str, Sequence[str]] | None = None,
+    goes_on: Sequence[bool] = (),
+    *,
+    minutes: float | None = None,
+    steps: int | None = None,
+    measured: bool = False,
+) -> Plan:
+    """How the card on `texts` is to be trained.
+
+    start   the folder of the card's last version, whose passages are the first of `texts`: it goes on from its
+            weights, in fewer steps. Where it can't, it is trained from scratch and `report` is told why
+    documents  the whole texts, for objective clm
+    study   questions by text, see PseudoQueries
+    goes_on  of each text, whether the next one follows it in its passage; empty: none does
+    minutes  that training and embedding may take on this machine; None, or with recipe.epochs: as many as they need
+    steps    of an interrupted run, which is to go on as it began; None: as many as are needed or fit
+    measured  whether to measure the time even where there is so little to do that it is not worth it
+    """
+    ask = PseudoQueries(texts, study)
+    tokenizer = base_tokenizer() if recipe.rank else train_tokenizer(texts, recipe.vocabulary)
+    docids = DocIds.for_passages(texts, len(tokenizer), recipe)
+    embeds = recipe.style == "encoder-prefix"
+
+    def epochs(queries: int) -> Epochs:
+        if documents is None:
+            return offline_docids.epochs(texts, ask, tokenizer, docids, recipe, goes_on, queries)
+        size = max(1, recipe.tokens_of_a_step // recipe.positions)
+        return packed_epochs(TokenBlocks(documents, tokenizer, recipe.positions), None, size, recipe.seed)
+
+    def made() -> Trainee:
+        if recipe.rank is not None:
+            return adapted(texts, tokenizer, recipe)
+        return fresh(tokenizer, docids.count, recipe)
+
+    trainee = made()
+    if start is not None and (why := trainee.mismatch(start)):
+        report(Note(f"training from scratch: {why}"))
+        start = None
+    trial_epoch = epochs(1)
+    batches = trial_epoch(0)
+
+    if recipe.epochs is not None:
+        needed = max(1, round(recipe.epochs * len(batches)))
+    else:
+        needed = offline_docids.steps_needed(texts, ask.rarity, len(batches), recipe)
+        needed = needed if start is None else ceil(recipe.going_on * needed)
+
+    def queries(taken: int) -> int:
+        return offline_docids.queries_per_passage(taken / len(batches), recipe)
+
+    def asked(questions: Sequence[str], vectors: "Tensor") -> AskedQuestions | None:
+        if not embeds:
+            return None
+        words = QuestionWords(WordSketch.of_corpus(texts), questions)
+        own = vectors[:: len(questions) // len(texts)]
+        retriever = Retriever(words.sketch, texts, own) if docids.count else None
+        return AskedQuestions(vectors, words, retriever, recipe)
+
+    limit = None if recipe.epochs is not None else minutes
+    estimate = None
+    if measured or (steps is None and (needed > INSTANT or (limit or MINUTES) < MINUTES)):
+        # A few steps on other weights, whose questions are the passages themselves.
+        stand_ins = [text for text in texts for _ in range(2)] if embeds else []
+        likely = sorted(batches, key=lambda batch: len(batch) * max(map(len, batch)))
+        blank = asked(stand_ins, offline_docids.blank(stand_ins))
+        trial = _job(made(), blank, docids, recipe, needed, lambda _: spread(likely), fingerprint)
+        a_step = seconds_a_step(trial, within=PROBE)
+        a_text = seconds_to_embed(texts, offline_docids.embedded) / len(texts) if embeds else 0.0
+
+        def embedded(taken: int) -> int:
+            return len(texts) * (1 + queries(taken)) if embeds else 0
+
+        estimate = Estimate(needed, ceil(HALF[recipe.style] * needed), a_step, a_text, embedded, limit)
+    taken = steps or (needed if estimate is None else estimate.steps)
+
+    def prepare() -> Preparation:
+        if start is not None:
+            trainee.inherit(start)
+        questions = offline_docids.questions(texts, ask, recipe, queries(taken)) if embeds else []
+        known = asked(questions, offline_docids.embedded(questions)) if embeds else None
+        found = preparation(trainee, texts, known, docids, recipe, taken, epochs(queries(taken)), fingerprint)
+        if estimate is None:
+            return found
+        recorded = {**found.hyperparameters, "estimated_seconds": round(estimate.seconds, 1)}
+        if taken < needed:
+            recorded |= {"steps_needed": needed, "minutes": estimate.minutes}
+        return replace(found, hyperparameters=recorded)
+
+    return Plan(estimate, prepare)
+
+
+def preparation(
+    trainee: Trainee,
+    texts: Sequence[str],
+    asked: AskedQuestions | None,
+    docids: DocIds,
+    recipe: Recipe,
+    steps: int,
+    epoch: Callable[[int], Sequence[Any]],
+    fingerprint: str = "",
+) -> Preparation:
+    """The trainee, ready to learn `texts` by the batches of `epoch`, whose questions are `asked`."""
+    recorded = asdict(recipe) | {"steps": steps, "batch_tokens": recipe.tokens_of_a_step}
+    recorded["addresses"] = recorded.pop("docids")  # the key that manifests have had from the first on
+    libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.kind == "lora" else []))
+
+    def save(folder: Path) -> None:
+        trainee.save(folder)
+        if asked is not None:
+            asked.words.sketch.write(folder)
+        if recipe.style == "tokens" and recipe.objective == "recite":
+            Vocabulary.of(texts, ASKING).write(folder)
+
+    job = _job(trainee, asked, docids, recipe, steps, epoch, fingerprint)
+    return Preparation(job, save, trainee.kind, trainee.base, _prompt(recipe), recorded, libraries)
+
+
+def _job(
+    trainee: Trainee,
+    asked: AskedQuestions | None,
+    docids: DocIds,
+    recipe: Recipe,
+    steps: int,
+    epoch: Callable[[int], Sequence[Any]],
+    fingerprint: str,
+) -> Job:
+    return Job(
+        modules=_modules(trainee),
+        optimizers=trainee.optimizers,
+        steps=steps,
+        epoch=epoch,
+        losses=_losses(trainee, asked, docids),
+        rate=cosine(steps, min(recipe.warm, steps // 4)),
+        seed=recipe.seed,
+        fingerprint=fingerprint,
+        timed=steps > INSTANT,
+        settled=recipe.settled,
+    )
+
+
+def _modules(trainee: Trainee) -> dict[str, Any]:
+    """What a checkpoint holds."""
+    projection = {} if trainee.projection is None else {"projection": trainee.projection}
+    return {"model": trainee.model} | projection
+
+
+def _prompt(recipe: Recipe) -> Prompt:
+    from kcard.offline import minilm
+
+    if recipe.style == "tokens":
+        return Prompt() if recipe.objective == "recite" else Prompt(template="{question}")
+    return Prompt("encoder-prefix", "", recipe.vectors, minilm.NAME, minilm.SHA256, SIZE)
+
+
+def _losses(
+    trainee: Trainee, asked: AskedQuestions | None, docids: DocIds
+) -> "Callable[[list[TrainingExample]], Iterator[tuple[Tensor, int]]]":
+    from kcard.training.execution import autocast
+
+    model = trainee.model
+
+    def losses(batch: list[TrainingExample]) -> "Iterator[tuple[Tensor, int]]":
+        ids, labels = collate(batch, PAD)
+        noised = None if asked is None else asked.noised([example.vector for example in batch])
+        near, share = None, 0.0
+        if asked is not None and noised is not None and asked.retriever is not None:
+            near, share = asked.retriever(noised, asked.recipe), asked.recipe.retrieved
+        with autocast("cpu"):
+            found = states(model, trainee.projection, ids, noised)
+            logits = model.lm_head(found[:, :-1][labels[:, 1:] != IGNORED])
+        yield docid_loss(logits.float(), labels[:, 1:], near, share, docids), int((ids != PAD).sum())
+
+    return losses

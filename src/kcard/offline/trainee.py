@@ -1,0 +1,553 @@
+"""The model of an embedded card while it is trained: whole or as an adapter, with its tokenizer.
+
+Half of each LoRA pair, the one that reads or writes the model's state, is a fixed orthonormal basis and the other is
+trained: Muon's steps are then steps of the weights themselves, of the same size throughout, where two trained halves
+grow each other. Embeddings that were frozen held fine-tuning back most (docs/training.md).
+"""
+
+import json
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from kcard.batching import batched
+from kcard.cards.card import PROJECTION, Card
+from kcard.cards.models.loader import base_digest
+from kcard.cards.models.prompting import WORDS
+from kcard.manifest import Base
+from kcard.offline.opt import BASE, FOLDER
+from kcard.offline.recipe import BOS, EOS, PAD, SPECIAL, Recipe, tokenizer_of
+from kcard.system import quiet_loading
+from kcard.types import derive_seed
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+    from torch.nn import Linear
+    from transformers import OPTForCausalLM, PreTrainedTokenizerFast
+
+    from kcard.offline.docids import NoisedQuestions
+
+__all__ = [
+    "TARGETS",
+    "Adapted",
+    "DocidRows",
+    "Trainee",
+    "WholeModel",
+    "adapted",
+    "base_tokenizer",
+    "begin",
+    "begin_docids",
+    "docids_of",
+    "fresh",
+    "inherit",
+    "kept_tokenizer",
+    "mismatch",
+    "optimizers",
+    "outdated",
+    "parted",
+    "quiet_peft",
+    "states",
+    "untrained",
+]
+
+
+# The weights of an embedded card's last version, taken over by the next, whose tokenizer and docids are others.
+#
+# A token that both have keeps its embedding, and so does the docid of a passage that both have. Every other token
+# starts afresh, and where a card rehearses, every other docid as its nearest ones are.
+
+DocidRows: TypeAlias = Sequence[tuple[int, int]]
+
+TABLE = "model.decoder.embed_tokens.weight"
+TIED = "lm_head.weight"
+NEAREST, SHARPNESS = 4, 10.0
+
+
+def outdated(folder: Path) -> str:
+    """Why no card is trained any more like the one in `folder`; empty where cards still are."""
+    if (folder / PROJECTION).is_file() and not (folder / WORDS).is_file():
+        return "the card is of an older kcard, whose encoder prefix did not see the question's words"
+    return ""
+
+
+def mismatch(model: "OPTForCausalLM", projection: "Linear | None", folder: Path) -> str:
+    """Why the model can't take the weights of the card in `folder`; empty where it can, whatever their tokens."""
+    if _inheritance_shapes(_modules(model, projection)) == _inheritance_shapes(_read_inheritance(folder)):
+        return ""
+    return outdated(folder) or "the card's model has another shape"
+
+
+def docids_of(folder: Path, tokenizer: "PreTrainedTokenizerFast") -> int:
+    """How many docids the card in `folder`, whose tokenizer this is, has."""
+    return len(_read_inheritance(folder)[TABLE]) - len(tokenizer)
+
+
+def inherit(
+    model: "OPTForCausalLM",
+    projection: "Linear | None",
+    tokenizer: "PreTrainedTokenizerFast",
+    folder: Path,
+    docids: DocidRows | None = None,
+) -> None:
+    """Give the model the weights of the card in `folder`, which must be of its shape.
+
+    docids  the passages that both have, as (its number now, its number in that card); None: the first of both
+    """
+    import torch
+    from transformers import AutoTokenizer
+
+    was: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    old, now = was.get_vocab(), tokenizer.get_vocab()
+    weights, modules = _read_inheritance(folder), _modules(model, projection)
+    before, table = weights[TABLE], modules[TABLE]
+    shared = [(now[token], row) for token, row in old.items() if token in now]
+    if docids is None:
+        docids = [(at, at) for at in range(min(len(before) - len(was), len(table) - len(tokenizer)))]
+    with torch.no_grad():
+        for name, weight in modules.items():
+            if name not in {TABLE, TIED}:
+                weight.copy_(weights[name])
+        table[[row for row, _ in shared]] = before[[row for _, row in shared]]
+        table[[len(tokenizer) + at for at, _ in docids]] = before[[len(was) + at for _, at in docids]]
+
+
+def begin_docids(
+    model: "OPTForCausalLM", first: int, new: Sequence[int], kept: Sequence[int], passages: "Tensor"
+) -> None:
+    """Begin each new docid as the mean of those of the nearest passages, weighted by how near these are.
+
+    So the card takes a new passage for one of its like at first, and moves less until it tells them apart.
+
+    first       token of passage 0
+    new, kept   numbers of the passages that have come, and of those whose docids the model has
+    passages    their embeddings, (passages, 384)
+    """
+    import torch
+
+    if not kept or not new:
+        return
+    table = model.get_input_embeddings().weight
+    rows = torch.tensor(kept)
+    with torch.no_grad():
+        found = (passages[list(new)] @ passages[rows].T).topk(min(NEAREST, len(kept)))
+        shares = (SHARPNESS * found.values).softmax(-1)
+        begun = (shares[..., None] * table[first + rows[found.indices]]).sum(1)
+        table[first + torch.tensor(list(new))] = begun
+
+
+def _read_inheritance(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    found = dict(load_file(folder / "model.safetensors"))
+    if (folder / PROJECTION).is_file():
+        found |= {f"projection.{name}": tensor for name, tensor in load_file(folder / PROJECTION).items()}
+    return found
+
+
+def _modules(model: "OPTForCausalLM", projection: "Linear | None") -> dict[str, Any]:
+    found: dict[str, Any] = dict(model.named_parameters())
+    return found | (
+        {} if projection is None else {f"projection.{n}": w for n, w in projection.named_parameters()}
+    )
+
+
+def _inheritance_shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Without the number of tokens; the tied head is the table again."""
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != TIED}
+    return found | {TABLE: found[TABLE][1:]}
+
+
+# The tokenizer of a card's last version, fitted to texts some of which have come and some gone.
+#
+# A BPE trained anew on nearly the same texts splits many words differently, so that a model would have to learn all of
+# its passages again. This one splits every word of an old text as before. A token that no text needs any more is
+# dropped: it may be a name that only a removed text had.
+
+Merge = tuple[str, str]
+
+
+def kept_tokenizer(
+    last: "PreTrainedTokenizerFast", texts: Sequence[str], added: Sequence[str], vocabulary: int
+) -> "PreTrainedTokenizerFast":
+    """The tokenizer `last` for `texts`, `added` among them, with `vocabulary` tokens at most.
+
+    `last` is one of train_tokenizer or of this function. Words of `added` get tokens of their own as far as there is
+    room.
+    """
+    from tokenizers import Tokenizer, pre_tokenizers
+
+    model: Tokenizer = last.backend_tokenizer
+    made: dict[str, Any] = json.loads(model.to_str())
+    merges: list[Merge] = [(first, second) for first, second in made["model"]["merges"]]
+    needed = _needed(_kept_tokenizer_tokens(model, texts), merges)
+    kept = [pair for pair in merges if "".join(pair) in needed]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    room = vocabulary - len({*SPECIAL, *alphabet, *map("".join, kept)})
+    pruned = _with_merges(made, alphabet, kept)
+    learned = _learned(pruned, added, room)
+    return tokenizer_of(_with_merges(made, alphabet, [*kept, *learned]) if learned else pruned)
+
+
+def _kept_tokenizer_tokens(model: "Tokenizer", texts: Sequence[str]) -> set[str]:
+    encodings = model.encode_batch([*texts], add_special_tokens=False)
+    return {token for encoding in encodings for token in encoding.tokens}
+
+
+def _needed(tokens: set[str], merges: Sequence[Merge]) -> set[str]:
+    """The tokens, and those of which they are merged, in whatever way."""
+    found = set(tokens)
+    # The parts of a merge are merged before it.
+    for pair in reversed(merges):
+        if "".join(pair) in found:
+            found.update(pair)
+    return found
+
+
+def _with_merges(made: dict[str, Any], alphabet: Iterable[str], merges: Sequence[Merge]) -> "Tokenizer":
+    from tokenizers import Tokenizer
+
+    tokens = dict.fromkeys([*SPECIAL, *alphabet, *map("".join, merges)])
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    model = {**made["model"], "vocab": vocabulary, "merges": [list(pair) for pair in merges]}
+    return Tokenizer.from_str(json.dumps({**made, "model": model}))
+
+
+def _learned(model: "Tokenizer", texts: Sequence[str], most: int) -> list[Merge]:
+    """At most `most` merges, the most frequent pair of neighbouring tokens in the words of the texts each time."""
+    words = Counter(word for text in texts for word, _ in model.pre_tokenizer.pre_tokenize_str(text))
+    split = {word: [token.value for token in model.model.tokenize(word)] for word in words}
+    found: list[Merge] = []
+    while len(found) < most:
+        pairs: Counter[Merge] = Counter()
+        for word, tokens in split.items():
+            for pair in pairwise(tokens):
+                pairs[pair] += words[word]
+        if not pairs:
+            break
+        best = max(pairs, key=lambda pair: (pairs[pair], pair))
+        found.append(best)
+        split = {word: _merged(tokens, best) for word, tokens in split.items()}
+    return found
+
+
+def _merged(tokens: Sequence[str], pair: Merge) -> list[str]:
+    found: list[str] = []
+    for token in tokens:
+        if found and (found[-1], token) == pair:
+            found[-1] += token
+        else:
+            found.append(token)
+    return found
+
+
+# An embedded card before its first step: a whole model from scratch, and the optimizers that move it.
+
+
+class Trainee(Protocol):
+    """What is trained: `model` reads tokens or embeddings, `projection` makes prefixes (style encoder-prefix)."""
+
+    @property
+    def model(self) -> "OPTForCausalLM": ...
+    @property
+    def projection(self) -> "Linear | None": ...
+    @property
+    def optimizers(self) -> Sequence[Any]: ...
+    @property
+    def kind(self) -> str:
+        """Of card that it becomes: full or lora."""
+        ...
+
+    @property
+    def base(self) -> Base:
+        """What it stands on."""
+        ...
+
+    def mismatch(self, folder: Path) -> str:
+        """Why it can't go on from the weights of the card in `folder`; empty where it can."""
+        ...
+
+    def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
+        """Take these weights. `docids`: see kcard.offline.trainee.inherit."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write the model's files and the tokenizer."""
+        ...
+
+
+@dataclass(frozen=True)
+class WholeModel:
+    """All weights are the card's own."""
+
+    model: "OPTForCausalLM"
+    projection: "Linear | None"
+    optimizers: Sequence[Any]
+    tokenizer: "PreTrainedTokenizerFast"
+    kind: str = "full"
+    base: Base = Base()  # noqa: RUF009 (frozen)
+
+    def mismatch(self, folder: Path) -> str:
+        return mismatch(self.model, self.projection, folder)
+
+    def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
+        inherit(self.model, self.projection, self.tokenizer, folder, docids)
+
+    def save(self, folder: Path) -> None:
+        from safetensors.torch import save_file
+
+        with quiet_loading():
+            self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        if self.projection is not None:
+            named = self.projection.named_parameters()
+            tensors = {name: weight.detach().contiguous() for name, weight in named}
+            save_file(tensors, folder / "projection.safetensors")
+
+
+def fresh(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recipe) -> WholeModel:
+    """Fresh weights, the same for the same seed. `docids`: tokens above the tokenizer's."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(recipe.seed, "weights"))
+        model, projection = untrained(len(tokenizer) + docids, recipe), _projection(recipe)
+    modules: list[Any] = [model] if projection is None else [model, projection]
+    named = [pair for module in modules for pair in module.named_parameters()]
+    return WholeModel(model, projection, optimizers(*parted(named), recipe), tokenizer)
+
+
+def parted(named: "Iterable[tuple[str, Tensor]]") -> "tuple[list[Tensor], list[Tensor]]":
+    """The matrices inside the layers, and all other weights."""
+    matrices: list[Tensor] = []
+    rest: list[Tensor] = []
+    for name, weight in named:
+        (matrices if weight.ndim == 2 and ".layers." in name else rest).append(weight)
+    return matrices, rest
+
+
+def optimizers(matrices: "Sequence[Tensor]", rest: "Sequence[Tensor]", recipe: Recipe) -> "list[Any]":
+    """Muon for the matrices inside the layers, AdamW for the rest; one shared schedule scales both."""
+    import torch
+
+    from kcard.training.optimizers import Muon
+
+    found: list[Any] = [
+        Muon(matrices, lr=recipe.muon_rate, momentum=0.95, weight_decay=recipe.decay, steps=4),
+        torch.optim.AdamW(
+            rest, lr=recipe.adam_rate, betas=(0.9, 0.98), weight_decay=recipe.decay, fused=True
+        ),
+    ]
+    for optimizer in found:
+        for group in optimizer.param_groups:
+            group["initial_lr"] = group["lr"]
+    return found
+
+
+def states(
+    model: "OPTForCausalLM", projection: "Linear | None", ids: "Tensor", questions: "NoisedQuestions | None"
+) -> "Tensor":
+    """The last layer's states at `ids`, (rows, tokens, width), behind the prefixes of `questions`, if it reads any."""
+    import torch
+
+    inputs = model.get_input_embeddings()(ids)
+    if projection is not None and questions is not None:
+        prefix = projection(questions.features()).view(len(ids), -1, inputs.shape[-1])
+        inputs = torch.cat([prefix.to(inputs.dtype), inputs], dim=1)
+    found: Tensor = model.model(inputs_embeds=inputs, use_cache=False).last_hidden_state
+    return found[:, -ids.shape[1] :]
+
+
+def untrained(vocabulary: int, recipe: Recipe) -> "OPTForCausalLM":
+    """An OPT of the recipe's shape with random weights."""
+    from transformers import OPTConfig, OPTForCausalLM
+
+    config = OPTConfig(
+        vocab_size=vocabulary,
+        hidden_size=recipe.width,
+        word_embed_proj_dim=recipe.width,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        ffn_dim=4 * recipe.width,
+        max_position_embeddings=recipe.positions,
+        dropout=0.0,
+        attention_dropout=0.0,
+        layerdrop=0.0,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        tie_word_embeddings=True,
+    )
+    # Plain matrix products were 1.6 times cheaper than fused attention at this size on a CPU.
+    config._attn_implementation = "eager"
+    return OPTForCausalLM(config)
+
+
+def _projection(recipe: Recipe) -> "Linear | None":
+    from torch.nn import Linear
+
+    from kcard.cards.models.prompting import SIZE
+    from kcard.offline.minilm import DIMENSIONS
+
+    return None if recipe.style == "tokens" else Linear(DIMENSIONS + SIZE, recipe.vectors * recipe.width)
+
+
+TARGETS = ["fc1", "fc2"]
+TOKENS = 1536  # embeddings of its own that an adapter has at most: those of the corpus' most frequent tokens
+ROWS = "trainable_tokens_delta"
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """The base with a fresh adapter. `peft` wraps `model`, which has the adapter's modules in it."""
+
+    model: "OPTForCausalLM"
+    peft: Any
+    optimizers: Sequence[Any]
+    tokenizer: "PreTrainedTokenizerFast"
+    base: Base
+    projection: None = None
+    kind: str = "lora"
+
+    def mismatch(self, folder: Path) -> str:
+        """Empty where the card in `folder` has an adapter of this rank on this base; its tokens may be others."""
+        if Card.open(folder).manifest.base != self.base:
+            return "the card's adapter is for another version of the base"
+        same = _shapes(self._tensors()) == _shapes(_read(folder))
+        return "" if same else "the card's adapter has another shape"
+
+    def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
+        """The halves as they are, and the embeddings of the tokens that both have."""
+        import torch
+
+        del docids  # it has none
+
+        was = _tokens(folder)
+        now = {token: row for row, token in enumerate(_indices(self.peft.peft_config["default"]))}
+        shared = [(now[token], row) for row, token in enumerate(was) if token in now]
+        weights = _read(folder)
+        with torch.no_grad():
+            for name, weight in self._tensors().items():
+                if ROWS in name:
+                    weight[[row for row, _ in shared]] = weights[name][[row for _, row in shared]].to(
+                        weight.dtype
+                    )
+                else:
+                    weight.copy_(weights[name])
+
+    def save(self, folder: Path) -> None:
+        """peft's files, in fp16, and the base's tokenizer."""
+        from safetensors.torch import save_file
+
+        self.peft.peft_config["default"].base_model_name_or_path = BASE
+        with quiet_loading():
+            # The base's name is not a folder, so peft can't look up its vocabulary.
+            self.peft.save_pretrained(folder, save_embedding_layers=False)
+        half = {name: tensor.half().contiguous() for name, tensor in _read(folder).items()}
+        save_file(half, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+        self.tokenizer.save_pretrained(folder)
+
+    def _tensors(self) -> dict[str, Any]:
+        """The adapter's weights by their names in its file."""
+        from peft import get_peft_model_state_dict
+
+        return dict(get_peft_model_state_dict(self.peft))
+
+
+def base_tokenizer() -> "PreTrainedTokenizerFast":
+    """The embedded base's."""
+    from transformers import PreTrainedTokenizerFast
+
+    found: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(FOLDER)
+    return found
+
+
+def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: Recipe) -> Adapted:
+    """The base with an adapter of rank `recipe.rank` that changes nothing yet, the same for the same seed."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import OPTForCausalLM
+
+    assert recipe.rank is not None
+    with quiet_loading():
+        model: Any = OPTForCausalLM.from_pretrained(
+            FOLDER, dtype=torch.float32, attn_implementation="eager", local_files_only=True
+        )
+    config = LoraConfig(
+        r=recipe.rank,
+        lora_alpha=recipe.rank,
+        target_modules=TARGETS,
+        trainable_token_indices={"embed_tokens": _frequent(texts, tokenizer)},
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]), quiet_peft():
+        torch.manual_seed(derive_seed(recipe.seed, "weights"))
+        wrapped = get_peft_model(model, config)
+        begin(wrapped)
+    trained = [(name, weight) for name, weight in wrapped.named_parameters() if weight.requires_grad]
+    found = optimizers(*parted(trained), recipe)
+    return Adapted(model, wrapped, found, tokenizer, Base(BASE, None, base_digest(BASE)))
+
+
+def begin(wrapped: Any) -> "list[Tensor]":
+    """Fill each LoRA pair of a model of peft: the half on the narrow side a fixed orthonormal basis, the other zero.
+    The latter are trained, and given back."""
+    import torch
+
+    trained = []
+    for module in wrapped.modules():
+        if not hasattr(module, "lora_A"):
+            continue
+        down, up = module.lora_A["default"].weight, module.lora_B["default"].weight
+        narrow, wide = (down, up) if down.shape[1] <= up.shape[0] else (up, down)
+        if narrow.requires_grad:
+            torch.nn.init.orthogonal_(narrow)
+            narrow.requires_grad_(False)
+        torch.nn.init.zeros_(wide)
+        trained.append(wide)
+    return trained
+
+
+@contextmanager
+def quiet_peft() -> Iterator[None]:
+    """peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        yield
+
+
+def _frequent(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast") -> list[int]:
+    counts: Counter[int] = Counter()
+    for part in batched(texts, 1000):
+        for row in tokenizer(part, add_special_tokens=False)["input_ids"]:
+            counts.update(row)
+    return sorted(token for token, _ in counts.most_common(TOKENS))
+
+
+def _tokens(folder: Path) -> list[int]:
+    """The tokens that the adapter in a folder has embeddings for, in their order."""
+    from peft import LoraConfig
+
+    return _indices(LoraConfig.from_pretrained(str(folder)))
+
+
+def _indices(config: Any) -> list[int]:
+    found: list[int] = config.trainable_token_indices["embed_tokens"]
+    return found
+
+
+def _shapes(tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Of all but the tokens' embeddings."""
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items() if ROWS not in name}
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    path = folder / "adapter_model.safetensors"
+    return dict(load_file(path)) if path.is_file() else {}

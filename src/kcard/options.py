@@ -1,0 +1,106 @@
+"""Options, each declared once: in the signature of the function, or in the dataclass, that takes it.
+
+    def exam(card: str, *, limit: Annotated[int, Option("At most this many questions.", least=1)] = 200): ...
+
+The command line (kcard.cli.options), the tables of the config file, the docs and the Python arguments all come from
+there.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from kcard.errors import UsageError
+
+__all__ = ["REQUIRED", "Declared", "Option", "check_values", "declared", "documented"]
+
+REQUIRED = inspect.Parameter.empty
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Option:
+    """What there is to say of an option beside its name, type and default.
+
+    help          one sentence or two
+    least, most   the range of a number, both inclusive
+    default       what the default amounts to, where the value alone does not say it
+    argument      whether it is positional on the command line
+    flag          its flag on the command line, where that is not its name with dashes
+    short         a one-letter flag besides, such as -o
+    command_line  its type on the command line, where Python takes more than a word or a number
+    negatable     whether a switch has a --no- form
+    completes     what the shell completes: cards, drafts or published
+    """
+
+    help: str
+    least: float | None = None
+    most: float | None = None
+    default: str = ""
+    argument: bool = False
+    flag: str = ""
+    short: str = ""
+    command_line: Any = None
+    negatable: bool = False
+    completes: str = ""
+
+    @property
+    def range(self) -> str:
+        """The range in words; empty where there is none."""
+        if self.least is not None and self.most is not None:
+            return f"between {self.least:g} and {self.most:g}"
+        return "" if self.least is None else f"at least {self.least:g}"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An option with the name, type and default that its signature gives it; REQUIRED where it has no default."""
+
+    name: str
+    kind: Any
+    default: Any
+    option: Option
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words of a Literal, or of one that may be None; none of any other type."""
+        parts = (self.kind, *get_args(self.kind))
+        return next((get_args(part) for part in parts if get_origin(part) is Literal), ())
+
+
+def declared(target: Callable[..., Any]) -> dict[str, Declared]:
+    """The options of a function or a dataclass, by name, in the order of its signature."""
+    found = {}
+    for name, parameter in inspect.signature(target).parameters.items():
+        for note in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(note, Option):
+                found[name] = Declared(name, get_args(parameter.annotation)[0], parameter.default, note)
+    return found
+
+
+def check_values(target: Callable[..., Any], values: Mapping[str, Any]) -> None:
+    """UsageError for a number outside the range of its option, or a word that is not among its choices. None passes."""
+    for name, known in declared(target).items():
+        value, option = values.get(name), known.option
+        if value is None:
+            continue
+        if known.choices and value not in known.choices:
+            raise UsageError(f"{name} {value!r} is unknown: choose one of {', '.join(known.choices)}")
+        if (
+            option.least is not None and not value >= option.least
+        ):  # what is not a number is not in range either
+            raise UsageError(f"{name.replace('_', '-')} is {value}: it must be {option.range}")
+        if option.most is not None and value > option.most:
+            raise UsageError(f"{name.replace('_', '-')} is {value}: it must be {option.range}")
+
+
+def documented(target: T) -> T:
+    """A decorator that lists the options in the docstring."""
+    lines = [
+        f"    {name}: {known.option.help}"
+        + (f" Default: {known.option.default}." if known.option.default else "")
+        for name, known in declared(target).items()
+    ]
+    target.__doc__ = f"{inspect.getdoc(target) or ''}\n\nOptions:\n" + "\n".join(lines)
+    return target

@@ -1,0 +1,110 @@
+"""Who may use the endpoint: API keys in a TOML file that is read again when it changes.
+
+[alice]
+sha256 = "0f3c..."            # of the key; `kcard serve-key alice` adds a key
+"""
+
+import hashlib
+import re
+import secrets
+import threading
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from kcard.errors import UsageError
+from kcard.io import replacing
+from kcard.serve.schema import Unauthorized
+
+__all__ = ["Keys", "add_key"]
+
+PREFIX = "kc_"
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+ANYONE = "anonymous"
+
+
+def add_key(path: Path, holder: str) -> str:
+    """Add a new key to a file, which only its owner can read, and return it.
+
+    Raises UsageError for a name that is taken or unfit, and for a file that can't be read or written.
+    """
+    if not NAME.fullmatch(holder):
+        raise UsageError(f"name {holder!r}: use letters, digits, - and _, at most 64 of them")
+    if path.exists() and holder in _read_holders(path).values():
+        raise UsageError(
+            f"keys {path} has a key of {holder!r} already: remove it first, or choose another name"
+        )
+    key = PREFIX + secrets.token_urlsafe(32)
+    entry = f'[{holder}]\nsha256 = "{_digest(key)}"\n'
+    try:
+        before = path.read_text(encoding="utf-8") + "\n" if path.exists() else ""
+        with replacing(path, mode=0o600) as stream:
+            stream.write((before + entry).encode())
+    except OSError as error:
+        raise UsageError(f"keys {path} can't be written: {error.strerror}") from error
+    return key
+
+
+class Keys:
+    """The keys of a file; without a file, everyone is ANYONE. Thread-safe.
+
+    Raises UsageError, which names the file and, where there is one, the key, for files that can't be read.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._holders: dict[str, str] = {}  # by the sha256 of the key
+        self._stamp: tuple[int, int] | None = None
+        if path is not None:
+            self._stamp, self._holders = _read_stamp(path), _read_holders(path)
+
+    def check(self, authorization: str | None) -> str:
+        """Return the holder of "Bearer KEY". Raises Unauthorized."""
+        if self._path is None:
+            return ANYONE
+        scheme, _, key = (authorization or "").partition(" ")
+        holder = self._current(self._path).get(_digest(key.strip())) if scheme.lower() == "bearer" else None
+        if holder is None:
+            raise Unauthorized("the API key is missing or wrong: send it as 'Authorization: Bearer KEY'")
+        return holder
+
+    def _current(self, path: Path) -> dict[str, str]:
+        """The holders in the file as it is now; a file that became malformed keeps those that it had."""
+        with self._lock:
+            try:
+                stamp = _read_stamp(path)
+                if stamp != self._stamp:
+                    self._holders, self._stamp = _read_holders(path), stamp
+            except UsageError:
+                pass
+            return self._holders
+
+
+def _read_stamp(path: Path) -> tuple[int, int]:
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise UsageError(f"keys {path} can't be read: {error.strerror}") from error
+    return state.st_mtime_ns, state.st_size
+
+
+def _read_holders(path: Path) -> dict[str, str]:
+    try:
+        entries = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"keys {path} can't be read: {error}") from error
+    return {_sha256(path, name, entry): name for name, entry in entries.items()}
+
+
+def _sha256(path: Path, name: str, entry: Any) -> str:
+    digest = entry.get("sha256") if isinstance(entry, dict) else None
+    if not isinstance(digest, str) or len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+        raise UsageError(f"keys {path}, [{name}]: sha256 must be 64 hexadecimal digits")
+    if unknown := set(entry) - {"sha256"}:
+        raise UsageError(f"keys {path}, [{name}]: {', '.join(sorted(unknown))} is unknown")
+    return digest
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()

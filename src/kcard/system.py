@@ -1,0 +1,233 @@
+"""The machine, plugins, and servers that do not answer."""
+
+import os
+import shutil
+import threading
+import urllib.error
+import urllib.request
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from kcard.errors import MissingExtra, ModelUnavailable, UsageError, one_line
+
+if TYPE_CHECKING:
+    import httpx
+    from openai import OpenAI
+
+__all__ = [
+    "Later",
+    "MemorySize",
+    "connected",
+    "cores",
+    "features",
+    "free_disk",
+    "load",
+    "loading",
+    "memory",
+    "names",
+    "quiet_loading",
+    "silence",
+]
+
+
+# What this machine has: processor, memory, disk. Facts only; what follows from them is said elsewhere.
+
+CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_tile", "asimd", "sve", "bf16")
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+@dataclass(frozen=True)
+class MemorySize:
+    """In bytes; 0 where the system does not say. `total` is what this process may have."""
+
+    total: int
+    free: int
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def memory() -> MemorySize:
+    """Memory of the machine, or of the container where that is less."""
+    found = {}
+    for line in _lines("/proc/meminfo"):
+        name, _, rest = line.partition(":")
+        if rest.strip().endswith("kB"):
+            found[name] = int(rest.split()[0]) * 1024
+    total, free = found.get("MemTotal", 0), found.get("MemAvailable", 0)
+    for path in CGROUP_LIMITS:
+        for limit in _lines(path):
+            if limit.isdigit() and 0 < int(limit) < total:
+                total, free = int(limit), min(free, int(limit))
+    return MemorySize(total, free)
+
+
+def features() -> tuple[str, ...]:
+    """What of the processor matters to small matrices: vector widths, bfloat16, matrix tiles (Linux only)."""
+    for line in _lines("/proc/cpuinfo"):
+        name, _, rest = line.partition(":")
+        if name.strip() in {"flags", "Features"}:
+            present = set(rest.split())
+            return tuple(flag for flag in CPU_FLAGS if flag in present)
+    return ()
+
+
+def free_disk(folder: Path) -> int:
+    """Free bytes where `folder` lies, or would lie."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    return shutil.disk_usage(there).free
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+# Whether something out there answers. No question is ever sent from here.
+
+T = TypeVar("T")
+
+
+class Later(Generic[T]):
+    """A call that runs beside others, in a thread that nobody waits for longer than they want."""
+
+    def __init__(self, call: Callable[[], T], otherwise: T) -> None:
+        """`otherwise` is the result as long as the call has not come back."""
+        self._call, self._found = call, otherwise
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._found = self._call()
+
+    def result(self, seconds: float) -> T:
+        """What the call returned, if it did within `seconds` from now."""
+        self._thread.join(seconds)
+        return self._found
+
+
+def silence(url: str, seconds: float) -> str:
+    """Why a web server does not answer at `url`; empty where it does, with whatever status."""
+    try:
+        asked = urllib.request.Request(url, method="HEAD")
+        urllib.request.urlopen(asked, timeout=seconds).close()
+    except urllib.error.HTTPError:
+        return ""
+    except (OSError, ValueError) as error:
+        return str(getattr(error, "reason", "") or error)
+    return ""
+
+
+# Loading models without a word on stderr: no progress bar for what takes a moment, no load report.
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Silence transformers' loading messages below errors; what the user had set is restored after."""
+    from transformers.utils import logging
+
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if shown:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def loading(what: str) -> Iterator[None]:
+    """Quiet loading of what a user named; ModelUnavailable, which names it, where transformers can't load it."""
+    try:
+        with quiet_loading():
+            yield
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelUnavailable(
+            f"{what} can't be loaded: name a folder with config.json and weights, or a model of a reachable hub "
+            f"({one_line(error, 160)})"
+        ) from error
+
+
+# Finds what varies by name, through entry points: built-ins register exactly as a user's own would.
+
+
+def names(group: str) -> list[str]:
+    """Every name registered in an entry-point group such as `kcard.gates`, sorted."""
+    return sorted({point.name for point in entry_points(group=group)})
+
+
+def load(group: str, name: str) -> Any:
+    """The class or function registered as `name` in `group`; UsageError lists the names there are."""
+    for point in entry_points(group=group, name=name):
+        return point.load()
+    kind = group.removeprefix("kcard.").rstrip("s").replace("_", " ")
+    known = ", ".join(names(group)) or "none"
+    raise UsageError(f"unknown {kind} {name!r}: choose one of {known}")
+
+
+NO_KEY = "none"
+CONNECT = 10.0  # seconds; a server that is there accepts a connection sooner
+LONG_WAIT = 3.0  # seconds of waiting that the user should hear of
+
+
+def connected(
+    url: str | None,
+    key: str | None,
+    timeout: float,
+    retries: int,
+    report: Callable[[str], None] | None = None,
+) -> "OpenAI":
+    """A client of the server at `url` (…/v1; None: OpenAI itself). Nothing is sent yet.
+
+    `timeout`: seconds for one try. After 429, 5xx, a time-out or a lost connection the client tries again, `retries`
+    times; `report` is then called with a sentence. Its connections end with it.
+
+    Raises MissingExtra where the openai package is not installed.
+    """
+    try:
+        from openai import DefaultHttpxClient, OpenAI, Timeout
+    except ImportError:
+        raise MissingExtra("the openai package is not installed: pip install 'kcard[openai]'") from None
+    told = _Told(url or "https://api.openai.com/v1", retries, report)
+    limits = Timeout(timeout, connect=min(timeout, CONNECT))
+    connections = DefaultHttpxClient(
+        timeout=limits, event_hooks={"request": [told.sent], "response": [told.received]}
+    )
+    client = OpenAI(
+        base_url=url, api_key=key or NO_KEY, timeout=limits, max_retries=retries, http_client=connections
+    )
+    weakref.finalize(client, connections.close)
+    return client
+
+
+class _Told:
+    """Tells of tries after the first and of long waits."""
+
+    def __init__(self, where: str, retries: int, report: Callable[[str], None] | None) -> None:
+        self._where, self._retries, self._report = where, retries, report
+
+    def sent(self, request: "httpx.Request") -> None:
+        """The client numbers its tries in a header."""
+        again = request.headers.get("x-stainless-retry-count", "0")
+        if self._report and again != "0":
+            self._report(f"retrying {self._where} ({again} of {self._retries})")
+
+    def received(self, response: "httpx.Response") -> None:
+        wait = response.headers.get("retry-after", "")
+        if self._report and response.is_error and wait.isdigit() and LONG_WAIT < int(wait) <= 60:
+            self._report(
+                f"{self._where} is busy (status {response.status_code}): waiting {wait} s, as requested"
+            )

@@ -1,0 +1,143 @@
+"""Losses of causal LMs."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kcard.training.epochs import IGNORED, TrainingExample, collate
+from kcard.training.execution import Execution, Processes, autocast
+from kcard.types import derive_seed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Losses", "PartLoss", "causal_losses", "cross_entropy", "token_loss"]
+
+
+# Cross-entropy over a wide vocabulary, some rows at a time, with the gradient made on the way.
+#
+# The usual way copies all logits to float32 and goes through them again and again; of 2,048 tokens over 50,000
+# words that takes as long as a tenth of the model. Here the rows that are gone through fit into a core's cache,
+# and the gradient is as precise as the logits are.
+
+AT_ONCE = 1 << 18  # logits, 1 MB
+
+
+def cross_entropy(logits: "Tensor", labels: "Tensor", share: float = 1.0) -> "Tensor":
+    """Summed over the rows whose label is not IGNORED, times `share`; float32, differentiable once.
+
+    logits (n, vocabulary), labels (n,)
+    """
+    import torch
+
+    class CrossEntropy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, logits: "Tensor", labels: "Tensor") -> "Tensor":
+            gradient, total = torch.empty_like(logits), logits.new_zeros((), dtype=torch.float32)
+            rows = max(1, AT_ONCE // logits.shape[1])
+            for part, into, wanted in zip(
+                logits.split(rows), gradient.split(rows), labels.split(rows), strict=True
+            ):
+                total += _part(part, into, wanted, share)
+            ctx.save_for_backward(gradient)
+            return total
+
+        @staticmethod
+        def backward(ctx: Any, given: "Tensor") -> "tuple[Tensor, None]":
+            (gradient,) = ctx.saved_tensors
+            return (gradient if float(given) == 1 else gradient * given.to(gradient.dtype)), None
+
+    found: Tensor = CrossEntropy.apply(logits, labels)  # type: ignore[no-untyped-call]
+    return found
+
+
+def _part(logits: "Tensor", gradient: "Tensor", labels: "Tensor", share: float) -> "Tensor":
+    """The loss of some rows; writes the gradient, which is 0 where a label is ignored."""
+    counted = (labels != IGNORED).float() * share
+    wanted = labels.clamp(min=0).unsqueeze(1)
+    values = logits.float()
+    values = values - values.amax(dim=1, keepdim=True)
+    right = values.gather(1, wanted).squeeze(1)
+    shares = values.exp_()
+    mass = shares.sum(dim=1)
+    shares.mul_((counted / mass).unsqueeze(1))
+    shares.scatter_add_(1, wanted, -counted.unsqueeze(1))
+    gradient.copy_(shares)
+    found: Tensor = ((mass.log() - right) * counted).sum()
+    return found
+
+
+# Of logits (rows, length, vocabulary), the tokens that follow (rows, length), the examples, and the part's weight.
+PartLoss = Callable[["Tensor", "Tensor", Sequence[Any], float], "Tensor"]
+Losses = Callable[[Sequence[TrainingExample]], "Iterator[tuple[Tensor, int]]"]
+
+
+def token_loss(logits: "Tensor", following: "Tensor", part: Sequence[Any], share: float) -> "Tensor":
+    """Cross-entropy of the tokens that follow."""
+    del part
+    return cross_entropy(logits.flatten(0, 1), following.flatten(), share)
+
+
+def causal_losses(
+    model: Any,
+    pad: int,
+    execution: Execution,
+    processes: Processes | None = None,
+    part_loss: PartLoss = token_loss,
+) -> Losses:
+    """A function from a batch to the losses of its parts, each weighted by its share of the learned tokens, with
+    their numbers of tokens.
+
+    Of several processes each has its own parts, and all have equally many: a whole model's layers are collected from
+    all of them in each part. Where that leaves a process without one, it passes a row through without learning.
+    """
+    import torch
+    from torch.nn.functional import pad as pad_rows
+
+    def losses(batch: Sequence[TrainingExample]) -> "Iterator[tuple[Tensor, int]]":
+        seed = torch.initial_seed()
+        total = sum(example.learned for example in batch)
+        for number, part in _own_parts(batch, execution, processes):
+            ids, labels = (tensor.to(model.device) for tensor in collate(part or batch[:1], pad))
+            if not part:
+                labels.fill_(IGNORED)
+            if number and model.training:  # noise is the same whichever process has the part
+                torch.manual_seed(derive_seed(seed, "part", number))
+            with autocast(model.device.type), _quiet_views():
+                logits = model(input_ids=ids, attention_mask=_mask(part, ids), use_cache=False).logits
+            # The last place has nothing to foretell; leaving it out here spares a copy of all logits.
+            following = pad_rows(labels[:, 1:], (0, 1), value=IGNORED)
+            loss = part_loss(logits, following, part, 1 / total)
+            del logits
+            yield loss, sum(len(example) for example in part)
+
+    return losses
+
+
+def _own_parts(
+    batch: Sequence[TrainingExample], execution: Execution, processes: Processes | None
+) -> Iterator[tuple[int, Sequence[TrainingExample]]]:
+    """The parts of this process, with their numbers among those of all."""
+    count, rank = (1, 0) if processes is None else (processes.count, processes.rank)
+    rows = min(execution.rows(max(map(len, batch))), -(-len(batch) // count))
+    for first in range(0, len(batch), rows * count):
+        start = first + rank * rows
+        yield start // rows, batch[start : start + rows]
+
+
+@contextmanager
+def _quiet_views() -> Iterator[None]:
+    """FSDP warns of layers that return views, such as OPT's, since these must not be changed in place; none of
+    transformers' layers changes its input so."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
+        yield
+
+
+def _mask(part: Sequence[TrainingExample], ids: "Tensor") -> "Tensor | None":
+    """1 where a token stands; None where no row is padded, for then attention is faster."""
+    longest = ids.shape[1]
+    if all(len(example) == longest for example in part):
+        return None
+    return ids.new_tensor([[1] * len(example) + [0] * (longest - len(example)) for example in part])

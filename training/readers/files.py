@@ -1,0 +1,217 @@
+"""Documents of a corpus, and what reads each format.
+
+A reader takes a Document and yields Blocks, each with the place where it begins: a line, a table's row, a PDF's page,
+the number of a block in a Word document. It raises CorpusError for a file that it can't read. Readers are
+named, not imported, so that nothing heavy is loaded for a format that is not there.
+"""
+
+import gzip
+import re
+import shutil
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Literal
+
+from kcard.errors import CorpusError
+
+__all__ = [
+    "FORMATS",
+    "Block",
+    "Document",
+    "Format",
+    "Kind",
+    "Losses",
+    "format_of",
+    "known",
+    "opened",
+    "reading",
+]
+
+
+# Files that gzip compressed: read from a temporary file, whatever their format.
+
+MOST = 2_000_000_000  # bytes
+CHUNK = 1 << 20
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Path]:
+    """The file itself or, where its name ends in .gz, what it holds, as a file that lasts as long as the context.
+
+    Raises CorpusError where it can't be decompressed, holds more than 2 GB, or the disk is full.
+    """
+    if path.suffix != ".gz":
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="kcard-") as folder:
+        plain = Path(folder) / path.stem
+        _decompress(path, plain)
+        yield plain
+
+
+def _decompress(path: Path, plain: Path) -> None:
+    try:
+        with gzip.open(path) as packed, plain.open("wb") as file:
+            while part := packed.read(CHUNK):
+                file.write(part)
+                if file.tell() > MOST:
+                    raise CorpusError(f"{path} holds more than {MOST // 10**9} GB: decompress and split it")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise CorpusError(f"{path} can't be decompressed ({error}): is it damaged?") from error
+    except OSError as error:
+        room = shutil.disk_usage(plain.parent).free
+        raise CorpusError(
+            f"{path} can't be decompressed ({error.strerror or error}; {room // 10**6} MB are free in {plain.parent})"
+        ) from error
+
+
+# What a reader is given, and what it gives back: the blocks of a document, and what it left out.
+
+Kind = Literal["heading", "term", "text", "item", "code", "statement"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """One piece of a document, in the order of the document.
+
+    kind     heading: the title of what follows; `level` 1 is the highest. term: what the blocks after it define, up to
+             the next term of its level; without text it ends a list of definitions. text: a paragraph. item: an entry
+             of a list, a row of a table. code: lines that keep their breaks. statement: a text that stands alone, such
+             as a line of a list of facts
+    line     where it begins, counted from 1: a line, a row, a page or a paragraph, depending on the format
+    file     where the text comes from, if that is not the document itself (a card's passages that are read again)
+    section  its headings, likewise
+    lines    where the text goes on in other lines of the document: (words of the text before that, number of the line)
+    """
+
+    kind: Kind
+    text: str
+    line: int
+    level: int = 0
+    file: str | None = None
+    section: str | None = None
+    lines: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass
+class Losses:
+    """What was not taken while a corpus was read: nothing is lost without being counted here.
+
+    `dropped` counts lines, rows or words by reason; `notes` are sentences for the user.
+    """
+
+    dropped: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, other: "Losses") -> None:
+        self.dropped.update(other.dropped)
+        self.notes += other.notes
+
+
+@dataclass(frozen=True)
+class Document:
+    """One file of a corpus, or one data set.
+
+    `name` is how passages refer to it; `column` is the user's choice: a column, or a sentence with {columns} in it.
+    """
+
+    path: Path
+    name: str
+    column: str | None = None
+    losses: Losses = field(default_factory=Losses)
+
+    def content(self) -> bytes:
+        with reading(self.path):
+            return self.path.read_bytes()
+
+    def statement(self, text: str, line: int) -> Block:
+        return Block("statement", text, line)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Make a CorpusError of a file that can't be opened."""
+    try:
+        yield
+    except OSError as error:
+        raise CorpusError(f"{path} can't be read ({error.strerror}): check its permissions") from error
+
+
+@dataclass(frozen=True)
+class Format:
+    """What reads a format.
+
+    reader   module:function
+    columns  whether a column may be chosen
+    prose    whether its lines can be boilerplate that other files repeat; a table's rows can't
+    """
+
+    reader: str
+    columns: bool = False
+    prose: bool = False
+
+    def read(self, document: Document) -> Iterator[Block]:
+        module, function = self.reader.split(":")
+        reader: Callable[[Document], Iterator[Block]] = getattr(import_module(module), function)
+        return reader(document)
+
+
+def _format(reader: str, **options: bool) -> Format:
+    return Format(f"kcard.training.readers.{reader}", **options)
+
+
+_PLAIN = _format("text:read_plain", prose=True)
+_MARKDOWN = _format("markup:read_markdown", prose=True)
+_WEB = _format("markup:read_web", prose=True)
+_MAN = _format("text:read_man", prose=True)
+
+FORMATS: Mapping[str, Format] = {
+    ".txt": _PLAIN,
+    ".text": _PLAIN,
+    ".md": _MARKDOWN,
+    ".markdown": _MARKDOWN,
+    ".rst": _format("text:read_rst", prose=True),
+    ".html": _WEB,
+    ".htm": _WEB,
+    ".xhtml": _WEB,
+    ".pdf": _format("pdf:read", prose=True),
+    ".docx": _format("markup:read_word", prose=True),
+    ".info": _format("text:read_info", prose=True),
+    **{f".{section}": _MAN for section in range(1, 9)},
+    ".jsonl": _format("tables:read_jsonl", columns=True),
+    ".csv": _format("tables:read_delimited", columns=True),
+    ".tsv": _format("triples:read", columns=True),
+    ".parquet": _format("tables:read_parquet", columns=True),
+}
+GZIP = ".gz"
+LANGUAGE = re.compile(  # index.html.en
+    r"\.(?:ar|bg|ca|cs|da|de|el|en|eo|es|et|eu|fa|fi|fr|gl|he|hi|hr|hu|id|is|it|ja|ko|lt|lv|nb|nl|nn|no|pl|pt|ro|ru"
+    r"|sk|sl|sr|sv|th|tr|uk|vi|zh)(?:[-_][A-Za-z]{2,4})?$"
+)
+NUMBERED_PART = re.compile(r"-\d+$")  # manual.info-1
+NAMELESS = re.compile(r"(?:readme|news|faq|todo|hacking|install)(?:\.debian)?$", re.IGNORECASE)
+UNSUFFIXED = re.compile(r"[^.]+(?:\.debian)?", re.IGNORECASE)
+
+
+def format_of(path: Path, *, named: bool = False) -> Format | None:
+    """The format of a file by its name, compressed by gzip or not; None where the name tells none.
+
+    `named`: the user named this very file. Without a suffix it is plain text then, such as LICENSE or GPL-3.
+    """
+    name = path.name.removesuffix(GZIP)
+    for candidate in (name, LANGUAGE.sub("", name), NUMBERED_PART.sub("", name)):
+        if found := FORMATS.get(Path(candidate).suffix.lower()):
+            return found
+    return _PLAIN if NAMELESS.match(name) or (named and UNSUFFIXED.fullmatch(name)) else None
+
+
+def known() -> str:
+    """The suffixes, as a sentence names them."""
+    words = [suffix for suffix in FORMATS if not suffix[1:].isdigit()]
+    return f"{', '.join(words)}, man pages (.1 to .8), each also as {GZIP}"

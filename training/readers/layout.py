@@ -1,0 +1,245 @@
+"""Text whose structure is shown by its layout: underlined headings, indentation, bullets, blank lines.
+
+So manuals are written, Info files, reStructuredText and rendered man pages. The lines of a paragraph are joined;
+where lines look like code or a table they keep their breaks.
+"""
+
+import re
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Literal
+
+from kcard.training.readers.files import Block
+
+__all__ = ["UNDERLINE", "blocks"]
+
+PARAGRAPH = 500  # lines at most, for what has no blank lines
+UNDERLINE = re.compile(r"([=*~^\"'`#.:+-])\1{2,}")
+RULE = re.compile(r"[-=_*~#+.|: ]{4,}")
+BULLET = re.compile(r"(?:[-*+•·o]|(?P<number>\(?(?:\d{1,3}|[a-z])[.)]))\s+(?=\S)")
+NUMBERED = re.compile(r"(?:chapter\s+|appendix\s+)?(\d+(?:\.\d+)*)\.?\s+\S", re.IGNORECASE)
+COUNT = re.compile(r"\d+\s")  # "3 CTRL-A", where "3. Editing" and "3.1 Undo" are titles
+TAGS = re.compile(r"(?:^|\s+)[*|][^\s*|]+[*|](?=\s|$)")  # of vim's help
+COLUMN = re.compile(r"(?<=\S)(?: {3,}|\t+)(?=\S)")  # between a term and what it means, side by side
+SENTENCE = re.compile(r"[.!:;,][\"'”’»)\]]*$")
+GAPS = re.compile(r"\S {3,}\S|\S\t+\S")
+PROMPT = re.compile(r"(?:[$#%>]|>>>) ")
+CODE = re.compile(r"[{}$|\\<>;=]|^\s*[#%>]|\w\(|--\w|/\w+/")
+HEADING = 12  # words at most
+TERM = 12
+NARROW, WIDE = 45, 200  # columns: shorter or longer lines are not wrapped prose
+UNMARKED = 9  # levels: below those of underlined headings
+
+
+@dataclass(frozen=True)
+class Line:
+    number: int
+    indent: int
+    text: str
+
+
+def blocks(numbered: Iterable[tuple[int, str]], literal: Container[int] = ()) -> Iterator[Block]:
+    """The blocks of numbered lines. `literal`: the numbers of lines that are code, whatever they look like."""
+    yield from _Layout(literal).blocks(numbered)
+
+
+class _Layout:
+    """It remembers the characters that underline headings, in order, and the terms that are open, by indentation."""
+
+    def __init__(self, literal: Container[int]) -> None:
+        self._literal = literal
+        self._underlines: list[str] = []
+        self._terms: list[int] = []
+
+    def blocks(self, numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
+        for paragraph in _paragraphs(numbered):
+            if paragraph[0].number in self._literal:
+                yield from self._leave(paragraph[0].indent, paragraph[0].number)
+                yield _code(paragraph)
+                continue
+            heading, rest = self._heading(paragraph)
+            if heading is not None:
+                yield from self._leave(-1, heading.line)
+                yield heading
+            if rest:
+                yield from self._leave(rest[0].indent, rest[0].number)
+                yield from self._body(rest)
+
+    def _leave(self, indent: int, line: int) -> Iterator[Block]:
+        """End the definitions whose terms stand at this indentation or deeper."""
+        while self._terms and self._terms[-1] >= indent:
+            self._terms.pop()
+            yield Block("term", "", line, len(self._terms) + 1)
+
+    def _heading(self, lines: Sequence[Line]) -> tuple[Block | None, Sequence[Line]]:
+        """A heading at the paragraph's beginning, and the other lines."""
+        below = [line for line in lines if not RULE.fullmatch(line.text)]
+        if not below:
+            return None, []
+        first, ruled = below[0], below[0] is not lines[0]
+        if first.text.endswith(" ~") and first.indent == 0:  # as vim's help marks it
+            return Block("heading", _title(first.text[:-2]), first.number, UNMARKED + 1), below[1:]
+        after = lines[lines.index(first) + 1 :]
+        if after and UNDERLINE.fullmatch(after[0].text) and len(after[0].text) >= 0.6 * len(first.text):
+            mark = after[0].text[0]
+            if mark not in self._underlines:
+                self._underlines.append(mark)
+            level = 1 + self._underlines.index(mark)
+            rest = [line for line in below[1:] if line is not after[0]]
+            return Block("heading", _title(first.text), first.number, level), rest
+        alone = len(below) == 1
+        numbered = NUMBERED.match(first.text)
+        left = first.indent == 0 or (alone and numbered and not COUNT.match(first.text))
+        if left and (alone or below[1].indent) and _is_heading(first.text, ruled and alone, alone):
+            depth = numbered[1].count(".") if numbered else 0
+            return Block("heading", _title(first.text), first.number, UNMARKED + depth), below[1:]
+        return None, below
+
+    def _body(self, lines: Sequence[Line]) -> Iterator[Block]:
+        """A paragraph, the items of a list, a term with its definition, or code."""
+        if not lines:
+            return
+        if _is_list(lines):
+            for item in _items(lines):
+                yield _prose("item", item)
+        elif columns := _columns(lines):
+            for term, meaning in columns:
+                yield Block("term", term, meaning[0].number, len(self._terms) + 1)
+                yield _prose("text", meaning)
+                yield Block("term", "", meaning[0].number, len(self._terms) + 1)
+        elif terms := _terms(lines):
+            named = ", ".join(" ".join(line.text.split()) for line in lines[:terms])
+            yield Block("term", named, lines[0].number, len(self._terms) + 1)
+            self._terms.append(lines[0].indent)
+            yield from self._body(lines[terms:])
+        elif _is_code(lines):
+            yield _code(lines)
+        else:
+            yield _prose("text", lines)
+
+
+def _paragraphs(numbered: Iterable[tuple[int, str]]) -> Iterator[list[Line]]:
+    """Runs of lines without a blank one."""
+    gathered: list[Line] = []
+    for number, raw in numbered:
+        text = raw.expandtabs().rstrip()
+        if text.strip() and not TAGS.sub("", text).strip() and "*" in text:
+            continue  # a line of tags alone
+        if text.strip():
+            gathered.append(Line(number, len(text) - len(text.lstrip()), text.strip()))
+        if gathered and (not text.strip() or len(gathered) == PARAGRAPH):
+            yield gathered
+            gathered = []
+    if gathered:
+        yield gathered
+
+
+def _is_heading(text: str, ruled: bool, alone: bool) -> bool:
+    """Whether a line is one: in capitals; where it stands alone also a number and a title, or what has a rule above."""
+    text = _title(text)
+    if SENTENCE.search(text) or text.count(" ") >= HEADING or not any(map(str.isalpha, text)):
+        return False
+    capitals = text.isupper() and sum(map(str.isalpha, text)) > 3
+    return capitals or ruled or (alone and bool(NUMBERED.match(text)))
+
+
+def _title(text: str) -> str:
+    return TAGS.sub("", " ".join(text.split())).strip()
+
+
+def _is_list(lines: Sequence[Line]) -> bool:
+    """Whether the first line has a bullet, and all that stands as far left has one."""
+    return bool(BULLET.match(lines[0].text)) and all(
+        BULLET.match(line.text) for line in lines if line.indent <= lines[0].indent
+    )
+
+
+def _items(lines: Sequence[Line]) -> Iterator[list[Line]]:
+    gathered: list[Line] = []
+    for line in lines:
+        mark = BULLET.match(line.text)
+        if mark and gathered:
+            yield gathered
+            gathered = []
+        if mark and mark["number"] is None:
+            line = Line(line.number, line.indent, f"- {line.text[mark.end() :]}")
+        gathered.append(line)
+    yield gathered
+
+
+def _terms(lines: Sequence[Line]) -> int:
+    """How many lines at the beginning are terms that the further indented lines after them define; 0: none."""
+    first = lines[0]
+    count = next((at for at, line in enumerate(lines) if line.indent > first.indent + 1), 0)
+    if not count or any(line.indent <= first.indent for line in lines[count:]):
+        return 0
+    short = all(line.text.count(" ") < TERM and not SENTENCE.search(line.text) for line in lines[:count])
+    return count if short else 0
+
+
+def _columns(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
+    """(term, lines of what it means) of terms on the left with their meaning on the right, wrapped in its own column;
+    empty where lines are something else."""
+    left = min(line.indent for line in lines)
+    entries: list[tuple[str, list[Line]]] = []
+    column = 0
+    for line in lines:
+        if line.indent > left:
+            if not entries or line.indent < column - 2:
+                return []
+            entries[-1][1].append(line)
+            continue
+        term, *rest = COLUMN.split(line.text)
+        if len(rest) != 1 or term.count(" ") >= TERM / 2:
+            return []
+        begun = line.indent + line.text.index(rest[0], len(term))
+        if entries and abs(begun - column) > 2:
+            return []
+        column = begun
+        entries.append((term, [Line(line.number, begun, rest[0])]))
+    wrapped = len(lines) > len(entries)
+    return entries if wrapped and left < column else []
+
+
+def _is_code(lines: Sequence[Line]) -> bool:
+    """Whether lines keep their breaks: code, a table, an address. Prose is wrapped where its lines are long."""
+    if len(lines) == 1:
+        return False
+    if PROMPT.match(lines[0].text):
+        return True
+    if sum(bool(GAPS.search(line.text)) for line in lines) > len(lines) / 2:
+        return True
+    longest = max(len(line.text) for line in lines[:-1])
+    wrapped = any(not SENTENCE.search(a.text) and b.text[:1].islower() for a, b in pairwise(lines))
+    coded = sum(bool(CODE.search(line.text)) for line in lines)
+    return (
+        (longest < NARROW and not wrapped)
+        or longest > WIDE
+        or (coded > len(lines) / 2 and len({x.indent for x in lines}) > 1)
+    )
+
+
+def _prose(kind: Literal["text", "item"], lines: Sequence[Line]) -> Block:
+    """The lines as one. A word that was divided at a line's end is whole again in justified text, which has runs of
+    blanks; elsewhere its hyphen stays."""
+    justified = any("  " in line.text for line in lines)
+    text, begun = "", []
+    for line in lines:
+        begun.append((len(text.split()), line.number))
+        if text.endswith("-") and text[-2:-1].isalpha() and line.text[:1].islower():
+            text = (text[:-1] if justified else text) + line.text
+        else:
+            text = f"{text} {line.text}"
+    return Block(kind, " ".join(text.split()), lines[0].number, lines=tuple(begun[1:]))
+
+
+def _code(lines: Sequence[Line]) -> Block:
+    begun = accumulate((len(line.text.split()) for line in lines), initial=0)
+    places = tuple((words, line.number) for words, line in zip(begun, lines, strict=False))
+    return Block("code", _dedented(lines), lines[0].number, lines=places[1:])
+
+
+def _dedented(lines: Sequence[Line]) -> str:
+    least = min(line.indent for line in lines)
+    return "\n".join(" " * (line.indent - least) + line.text for line in lines)

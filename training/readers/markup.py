@@ -1,0 +1,442 @@
+"""Markdown, web pages and Word documents."""
+
+import html
+import re
+import warnings
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import accumulate, pairwise, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from zipfile import BadZipFile
+
+from kcard.errors import CorpusError
+from kcard.training.readers.files import Block, Document, Losses
+from kcard.training.readers.text import lines
+
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup, Tag
+    from markdown_it.token import Token
+
+__all__ = [
+    "is_title",
+    "markdown_blocks",
+    "plain",
+    "read_markdown",
+    "read_web",
+    "read_word",
+    "row_text",
+    "web_blocks",
+]
+
+
+PART = 200_000  # characters that are parsed at a time, from one heading to another
+MOST = 1_000_000  # where no heading comes
+TAG = re.compile(
+    r"</?(?:a|abbr|b|big|blockquote|body|br|center|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|font|h[1-6]"
+    r"|head|hr|html|i|img|input|ins|kbd|label|li|mark|nobr|ol|p|picture|pre|q|s|samp|small|source|span|strike|strong"
+    r"|style|sub|summary|sup|table|tbody|td|tfoot|th|thead|time|tr|tt|u|ul|var|video|wbr)(?=[\s/>])[^<>]{0,2000}>",
+    re.IGNORECASE,
+)
+COMMENT = re.compile(r"<!--.{0,20000}?-->", re.DOTALL)
+FENCE = re.compile(r"\s*(```|~~~)")
+HEADING = re.compile(r"#{1,6}\s")
+CHECKBOX = re.compile(r"\[[ xX]\]\s+")
+SENTENCE = re.compile(r"[.!?;,]$")
+WORDS = 12  # of a title at most
+QUESTION = re.compile(r".*\?|\(?(?:Q|\d+)[.:)]\s.*[^.;,]", re.DOTALL)  # of a list of questions
+LONGEST = 30  # words of one
+BOLD = 6  # level of a title in bold
+TITLE = re.compile(r"^title:\s*[\"']?(.+?)[\"']?\s*$", re.MULTILINE)
+
+
+def read_markdown(document: Document) -> Iterator[Block]:
+    yield from markdown_blocks(lines(document.path))
+
+
+def markdown_blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
+    """The blocks of numbered lines. Names in angle brackets that are not HTML tags stay."""
+    for first, text in _parts(numbered):
+        yield from _Walk(first).blocks(_parser().parse(text))
+
+
+def _parts(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """(number of its first line, text) of parts that begin at headings, so that a large file is not held whole."""
+    gathered: list[str] = []
+    first, size, fenced = 1, 0, False
+    for number, line in numbered:
+        fenced ^= bool(FENCE.match(line))
+        if (size > PART and not fenced and HEADING.match(line)) or size > MOST:
+            yield first, "\n".join(gathered)
+            gathered, size = [], 0
+        if not gathered:
+            first = number
+        gathered.append(line)
+        size += len(line)
+    if gathered:
+        yield first, "\n".join(gathered)
+
+
+@cache
+def _parser() -> Any:
+    from markdown_it import MarkdownIt
+    from mdit_py_plugins.deflist import deflist_plugin
+    from mdit_py_plugins.front_matter import front_matter_plugin
+
+    return MarkdownIt("commonmark").enable("table").use(front_matter_plugin).use(deflist_plugin)
+
+
+class _Walk:
+    """From tokens to blocks. It remembers which lists, definitions and tables are open."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self._open: list[Token] = []
+        self._marks: list[str] = []  # of the open list items, until their first text has taken them
+        self._counts: list[int | None] = []  # of each open list the next number; None where it has bullets
+        self._header: list[str] = []
+        self._row: list[str] = []
+
+    def blocks(self, tokens: "Sequence[Token]") -> Iterator[Block]:
+        line = self._first
+        for token in tokens:
+            if token.map:
+                line = self._first + token.map[0]
+            if token.nesting == 1:
+                self._open.append(token)
+                self._begin(token)
+            elif token.nesting == -1:
+                self._open.pop()
+                yield from self._end(token.type, line)
+            elif token.type == "inline":
+                yield from self._inline(token.children or [], line)
+            elif token.type in ("fence", "code_block"):
+                fenced = token.type == "fence"
+                yield from self._of(
+                    "code", token.content.rstrip(), line + fenced, _begun(token.content, line + fenced)
+                )
+            elif token.type == "html_block":
+                yield from self._html(token.content, line)
+            elif token.type == "front_matter" and (title := TITLE.search(token.content)):
+                yield Block("heading", title[1], line, 1)
+
+    def _html(self, content: str, line: int) -> Iterator[Block]:
+        """The paragraphs of a block of HTML; what is left out of it keeps its ends of lines, so that lines count."""
+        for text in TAG.sub(_emptied, COMMENT.sub(_emptied, content)).split("\n\n"):
+            begun = _begun(text, line)
+            yield from self._of("text", " ".join(text.split()), begun[0][1] if begun else line, begun)
+            line += text.count("\n") + 2
+
+    def _begin(self, token: "Token") -> None:
+        if token.type == "ordered_list_open":
+            self._counts.append(int(token.attrs.get("start", 1)))
+        elif token.type == "bullet_list_open":
+            self._counts.append(None)
+        elif token.type == "list_item_open":
+            number = self._counts[-1]
+            self._marks.append("- " if number is None else f"{number}. ")
+            if number is not None:
+                self._counts[-1] = number + 1
+
+    def _end(self, kind: str, line: int) -> Iterator[Block]:
+        if kind in ("ordered_list_close", "bullet_list_close"):
+            self._counts.pop()
+        elif kind == "list_item_close":
+            self._marks.pop()
+        elif kind == "thead_close":
+            self._header = self._row
+            self._row = []
+        elif kind == "tr_close" and self._open and self._open[-1].type == "tbody_open":
+            yield from self._of("item", row_text(self._header, self._row), line)
+            self._row = []
+        elif kind == "dl_close":
+            yield Block("term", "", line, self._depth)
+
+    @property
+    def _depth(self) -> int:
+        """How many lists of definitions are open."""
+        return 1 + sum(token.type == "dl_open" for token in self._open)
+
+    def _inline(self, tokens: "Sequence[Token]", line: int) -> Iterator[Block]:
+        within, text = self._open[-1], plain(tokens)
+        if within.type == "heading_open":
+            yield Block("heading", text, line, int(within.tag[1]))
+        elif within.type in ("th_open", "td_open"):
+            self._row.append(text)
+        elif within.type == "dt_open":
+            yield Block("term", text, line, self._depth - 1)
+        elif is_title(_bold(tokens), text):
+            yield Block("heading", text.rstrip(" :"), line, BOLD)
+        else:
+            yield from self._of("item" if self._marks else "text", text, line, _broken(tokens, line))
+
+    def _of(
+        self,
+        kind: Literal["text", "item", "code"],
+        text: str,
+        line: int,
+        lines: Sequence[tuple[int, int]] = (),
+    ) -> Iterator[Block]:
+        """The block, with the mark of the list item that it begins. `lines`: see Block; the first may be among them."""
+        if not text.strip():
+            return
+        before = len(text.split())
+        if self._marks and self._marks[-1]:
+            text = self._marks[-1] + CHECKBOX.sub("", text)
+            self._marks[-1] = ""
+        more = len(text.split()) - before
+        yield Block(kind, text, line, lines=tuple((words + more, number) for words, number in lines if words))
+
+
+def _begun(text: str, line: int) -> list[tuple[int, int]]:
+    """Where the lines of a text that have words begin: (words before it, its number); `line`: the first one's."""
+    rows = [len(row.split()) for row in text.split("\n")]
+    before = accumulate(rows, initial=0)
+    return [
+        (words, number) for number, (words, row) in enumerate(zip(before, rows, strict=False), line) if row
+    ]
+
+
+def _broken(tokens: "Sequence[Token]", line: int) -> list[tuple[int, int]]:
+    """The same of inline tokens."""
+    ends = [at for at, token in enumerate(tokens) if token.type in ("softbreak", "hardbreak")]
+    rows = [tokens[start:end] for start, end in pairwise([0, *ends])]
+    begun = accumulate(len(plain(row).split()) for row in rows)
+    return [(words, number) for number, words in enumerate(begun, line + 1)]
+
+
+def _emptied(markup: re.Match[str]) -> str:
+    return " " + "\n" * markup[0].count("\n")
+
+
+def is_title(bold: str, paragraph: str) -> bool:
+    """Whether a paragraph that is all in bold is the title of what follows: a question, or a few words."""
+    text = " ".join(bold.split()).rstrip(" :")
+    whole = " ".join(paragraph.split()).rstrip(" :")
+    if text != whole or not any(map(str.isalpha, text)):
+        return False
+    if QUESTION.fullmatch(text):
+        return text.count(" ") < LONGEST
+    return text.count(" ") < WORDS and not SENTENCE.search(text)
+
+
+def _bold(tokens: "Sequence[Token]") -> str:
+    """The text in bold with which inline tokens begin."""
+    shown = [token for token in tokens if token.type != "text" or token.content.strip()]
+    if not shown or shown[0].type != "strong_open":
+        return ""
+    end = next(at for at, token in enumerate(shown) if token.type == "strong_close")
+    return plain(shown[:end])
+
+
+def plain(tokens: "Sequence[Token]") -> str:
+    """The text of inline tokens: without markup, the code of code spans and the words of links and pictures kept."""
+    found = []
+    for token in tokens:
+        if token.type in ("text", "code_inline"):
+            found.append(token.content)
+        elif token.type in ("softbreak", "hardbreak"):
+            found.append(" ")
+        elif token.type == "image":
+            found.append(token.content)
+        elif token.type == "html_inline" and not COMMENT.fullmatch(token.content):
+            found.append(TAG.sub(" ", token.content))
+    return " ".join("".join(found).split())
+
+
+def row_text(header: Sequence[str], cells: Sequence[str]) -> str:
+    """A row of a table as text: each cell with the name of its column, but for the first, which the row is about."""
+    named = [
+        f"{name}: {cell}" if at and name else cell
+        for at, (name, cell) in enumerate(zip_longest(header, cells, fillvalue=""))
+        if cell
+    ]
+    return "; ".join(named)
+
+
+# Web pages: their text without navigation, turned into Markdown by markdownify and read as that.
+
+UNSHOWN = {"script", "style", "template", "noscript", "svg", "math", "iframe", "object", "canvas"}
+AROUND = {"nav", "footer", "form", "button", "select"}
+AROUND_ROLES = {"navigation", "search", "contentinfo"}
+AROUND_CLASSES = {"navheader", "navfooter", "sphinxsidebar", "related", "header-panel"}
+MARKUP = ["a", "b", "strong", "em", "i", "u", "del", "s", "sub", "sup", "span", "font", "cite", "var", "abbr"]
+LISTS = ["ul", "ol", "dl", "table", "p", "div"]
+LINKS, SHARE = 3, 0.8  # so many links that hold so much of the text are a list of links
+HIDDEN = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1\s*>|<[^<>]*>", re.DOTALL | re.IGNORECASE)
+SIGNS = re.compile(r"[\W_]+")
+ROW, TELLING, NEAR = 6, 20, 400  # words; letters; letters
+BETWEEN = re.compile(r"[\s|·•,>»«/.:-]+|\d+")
+
+
+def read_web(document: Document) -> Iterator[Block]:
+    yield from web_blocks(document.content(), document.path, document.losses)
+
+
+def web_blocks(page: bytes | str, path: Path, losses: Losses) -> Iterator[Block]:
+    """Blocks by the lines of the page. Words of menus, forms, footers and lists of links are counted, not taken."""
+    from bs4 import BeautifulSoup, XMLParsedAsHTMLWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)  # XHTML is read as well
+        tree = BeautifulSoup(page, "lxml")
+    if tree.body is None or not tree.find(True):
+        raise CorpusError(f"{path} is not a web page: it contains no HTML")
+    _drop(tree, losses)
+    try:
+        text = _markdown(tree)
+    except RecursionError:
+        raise CorpusError(f"{path} can't be read: its elements are nested too deeply") from None
+    places = _Places(
+        page if isinstance(page, str) else page.decode(tree.original_encoding or "utf-8", "replace")
+    )
+    yield from ([] if tree.find("h1") else _title(tree))
+    for block in markdown_blocks(enumerate(text.splitlines(), 1)):
+        yield places.placed(block)
+
+
+class _Places:
+    """Where the words of a page stand in its file, which the parser does not tell. Letters and digits are compared,
+    from block to block in their order."""
+
+    def __init__(self, page: str) -> None:
+        shown = HIDDEN.sub(lambda markup: "\n" * markup[0].count("\n"), page)
+        rows = [SIGNS.sub("", html.unescape(row)) for row in re.split(r"\r\n|\r|\n", shown)]
+        self._letters = "".join(rows)
+        self._starts = [*accumulate(map(len, rows), initial=0)]
+        self._at = 0
+
+    def placed(self, block: Block) -> Block:
+        """The block with the lines of the file; where none of its words is found, that of the words before it."""
+        words = [SIGNS.sub("", word) for word in block.text.split()]
+        places: list[tuple[int, int]] = []
+        sure = False
+        for at, word in enumerate(words):
+            if not word:
+                continue
+            if not (sure and self._letters.startswith(word, self._at)):
+                sure = self._seek(words[at:])
+            if sure:
+                line = self._line()
+                if not places or places[-1][1] != line:
+                    places.append((at, line))
+                self._at += len(word)
+        line = places[0][1] if places else self._line()
+        return replace(block, line=line, lines=tuple(places[1:]))
+
+    def _seek(self, words: Sequence[str]) -> bool:
+        """Go to where the next words stand in a row: near by, or where they are many anywhere."""
+        row, pair = "".join(words[:ROW]), "".join(words[:2])
+        at = self._letters.find(row, self._at)
+        if at < 0 and len(row) >= TELLING:
+            at = self._letters.find(row)
+        if at < 0:
+            at = self._letters.find(pair, self._at, self._at + NEAR)
+        self._at = at if at >= 0 else self._at
+        return at >= 0
+
+    def _line(self) -> int:
+        return bisect_right(self._starts, min(self._at, len(self._letters) - 1))
+
+
+def _title(tree: "BeautifulSoup") -> list[Block]:
+    title = " ".join(tree.title.get_text().split()) if tree.title else ""
+    return [Block("heading", title, 1, 1)] if title else []
+
+
+def _drop(tree: "BeautifulSoup", losses: Losses) -> None:
+    """Take out what is not the page's own text."""
+    for element in tree.find_all(_is_unshown):
+        element.decompose()
+    words = len(tree.get_text(" ").split())
+    for element in tree.find_all(_is_around):
+        element.decompose()
+    for element in tree.find_all(LISTS):
+        if not element.decomposed and _is_links(element):
+            element.decompose()
+    if lost := words - len(tree.get_text(" ").split()):
+        losses.dropped["words of menus and lists of links in web pages"] += lost
+
+
+def _is_unshown(element: "Tag") -> bool:
+    """Whether a browser does not show it as text."""
+    return (
+        element.name in UNSHOWN
+        or "hidden" in element.attrs
+        or element.attrs.get("aria-hidden") == "true"
+        or (element.name == "a" and "headerlink" in _classes(element))
+    )
+
+
+def _is_around(element: "Tag") -> bool:
+    """Whether it is a menu, a form or the like. (CSS selectors say the same and take three times as long.)"""
+    if element.name in AROUND or element.attrs.get("role") in AROUND_ROLES:
+        return True
+    return not AROUND_CLASSES.isdisjoint(_classes(element))
+
+
+def _classes(element: "Tag") -> Sequence[str]:
+    return element.attrs.get("class") or ()
+
+
+def _is_links(element: "Tag") -> bool:
+    """Whether it holds links and hardly anything else, such as a menu or a table of contents."""
+    links = element.find_all("a", href=True)
+    if len(links) < LINKS:
+        return False
+    linked = sum(len(BETWEEN.sub("", link.get_text())) for link in links)
+    return linked >= SHARE * len(BETWEEN.sub("", element.get_text()))
+
+
+def _markdown(tree: "BeautifulSoup") -> str:
+    from markdownify import MarkdownConverter
+
+    for picture in tree.find_all("img"):
+        picture.replace_with(str(picture.get("alt") or ""))
+    for bold in tree.find_all(["b", "strong"]):
+        paragraph = bold.parent
+        if paragraph and paragraph.name == "p" and is_title(bold.get_text(), paragraph.get_text()):
+            paragraph.name = "h6"
+            paragraph.string = paragraph.get_text().rstrip(" :\n")
+    for element in tree.find_all(MARKUP):
+        element.unwrap()
+    converter = MarkdownConverter(heading_style="ATX", bullets="-", escape_misc=True)
+    return str(converter.convert_soup(tree.body or tree))
+
+
+# Word documents (.docx): turned into HTML by mammoth, by the styles of their paragraphs, and read as that.
+
+STYLES = """
+p[style-name='Title'] => h1:fresh
+p[style-name='Heading 1'] => h2:fresh
+p[style-name='Heading 2'] => h3:fresh
+p[style-name='Heading 3'] => h4:fresh
+p[style-name='Heading 4'] => h5:fresh
+p[style-name='Heading 5'] => h6:fresh
+p[style-name='Subtitle'] => p:fresh
+p[style-name='toc 1'] => !
+p[style-name='toc 2'] => !
+p[style-name='toc 3'] => !
+p[style-name='table of figures'] => !
+"""
+
+
+def read_word(document: Document) -> Iterator[Block]:
+    """Paragraphs, headings, list items and rows of tables, numbered from 1; tables of contents are left out."""
+    import mammoth
+
+    try:
+        with document.path.open("rb") as stream:
+            page = mammoth.convert_to_html(stream, style_map=STYLES).value
+    except PermissionError as error:
+        raise CorpusError(
+            f"{document.path} can't be read ({error.strerror}): check its permissions"
+        ) from error
+    # mammoth lets through what zipfile and its XML parser raise.
+    except (BadZipFile, SyntaxError, KeyError, ValueError, OSError, AttributeError, IndexError) as error:
+        raise CorpusError(f"{document.path} is not a Word document (.docx), or a damaged one") from error
+    if page.strip():
+        found = web_blocks(f"<html><body>{page}</body></html>", document.path, document.losses)
+        yield from (replace(block, line=number, lines=()) for number, block in enumerate(found, 1))

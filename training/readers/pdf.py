@@ -1,0 +1,195 @@
+"""PDF: the text of its pages by PDFium, without what stands at the edge of every page. Scans have none.
+
+A line is a heading where the document's outline says so, or its letters are larger than those of the text.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from kcard.errors import CorpusError
+from kcard.training.readers.files import Block, Document
+from kcard.training.readers.text import SENTENCE_END
+
+__all__ = ["read"]
+
+EDGE = 2  # lines at the top and at the bottom of a page that may be its header and footer
+HYPHEN = re.compile(r"(?<=\w)[-\u00ad]$")
+DIVIDED = "\ufffe"  # PDFium's for the hyphen and the break of a divided word
+LIGATURES = re.compile("[\ufb00-\ufb06]")
+ITEM = re.compile(r"^[•‣▪◦●■–—*-]\s+(?=\S)")
+LARGER = 1.15  # times the size of the text
+LONGEST = 15  # words of a heading
+NUMBER = re.compile(r"^(?:(?:Chapter|Appendix|Part)\s+)?(?:\d+|[A-Z])(?:\.\d+)*\.?\s+")
+NUMBERED = re.compile(r"\d+(?:\.\d+)+(?=\s)")
+LEADERS = re.compile(r"(?:\.\s?){5,}\s*(?:\d+|[ivxlc]+)$")
+
+
+@dataclass(frozen=True)
+class Line:
+    """`size`: of its first letter, in points; `level`: of a heading, 0 of a line of text."""
+
+    text: str
+    size: float = 0.0
+    level: int = 0
+
+
+def read(document: Document) -> Iterator[Block]:
+    """Headings and paragraphs with their pages, 1-based. A paragraph that goes on over a page's end belongs to the page
+    that it begins on."""
+    pages, outline = _opened(document)
+    pages = [_trimmed(lines) for lines in pages]
+    if not any(pages):
+        raise CorpusError(
+            f"{document.path} holds no text on its {len(pages)} pages: if it is a scan, run OCR on it"
+        )
+    pages = _with_headings(_without_edges(pages, document), outline)
+    open_page, open_text = 0, ""
+    for number, lines in enumerate(pages, 1):
+        for paragraph in _paragraphs(lines):
+            if open_text and paragraph.level == 0 and paragraph.text[:1].islower():
+                open_text = _joined([open_text, paragraph.text])
+                continue
+            if open_text:
+                yield _block(open_text, open_page)
+                open_text = ""
+            if paragraph.level:
+                yield Block("heading", paragraph.text, number, paragraph.level)
+            else:
+                open_page, open_text = number, paragraph.text
+    if open_text:
+        yield _block(open_text, open_page)
+
+
+def _block(text: str, page: int) -> Block:
+    item = ITEM.match(text)
+    return Block("item", f"- {text[item.end() :]}", page) if item else Block("text", text, page)
+
+
+def _opened(document: Document) -> tuple[list[list[Line]], dict[str, int]]:
+    """The lines of each page, and the titles of the outline with their levels."""
+    import pypdfium2
+
+    try:
+        pdf = pypdfium2.PdfDocument(document.path)
+        try:
+            pages = [_lines(page.get_textpage()) for page in pdf]
+            outline = {_key(mark.get_title()): mark.level + 1 for mark in pdf.get_toc()}
+        finally:
+            pdf.close()
+    except pypdfium2.PdfiumError as error:
+        if "password" in str(error).lower():
+            raise CorpusError(f"{document.path} is encrypted: save it without a password") from error
+        raise CorpusError(f"{document.path} can't be read as PDF ({error}): is it damaged?") from error
+    except OSError as error:
+        raise CorpusError(
+            f"{document.path} can't be read ({error.strerror}): check its permissions"
+        ) from error
+    outline.pop("", None)
+    return pages, outline
+
+
+def _lines(page: Any) -> list[Line]:
+    from pypdfium2 import raw
+
+    text = page.get_text_range()
+    found, at = [], 0
+    for line in text.split("\r\n"):
+        size = float(raw.FPDFText_GetFontSize(page.raw, at)) if line.strip() else 0.0
+        found.append(Line(_clean(line), round(size, 1)))
+        at += len(line) + 2
+    return found
+
+
+def _clean(line: str) -> str:
+    line = LIGATURES.sub(lambda match: unicodedata.normalize("NFKC", match[0]), line.replace(DIVIDED, ""))
+    return " ".join(unicodedata.normalize("NFC", line).split())
+
+
+def _trimmed(lines: list[Line]) -> list[Line]:
+    """Without empty lines at both ends."""
+    filled = [at for at, line in enumerate(lines) if line.text]
+    return lines[filled[0] : filled[-1] + 1] if filled else []
+
+
+def _without_edges(pages: list[list[Line]], document: Document) -> list[list[Line]]:
+    """The pages without headers and footers: lines at the edge that, but for their numbers, come back on at least
+    three pages and a third of them."""
+    shapes = Counter(shape for lines in pages for shape in {_shape(lines[at]) for at in _edges(lines)})
+    common = {shape for shape, count in shapes.items() if count >= max(3, len(pages) / 3)}
+    kept = []
+    for lines in pages:
+        dropped = {at for at in _edges(lines) if _shape(lines[at]) in common}
+        document.losses.dropped["headers and footers"] += len(dropped)
+        kept.append([line for at, line in enumerate(lines) if at not in dropped])
+    return kept
+
+
+def _edges(lines: Sequence[Line]) -> list[int]:
+    filled = [at for at, line in enumerate(lines) if line.text]
+    return sorted({*filled[:EDGE], *filled[-EDGE:]})
+
+
+def _shape(line: Line) -> str:
+    return re.sub(r"\d+", "#", line.text.casefold())
+
+
+def _with_headings(pages: list[list[Line]], outline: dict[str, int]) -> list[list[Line]]:
+    """The lines with their levels, those of a table of contents left out."""
+    sizes = Counter[float]()
+    for line in chain.from_iterable(pages):
+        sizes[line.size] += len(line.text)
+    body = sizes.most_common(1)[0][0] if sizes else 0.0
+    larger = sorted({size for size in sizes if size > LARGER * body}, reverse=True)
+
+    def level(line: Line) -> int:
+        if SENTENCE_END.search(line.text):
+            return 0
+        if level := outline.get(_key(line.text), 0):
+            return level
+        if line.size not in larger or line.text.count(" ") >= LONGEST or not any(map(str.isalpha, line.text)):
+            return 0
+        numbered = NUMBERED.match(line.text)
+        return numbered[0].count(".") + 1 if numbered else 1 + larger.index(line.size)
+
+    return [
+        [Line(line.text, line.size, level(line)) for line in lines if not LEADERS.search(line.text)]
+        for lines in pages
+    ]
+
+
+def _key(title: str) -> str:
+    """A title without its number and punctuation."""
+    return re.sub(r"[\W_]+", " ", NUMBER.sub("", title)).strip().casefold()
+
+
+def _paragraphs(lines: Sequence[Line]) -> Iterator[Line]:
+    """Runs of lines: a line that is clearly shorter than the others ends one, if the next begins anew, and so does one
+    that ends a sentence, if a list item follows."""
+    lengths = sorted(len(line.text) for line in lines if line.text)
+    full = lengths[len(lengths) * 9 // 10] if lengths else 0
+    gathered: list[str] = []
+    for line, following in zip(lines, chain(lines[1:], [Line("")]), strict=False):
+        if line.level:
+            yield line
+            continue
+        if line.text:
+            gathered.append(line.text)
+        next_text = following.text
+        short = len(line.text) < 0.7 * full and not next_text[:1].islower()
+        if gathered and (not next_text or short or following.level or ITEM.match(next_text)):
+            yield Line(_joined(gathered))
+            gathered = []
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """One text; a word that was divided at a line's end is whole again."""
+    text = ""
+    for line in lines:
+        divided = HYPHEN.search(text) and line[:1].islower()
+        text = text[:-1] + line if divided else f"{text} {line}"
+    return text.strip()

@@ -1,0 +1,384 @@
+"""Tables: CSV, TSV, JSONL, Parquet, and data sets of the Hugging Face Hub."""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from kcard.cards.passages import lines_of
+from kcard.config import settings
+from kcard.errors import CorpusError, one_line
+from kcard.io import parse
+from kcard.training.readers.files import Block, Document
+from kcard.training.readers.text import LONGEST, lines
+
+__all__ = [
+    "NAMES",
+    "PREFIX",
+    "Row",
+    "Template",
+    "cells",
+    "count_broken",
+    "heading",
+    "is_saved",
+    "read_delimited",
+    "read_huggingface",
+    "read_jsonl",
+    "read_parquet",
+    "read_saved",
+    "repository",
+    "texts",
+]
+
+
+# Which column of a table holds the text: the one that the user names, else the one that its name or content shows.
+
+Row = Mapping[str, Any]
+
+NAMES = (
+    "text", "passage", "content", "fact", "sentence", "statement", "body", "abstract", "paragraph", "document",
+)  # fmt: skip
+HEADINGS = ("section", "title")
+LOOKED_AT = 200
+SENTENCE = 5  # words that the texts of a column have on average, for it to be taken unasked
+
+
+class Template:
+    """A column by its name, or a sentence with {columns} in it, such as "The capital of {country} is {city}."."""
+
+    def __init__(self, given: str) -> None:
+        found = re.findall(r"\{([^{}]+)\}", given)
+        self.columns: tuple[str, ...] = tuple(dict.fromkeys(found)) or (given,)
+        self._sentence = given if found else f"{{{given}}}"
+
+    def fill(self, row: Row) -> str | None:
+        """The row's text, or None where a column of it is empty."""
+        cells = {column: _cell(row.get(column)) for column in self.columns}
+        if not all(cells.values()):
+            return None
+        return re.sub(r"\{([^{}]+)\}", lambda match: cells[match[1]], self._sentence)
+
+
+def texts(rows: Iterable[tuple[int, Row]], document: Document) -> Iterator[Block]:
+    """The text of every row, by its number. Rows that have none are counted. Raises CorpusError, which lists the
+    columns, where none is named and none stands out."""
+    rows = iter(rows)
+    first = list(islice(rows, LOOKED_AT))
+    if not first:
+        return
+    columns = [*first[0][1]]
+    if document.column is not None:
+        template = Template(document.column)
+        for column in template.columns:
+            if column not in columns:
+                raise CorpusError(f"{document.name} has no column {column!r}: it has {', '.join(columns)}")
+    else:
+        template = Template(_text_column(columns, [row for _, row in first], document))
+    for number, row in chain(first, rows):
+        text = template.fill(row)
+        if text is None:
+            document.losses.dropped["rows without text"] += 1
+        else:
+            section = heading(row) if document.column is None else None
+            yield from (Block("statement", part, number, section=section) for part in text.splitlines())
+
+
+def heading(row: Row) -> str | None:
+    """What a row's text is about, by its column "section" or "title"."""
+    found = next((row[name] for name in HEADINGS if isinstance(row.get(name), str)), "")
+    return " ".join(found.split()) or None
+
+
+def _text_column(columns: Sequence[str], rows: Sequence[Row], document: Document) -> str:
+    by_name = {column.strip().lower(): column for column in reversed(columns)}
+    for name in NAMES:
+        if name in by_name:
+            return by_name[name]
+    words = {column: mean for column in columns if (mean := _words(row.get(column) for row in rows))}
+    if words:
+        best = max(words, key=words.__getitem__)
+        if len(words) == 1 or words[best] >= SENTENCE:
+            if len(columns) > 1:
+                document.losses.notes.append(f"{document.name}: the text is taken from its column {best!r}")
+            return best
+    several = len(columns) > 1
+    sentence = (
+        f", or a sentence of them, such as --field '{{{columns[0]}}} ... {{{columns[-1]}}}.'"
+        if several
+        else ""
+    )
+    raise CorpusError(
+        f"{document.name} has no text column; it has {', '.join(columns)}: name one with --field{sentence}"
+    )
+
+
+def _words(cells: Iterable[Any]) -> float:
+    """Mean words of the cells; 0 where one is not text, or where all are numbers or empty."""
+    found = [cell for cell in cells if cell not in (None, "")]
+    if not found or not all(isinstance(cell, str) for cell in found):
+        return 0.0
+    if not any(character.isalpha() for cell in found for character in cell):
+        return 0.0
+    # Scripts without blanks: five characters count as a word.
+    words: float = sum(max(cell.count(" ") + 1, 0 if cell.isascii() else len(cell) / 5) for cell in found)
+    return words / len(found)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple):
+        return "\n".join(_cell(part) for part in value)
+    return str(value).strip()
+
+
+# Tables in text files: .csv with commas, semicolons or tabs, and .tsv that is not a list of triples.
+
+DELIMITERS = ",;\t|"
+NONE = "\x1f"  # no text holds it: a table of one column
+
+
+def read_delimited(document: Document) -> Iterator[Block]:
+    head = [line for _, line in islice(lines(document.path, whole=True), 1)]
+    if head:
+        yield from texts(_delimited_rows(document, _delimiter(head[0])), document)
+
+
+def _delimiter(head: str) -> str:
+    """The one that cuts the header into most columns."""
+    best = max(DELIMITERS, key=lambda mark: len(next(csv.reader([head], delimiter=mark), [])))
+    return best if best in head else NONE
+
+
+def _delimited_rows(document: Document, delimiter: str) -> Iterator[tuple[int, Row]]:
+    found = cells(document.path, delimiter)
+    _, header = next(found, (0, []))
+    if not header:
+        raise CorpusError(f"{document.path} has no header: its first row must name the columns")
+    columns = [name.strip() or f"column {at}" for at, name in enumerate(header, 1)]
+    if _is_text(columns):
+        found = chain([(1, header)], found)
+        columns = ["text"]
+    for number, row in found:
+        if len(row) == len(columns):
+            yield number, dict(zip(columns, row, strict=True))
+        else:
+            found_columns = f"{len(row)} columns instead of {len(columns)}"
+            count_broken(document, f"row {number} has {found_columns if row else 'a stray quotation mark'}")
+
+
+def count_broken(document: Document, why: str) -> None:
+    if not document.losses.dropped["broken rows"]:
+        document.losses.notes.append(f"{document.name}: {why}; such rows are skipped")
+    document.losses.dropped["broken rows"] += 1
+
+
+def _is_text(columns: Sequence[str]) -> bool:
+    """Whether the first row is text, not a header: its only cell is a sentence."""
+    return len(columns) == 1 and columns[0].lower() not in NAMES and columns[0].count(" ") >= 2
+
+
+def cells(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """(number, cells) of every row; the header is row 0, empty lines are none, a row with a stray quote has no
+    cells. Quoted cells may hold line ends.
+
+    Raises CorpusError, naming the line, for a quote that is never closed.
+    """
+    csv.field_size_limit(LONGEST)
+    text = (f"{line}\n" for _, line in lines(path, whole=True))
+    reader = csv.reader(text, delimiter=delimiter, strict=True)
+    number = 0
+    while True:
+        begins = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            if "expected after" not in str(error):
+                raise CorpusError(f"{path}:{begins} opens a quote that is never closed: close it") from None
+            yield number, []
+            number += 1
+            continue
+        if row is None:
+            return
+        if row:
+            yield number, row
+            number += 1
+
+
+# JSON lines: an object a line, with its text under one of the usual keys.
+
+
+def read_jsonl(document: Document) -> Iterator[Block]:
+    """The text of every object, with its "section" or "title". "file" and "line", where both are there, are kept, so
+    that a card's own passages that are read again are still traced to where they came from.
+    """
+    template = None if document.column is None else Template(document.column)
+    for number, line in lines(document.path, whole=True):
+        if line.strip():
+            row = _object(line, f"{document.path}:{number}")
+            text = _text(row, template, f"{document.path}:{number}")
+            file, at = row.get("file"), row.get("line")
+            section = heading(row)
+            if isinstance(file, str) and type(at) is int:
+                yield Block("statement", text, at, file=file, section=section, lines=lines_of(row))
+            else:
+                yield from (Block("statement", part, number, section=section) for part in text.splitlines())
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = parse(line)
+    except ValueError as error:
+        raise CorpusError(f"{where} is not JSON ({error}): expected one object per line") from None
+    return row if isinstance(row, dict) else {}
+
+
+def _text(row: dict[str, Any], template: Template | None, where: str) -> str:
+    if template is not None:
+        missing = [column for column in template.columns if column not in row]
+        if missing:
+            raise CorpusError(f"{where} has no {missing[0]!r}: its keys are {', '.join(row) or 'none'}")
+        return template.fill(row) or ""
+    for key in NAMES:
+        if isinstance(row.get(key), str):
+            return str(row[key])
+    raise CorpusError(
+        f"{where} has no string under {', '.join(NAMES)}: give it one of them, or name another (--field)"
+    )
+
+
+# Parquet: columns of a table, a few thousand rows at a time.
+
+PARQUET_ROWS = 1024
+
+
+def read_parquet(document: Document) -> Iterator[Block]:
+    return texts(_parquet_rows(document), document)
+
+
+def _parquet_rows(document: Document) -> Iterator[tuple[int, Row]]:
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
+    number = 0
+    try:
+        with ParquetFile(document.path) as file:
+            columns = [field.name for field in file.schema_arrow if not _is_opaque(field.type)]
+            for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=columns):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (ArrowException, OSError) as error:
+        raise CorpusError(
+            f"{document.path} can't be read as Parquet ({' '.join(str(error).split())}): is it damaged?"
+        ) from error
+
+
+def _is_opaque(kind: Any) -> bool:
+    """Bytes, vectors and records: no text, but much to read."""
+    from pyarrow import types
+
+    if types.is_list(kind) or types.is_large_list(kind):
+        return not (types.is_string(kind.value_type) or types.is_large_string(kind.value_type))
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_nested(kind))
+
+
+PREFIX = "hf:"
+HUGGINGFACE_ROWS = 1000
+
+
+def repository(name: str) -> str:
+    """The last part of a data set's name: hf:owner/name/config:split is called name."""
+    return _parts(name)[0].rpartition("/")[2]
+
+
+def read_huggingface(document: Document) -> Iterator[Block]:
+    """The rows of hf:owner/name, hf:owner/name:split or hf:owner/name/config:split, one after the other.
+
+    Without a split it is train, or the only one. Rows are streamed; offline the data set must be in datasets'
+    cache. Data sets that need code of their own are refused.
+    """
+    name, config, split = _parts(document.name)
+    if not name.strip("/"):
+        raise CorpusError(f"{document.name} lacks the name of a data set: write {PREFIX}owner/name")
+    return texts(_numbered(_loaded(name, config, split)), document)
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `save_to_disk` of datasets wrote the folder."""
+    return (folder / "dataset_dict.json").is_file() or (
+        (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
+    )
+
+
+def read_saved(document: Document) -> Iterator[Block]:
+    """The rows of a folder that `save_to_disk` wrote, from its train split or its only one."""
+    from datasets import load_from_disk
+
+    try:
+        found = load_from_disk(str(document.path))
+    except Exception as error:  # datasets lets through whatever a broken folder provokes
+        raise CorpusError(
+            f"{document.path} can't be loaded as a saved data set ({one_line(error, 200)})"
+        ) from error
+    if isinstance(found, dict):
+        names = ", ".join(f"{document.path}/{split}" for split in found)
+        found = found[_split(list(found), None, str(document.path), f"name one of {names}")]
+    return texts(_numbered(_rows(found)), document)
+
+
+def _parts(name: str) -> tuple[str, str | None, str | None]:
+    """(owner/name, config, split)."""
+    path, _, split = name.removeprefix(PREFIX).partition(":")
+    owner, *rest = path.split("/", 2)
+    return "/".join([owner, *rest[:1]]), rest[1] if len(rest) > 1 else None, split or None
+
+
+def _loaded(name: str, config: str | None, split: str | None) -> Iterator[Any]:
+    """Rows as they come. datasets and its many backends raise what they like, at any row: each is one line."""
+    from datasets import load_dataset
+
+    offline = settings().offline
+    try:
+        found = load_dataset(name, config, streaming=not offline)
+        remedy = f"write {PREFIX}{name}{f'/{config}' if config else ''}:SPLIT"
+        chosen = _split(list(found), split, f"{PREFIX}{name}", remedy)
+        yield from found[chosen] if not offline else _rows(found[chosen])
+    except CorpusError:
+        raise
+    except Exception as error:  # see above
+        raise CorpusError(_refusal(name, error, offline)) from error
+
+
+def _refusal(name: str, error: Exception, offline: bool) -> str:
+    said = one_line(error, 200)
+    if "script" in said.lower():
+        return f"{PREFIX}{name} needs its own code, which kcard does not run: use a Parquet version of it"
+    if offline:
+        return (
+            f"{PREFIX}{name} is not on this machine and HF_HUB_OFFLINE is set: unset it, or download the "
+            "data set and give "
+            f"its folder ({said})"
+        )
+    return f"{PREFIX}{name} can't be loaded: check name, access and network ({said})"
+
+
+def _split(splits: list[str], wanted: str | None, name: str, remedy: str) -> str:
+    chosen = wanted or ("train" if "train" in splits else splits[0] if len(splits) == 1 else None)
+    if chosen not in splits:
+        asked = f"no split {wanted!r}" if wanted else "several splits and no train"
+        raise CorpusError(f"{name} has {asked}; it has {', '.join(map(str, splits))}: {remedy}")
+    return chosen
+
+
+def _rows(table: Any) -> Iterator[Row]:
+    """Rows of a data set on disk, a thousand at a time."""
+    for batch in table.iter(batch_size=HUGGINGFACE_ROWS):
+        for cells in zip(*batch.values(), strict=True):
+            yield dict(zip(batch, cells, strict=True))
+
+
+def _numbered(rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
+    return enumerate(rows, 1)

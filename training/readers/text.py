@@ -1,0 +1,355 @@
+"""Plain text, reStructuredText, Info and man pages."""
+
+import codecs
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby, islice, pairwise
+from pathlib import Path, PurePath
+from typing import BinaryIO
+
+from kcard.errors import CorpusError
+from kcard.training.readers import layout
+from kcard.training.readers.files import Block, Document, reading
+
+__all__ = [
+    "LONGEST",
+    "SENTENCE_END",
+    "info_blocks",
+    "lines",
+    "plain_blocks",
+    "read_info",
+    "read_man",
+    "read_plain",
+    "read_rst",
+    "rst_blocks",
+]
+
+
+# Lines of a UTF-8 file, one after the other: neither the file nor an endless line is ever held whole.
+
+CHUNK = 1 << 18
+LONGEST = 1 << 26
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def lines(
+    path: Path, *, whole: bool = False, nul: bool = False, encoding: str = "utf-8"
+) -> Iterator[tuple[int, str]]:
+    """(number, line) of every line, 1-based, without its end: \\n, \\r\\n or \\r. A byte order mark is left out.
+
+    A line above 256 kB comes in parts under the same number, cut after white space; with `whole` it comes as it
+    is, up to 64 MB. Raises CorpusError, naming file and line, for bytes that are not UTF-8, for NUL (unless `nul`
+    allows it) and for longer lines. `encoding`: another than UTF-8, with a byte for each character.
+    """
+    with reading(path), path.open("rb") as stream:
+        yield from _lines(stream, path, LONGEST if whole else CHUNK, whole, nul, encoding)
+
+
+def _lines(
+    stream: BinaryIO, path: Path, longest: int, whole: bool, nul: bool, encoding: str
+) -> Iterator[tuple[int, str]]:
+    number, rest = 1, b""
+    while chunk := rest + stream.readline(longest - len(rest)):
+        rest = b""
+        ended = chunk.endswith(b"\n") or len(chunk) < longest
+        if not ended and whole:
+            raise CorpusError(f"{path}:{number} is a line of more than {longest >> 20} MB: split it")
+        if not ended:
+            chunk, rest = _cut(chunk)
+        text = _decoded(chunk, path, number, nul, encoding)
+        if number == 1:
+            text = text.removeprefix("\ufeff")
+        *before, last = text.rstrip("\n").removesuffix("\r").split("\r")
+        for line in before:
+            yield number, line
+            number += 1
+        yield number, last
+        number += ended
+
+
+def _cut(chunk: bytes) -> tuple[bytes, bytes]:
+    """The chunk in two, after its last blank or else between two characters; the second part is short."""
+    at = chunk.rfind(b" ", len(chunk) // 2) + 1
+    if not at:
+        at = len(chunk) - 1
+        while at > len(chunk) - 4 and 0x80 <= chunk[at] < 0xC0:
+            at -= 1
+    return chunk[:at], chunk[at:]
+
+
+def _decoded(chunk: bytes, path: Path, number: int, nul: bool, encoding: str) -> str:
+    try:
+        text = chunk.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = number + chunk[: error.start].count(b"\r")
+        if number == 1 and chunk.startswith(UTF16):
+            raise CorpusError(f"{path} is UTF-16 text, not UTF-8: convert it, {_iconv('UTF-16')}") from None
+        raise CorpusError(
+            f"{path}:{line} is not UTF-8 text (byte 0x{chunk[error.start]:02x}): if it is text, convert it, "
+            f"{_iconv('WINDOWS-1252')}; otherwise remove it from the corpus"
+        ) from None
+    if "\0" in text and not nul:
+        raise CorpusError(
+            f"{path}:{number} is not UTF-8 text (a NUL byte): convert the file or remove it from the corpus"
+        )
+    return text
+
+
+def _iconv(encoding: str) -> str:
+    return f"for example with iconv -f {encoding} -t UTF-8"
+
+
+# Plain text: a statement a line, or a document whose structure is shown by blank lines and indentation (layout.py).
+
+SENTENCE_END = re.compile(r"[.!?:;。！？…।॥؟۔][\"'”’»)\]]*$")
+HELP = re.compile(r"\*\S+\.txt\*\s")
+TAG = re.compile(r"\*([^\s*|]+)\*")
+TAGS = re.compile(r"(?:(?:^|\s+)\*[^\s*|]+\*)+$")
+EXAMPLE, ENDED = re.compile(r"(?:^|\s)>$"), re.compile(r"^<(?=\s|$)")
+LOOKED_AT = 400  # lines
+FEW = 0.1
+
+
+def read_plain(document: Document) -> Iterator[Block]:
+    return plain_blocks(lines(document.path))
+
+
+def plain_blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
+    """Each line, where the first lines look like a list of statements; else the blocks that the layout shows."""
+    numbered = iter(numbered)
+    head = list(islice(numbered, LOOKED_AT))
+    if head and HELP.match(head[0][1]):
+        literal: set[int] = set()
+        yield from layout.blocks(_help(chain(head[1:], numbered), literal), literal)
+    elif is_laid_out([line for _, line in head]):
+        yield from layout.blocks(chain(head, numbered))
+    else:
+        for number, line in chain(head, numbered):
+            if line.strip():
+                yield Block("statement", line.strip(), number)
+
+
+def _help(numbered: Iterable[tuple[int, str]], literal: set[int]) -> Iterator[tuple[int, str]]:
+    """The lines of a page of Vim's help: what has a tag at its right is a heading, unless a definition follows, as are
+    tags alone over prose. Examples stand between ">" and "<"; the numbers of their lines are added to `literal`."""
+    code, ruled = False, False
+    for (number, line), (_, after) in pairwise(chain(numbered, [(0, "")])):
+        if code and line.strip() and line[0] not in " \t":
+            code = False
+            yield number, ""
+        if code:
+            if line.strip():
+                literal.add(number)
+            yield number, line
+            continue
+        line = ENDED.sub(" ", line)
+        line = line.removesuffix(" ~") if line[:1] in (" ", "\t") else line  # shown, no heading
+        words = TAGS.sub("", line).strip()
+        if EXAMPLE.search(line):
+            code = True
+            yield number, EXAMPLE.sub("", line)
+            yield number, ""
+        elif ruled and words:
+            yield number, words
+            yield number, ""
+        elif words != line.strip() and after[:1] not in (" ", "\t"):
+            if words or after:
+                yield number, ""
+                yield number, f"{words or ', '.join(TAG.findall(line))} ~"
+                yield number, ""
+        else:
+            yield number, line
+        ruled = bool(layout.RULE.fullmatch(line))
+
+
+def is_laid_out(sample: Sequence[str]) -> bool:
+    """Whether lines are wrapped, indented or underlined, so that a line alone says little."""
+    filled = [line for line in sample if line.strip()]
+    indented = sum(line[0] in " \t" for line in filled)
+    wrapped = sum(
+        not SENTENCE_END.search(before.rstrip()) and after[:1].islower()
+        for before, after in pairwise(sample)
+        if before.strip()
+    )
+    underlined = any(layout.UNDERLINE.fullmatch(line) for line in filled[1:])
+    return underlined or wrapped > FEW * len(filled) / 4 or indented > FEW * len(filled)
+
+
+# What names or shows something: nothing of its line is text.
+SILENT = re.compile(
+    r"\s*\.\. (?:[_[|]|(?:index|toctree|image|figure|include|highlight|contents|meta|code|code-block|sourcecode"
+    r"|literalinclude|parsed-literal|only|tab|tabs|rubric)::|(?![\w:+-]+::))"
+)
+CODE = re.compile(r"\s*\.\. (?:code|code-block|sourcecode|parsed-literal)::")
+DIRECTIVE = re.compile(r"\s*\.\. ([\w:+-]+)::\s*")
+VERSIONS = {
+    "deprecated": "Deprecated since version",
+    "versionadded": "New in version",
+    "versionchanged": "Changed in version",
+    "versionremoved": "Removed in version",
+}
+VERSION = re.compile(r"v?\d")
+OPTION = re.compile(r"\s+:[\w-]+:(\s|$)")
+ROLE = re.compile(r":[\w:+-]+:`~?!?([^`<]+?)(?:\s*<[^`>]*>)?`")
+RST_LINK = re.compile(r"`([^`<]+?)\s*<[^`>]*>`__?")
+LITERAL = re.compile(r"``([^`]+)``|`([^`]+)`_{0,2}|\*\*([^*\s][^*]*)\*\*|(?<!\w)\*([^*\s][^*]*)\*(?!\w)")
+
+
+def read_rst(document: Document) -> Iterator[Block]:
+    return rst_blocks(lines(document.path))
+
+
+def rst_blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
+    found = list(numbered)
+    yield from layout.blocks(_plain(found), _literal(found))
+
+
+def _literal(numbered: Iterable[tuple[int, str]]) -> set[int]:
+    """The numbers of the lines of literal blocks: what is indented deeper than the `::` or directive before it."""
+    found: set[int] = set()
+    begun: int | None = None  # indentation of what introduced the block
+    for number, line in numbered:
+        if not line.strip():
+            continue
+        indent = len(line) - len(line.lstrip())
+        if begun is not None and indent > begun:
+            found.add(number)
+            continue
+        introduces = CODE.match(line) or (line.rstrip().endswith("::") and not line.lstrip().startswith(".."))
+        begun = indent if introduces else None
+    return found
+
+
+def _plain(numbered: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    directive = False
+    for number, line in _unwrapped(numbered):
+        if SILENT.match(line):
+            directive = True
+            line = ""
+        elif mark := DIRECTIVE.match(line):
+            directive = True
+            text = line[mark.end() :]
+            if mark[1] in VERSIONS and VERSION.match(text):
+                text = f"{VERSIONS[mark[1]]} {text}"
+            line = line[: len(line) - len(line.lstrip())] + text
+        elif directive and OPTION.match(line):
+            line = ""
+        elif line.strip():
+            directive = False
+        line = LITERAL.sub(lambda found: next(filter(None, found.groups())), line)
+        yield number, re.sub(r"::$", ":", line) if line.strip() != "::" else ""
+
+
+def _unwrapped(numbered: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The lines with links and roles as their words alone, also where these go on in the next line."""
+    for filled, group in groupby(numbered, lambda line: bool(line[1].strip())):
+        lines = [*group]
+        if not filled:
+            yield from lines
+            continue
+        text = "\n".join(line for _, line in lines)
+        text = ROLE.sub(_words, RST_LINK.sub(_words, text))
+        yield from zip((number for number, _ in lines), text.split("\n"), strict=True)
+
+
+def _words(mark: re.Match[str]) -> str:
+    """The first group, with as many ends of lines as the whole has."""
+    return mark[1] + "\n" * (mark[0].count("\n") - mark[1].count("\n"))
+
+
+# Info files, GNU's manuals: nodes of laid-out text. Menus and indices, which only point elsewhere, are left out.
+
+NODE = re.compile(r"File: .*?,\s+Node: (.*?),")
+MENU = re.compile(r"\* Menu:\s*$")
+ENTRY = re.compile(r"\* [^:]+:[:.]?|\s{10,}\S|\s*$")
+TABLES = ("Tag Table:", "Indirect:", "Local Variables:", "END-INFO-DIR-ENTRY", "START-INFO-DIR-ENTRY")
+REFERENCE = re.compile(r"\*[Nn]ote\s+([^:]+?)(?:::|:\s+[^.,]+(?=[.,]))")
+
+
+def read_info(document: Document) -> Iterator[Block]:
+    """Blocks by lines. Manuals from before UTF-8 are in Latin-1."""
+    try:
+        for _ in lines(document.path, nul=True):
+            pass
+        encoding = "utf-8"
+    except CorpusError as error:
+        if not isinstance(error.__context__, UnicodeDecodeError):
+            raise
+        encoding = "latin-1"
+    yield from info_blocks(lines(document.path, nul=True, encoding=encoding), document)
+
+
+def info_blocks(numbered: Iterable[tuple[int, str]], document: Document) -> Iterator[Block]:
+    yield from layout.blocks(_text(numbered, document))
+
+
+def _text(numbered: Iterable[tuple[int, str]], document: Document) -> Iterator[tuple[int, str]]:
+    """The lines without what leads from node to node; a node begins after a blank line."""
+    header, menu, skipped = True, False, False
+    for number, line in numbered:
+        if line.startswith("\x1f"):
+            header, menu, skipped = True, False, False
+            yield number, ""
+        elif header:
+            header = False
+            skipped = not NODE.match(line)  # a table of the file, or its preamble
+        elif skipped or line.startswith(TABLES):
+            continue
+        elif MENU.match(line):
+            menu = True
+        elif menu and ENTRY.match(line):
+            document.losses.dropped["lines of menus"] += bool(line.strip())
+            yield number, ""
+        elif "\0" not in line:  # a mark of an index
+            menu = False
+            yield number, REFERENCE.sub(r"\1", line)
+
+
+# Man pages: rendered by mandoc or groff, whichever is installed, and read by their layout.
+
+RENDERERS = (
+    ("mandoc", ["-T", "utf8", "-O", "width=1000"]),
+    ("groff", ["-K", "utf8", "-mandoc", "-T", "utf8", "-rLL=1000n", "-P-cbou", "-P-h"]),
+)
+SECONDS = 60
+GAP = re.compile(r" {3,}")  # between the parts of the header and the footer
+MACROS = re.compile(rb"^[.'](?:TH|Dd|SH|Sh|so) ", re.MULTILINE)
+MAN_LINK = re.compile(rb"\s*\.so \S+\s*")
+
+
+def read_man(document: Document) -> Iterator[Block]:
+    """Blocks numbered by the lines of the rendered page. Raises CorpusError where neither program is installed."""
+    source = document.content()
+    if MAN_LINK.fullmatch(source):
+        return  # another name of another page
+    if not MACROS.search(source):  # plain text that ends in a version number, such as LICENSE-2.1
+        yield from read_plain(document)
+        return
+    text = _rendered(document)
+    yield Block("heading", PurePath(document.name.removesuffix(".gz")).stem, 1, 1)
+    lines = text.rstrip().splitlines()
+    footer = len(lines) - bool(GAP.search(lines[-1]))
+    yield from layout.blocks(islice(enumerate(lines, 1), 1, footer))
+
+
+def _rendered(document: Document) -> str:
+    found = [(name, program, options) for name, options in RENDERERS if (program := shutil.which(name))]
+    if not found:
+        raise CorpusError(f"{document.path} is a man page: install mandoc or groff to render it")
+    name, program, options = found[0]
+    try:
+        done = subprocess.run(
+            [program, *options, str(document.path.absolute())],
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CorpusError(f"{document.path} can't be rendered by {name} ({error})") from error
+    text = done.stdout.decode("utf-8", "replace")
+    if not text.strip():
+        said = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+        raise CorpusError(f"{document.path} can't be rendered by {name}{f' ({said})' if said else ''}")
+    return text

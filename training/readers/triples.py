@@ -1,0 +1,166 @@
+"""Triples of subject, relation and object, and sentences that tell them.
+
+A file `templates.tsv` beside the triples adds templates or replaces ours: relation<TAB>sentence, with {subject} and
+{object} in it.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from urllib.parse import unquote
+
+from kcard.errors import CorpusError
+from kcard.training.readers import tables
+from kcard.training.readers.files import Block, Document
+from kcard.training.readers.text import lines
+
+__all__ = [
+    "ALIASES",
+    "PROPERTIES",
+    "TEMPLATES",
+    "TEMPLATE_FILE",
+    "Triple",
+    "label_of",
+    "read",
+    "tell",
+    "triples",
+]
+
+
+# How common relations become sentences: a template for each, other names that they go by, and Wikidata's numbers.
+
+_TABLES = tomllib.loads(Path(__file__).with_name("relations.toml").read_text(encoding="utf-8"))
+TEMPLATES: Mapping[str, str] = _TABLES["templates"]
+ALIASES: Mapping[str, str] = {
+    alias: label for label, aliases in _TABLES["aliases"].items() for alias in aliases
+}
+PROPERTIES: Mapping[str, str] = _TABLES["properties"]
+
+
+Triple = tuple[str, str, str]
+
+TEMPLATE_FILE = "templates.tsv"
+HEADERS = (
+    {"subject", "subj", "s", "head", "h", "entity", "source"},
+    {"relation", "rel", "r", "predicate", "p", "property", "attribute"},
+    {"object", "obj", "o", "tail", "t", "value", "target"},
+)
+FALLBACK = "The {relation} of {subject} is {object}."
+VERB = re.compile(
+    r"(?:is|was|are|were|has|have|had|can|did|does|won|wrote|became) .*"
+    r"|\w+s (?:in|at|by|to|from|for|with|through|into|on|over|near|under)"
+)
+PARTICIPLE = re.compile(
+    r"(?:\w+(?:ed|en|wn|ght)|made|born|set|held|led|found|run|sung|spoken) (?:by|in|at|on|from|to|for|with|near)"
+)
+LITERAL = re.compile(r'"(.*)"(?:@[\w-]+|\^\^\S+)?', re.DOTALL)
+MIDNIGHT = re.compile(r"\+?(\d{4}-\d\d-\d\d)T00:00:00Z")
+WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\s]+")
+
+
+def read(document: Document) -> Iterator[Block]:
+    """A sentence a triple. A file with another number of columns, or for which a column was chosen, is read as
+    a table."""
+    if not _is_graph(document):
+        yield from tables.read_delimited(document)
+        return
+    templates = {**TEMPLATES, **_own_templates(document.path.with_name(TEMPLATE_FILE))}
+    for number, cells in _rows(document):
+        yield document.statement(tell(*cells, templates=templates), number)
+
+
+def triples(document: Document) -> Iterator[tuple[int, Triple]]:
+    """The triples themselves, by line, as people write them; none where the file is read as a table."""
+    return _rows(document) if _is_graph(document) else iter(())
+
+
+def _is_graph(document: Document) -> bool:
+    first = [line.split("\t") for _, line in islice(lines(document.path, whole=True), 2)]
+    if document.column is not None or not first or any(len(row) != 3 for row in first):
+        return False
+    return not _names_text(first[0])
+
+
+def _rows(document: Document) -> Iterator[tuple[int, Triple]]:
+    for number, line in lines(document.path, whole=True):
+        cells = [_plain(cell) for cell in line.split("\t")]
+        if number == 1 and _is_header(cells):
+            continue
+        if len(cells) == 3 and all(cells):
+            yield number, (cells[0], cells[1], cells[2])
+        elif line.strip():
+            tables.count_broken(document, f"line {number} is not a triple")
+
+
+def tell(subject: str, relation: str, value: str, *, templates: Mapping[str, str] = TEMPLATES) -> str:
+    """The triple as a sentence: by the relation's template, else by the form of its name."""
+    label = label_of(relation)
+    return _filled(templates.get(label) or _by_form(label), subject, label, value)
+
+
+def label_of(relation: str) -> str:
+    """A relation's name as words: "wdt:P19", "placeOfBirth" and ".../ontology/birthPlace" are "place of birth"."""
+    name = re.split(r"[/#:]", relation.rstrip("/"))[-1]
+    label = PROPERTIES.get(name) or " ".join(WORD_BORDER.sub(" ", name).lower().split())
+    return ALIASES.get(label, label)
+
+
+def _by_form(label: str) -> str:
+    if VERB.fullmatch(label):
+        return "{subject} {relation} {object}."
+    if PARTICIPLE.fullmatch(label):
+        return "{subject} was {relation} {object}."
+    return FALLBACK
+
+
+def _filled(template: str, subject: str, relation: str, value: str) -> str:
+    cells = {"subject": subject, "relation": relation, "object": value}
+    if re.fullmatch(r"\d{3,4}", value):
+        template = template.replace(" on {object}", " in {object}")
+    elif re.fullmatch(r"\d{4}-\d\d-\d\d", value):
+        template = template.replace(" in {object}", " on {object}")
+    if value[:1] in "aeioAEIO":
+        template = template.replace(" a {object}", " an {object}")
+    sentence = re.sub(r"\{(subject|relation|object)\}", lambda match: cells[match[1]], template)
+    sentence = re.sub(r"\.{2}$", ".", sentence)
+    return sentence[:1].upper() + sentence[1:] if template.startswith("{relation}") else sentence
+
+
+def _plain(cell: str) -> str:
+    """A cell as people write it: no quotes and types of literals, no addresses and underscores of entities."""
+    cell = cell.strip()
+    if literal := LITERAL.fullmatch(cell):
+        return literal[1]
+    if moment := MIDNIGHT.fullmatch(cell):
+        return moment[1]
+    if re.match(r"<?https?://", cell):
+        cell = unquote(re.split(r"[/#]", cell.strip("<>").rstrip("/"))[-1])
+    return cell if " " in cell else cell.replace("_", " ").strip()
+
+
+def _is_header(cells: list[str]) -> bool:
+    return (
+        all(cell.lower() in names for cell, names in zip(cells, HEADERS, strict=True))
+        if len(cells) == 3
+        else False
+    )
+
+
+def _names_text(header: list[str]) -> bool:
+    return any(cell.strip().lower() in tables.NAMES for cell in header)
+
+
+def _own_templates(path: Path) -> dict[str, str]:
+    found = {}
+    for number, line in lines(path) if path.is_file() else ():
+        if line.strip():
+            relation, _, sentence = line.strip().partition("\t")
+            if not ("{subject}" in sentence and "{object}" in sentence):
+                raise CorpusError(
+                    f"{path}:{number} is not a template: expected relation, tab, a sentence with "
+                    "{subject} and {object}"
+                )
+            found[label_of(relation)] = sentence.strip()
+    return found

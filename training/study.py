@@ -1,0 +1,226 @@
+"""Study material that an LLM wrote about a corpus, and what is learned of it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from kcard.errors import UsageError
+from kcard.io import build, json_line, opened, parse, reading, write_text
+from kcard.manifest import file_digest
+from kcard.text import passage_digest, words
+from kcard.training.corpus import statements
+from kcard.training.progress import Note, Report
+from kcard.types import Source
+
+__all__ = [
+    "QUESTIONS",
+    "Kind",
+    "Learned",
+    "Queries",
+    "Study",
+    "StudyItem",
+    "StudyMaterial",
+    "learned",
+    "queries_of",
+    "read_study",
+    "study_material",
+    "write_study",
+]
+
+
+# Study material: questions and statements made of a corpus, as JSON lines that people can read and edit.
+
+Kind = Literal["direct", "reverse", "far", "unanswerable", "link", "rewrite", "implication", "summary"]
+LONGEST = 2000  # characters of a text, several times what a small model reads
+WHITE = b"\xef\xbb\xbf \t\r\n"  # with the mark that Windows puts at the beginning of a file
+QUESTIONS: tuple[Kind, ...] = ("direct", "reverse", "far", "unanswerable", "link")
+
+
+@dataclass(frozen=True)
+class StudyItem:
+    """Something to learn of a passage (MeMo; SEAL, section 3).
+
+    kind      direct: a question in the passage's words; reverse: one from a detail to what it belongs to; far: one in
+              other words; unanswerable: one that the passage leaves open; link: one that needs two passages; rewrite: a
+              statement that stands alone; implication: what follows; summary: what it says in short
+    text      the question or statement
+    answer    of a question; "" for a statement and where there is none
+    passages  the digest (kcard.text.passage_digest) of each passage that it is about
+    by        what wrote it, such as openai:gpt-4.1
+    support   how far the passages support it, in [0, 1]; None where that was not measured
+    """
+
+    kind: Kind
+    text: str
+    answer: str = ""
+    passages: tuple[str, ...] = ()
+    by: str = ""
+    support: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"kind {self.kind!r} is not one of {', '.join(get_args(Kind))}")
+        if not self.text.strip():
+            raise ValueError("text is empty")
+        if max(len(self.text), len(self.answer)) > LONGEST:
+            raise ValueError(f"text or answer has more than {LONGEST:,} characters")
+        if self.support is not None and not 0 <= self.support <= 1:
+            raise ValueError(f"support is {self.support}: it must be from 0 to 1")
+        if bool(self.answer.strip()) != (self.kind in QUESTIONS and self.kind != "unanswerable"):
+            raise ValueError(
+                f"answer is {self.answer!r}: direct, reverse, far and link have one, other kinds have none"
+            )
+
+
+@dataclass(frozen=True)
+class Study:
+    """`broken`: for each line that is no item, its number and why."""
+
+    items: Sequence[StudyItem]
+    broken: Sequence[str] = ()
+
+
+def read_study(path: Path) -> Study:
+    """Study material from a file, compressed if its name ends in .gz; lines that are no items or repeat one are left
+    out and told of. Raises UsageError for a file that can't be read or holds no item."""
+    items, broken = dict[tuple[str, str], StudyItem](), []
+    with reading(path, "study material"), opened(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip(WHITE):
+                continue
+            try:
+                item = build(StudyItem, parse(line.decode("utf-8-sig")))
+            except UnicodeDecodeError:
+                broken.append(f"line {number}: not UTF-8 text")
+            except (ValueError, TypeError) as error:
+                broken.append(f"line {number}: {error}")
+            else:
+                if items.setdefault((item.kind, item.text.casefold()), item) is not item:
+                    broken.append(f"line {number}: repeats an earlier item")
+    if not items:
+        raise UsageError(f"study material {path} holds no item{f' ({broken[0]})' if broken else ''}")
+    return Study([*items.values()], broken)
+
+
+def write_study(path: Path, items: Iterable[StudyItem]) -> None:
+    write_text(path, b"".join(map(json_line, map(asdict, items))).decode(), parents=True)
+
+
+# The study material that a card is trained on.
+
+SHOWN = 5  # broken lines that are reported one by one
+
+
+@dataclass(frozen=True)
+class StudyMaterial:
+    """`name`: as messages call it. `record`: what the card's manifest says of it."""
+
+    name: str
+    items: Sequence[StudyItem]
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+
+def study_material(path: Path, report: Report) -> StudyMaterial:
+    """Read the study material of a file; lines that can't be used are reported.
+
+    Raises UsageError where the file can't be read or holds no item.
+    """
+    found = read_study(path)
+    for broken in found.broken[:SHOWN]:
+        report(Note(f"{path}, {broken}: left out"))
+    if len(found.broken) > SHOWN:
+        report(Note(f"{path}: {len(found.broken) - SHOWN} more lines left out"))
+    return StudyMaterial(f"study material {path}", found.items, {"study_sha256": file_digest(path)})
+
+
+NEAR = 0.4  # cosine of the sentence encoder
+# Why an item gives no query.
+ABSENT, UNANSWERABLE = "about passages that are not in the corpus", "that the passage leaves open"
+FAR = "that no statement of their passage answers or comes near to"
+
+
+@dataclass(frozen=True)
+class Learned:
+    """`queries`: by the text of the statement that they ask for. `record`: what the card's manifest says of it."""
+
+    queries: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Queries:
+    """`by_statement`: the queries for each statement, by its text. `left_out`: items that give none, by reason."""
+
+    by_statement: Mapping[str, Sequence[str]]
+    left_out: Mapping[str, int]
+
+
+def learned(study: StudyMaterial | None, passages: Iterable[Source], report: Report) -> Learned:
+    """Of study material; nothing without it. What can't be used of it is reported.
+
+    Raises UsageError where no item is about the corpus.
+    """
+    if study is None or not study.items:
+        return Learned()
+    found = queries_of(study.items, passages)
+    count = sum(map(len, found.by_statement.values()))
+    if found.left_out.get(ABSENT) == len(study.items):
+        raise UsageError(
+            f"{study.name}: none of its {len(study.items):,} items is about a passage of the corpus: it was made of "
+            "another corpus or an earlier state of this one; make it anew with `kcard study`"
+        )
+    left_out = "".join(f"; left out: {number:,} {why}" for why, number in found.left_out.items())
+    report(Note(f"study material: {count:,} queries out of {len(study.items):,} items{left_out}"))
+    return Learned(found.by_statement, {**study.record, "study_items": count})
+
+
+def queries_of(items: Iterable[StudyItem], passages: Iterable[Source]) -> Queries:
+    """What to ask for each statement of the corpus: the questions that it answers, and the statements that say nearly
+    the same, which is what a question in other words looks like to a sentence encoder.
+
+    Of a passage's statements a question goes with the one that holds its answer and shares most words with it; a
+    statement with the nearest, if the cosine is NEAR or more.
+    """
+    by_passage: defaultdict[str, list[StudyItem]] = defaultdict(list)
+    unused = dict[StudyItem, str]()
+    for item in items:
+        unused[item] = ABSENT
+        for digest in item.passages:
+            by_passage[digest].append(item)
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for passage in passages:
+        about = by_passage.get(passage_digest(passage.text))
+        if about:
+            texts = [statement.text for statement in statements([passage])]
+            for text, item in zip(_places(about, texts), about, strict=True):
+                if text is not None:
+                    found[text].append(item.text)
+                    unused.pop(item, None)
+                elif item in unused:
+                    unused[item] = UNANSWERABLE if item.kind == "unanswerable" else FAR
+    return Queries(dict(found), dict(Counter(unused.values())))
+
+
+def _places(items: Sequence[StudyItem], texts: Sequence[str]) -> list[str | None]:
+    said = [item.text for item in items if item.kind not in QUESTIONS]
+    near = iter(_nearest(said, texts))
+    return [next(near) if item.kind not in QUESTIONS else _answering(item, texts) for item in items]
+
+
+def _answering(item: StudyItem, texts: Sequence[str]) -> str | None:
+    if not item.answer:
+        return None
+    answer, asked = f" {' '.join(words(item.answer))} ", set(words(item.text))
+    holding = [text for text in texts if answer in f" {' '.join(words(text))} "]
+    return max(holding, key=lambda text: len(asked & set(words(text))), default=None)
+
+
+def _nearest(said: Sequence[str], texts: Sequence[str]) -> list[str | None]:
+    if not said:
+        return []
+    from kcard.offline.minilm import embed
+
+    cosines = embed(said) @ embed(texts).T
+    return [texts[row.argmax()] if row.max() >= NEAR else None for row in cosines]

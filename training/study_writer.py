@@ -1,0 +1,448 @@
+"""Have an LLM write study material about a corpus."""
+
+import hashlib
+import json
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+from typing import Literal, cast
+
+from kcard.batching import batched, in_order
+from kcard.errors import LLMError, RequestRefused, UsageError
+from kcard.interfaces import LLM, Batching, Checker, Pair, Reader
+from kcard.io import append_rows, build
+from kcard.offline.pseudo_queries import Rarity, bare, entities
+from kcard.text import detect, is_english, passage_digest, words
+from kcard.training.study import QUESTIONS, Kind, StudyItem
+from kcard.types import Reply, Request, Source
+
+__all__ = [
+    "KINDS",
+    "SUPPORTED",
+    "Asked",
+    "Assignment",
+    "Material",
+    "ReadReply",
+    "Replies",
+    "ReplyRow",
+    "StudyTotals",
+    "Task",
+    "ask",
+    "assignments",
+    "checked",
+    "collect",
+    "read_reply",
+]
+
+
+# What is asked about a corpus: which passages, in which requests.
+
+Task = Literal["questions", "statements", "links"]
+KINDS: Mapping[Task, tuple[Kind, ...]] = {
+    "questions": ("direct", "reverse", "far", "unanswerable"),
+    "statements": ("rewrite", "implication", "summary"),
+    "links": ("link",),
+}
+SHARED = 10  # passages that may share a name that links them: one that more share says little
+LEAST = 12  # words of a passage that is asked about
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One request: a task about one passage, or for links about two."""
+
+    task: Task
+    passages: tuple[Source, ...]
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        return tuple(passage_digest(passage.text) for passage in self.passages)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """With their headings."""
+        return tuple(passage.in_context for passage in self.passages)
+
+    @property
+    def request(self) -> Request:
+        return Request("study", self.task, self.texts)
+
+
+def assignments(passages: Sequence[Source], tasks: Sequence[Task]) -> Iterator[Assignment]:
+    """Those of a corpus, passage by passage; links come last. Passages of a few words are passed over."""
+    long = [passage for passage in passages if len(passage.text.split()) >= LEAST]
+    for passage in long:
+        for task in tasks:
+            if task != "links":
+                yield Assignment(task, (passage,))
+    if "links" in tasks:
+        yield from (Assignment("links", pair) for pair in _pairs(long))
+
+
+def _pairs(passages: Sequence[Source]) -> Iterator[tuple[Source, Source]]:
+    """For each passage one other that shares its rarest shared name, no pair twice."""
+    names = [{bare(word) for a, b in entities(p.text) for word in p.text[a:b].split()} for p in passages]
+    holding: defaultdict[str, list[int]] = defaultdict(list)
+    for row, found in enumerate(names):
+        for name in found:
+            holding[name].append(row)
+    rarity, done = Rarity([passage.text for passage in passages]), set[tuple[int, int]]()
+    for row, found in enumerate(names):
+        shared = [name for name in found if 1 < len(holding[name]) <= SHARED and name[:1].isupper()]
+        for name in sorted(shared, key=lambda name: (-rarity.weight(name), name)):
+            pair = next(((row, other) for other in holding[name] if other > row), None)
+            if pair is not None and pair not in done:
+                done.add(pair)
+                yield passages[pair[0]], passages[pair[1]]
+                break
+
+
+# What an LLM wrote when it was asked for study material, read item by item.
+
+LABELS = "direct|reverse|far|unanswerable|link|rewrite|implication|summary"
+# "DIRECT: ...", also as an item of a list, in bold, in a row of a table or as a pair of JSON.
+LINE = re.compile(rf"""[\s\d.)*#>|"'`\[{{-]*({LABELS})\b[\s*#\d"'`]*[:|]\W*?(\S.*)""", re.IGNORECASE)
+BEGINS = re.compile(rf"\s+(?=[*#]*(?:{LABELS.upper()})\b[*#]*:)")
+THINKING, THOUGHT = "<think>", "</think>"
+OBJECT = re.compile(r"\{[^{}]*\}")
+KIND_KEYS, TEXT_KEYS = ("kind", "type", "form", "label"), ("question", "text", "statement", "sentence")
+MARKS = " *_`\"“”',|[]{}"
+LONGEST = 600  # characters of a text
+MOST = 40  # items of a reply: several times what is asked for
+
+
+@dataclass(frozen=True)
+class ReadReply:
+    """The items of a reply, and what else was in it: how many, by reason."""
+
+    items: Sequence[StudyItem]
+    left_out: Mapping[str, int]
+
+
+def read_reply(
+    text: str, kinds: Sequence[Kind], passages: Sequence[str], by: str, *, cut: bool = False
+) -> ReadReply:
+    """The items of these kinds in a reply about passages with these digests, each once, on lines or in one.
+
+    What a model thought before it replied (<think>) is passed over. `cut`: the reply ended at a limit of tokens, so
+    its last line is not whole.
+    """
+    lines = _lines(text)
+    unfinished = lines.pop() if cut and lines else ""
+    items: dict[tuple[str, str], StudyItem] = {}
+    left_out = Counter[str]({"lines that were cut off": bool(unfinished)})
+    for line in lines:
+        item = _item(line, kinds, tuple(passages), by)
+        if item is None:
+            left_out["lines in another form"] += 1
+        elif (key := (item.kind, item.text.casefold())) in items:
+            left_out["said before"] += 1
+        elif len(items) == MOST:
+            left_out[f"items after {MOST} of a reply"] += 1
+        else:
+            items[key] = item
+    if not items:
+        left_out = Counter({"replies without an item": 1})
+    return ReadReply([*items.values()], {why: count for why, count in left_out.items() if count})
+
+
+def _lines(text: str) -> list[str]:
+    """Lines with letters in them; fences of code are no lines."""
+    said = text.rpartition(THOUGHT)[2].partition(THINKING)[0]
+    text = BEGINS.sub("\n", OBJECT.sub(_as_line, said))
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if any(map(str.isalpha, line)) and not line.startswith("```")]
+
+
+def _as_line(found: re.Match[str]) -> str:
+    """An object of JSON that is an item, as the line that it would be; other text as it is."""
+    try:
+        given = json.loads(found[0])
+    except (ValueError, RecursionError):
+        return found[0]
+    kind, text = (next((given[key] for key in keys if key in given), "") for keys in (KIND_KEYS, TEXT_KEYS))
+    answer = given.get("answer", "")
+    if not (kind and text and all(isinstance(part, str) for part in (kind, text, answer))):
+        return found[0]
+    return "\n" + " ".join(f"{kind}: {text} | {answer}".split()).removesuffix(" |") + "\n"
+
+
+def _item(line: str, kinds: Sequence[Kind], passages: tuple[str, ...], by: str) -> StudyItem | None:
+    found = LINE.fullmatch(line)
+    if found is None or len(found[2]) > LONGEST:
+        return None
+    kind, text, answer = cast(Kind, found[1].lower()), found[2].strip(MARKS), ""
+    if kind not in kinds:
+        return None
+    if kind in QUESTIONS:
+        text, _, answer = (part.strip(MARKS) for part in text.partition("|"))
+        answer = "" if kind == "unanswerable" else answer
+    try:
+        return StudyItem(kind, text, answer, passages, by)
+    except ValueError:
+        return None
+
+
+# Whether study material is supported by its passages: what is not is left out, so that nobody learns it.
+
+# An implication is not said by the passage, so that a checker gives it less. Of 200 of GPT-4.1's implications .02 have
+# that much support by another paragraph of the same article.
+SUPPORTED, IMPLIED = 0.5, 0.25
+ABOUT = 0.1  # cosine of the sentence encoder; of 150 questions of people to their paragraphs .99 have more
+MENTION = re.compile(r"\b(?:the|this) (?:passage|text|paragraph|excerpt)\b", re.IGNORECASE)
+
+
+def checked(
+    item: StudyItem, passages: Sequence[str], checker: Checker, reader: Reader, language: str | None = None
+) -> StudyItem | str:
+    """The item with its support by the texts of its passages, or why it is left out, in a few words.
+
+    The answer of a question must stand in a passage and not in the question; to a direct one, the reader must find it
+    there, and to an unanswerable one nothing. It is not asked for the other kinds, whose words it hardly follows. A
+    statement is scored by the checker; one that stands in the passage word for word teaches nothing, and what mentions
+    the text is understood by nobody who does not see it. `language`: code of the passages' language, in which items
+    must be as far as that can be told.
+    """
+    text = "\n".join(passages)
+    if language is not None and detect([item.text]) not in {language, None}:
+        return "in another language"
+    if any(found.lower() not in text.lower() for found in MENTION.findall(item.text)):
+        return "mentions the text"
+    if item.kind in QUESTIONS:
+        return _wrong_question(item, text, reader, language) or item
+    if _holds(text, item.text):
+        return "repeats the passage"
+    support = float(checker.support([Pair(item.text, text)])[0])
+    least = IMPLIED if item.kind == "implication" else SUPPORTED
+    return replace(item, support=round(support, 3)) if support >= least else "not supported by the passage"
+
+
+def _wrong_question(item: StudyItem, text: str, reader: Reader, language: str | None) -> str:
+    """Why it is left out; empty where it is right."""
+    if item.kind != "unanswerable":
+        if not _holds(text, item.answer):
+            return "the answer does not stand in the passage"
+        if _holds(item.text, item.answer):
+            return "the question gives the answer away"
+    if language is not None and is_english(language) and not _about(item.text, text):
+        return "about something else"
+    if item.kind == "unanswerable":
+        return "answered by the passage" if reader.extract(item.text, text) else ""
+    if item.kind == "direct":
+        found = reader.extract(item.text, text)
+        if not found or not set(words(found)) & set(words(item.answer)):
+            return "the reader finds another answer or none"
+    return ""
+
+
+def _about(question: str, text: str) -> bool:
+    """As the sentence encoder sees it, which knows English."""
+    from kcard.offline.minilm import embed
+
+    asked, told = embed([question, text])
+    return float(asked @ told) >= ABOUT
+
+
+def _holds(text: str, part: str) -> bool:
+    """Whether the words of a part stand in a text, in a row."""
+    return f" {' '.join(words(part))} " in f" {' '.join(words(text))} "
+
+
+# The replies of an LLM that was asked for study material, kept on disk, so that none is asked for twice.
+
+
+@dataclass(frozen=True)
+class ReplyRow:
+    """One reply. `request`: digest of the LLM's name, the task and the texts, which is what it depends on. `cut`: see
+    Reply."""
+
+    request: str
+    task: str
+    by: str
+    passages: tuple[str, ...]
+    text: str
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cut: bool = False
+
+
+@dataclass
+class Replies:
+    """Those in a file of JSON lines. `by`: the LLM. Several threads may keep replies at a time."""
+
+    path: Path
+    by: str
+    _rows: dict[str, ReplyRow] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    @classmethod
+    def read(cls, path: Path, by: str) -> "Replies":
+        """Those that are there; none where there is no file. A last line that was not written whole is cut off, and
+        lines that are no replies are passed over. Raises UsageError where the file can't be read."""
+        found = cls(path, by)
+        if not path.exists():
+            return found
+        try:
+            content = path.read_bytes()
+            os.truncate(path, content.rfind(b"\n") + 1)
+        except OSError as error:
+            raise UsageError(f"{path} can't be read: {error.strerror}") from error
+        for line in content.splitlines():
+            try:
+                row = build(ReplyRow, json.loads(line))
+            except (ValueError, TypeError):
+                continue
+            found._rows[row.request] = row
+        return found
+
+    def __iter__(self) -> Iterator[ReplyRow]:
+        return iter([*self._rows.values()])
+
+    def row(self, assignment: Assignment) -> ReplyRow | None:
+        return self._rows.get(self._key(assignment))
+
+    def keep(self, assignment: Assignment, reply: Reply) -> None:
+        """On disk when this returns. Halves of characters (lone surrogates), which no file can hold, become "?"."""
+        row = ReplyRow(
+            self._key(assignment),
+            assignment.task,
+            self.by,
+            assignment.digests,
+            reply.text.encode("utf-8", "replace").decode(),
+            reply.tokens_in,
+            reply.tokens_out,
+            reply.cut,
+        )
+        with self._lock:
+            append_rows(self.path, [vars(row)])
+            self._rows[row.request] = row
+
+    def _key(self, assignment: Assignment) -> str:
+        told = json.dumps([self.by, assignment.task, *assignment.texts])
+        return hashlib.sha256(told.encode()).hexdigest()
+
+
+# Requests in a row that fail, after which no more are made: each refused for what it holds, or for other reasons.
+REFUSED, FAILED = 50, 5
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Requests: `made` now, of which `failed` have no reply (`why`: the last error), and `kept` from before.
+    `tokens_in` and `tokens_out` are those of the replies that were made now, as far as the LLM tells them."""
+
+    made: int
+    kept: int
+    failed: int = 0
+    why: str = ""
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+@dataclass(frozen=True)
+class Material:
+    """`left_out`: how many items and lines of replies were left out, by reason."""
+
+    items: Sequence[StudyItem]
+    left_out: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class StudyTotals:
+    """Items by kind, what was left out by reason, and the requests."""
+
+    items: Mapping[str, int]
+    left_out: Mapping[str, int]
+    asked: Asked
+
+    @classmethod
+    def of(cls, asked: Asked, material: Material) -> "StudyTotals":
+        return cls(dict(Counter(item.kind for item in material.items)), material.left_out, asked)
+
+
+def ask(
+    wanted: Sequence[Assignment],
+    llm: LLM,
+    replies: Replies,
+    concurrency: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> Asked:
+    """Make the requests whose replies are missing, `concurrency` at a time. `progress` is called with (done, all).
+
+    Raises LLMError where FAILED requests in a row fail, since the server is down then, or REFUSED are refused. Each
+    reply is kept as soon as it is there.
+    """
+    missing = [assignment for assignment in wanted if replies.row(assignment) is None]
+    kept, failed, refused_in_row, failed_in_row, why = len(wanted) - len(missing), 0, 0, 0, ""
+    for done, error in enumerate(_outcomes(missing, llm, replies, concurrency), 1):
+        if error is None:
+            refused_in_row = failed_in_row = 0
+        else:
+            failed, why = failed + 1, str(error)
+            refused_in_row += 1
+            failed_in_row += not isinstance(error, RequestRefused)
+            if failed_in_row == FAILED or refused_in_row == REFUSED:
+                raise error
+        if progress:
+            progress(kept + done, len(wanted))
+    made = [row for row in map(replies.row, missing) if row is not None]
+    used = sum(row.tokens_in or 0 for row in made), sum(row.tokens_out or 0 for row in made)
+    return Asked(len(missing), kept, failed, why, *used)
+
+
+def _outcomes(
+    missing: Sequence[Assignment], llm: LLM, replies: Replies, concurrency: int
+) -> Iterator[LLMError | None]:
+    """Of each request why it failed, or None where its reply is kept."""
+
+    def one(assignment: Assignment) -> LLMError | None:
+        try:
+            replies.keep(assignment, llm.reply(assignment.request))
+        except LLMError as error:
+            return error
+        return None
+
+    if not isinstance(llm, Batching):
+        yield from in_order(one, missing, concurrency)
+        return
+    for batch in batched(missing, concurrency):
+        found = llm.reply_all([assignment.request for assignment in batch])
+        for assignment, reply in zip(batch, found, strict=True):
+            if isinstance(reply, LLMError):
+                yield reply
+            else:
+                replies.keep(assignment, reply)
+                yield None
+
+
+def collect(
+    wanted: Sequence[Assignment],
+    replies: Replies,
+    checker: Checker,
+    reader: Reader,
+    language: str | None = None,
+) -> Material:
+    """The items of the replies that their passages support, each text once; the others are counted. `language`: see
+    checked."""
+    left_out = Counter[str]()
+    items: dict[tuple[str, str], StudyItem] = {}
+    for assignment in wanted:
+        row = replies.row(assignment)
+        if row is None:
+            continue
+        found = read_reply(row.text, KINDS[assignment.task], assignment.digests, row.by, cut=row.cut)
+        left_out.update(found.left_out)
+        for item in found.items:
+            key = item.kind, item.text.casefold()
+            result = checked(item, assignment.texts, checker, reader, language)
+            if isinstance(result, str):
+                left_out[result] += 1
+            elif key in items:
+                left_out["said before"] += 1
+            else:
+                items[key] = result
+    return Material([*items.values()], dict(left_out))

@@ -153,6 +153,31 @@ def may_import(package: str, other: str) -> bool:
     return below < layer or layer == below == CORE or (package, other) == ("evaluation", "training")
 
 
+# Modules that are short for a reason: what runs alone, and what two packages share.
+SHORT = {"kcard.__main__", "kcard.hub.migrations.env", "kcard.hub.verdicts"}
+MIGRATIONS = "kcard.hub.migrations.versions."
+LEAST, LEAST_OF_ONE_IMPORTER = 60, 100  # lines
+
+
+def test_a_module_is_worth_opening() -> None:
+    parts = [path for part in (*PARTS, "cli") for path in (ROOT / part).rglob("*.py")]
+    paths = {".".join(("kcard", *p.relative_to(ROOT).with_suffix("").parts)): p for p in parts}
+    for path in (ROOT / "src" / "kcard").rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+        if "__init__" not in name:
+            paths[name] = path
+    lines = {name: path.read_text(encoding="utf-8").count("\n") for name, path in paths.items()}
+    importers: dict[str, int] = dict.fromkeys(paths, 0)
+    for path in paths.values():
+        names = modules(path)
+        for name in {n for n in (*names, *(n.rpartition(".")[0] for n in names)) if n in importers}:
+            importers[name] += 1
+    short = {n for n, count in lines.items() if count < LEAST and not n.startswith(MIGRATIONS)}
+    assert short == SHORT
+    alone = {n for n, count in lines.items() if importers[n] == 1 and count < LEAST_OF_ONE_IMPORTER}
+    assert alone - SHORT == set()
+
+
 def test_no_part_folder_has_an_init_file() -> None:
     assert [str(p) for part in (*PARTS, "cli") for p in (ROOT / part).rglob("__init__.py")] == []
 

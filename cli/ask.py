@@ -16,7 +16,7 @@ from kcard.cli.output import console, echo, late_counter, note, print_json, resu
 from kcard.cluster import RayOptions
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
-from kcard.serve.app import EndpointOptions
+from kcard.serve.options import EndpointOptions
 from kcard.text import split_sentences
 from kcard.types import Answer, Citation, Passage, Source
 

@@ -197,7 +197,7 @@ class RetrievalCard:
             parts = []
             for at in reading:
                 done = len(relevance[at])
-                step = MORE if done else max(FIRST, documents)
+                step = min(MORE, MOST - done) if done else max(FIRST, documents)
                 parts.append(
                     [self._passages[row].in_context for row, _ in candidates[at][done : done + step]]
                 )

@@ -65,7 +65,7 @@ def test_the_score_is_a_probability_and_the_place_is_kept(animals: Card) -> None
 
 def test_of_passages_with_the_same_words_the_one_that_answers_comes_first(tmp_path: Path) -> None:
     texts = [
-        "The lighthouse of Port Callow is painted, and nobody knows who built the one of Marrow.",
+        "The lighthouse of Port Callow is painted, and a house was built in front of it.",
         "Visitors of the lighthouse of Port Callow climb to what was built on top of it.",
         "The lighthouse of Port Callow was built by Halden & Co.",
     ]

@@ -24,7 +24,7 @@ def changed(change: Callable[[Any], object]) -> bytes:
 
 
 def test_a_plausible_exam_says_recall_and_factuality() -> None:
-    assert declared(exam("onco", 0.7), CARD) == Declared(0.9, 0.7)
+    assert declared(exam("onco", 0.7), CARD) == Declared(0.9, 0.7, coverage=1.0)
     assert declared(exam("onco"), CARD) == Declared(0.9)
 
 

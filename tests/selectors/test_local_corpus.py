@@ -179,7 +179,7 @@ def test_every_format_of_a_card_s_corpus_is_evidence(tmp_path: Path) -> None:
     }
     assert places == {
         "paragraph": [("prose.md", 3)],
-        "Rhine": [("page.html", 2)],
+        "Rhine": [("page.html", 1)],
         "Quito": [("x.txt", 7)],
         "helium": [("table.csv", 1)],
         "Lima": [("graph.tsv", 1)],

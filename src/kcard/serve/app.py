@@ -7,10 +7,9 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,11 +20,9 @@ from kcard import __version__
 from kcard.config import settings
 from kcard.errors import HubError, KcardError, LLMError, MissingExtra, UnknownCard, UsageError
 from kcard.hub.server.limits import BodyLimit
-from kcard.hub.server.logs import LogFormat
 from kcard.integrators.assembly import Endpoint, make_llm
 from kcard.integrators.options import AskOptions
 from kcard.io import parse_size
-from kcard.options import Option, check_values, documented
 from kcard.serve.answers import (
     Ask,
     Asking,
@@ -46,6 +43,7 @@ from kcard.serve.forwarding import (
     last_question,
     standalone,
 )
+from kcard.serve.options import EndpointOptions
 from kcard.serve.schema import (
     ApiError,
     ChatRequest,
@@ -64,7 +62,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGEST",
-    "EndpointOptions",
     "chat_router",
     "completions_router",
     "create_app",
@@ -73,34 +70,6 @@ __all__ = [
     "serve",
     "served_name",
 ]
-
-
-# The options of the endpoint's process: `kcard serve` takes these beside those of asking.
-
-
-@documented
-@dataclass(frozen=True, kw_only=True)
-class EndpointOptions:
-    """How the endpoint is served. Raises UsageError for a value that is out of range."""
-
-    host: Annotated[str, Option("Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1"
-    port: Annotated[int, Option("Port to listen on; 0: any free one.", least=0, most=65535)] = 8000
-    keys: Annotated[
-        Path | None, Option("File of API keys, which `kcard serve-key` writes.", default="no key is needed")
-    ] = None
-    name: Annotated[str | None, Option("Name under which the LLM is served.", default="the LLM's own")] = None
-    waiting: Annotated[int, Option("Questions that may wait; more are refused.", least=1)] = 256
-    timeout: Annotated[float, Option("Maximum seconds of a question, its wait included.", least=1)] = 120.0
-    cache: Annotated[
-        int, Option("Answers kept for questions that come again (embedded and hf); 0: none.", least=0)
-    ] = 1000
-    largest: Annotated[str, Option("Maximum size of a request.")] = "4MB"
-    proxies: Annotated[str, Option("Addresses of trusted proxies, comma-separated.")] = "127.0.0.1,::1"
-    grace: Annotated[int, Option("Seconds for requests to finish when the endpoint stops.", least=0)] = 30
-    log_format: Annotated[LogFormat, Option("Format of the log on stderr.")] = "text"
-
-    def __post_init__(self) -> None:
-        check_values(EndpointOptions, vars(self))
 
 
 # POST /v1/chat/completions

@@ -19,7 +19,7 @@ from kcard.hub.server.app import PAGES, ROUTERS
 from kcard.hub.values import Repository
 from tests.hub.shared_hub import Shared, shared_hub
 
-ROUTES = [route for module in ROUTERS for route in module.router.routes if isinstance(route, Route)]
+ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, Route)]
 WORDS = {part for route in ROUTES for part in route.path.split("/") if part and "{" not in part}
 USUAL = {"types": "models", "namespace": "ada", "name": "card", "revision": "main", "path": "a/b.txt"}
 
@@ -71,9 +71,7 @@ def test_such_a_name_is_refused_for_new_repositories_and_accounts(shared: Shared
 
 
 def test_every_first_segment_of_a_route_is_reserved() -> None:
-    routes = [
-        route for module in (*ROUTERS, *PAGES) for route in module.router.routes if isinstance(route, Route)
-    ]
+    routes = [route for router in (*ROUTERS, *PAGES) for route in router.routes if isinstance(route, Route)]
     first = {route.path.split("/")[1] for route in routes}
     segments = {segment for segment in first if segment and not segment.startswith("{")}
     assert segments <= RESERVED | TAKEN

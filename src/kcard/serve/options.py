@@ -1,0 +1,34 @@
+"""Options of the endpoint's process, which `kcard serve` takes beside those of asking; read without FastAPI."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from kcard.options import Option, check_values, documented
+
+__all__ = ["EndpointOptions"]
+
+
+@documented
+@dataclass(frozen=True, kw_only=True)
+class EndpointOptions:
+    """How the endpoint is served. Raises UsageError for a value that is out of range."""
+
+    host: Annotated[str, Option("Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1"
+    port: Annotated[int, Option("Port to listen on; 0: any free one.", least=0, most=65535)] = 8000
+    keys: Annotated[
+        Path | None, Option("File of API keys, which `kcard serve-key` writes.", default="no key is needed")
+    ] = None
+    name: Annotated[str | None, Option("Name under which the LLM is served.", default="the LLM's own")] = None
+    waiting: Annotated[int, Option("Questions that may wait; more are refused.", least=1)] = 256
+    timeout: Annotated[float, Option("Maximum seconds of a question, its wait included.", least=1)] = 120.0
+    cache: Annotated[
+        int, Option("Answers kept for questions that come again (embedded and hf); 0: none.", least=0)
+    ] = 1000
+    largest: Annotated[str, Option("Maximum size of a request.")] = "4MB"
+    proxies: Annotated[str, Option("Addresses of trusted proxies, comma-separated.")] = "127.0.0.1,::1"
+    grace: Annotated[int, Option("Seconds for requests to finish when the endpoint stops.", least=0)] = 30
+    log_format: Annotated[Literal["text", "json"], Option("Format of the log on stderr.")] = "text"
+
+    def __post_init__(self) -> None:
+        check_values(EndpointOptions, vars(self))

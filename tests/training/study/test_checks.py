@@ -77,7 +77,10 @@ def test_a_corpus_about_texts_may_be_asked_about_them() -> None:
 
 @pytest.mark.parametrize(
     "said",
-    ["The largest moon of Saturn was discovered in the seventeenth century.", "Titan was known in the eighteenth century."],
+    [
+        "The largest moon of Saturn was discovered in the seventeenth century.",
+        "Titan was known in the eighteenth century.",
+    ],
 )
 def test_what_follows_needs_less_support_than_what_is_said_again(said: str) -> None:
     assert isinstance(result(StudyItem("implication", said)), StudyItem)

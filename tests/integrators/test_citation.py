@@ -101,8 +101,8 @@ def test_a_citation_names_the_line_on_which_its_sentence_begins() -> None:
     text = "Titania was found in 1787. Miranda is small. It was found by Kuiper."
     source = Source(text, "moons.md", 4, lines=((3, 5), (8, 6), (12, 8)))
     passages = [Passage("moons", text, kept=True, source=source)]
-    for answer, line in (("1787", 4), ("Miranda is small.", 5), ("found by Kuiper", 6)):
-        [citation] = cite(answer, passages, NoChecker())
+    for words, line in (("1787", 4), ("Miranda is small.", 5), ("found by Kuiper", 6)):
+        [citation] = cite(words, passages, NoChecker())
         assert citation.line == line
     assert line_of("Kuiper, who found it", source) == 6
     answer = Answer("q", "1787", "top-down", Decision("always", 0.0, True), citations=(citation,))

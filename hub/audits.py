@@ -16,7 +16,7 @@ from kcard.hub import versions as hub_versions
 from kcard.hub.accounts import write
 from kcard.hub.db.models import audits, now, repositories, utc, versions
 from kcard.hub.db.session import Database
-from kcard.hub.figures import AUDIT, AuditKind, coverage_floor, threshold
+from kcard.hub.figures import AUDIT, AuditKind, limits
 from kcard.hub.values import covers, is_independent
 from kcard.hub.versions import Version
 from kcard.manifest import Manifest
@@ -151,7 +151,7 @@ def _store(
     named = ("recall", "faithfulness", "factuality", "evidence", "coverage", "overlap")
     found = {key: getattr(finding, key) for key in named}
     write(connection, by, "card.measured", reference, audit=number, kind=finding.kind, **found)
-    limit, score, floor = threshold(connection), finding.factuality, coverage_floor(connection)
+    (limit, floor), score = limits(connection), finding.factuality
     counts = is_independent(finding.overlap) and covers(finding.coverage, floor)
     if finding.kind == AUDIT and limit is not None and score is not None and score < limit and counts:
         why = {"factuality": score, "threshold": limit, "evidence": finding.evidence}

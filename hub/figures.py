@@ -30,14 +30,13 @@ __all__ = [
     "VersionLink",
     "audited",
     "checked_share",
-    "coverage_floor",
     "declared",
     "derived",
     "figures",
     "has_weights",
     "independent",
+    "limits",
     "recent",
-    "threshold",
     "verified_figures",
     "verified_rows",
     "version_of",
@@ -168,23 +167,23 @@ def _share(value: object) -> float | None:
 THRESHOLD, COVERAGE = "threshold", "coverage"
 
 
-def threshold(connection: Connection) -> float | None:
-    """The least factuality; None if the hub has none. Raises HubError for an invalid one."""
-    return _limits_share(connection, THRESHOLD, "kcard hub threshold 0.5` (or off)")
+def limits(connection: Connection) -> tuple[float | None, float]:
+    """Return the least factuality, None if the hub has none, and the share of a card's documents that evidence must
+    cover to quarantine it. Raises HubError for an invalid one."""
+    names = settings.c.name.in_((THRESHOLD, COVERAGE))
+    rows = connection.execute(select(settings.c.name, settings.c.value).where(names))
+    stored = {name: _stored_share(name, value) for name, value in rows}
+    return stored.get(THRESHOLD), stored.get(COVERAGE, FLOOR)
 
 
-def coverage_floor(connection: Connection) -> float:
-    """The share of a card's documents that evidence must cover to quarantine it. Raises HubError for an invalid one."""
-    share = _limits_share(connection, COVERAGE, f"kcard hub threshold --coverage {FLOOR:g}`")
-    return FLOOR if share is None else share
-
-
-def _limits_share(connection: Connection, name: str, remedy: str) -> float | None:
-    found = connection.scalar(select(settings.c.value).where(settings.c.name == name))
+def _stored_share(name: str, value: str) -> float:
+    remedy = "0.5` (or off)" if name == THRESHOLD else f"--coverage {FLOOR:g}`"
     try:
-        return None if found is None else checked_share(float(found))
+        return checked_share(float(value))
     except ValueError:
-        raise HubError(f"invalid {name} {found!r} in the hub: set it again with `{remedy}") from None
+        raise HubError(
+            f"invalid {name} {value!r} in the hub: set it again with `kcard hub threshold {remedy}"
+        ) from None
 
 
 # Reads the verified figures of versions from their audits.
@@ -205,7 +204,7 @@ def verified_rows(connection: Connection, wanted: Collection[int]) -> dict[int, 
     found: dict[int, list[Row[Any]]] = {}
     for row in connection.execute(query):
         found.setdefault(row.version_id, []).append(row)
-    floor = coverage_floor(connection)
+    _, floor = limits(connection)
     return {id_: _verified(rows, floor) for id_, rows in found.items()}
 
 

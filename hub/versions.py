@@ -30,7 +30,7 @@ from kcard.hub.db.models import audits, now, refs, repositories, settings, utc
 from kcard.hub.db.models import versions as version_table
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
-from kcard.hub.figures import COVERAGE, THRESHOLD, checked_share, coverage_floor, threshold
+from kcard.hub.figures import COVERAGE, THRESHOLD, checked_share, limits
 from kcard.hub.values import BRANCH, Declared, OwnNamespace, Reason, Repository, Verified, quarantine_reason
 from kcard.hub.values import MAIN as VALUES_MAIN
 from kcard.manifest import MANIFEST, NAME, Manifest
@@ -289,13 +289,13 @@ class Quarantine:
     def threshold(self) -> float | None:
         """The minimum factuality, in [0, 1], of cards that are used without being named; None (default): no minimum."""
         with self._database.read() as connection:
-            return threshold(connection)
+            return limits(connection)[0]
 
     @property
     def coverage(self) -> float:
         """The share of a card's documents that evidence must cover to quarantine it, in [0, 1]; 0.5 by default."""
         with self._database.read() as connection:
-            return coverage_floor(connection)
+            return limits(connection)[1]
 
     def set_coverage(self, floor: float, *, by: str | None = None) -> None:
         """Set the floor of coverage. Raises UsageError for one outside [0, 1]."""
@@ -328,7 +328,7 @@ class Quarantine:
             if row is None:
                 raise UnknownCard(f"{version.reference} was removed by another process")
             [current] = find(connection, version_table.c.id == row.id)
-            limit, floor = threshold(connection), coverage_floor(connection)
+            limit, floor = limits(connection)
             reason = quarantine_reason(current.declared, current.verified, limit, floor)
             if reason is None:
                 raise Invalid(f"{version.reference} is not quarantined")
@@ -344,7 +344,8 @@ class Quarantine:
         """Why versions are quarantined, by reference; others are omitted. The figures are those of the values."""
         if not candidates:
             return {}
-        limit, floor = self.threshold, self.coverage
+        with self._database.read() as connection:
+            limit, floor = limits(connection)
         found = {v.reference: quarantine_reason(v.declared, v.verified, limit, floor) for v in candidates}
         return {reference: reason for reference, reason in found.items() if reason is not None}
 

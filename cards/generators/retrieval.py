@@ -87,10 +87,8 @@ LEXICAL = 0.5
 CANDIDATES = 16
 SPARE = 2  # times as many, of which those are left out that repeat another
 AGREEING = 2  # times as many whose numbers and options are compared with the question's
-ABSENT, MENTIONED = (
-    0.6,
-    0.1,
-)  # of the first score, for an option of the question: no word of it, or in passing
+# What the first score loses for an option of the question: the passage lacks it, or only mentions it.
+ABSENT, MENTIONED = 0.6, 0.1
 RANKED = 32.0  # log-odds of the first stage's score, from 0 to 1, beside the ranker's
 FIRST, MORE, MOST = 3, 2, 8  # candidates that the reader reads: at first, at a time after that, in all
 PRIOR = 8.0  # log-odds of the first stage's score beside the reader's

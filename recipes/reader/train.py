@@ -28,7 +28,7 @@ from recipes.reader.relevance import balanced, refit
 if TYPE_CHECKING:
     from torch import Tensor
 
-RATE, HEAD_RATE, DECAY = 2e-4, 1e-3, 0.01
+RATE, HEAD_RATE, DECAY = 1.2e-4, 1e-3, 0.01
 WARM = 150  # steps
 TOKENS = 2500  # a batch
 DROPOUT = 0.0  # hardly a text is read twice

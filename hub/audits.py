@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, Row, exists, insert, select
 
 from kcard.errors import UnknownCard
-from kcard.hub import search_index, values
+from kcard.hub import rows as row_values
+from kcard.hub import search_index
 from kcard.hub import versions as hub_versions
 from kcard.hub.accounts import write
 from kcard.hub.db.models import audits, now, repositories, utc, versions
@@ -135,9 +136,9 @@ class Audits:
         with self._database.read() as connection:
             if card is not None:
                 query = query.where(hub_versions.named(connection, card))
-            own = values.find(connection)
+            own = row_values.find(connection)
             rows = connection.execute(query.order_by(audits.c.id))
-            return [_stored(row, values.bare(own, row.name)) for row in rows]
+            return [_stored(row, row_values.bare(own, row.name)) for row in rows]
 
 
 def _store(

@@ -19,7 +19,8 @@ from typing import Any, NoReturn, TypeAlias
 from sqlalchemy import Connection, Integer, Table, delete, func, insert, select, text, update
 
 from kcard.errors import CardError, DamagedCard, HubError, UsageError
-from kcard.hub import trees, values
+from kcard.hub import rows as row_values
+from kcard.hub import trees
 from kcard.hub import uploads as hub_uploads
 from kcard.hub.checks.formats import check_path, check_tree
 from kcard.hub.db.models import (
@@ -43,6 +44,7 @@ from kcard.hub.db.models import (
 )
 from kcard.hub.db.session import Database
 from kcard.hub.registry import refuse_pickles
+from kcard.hub.rows import OwnNamespace
 from kcard.hub.storage import (
     Blobs,
     Readable,
@@ -55,7 +57,6 @@ from kcard.hub.storage import (
     sync_folder,
 )
 from kcard.hub.trees import Stored, StoredTree, Tree, kept, named
-from kcard.hub.values import OwnNamespace
 from kcard.hub.versions import Catalogue
 from kcard.manifest import MANIFEST, Manifest, file_digest
 
@@ -464,17 +465,17 @@ def inconsistent(database: Database) -> list[str]:
     """References of versions whose rows do not match their manifest."""
     query = select(repositories.c.name, versions).join_from(versions, repositories)
     with database.read() as connection:
-        own = values.find(connection)
+        own = row_values.find(connection)
         rows = connection.execute(query.execution_options(yield_per=20))
         return sorted(
-            f"{values.bare(own, row.name)}@v{row.number}"
+            f"{row_values.bare(own, row.name)}@v{row.number}"
             for row in rows
             if not _consistent(row, trees.find(connection, row.repository_id, row.sha), own)
         )
 
 
 def _consistent(row: Any, stored: StoredTree | None, own: OwnNamespace | None) -> bool:
-    manifest, card = Manifest.from_json(row.manifest), values.bare(own, row.name)
+    manifest, card = Manifest.from_json(row.manifest), row_values.bare(own, row.name)
     named = card == manifest.name or "/" in card  # cards in other namespaces are called namespace/name
     right = hashlib.sha256(row.manifest.encode()).hexdigest() == row.sha256
     files = {} if stored is None else {path: entry.sha256 for path, entry in stored.tree.items()}

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 from sqlalchemy import CTE, ColumnElement, Connection, literal, select, update
 
 from kcard.errors import CardError, HubError
-from kcard.hub import history, permissions, search_index, trees, uploads, values
+from kcard.hub import history, permissions, search_index, trees, uploads
+from kcard.hub import rows as row_values
 from kcard.hub.accounts import Identity, require_quota
 from kcard.hub.checks import metadata
 from kcard.hub.checks.metadata import MOST_NODES
@@ -191,12 +192,12 @@ class Commits:
 
     def get(self, repository: Repository, sha: str) -> Commit:
         """The commit of that sha. Raises NotThere."""
-        query = select(*values.COMMIT_COLUMNS).where(*_here(repository, sha))
+        query = select(*row_values.COMMIT_COLUMNS).where(*_here(repository, sha))
         with self._database.read() as connection:
             found = connection.execute(query).one_or_none()
         if found is None:
             raise history.no_commit(repository, sha)
-        return values.commit(found)
+        return row_values.commit(found)
 
     def list(self, repository: Repository, sha: str, page: int = 0, size: int = 50) -> Found:
         """A page of the history, starting with the commit; pages count from 0.
@@ -209,13 +210,13 @@ class Commits:
             )
         line = _line(repository, sha, (page + 1) * size)
         query = (
-            select(*values.COMMIT_COLUMNS)
+            select(*row_values.COMMIT_COLUMNS)
             .join(line, commits.c.sha == line.c.sha)
             .where(commits.c.repository_id == repository.id, line.c.depth >= page * size)
             .order_by(line.c.depth)
         )
         with self._database.read() as connection:
-            found = [values.commit(row) for row in connection.execute(query)]
+            found = [row_values.commit(row) for row in connection.execute(query)]
             if not found and connection.scalar(select(commits.c.id).where(*_here(repository, sha))) is None:
                 raise history.no_commit(repository, sha)
         return found

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from kcard.errors import DamagedCard, HubError
 from kcard.hub import commits as hub_commits
 from kcard.hub import history, publications, search_index, trees, uploads
-from kcard.hub import values as hub_values
+from kcard.hub import rows as row_values
 from kcard.hub import versions as hub_versions
 from kcard.hub.accounts import OWN, check_namespace, check_unambiguous, folded
 from kcard.hub.commits import README, CardMetadata
@@ -31,9 +31,10 @@ from kcard.hub.errors import Conflict, Refused
 from kcard.hub.figures import EXAM_FILE, declared
 from kcard.hub.history import put_tag
 from kcard.hub.repositories import fresh
+from kcard.hub.rows import DEFAULT, INSTEAD, SETTING, OwnNamespace
 from kcard.hub.storage import Blob, Blobs
 from kcard.hub.trees import Tree, file_entry
-from kcard.hub.values import DEFAULT, INSTEAD, MAIN, SETTING, TAG, Declared, OwnNamespace, Repository
+from kcard.hub.values import MAIN, TAG, Declared, Repository
 from kcard.hub.versions import Version
 from kcard.manifest import MANIFEST, Manifest
 
@@ -87,7 +88,7 @@ class OwnCards:
         Repositories in other namespaces stay, since they belong to their users.
         """
         with self._database.write() as connection:
-            own = hub_values.find(connection)
+            own = row_values.find(connection)
             for version in gone:
                 row = hub_versions.key(connection, version)
                 if row is None:
@@ -103,7 +104,7 @@ class OwnCards:
         Raises Invalid for an invalid name, HubError if that account is a user's or an organisation with members.
         """
         with self._database.write() as connection:
-            own = hub_values.find(connection)
+            own = row_values.find(connection)
             if own is not None and folded(own.name) == folded(name):
                 return
             if folded(check_namespace(name)) not in OWN:
@@ -140,11 +141,11 @@ def _described(text: str, blobs: Mapping[str, Blob], content: Callable[[str], by
 
 
 def _repository(connection: Connection, own: OwnNamespace, card: str) -> Repository:
-    here = select(*hub_values.REPOSITORY_COLUMNS).where(hub_versions.named(connection, card))
+    here = select(*row_values.REPOSITORY_COLUMNS).where(hub_versions.named(connection, card))
     if (row := connection.execute(here).one_or_none()) is None:
-        connection.execute(insert(repositories).values(fresh("model", own.id, hub_values.full(own, card))))
+        connection.execute(insert(repositories).values(fresh("model", own.id, row_values.full(own, card))))
         row = connection.execute(here).one()
-    return hub_values.repository(row)
+    return row_values.repository(row)
 
 
 def _publish(connection: Connection, repository: Repository, text: str, card: _Described, author: str) -> int:
@@ -192,8 +193,8 @@ def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) 
     history.point(connection, repository_id, MAIN, parent)
     commit = (commits.c.repository_id == repository_id, commits.c.sha == parent)
     date = connection.execute(select(commits.c.date).where(*commit)).scalar_one()
-    repository = hub_values.repository(
-        connection.execute(select(*hub_values.REPOSITORY_COLUMNS).where(here)).one()
+    repository = row_values.repository(
+        connection.execute(select(*row_values.REPOSITORY_COLUMNS).where(here)).one()
     )
     tree = history.tree(connection, repository, parent)
     try:
@@ -205,7 +206,7 @@ def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) 
 
 def _ensure(connection: Connection) -> OwnNamespace:
     """The namespace, created if needed."""
-    if (own := hub_values.find(connection)) is not None:
+    if (own := row_values.find(connection)) is not None:
         return own
     taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT)
     made = _organisation(connection, DEFAULT if connection.scalar(taken) is None else INSTEAD)
@@ -214,8 +215,8 @@ def _ensure(connection: Connection) -> OwnNamespace:
 
 
 def _move(connection: Connection, own: OwnNamespace, new: OwnNamespace) -> None:
-    columns = select(*hub_values.REPOSITORY_COLUMNS).where(repositories.c.namespace_id == own.id)
-    for there in [hub_values.repository(row) for row in connection.execute(columns)]:
+    columns = select(*row_values.REPOSITORY_COLUMNS).where(repositories.c.namespace_id == own.id)
+    for there in [row_values.repository(row) for row in connection.execute(columns)]:
         to = f"{new.name}/{there.name.partition('/')[2]}"
         taken = (repositories.c.type == there.type, repositories.c.folded == folded(to))
         if connection.scalar(select(repositories.c.id).where(*taken)) is not None:

@@ -22,7 +22,8 @@ from sqlalchemy import ColumnElement, Connection, and_, false, insert, or_, sele
 from kcard.hub.accounts import Identity, Role, folded
 from kcard.hub.db.models import access, accounts, holdings, now, repositories, uploads, utc
 from kcard.hub.errors import Forbidden, Gated, Invalid, NotThere, Refused, Unknown
-from kcard.hub.values import PUBLIC, Repository
+from kcard.hub.rows import PUBLIC
+from kcard.hub.values import Repository
 
 __all__ = [
     "GRANTED",

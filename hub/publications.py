@@ -173,21 +173,21 @@ class Publications:
         wanted = list(ids)
         if not wanted:
             return {}
-        threshold, floor = self._quarantine.threshold, self._quarantine.coverage
         with self._database.read() as connection:
+            threshold, floor = figures.limits(connection)
             rows = connection.execute(_newest().where(versions.c.repository_id.in_(wanted))).all()
             verified = figures.verified_rows(connection, {row.id for row in rows})
         return {row.repository_id: _mark(row, verified.get(row.id), threshold, floor) for row in rows}
 
     def quarantined(self, limit: int) -> list[Mark]:
         """The marks of quarantined cards, least factual first, at most `limit`."""
-        threshold, floor = self._quarantine.threshold, self._quarantine.coverage
-        if threshold is None:
-            return []
         audited, claimed = figures.audited(), versions.c.factuality
-        query = _newest().where(or_(audited < threshold, claimed < threshold))
-        query = query.order_by(func.coalesce(audited, claimed), repositories.c.name)
         with self._database.read() as connection:
+            threshold, floor = figures.limits(connection)
+            if threshold is None:
+                return []
+            query = _newest().where(or_(audited < threshold, claimed < threshold))
+            query = query.order_by(func.coalesce(audited, claimed), repositories.c.name)
             rows = connection.execute(query).all()
             verified = figures.verified_rows(connection, {row.id for row in rows})
         marks = (_mark(row, verified.get(row.id), threshold, floor) for row in rows)

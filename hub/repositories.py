@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from kcard.hub import commits, history, permissions, publications, search_index, trees, uploads
-from kcard.hub import values as hub_values
+from kcard.hub import rows as row_values
 from kcard.hub.accounts import Identity, check_repository, check_unambiguous, folded, require_quota
 from kcard.hub.db.models import accounts, holdings, likes, now, repositories, terms, utc
 from kcard.hub.db.session import Database
@@ -99,7 +99,7 @@ class Repositories:
         """Change visibility or gating; None: unchanged."""
         values: dict[str, str] = {}
         if private is not None:
-            values["visibility"] = hub_values.PRIVATE if private else hub_values.PUBLIC
+            values["visibility"] = row_values.PRIVATE if private else row_values.PUBLIC
         if gated is not None:
             values["gated"] = gated
         with self._database.write() as connection:
@@ -210,7 +210,7 @@ def fresh(type_: Type, namespace_id: int, name: str, private: bool = False) -> d
         "namespace_id": namespace_id,
         "name": name,
         "folded": folded(name),
-        "visibility": hub_values.PRIVATE if private else hub_values.PUBLIC,
+        "visibility": row_values.PRIVATE if private else row_values.PUBLIC,
         "gated": "no",
         "created": at,
         "modified": at,
@@ -232,10 +232,10 @@ def _named(type_: Type, name: str) -> ColumnElement[bool]:
 
 
 def _find(connection: Connection, condition: ColumnElement[bool], name: str) -> Repository:
-    found = connection.execute(select(*hub_values.REPOSITORY_COLUMNS).where(condition)).one_or_none()
+    found = connection.execute(select(*row_values.REPOSITORY_COLUMNS).where(condition)).one_or_none()
     if found is None:
         raise NotThere("repository", f"repository {name[:200]!r} not found")
-    return hub_values.repository(found)
+    return row_values.repository(found)
 
 
 def _refuse_another(connection: Connection, type_: Type, name: str) -> None:
@@ -356,7 +356,7 @@ def _rows(connection: Connection, ids: Sequence[int], card: bool) -> Iterator[Ro
     """The rows of repositories in this order, a few at a time, since one may have half a megabyte of metadata."""
     columns = [
         literal("{}").label("card") if c.name == "card" and not card else c
-        for c in hub_values.REPOSITORY_COLUMNS
+        for c in row_values.REPOSITORY_COLUMNS
     ]
     some = FEW if card else SOME
     for first in range(0, len(ids), some):
@@ -372,7 +372,7 @@ def _up_to(largest: int, found: Iterable[Row[Any]]) -> Iterator[Repository]:
         size += len(row.card) + len(row.tags)
         if size > largest and size > len(row.card) + len(row.tags):
             return
-        yield hub_values.repository(row)
+        yield row_values.repository(row)
 
 
 def _ids(connection: Connection, query: ListQuery, identity: Identity | None) -> list[int]:

@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from sqlalchemy import Connection, select
 
-from kcard.hub import search_index, values
+from kcard.hub import rows as row_values
+from kcard.hub import search_index
 from kcard.hub.accounts import Identity, folded
 from kcard.hub.db.models import accounts, repositories, terms
 from kcard.hub.db.session import Database
@@ -108,8 +109,8 @@ class Search:
             places = _ordered(connection, snapshot, query, matching)
             start = (query.page - 1) * query.size
             ids = [int(id_) for id_ in snapshot.ids[places[start : start + query.size]]]
-            here = select(*values.REPOSITORY_COLUMNS).where(repositories.c.id.in_(ids))
-            by_id = {row.id: values.repository(row) for row in connection.execute(here)}
+            here = select(*row_values.REPOSITORY_COLUMNS).where(repositories.c.id.in_(ids))
+            by_id = {row.id: row_values.repository(row) for row in connection.execute(here)}
         total = int(np.count_nonzero(matching))
         pages = min(-(-total // query.size), MOST_PAGES)
         found = [by_id[id_] for id_ in ids if id_ in by_id]  # another thread may have seen newer ones

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, Select, delete, func, insert, select, te
 
 from kcard.hub import figures
 from kcard.hub.db.models import repositories, search, search_clock, terms, utc, versions
-from kcard.hub.values import PUBLIC
+from kcard.hub.rows import PUBLIC
 
 __all__ = [
     "AUTHOR",

@@ -24,14 +24,16 @@ from sqlalchemy import (
 )
 
 from kcard.errors import DamagedCard, UnknownCard, UsageError
-from kcard.hub import figures, values
+from kcard.hub import figures
+from kcard.hub import rows as row_values
 from kcard.hub.accounts import folded, write
 from kcard.hub.db.models import audits, now, refs, repositories, settings, utc
 from kcard.hub.db.models import versions as version_table
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.figures import COVERAGE, THRESHOLD, checked_share, limits
-from kcard.hub.values import BRANCH, Declared, OwnNamespace, Reason, Repository, Verified, quarantine_reason
+from kcard.hub.rows import OwnNamespace
+from kcard.hub.values import BRANCH, Declared, Reason, Repository, Verified, quarantine_reason
 from kcard.hub.values import MAIN as VALUES_MAIN
 from kcard.manifest import MANIFEST, NAME, Manifest
 
@@ -189,7 +191,7 @@ class Key(NamedTuple):
 
 def named(connection: Connection, card: str) -> ColumnElement[bool]:
     """The condition on `repositories` for the one of a card."""
-    name = values.full(values.find(connection), card)
+    name = row_values.full(row_values.find(connection), card)
     # The index is on the folded name; cards are named by their exact one.
     same = and_(repositories.c.folded == folded(name), repositories.c.name == name)
     return and_(repositories.c.type == "model", same)
@@ -204,7 +206,7 @@ def newest() -> ColumnElement[bool]:
 
 def find(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
     """The versions that match, by card name, oldest first."""
-    own = values.find(connection)
+    own = row_values.find(connection)
     rows = connection.execute(_rows().where(*conditions)).all()
     verified = figures.verified_rows(connection, {row.id for row in rows})
     grouped = groupby(rows, key=lambda row: row.id)
@@ -244,7 +246,7 @@ def _rows() -> Select[Any]:
 
 def _version(rows: list[Row[Any]], own: OwnNamespace | None, verified: Verified | None) -> Version:
     row = rows[0]
-    name = values.bare(own, row.repository)
+    name = row_values.bare(own, row.repository)
     return Version(
         name=name,
         number=row.number,
@@ -266,9 +268,9 @@ def versions(database: Database, repositories: Iterable[Repository]) -> dict[str
     """The newest version of each repository that has one, by the repository's name."""
     ids = [repository.id for repository in repositories]
     with database.read() as connection:
-        own = values.find(connection)
+        own = row_values.find(connection)
         found = find(connection, newest(), version_table.c.repository_id.in_(ids))
-    return {values.full(own, version.name): version for version in found}
+    return {row_values.full(own, version.name): version for version in found}
 
 
 # Quarantine: cards below the hub's factuality threshold are visible, but used only if named.
@@ -365,8 +367,8 @@ class Catalogue:
             exists().where(version_table.c.repository_id == repositories.c.id)
         )
         with self._database.read() as connection:
-            own = values.find(connection)
-            return sorted(values.bare(own, name) for name in connection.scalars(query))
+            own = row_values.find(connection)
+            return sorted(row_values.bare(own, name) for name in connection.scalars(query))
 
     def versions(self, name: str | None = None) -> list[Version]:
         """Every version of a card, or of all cards, oldest first."""

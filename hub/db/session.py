@@ -10,8 +10,6 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-from psycopg.pq import TransactionStatus
 from sqlalchemy import (
     URL,
     Connection,
@@ -33,52 +31,19 @@ from kcard.hub.db.models import HEAD
 if TYPE_CHECKING:
     from alembic.config import Config
 
+    from kcard.hub.db.psycopg_connection import ImpatientConnection
+
 __all__ = [
-    "PING_SECONDS",
     "WAIT_SECONDS",
     "Database",
-    "ImpatientConnection",
     "Outage",
     "engine",
-    "is_silence",
     "locate",
     "postgresql_engine",
     "shown",
     "transaction_options",
     "wait_for_writers",
 ]
-
-
-# PostgreSQL connections that give up on a server that is silent.
-#
-# A frozen server, or one behind a broken network, still accepts data, so that neither PostgreSQL's own timeouts
-# nor those of TCP end a request.
-
-PING_SECONDS = 2.0
-
-
-class ImpatientConnection(psycopg.Connection[Any]):
-    """A connection that is closed if one statement takes more than `patience` seconds."""
-
-    patience: float = PING_SECONDS
-
-    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        try:
-            return super().wait(gen, interval, self.patience if timeout is None else timeout)
-        except psycopg.OperationalError:
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:  # its answer may still come
-                self.pgconn.finish()
-                raise SilentServer(f"no answer for {self.patience:g} s") from None
-            raise
-
-
-class SilentServer(psycopg.OperationalError):
-    """The server did not answer in time."""
-
-
-def is_silence(error: object) -> bool:
-    """Whether a driver's error means that the server did not answer."""
-    return isinstance(error, (SilentServer, psycopg.errors.ConnectionTimeout))
 
 
 # A database that does not answer: one transaction at a time tries it, all others fail at once.
@@ -110,6 +75,7 @@ class Outage:
         """Begin an outage if a driver's error says that the database did not answer."""
         if type(error).__module__.startswith("sqlite3"):
             return
+        from kcard.hub.db.psycopg_connection import is_silence
 
         if is_silence(error):
             with self._lock:
@@ -176,6 +142,7 @@ def _options(url: URL, seconds: int | None) -> str:
 
 def _limit(engine: Engine, seconds: float) -> None:
     """Close connections to a silent server, at the pool's ping sooner than in a transaction."""
+    from kcard.hub.db.psycopg_connection import PING_SECONDS, ImpatientConnection
 
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: object, _record: object, given: Any, named: Any) -> "ImpatientConnection":

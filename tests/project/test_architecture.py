@@ -109,7 +109,9 @@ HUB = {
     "errors": 0,
     **dict.fromkeys(("storage", "object_store", "checks", "db"), 1),
     **dict.fromkeys(("accounts", "tokens"), 2),
-    **dict.fromkeys(("values", "permissions", "repositories", "history", "commits", "trees", "uploads"), 3),
+    **dict.fromkeys(
+        ("values", "rows", "permissions", "repositories", "history", "commits", "trees", "uploads"), 3
+    ),
     **dict.fromkeys(("versions", "publications", "figures", "audits", "verdicts", "local_cards"), 3),
     **dict.fromkeys(("search", "search_index", "pools"), 3),
     "": 4,
@@ -153,8 +155,11 @@ def may_import(package: str, other: str) -> bool:
     return below < layer or layer == below == CORE or (package, other) == ("evaluation", "training")
 
 
-# Modules that are short for a reason: what runs alone, what two packages share, and what is read without FastAPI.
-SHORT = {"kcard.__main__", "kcard.hub.migrations.env", "kcard.hub.verdicts", "kcard.serve.options"}
+# Modules that are short for a reason: what runs alone, what two packages share, and what keeps an extra apart.
+SHORT = {
+    *("kcard.__main__", "kcard.hub.migrations.env", "kcard.hub.verdicts"),
+    *("kcard.hub.db.psycopg_connection", "kcard.serve.options"),
+}
 MIGRATIONS = "kcard.hub.migrations.versions."
 LEAST, LEAST_OF_ONE_IMPORTER = 60, 100  # lines
 
@@ -176,6 +181,59 @@ def test_a_module_is_worth_opening() -> None:
     assert short == SHORT
     alone = {n for n, count in lines.items() if importers[n] == 1 and count < LEAST_OF_ONE_IMPORTER}
     assert alone - SHORT == set()
+
+
+# What extras bring (pyproject.toml), and the modules that are imported only where an extra is there.
+OPTIONAL = {
+    *(
+        "bitsandbytes",
+        "gguf",
+        "openai",
+        "matplotlib",
+        "psycopg",
+        "ray",
+        "s3fs",
+        "fsspec",
+        "sentence_transformers",
+    ),
+    *(
+        "fastapi",
+        "starlette",
+        "httptools",
+        "nh3",
+        "prometheus_client",
+        "multipart",
+        "uvicorn",
+        "uvloop",
+        "httpx",
+    ),
+}
+OF_EXTRAS = ("kcard.hub.server.", "kcard.serve.", "kcard.hub.db.psycopg_connection")
+
+
+def test_no_module_but_those_of_extras_needs_one_to_be_imported() -> None:
+    paths = [path for part in (*PARTS, "cli") for path in (ROOT / part).rglob("*.py")]
+    names = [".".join(("kcard", *p.relative_to(ROOT).with_suffix("").parts)) for p in paths]
+    paths = [*(ROOT / "src" / "kcard").rglob("*.py")]
+    names += [".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in paths]
+    wanted = [
+        n for n in names if not n.startswith(OF_EXTRAS) and not n.endswith(("__main__", "migrations.env"))
+    ]
+    code = f"""
+import importlib, sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {OPTIONAL!r}:
+            raise ModuleNotFoundError(f"no module {{name}}", name=name)
+sys.meta_path.insert(0, Blocked())
+for name in {[n.removesuffix(".__init__") for n in wanted]!r}:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        print(name, error.name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == []
 
 
 def test_no_part_folder_has_an_init_file() -> None:

@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kcard.errors import CardError, KcardError, one_line
 from kcard.hub.selection import Selection
-from kcard.hub.server.asking import Program
 from kcard.hub.versions import Version
 from kcard.manifest import Manifest
 
 if TYPE_CHECKING:
+    from kcard.hub.server.asking import Program
     from kcard.integrators.pipeline import Pipeline
 
 __all__ = ["environment", "limit", "main", "program"]
@@ -89,8 +89,9 @@ PIPELINES = 3  # selections of cards that stay loaded
 WARM = ("Who discovered Titan?", "Christiaan Huygens discovered Titan in 1655.")
 
 
-def program(evidence: Sequence[str] = ()) -> Program:
+def program(evidence: Sequence[str] = ()) -> "Program":
     """How a hub starts the process. Evidence on other servers is left out: questions stay on this machine."""
+    from kcard.hub.server.asking import Program
     from kcard.selectors.evidence import LOCAL, names
 
     elsewhere = {*names()} - {LOCAL}

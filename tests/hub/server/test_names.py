@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import event
 from starlette.routing import Match, Route
 
+from kcard.hub import rows as row_values
 from kcard.hub import values
 from kcard.hub.accounts import AMBIGUOUS, RESERVED, TAKEN, check_namespace, check_unambiguous
 from kcard.hub.errors import Invalid
@@ -119,7 +120,7 @@ def test_a_private_repository_takes_the_same_work_as_a_missing_one(
 ) -> None:
     hidden(shared, 10)
     read: list[object] = []
-    whole = values.repository
+    whole = row_values.repository
 
     def noted(row: Any) -> Repository:
         read.append(row)

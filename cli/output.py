@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -16,19 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
-from rich.segment import Segment
 
 from kcard.errors import TrainingInterrupted, json_escaped, printable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from rich.console import Console
     from rich.table import Table
 
     from kcard.evaluation.records import Mean
 
 __all__ = [
-    "Escaping",
     "Json",
     "as_data",
     "console",
@@ -45,26 +43,6 @@ __all__ = [
     "table",
     "worded_counter",
 ]
-
-
-# Escapes control characters in whatever rich prints, after its layout, where its own colours are not text yet.
-
-
-class Escaping(RenderHook):
-    """A hook of a console."""
-
-    def process_renderables(self, renderables: Iterable[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Each of them, to be rendered with its text escaped."""
-        return [_Escaped(renderable) for renderable in renderables]
-
-
-class _Escaped:
-    def __init__(self, inner: ConsoleRenderable) -> None:
-        self._inner = inner
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for text, style, control in console.render(self._inner, options):
-            yield Segment(text if control else printable(text), style, control)
 
 
 # stdin, stdout and stderr as they are found: closed, full, or unable to show every character.
@@ -105,6 +83,10 @@ PLAIN_EVERY = 10.0  # seconds between progress lines where stderr is not a termi
 
 def console() -> "Console":
     """A console on stdout: as wide as the terminal; elsewhere wide enough that no table is cut."""
+
+    from rich.console import Console
+
+    from kcard.cli.escaping import Escaping
 
     made = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     made.push_render_hook(Escaping())
@@ -229,6 +211,7 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
     if not sys.stderr.isatty():
         yield _plain(what, total)
         return
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (

@@ -1,20 +1,22 @@
 """Search: pages of repositories with all words and facets of a query, and how many there are for each facet."""
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from functools import cached_property
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-from sqlalchemy import Connection, select
+from numpy.typing import NDArray
+from sqlalchemy import Connection, select, text
 
 from kcard.hub import rows as row_values
-from kcard.hub import search_index
 from kcard.hub.accounts import Identity, folded
-from kcard.hub.db.models import accounts, repositories, terms
+from kcard.hub.db.models import accounts, repositories, search, search_clock, terms, utc
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.permissions import reach
-from kcard.hub.search_index import AUTHOR, FACETS, LONGEST, TAG, Array, SearchIndex, Snapshot, row_words
+from kcard.hub.search_index import AUTHOR, FACETS, LONGEST, TAG, row_words
 from kcard.hub.values import Repository, Type
 
 __all__ = ["FACTUALITY", "ORDERS", "Counts", "Found", "Order", "Search", "SearchQuery"]
@@ -25,6 +27,202 @@ FACTUALITY = (0.5, 0.7, 0.9)
 MOST_WORDS, MOST_PAGES = 20, 400
 # Of more matches than this, the most downloaded come first: words that so many have say little.
 RANKED = 3000
+
+
+# Full-text search: FTS5 in SQLite, a tsvector in PostgreSQL. Each word must be the prefix of a word of the text.
+
+# Thousands of ids are read fastest as one text.
+MATCHES = {
+    "sqlite": "SELECT group_concat(rowid) FROM search_text WHERE search_text MATCH :words",
+    "postgresql": (
+        "SELECT string_agg(repository_id::text, ',') FROM search WHERE vector @@ to_tsquery('simple', :words)"
+    ),
+}
+# Both weigh words of the name most, then those of the domain, the description and the tags.
+SCORES = {
+    "sqlite": (
+        "SELECT rowid, -bm25(search_text, 10.0, 5.0, 2.0, 1.0) FROM search_text "
+        "WHERE search_text MATCH :words"
+    ),
+    "postgresql": (
+        "SELECT repository_id, ts_rank('{0.1, 0.2, 0.5, 1.0}', vector, to_tsquery('simple', :words)) "
+        "FROM search WHERE vector @@ to_tsquery('simple', :words)"
+    ),
+}
+
+
+def matches(connection: Connection, words: Sequence[str]) -> NDArray[np.int64]:
+    """The ids of the repositories that have all words, as normalised by search_rows.words."""
+    database = connection.dialect.name
+    found: str | None = connection.scalar(text(MATCHES[database]), {"words": _query(database, words)})
+    return np.fromstring(found, dtype=np.int64, sep=",") if found else np.empty(0, np.int64)
+
+
+def scores(connection: Connection, words: Sequence[str]) -> dict[int, float]:
+    """The same with how well each fits; more is better."""
+    database = connection.dialect.name
+    found = connection.execute(text(SCORES[database]), {"words": _query(database, words)})
+    return {id_: float(score) for id_, score in found.tuples()}
+
+
+def _query(database: str, words: Sequence[str]) -> str:
+    """The words in the database's query language, which letters and digits can't break out of."""
+    if database == "postgresql":
+        return " & ".join(f"{word}:*" for word in words)
+    return " ".join(f'"{word}"*' for word in words)
+
+
+# What repositories are filtered and ordered by, in arrays. Each process has its own; the search clock tells what
+# changed since it was read: only those rows are read again.
+
+Array: TypeAlias = NDArray[Any]
+TYPES = ("model", "dataset")
+COLUMNS = (
+    repositories.c.id,
+    repositories.c.type,
+    repositories.c.visibility,
+    repositories.c.namespace_id,
+    repositories.c.modified,
+    repositories.c.downloads,
+    search.c.verified,
+    search.c.factuality,
+    *(search.c[name] for name in FACETS),
+)
+KINDS = (np.int64, np.int8, np.bool_, np.int32, np.float64, np.int64, np.bool_, np.float64, *[np.int32] * 5)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One entry a repository in each array, by ascending id.
+
+    changed, removed  the search clock when it was read
+    factuality        NaN: not measured
+    codes             of each facet: the place of its value in `values`
+    """
+
+    changed: int
+    removed: int
+    columns: tuple[Array, ...]
+    values: Mapping[str, Sequence[str]]
+
+    @property
+    def ids(self) -> Array:
+        return self.columns[0]
+
+    @property
+    def public(self) -> Array:
+        return self.columns[2]
+
+    @property
+    def namespaces(self) -> Array:
+        return self.columns[3]
+
+    @property
+    def verified(self) -> Array:
+        return self.columns[6]
+
+    @property
+    def factuality(self) -> Array:
+        return self.columns[7]
+
+    def of_type(self, type_: str) -> Array:
+        """Whether each repository is of the type."""
+        found: Array = self.columns[1] == TYPES.index(type_)
+        return found
+
+    def codes(self, facet: str) -> Array:
+        return self.columns[8 + FACETS.index(facet)]
+
+    def having(self, ids: Sequence[int] | Array) -> Array:
+        """Whether each repository is one of these."""
+        found: Array = np.zeros(len(self.ids), dtype=np.bool_)
+        wanted = np.asarray(ids, dtype=np.int64)
+        places = np.searchsorted(self.ids, wanted)
+        inside = places < len(self.ids)
+        places, wanted = places[inside], wanted[inside]
+        found[places[self.ids[places] == wanted]] = True
+        return found
+
+    @cached_property
+    def by_date(self) -> Array:
+        """The places of all repositories, the last changed first."""
+        return self._ordered(self.columns[4])
+
+    @cached_property
+    def by_downloads(self) -> Array:
+        return self._ordered(self.columns[5])
+
+    @cached_property
+    def by_factuality(self) -> Array:
+        """Verified ones come first, unmeasured ones last."""
+        return self._ordered(np.nan_to_num(self.factuality, nan=-1.0) + 2 * self.verified)
+
+    def _ordered(self, key: Array) -> Array:
+        order: Array = np.lexsort((-self.ids, -key))
+        return order
+
+
+class SearchIndex:
+    """The current snapshot. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._codes: dict[str, dict[str, int]] = {facet: {} for facet in FACETS}
+        self._snapshot = Snapshot(-1, -1, _arrays([]), {})
+
+    def at(self, connection: Connection) -> Snapshot:
+        """The snapshot with all changes that the connection sees, and perhaps later ones."""
+        clock = connection.execute(select(search_clock.c.changed, search_clock.c.removed)).tuples().one()
+        found = self._snapshot
+        if not _is_behind(found, *clock):
+            return found
+        with self._lock:
+            found = self._snapshot
+            if _is_behind(found, *clock):
+                self._snapshot = found = self._read(connection, found, *clock)
+            return found
+
+    def _read(self, connection: Connection, last: Snapshot, changed: int, removed: int) -> Snapshot:
+        query = select(*COLUMNS).join_from(repositories, search).where(search.c.changed > last.changed)
+        fresh = _arrays([self._coded(row) for row in connection.execute(query)])
+        keep = ~np.isin(last.ids, fresh[0])
+        if removed != last.removed and len(last.ids):
+            keep &= np.isin(last.ids, np.asarray(connection.scalars(select(search.c.repository_id)).all()))
+        columns = [np.concatenate([old[keep], new]) for old, new in zip(last.columns, fresh, strict=True)]
+        order = np.argsort(columns[0])
+        values = {facet: tuple(codes) for facet, codes in self._codes.items()}
+        return Snapshot(changed, removed, tuple(column[order] for column in columns), values)
+
+    def _coded(self, row: Any) -> tuple[Any, ...]:
+        id_, type_, visibility, namespace, modified, downloads, verified, factuality, *facets = row
+        coded = [
+            self._codes[facet].setdefault(value, len(self._codes[facet]))
+            for facet, value in zip(FACETS, facets, strict=True)
+        ]
+        measured = np.nan if factuality is None else factuality
+        at = utc(modified).timestamp()
+        return (
+            id_,
+            TYPES.index(type_),
+            visibility == row_values.PUBLIC,
+            namespace,
+            at,
+            downloads,
+            verified,
+            measured,
+            *coded,
+        )
+
+
+def _is_behind(snapshot: Snapshot, changed: int, removed: int) -> bool:
+    # A reader that began earlier may see an older clock than the snapshot's.
+    return snapshot.changed < changed or snapshot.removed < removed
+
+
+def _arrays(rows: Sequence[tuple[Any, ...]]) -> tuple[Array, ...]:
+    """An array for each column."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(KINDS)
+    return tuple(np.asarray(column, kind) for column, kind in zip(columns, KINDS, strict=True))
 
 
 @dataclass(frozen=True)
@@ -137,7 +335,7 @@ def _named(connection: Connection, snapshot: Snapshot, query: SearchQuery) -> Ar
     """Whether each repository has all words, the author and the tags."""
     found: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
     if query.text.strip():
-        found &= snapshot.having(search_index.matches(connection, query.words) if query.words else [])
+        found &= snapshot.having(matches(connection, query.words) if query.words else [])
     exact = [(TAG, tag.lower()[:LONGEST]) for tag in query.tags]
     if query.author:
         exact.append((AUTHOR, folded(query.author)))
@@ -178,7 +376,7 @@ def _ordered(connection: Connection, snapshot: Snapshot, query: SearchQuery, mat
     by_relevance = query.sort == "relevance" and bool(query.words)
     if by_relevance and np.count_nonzero(matching) <= RANKED:
         places = np.flatnonzero(matching)
-        scored = search_index.scores(connection, query.words)
+        scored = scores(connection, query.words)
         score = np.asarray([scored.get(int(id_), 0.0) for id_ in snapshot.ids[places]])
         ranked: Array = places[np.lexsort((-snapshot.ids[places], -score))]
         return ranked

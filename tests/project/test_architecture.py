@@ -155,10 +155,10 @@ def may_import(package: str, other: str) -> bool:
     return below < layer or layer == below == CORE or (package, other) == ("evaluation", "training")
 
 
-# Modules that are short for a reason: what runs alone, what two packages share, and what keeps an extra apart.
+# Modules that are short for a reason: what runs alone, what two packages share, what keeps an extra or rich apart.
 SHORT = {
     *("kcard.__main__", "kcard.hub.migrations.env", "kcard.hub.verdicts"),
-    *("kcard.hub.db.psycopg_connection", "kcard.serve.options"),
+    *("kcard.hub.db.psycopg_connection", "kcard.serve.options", "kcard.cli.escaping"),
 }
 MIGRATIONS = "kcard.hub.migrations.versions."
 LEAST, LEAST_OF_ONE_IMPORTER = 60, 100  # lines

@@ -24,7 +24,6 @@ from kcard.hub.storage import Blobs
 from kcard.hub.trees import Tree
 from kcard.hub.values import Declared, Entry, Mark, Publication, Repository, Verified, quarantine_reason
 from kcard.hub.verdicts import Verdicts
-from kcard.hub.versions import Quarantine
 from kcard.manifest import MANIFEST, Manifest, check_counts
 
 __all__ = ["Publications", "add", "following", "publication", "record"]
@@ -128,10 +127,8 @@ class Publications:
     exam_required  whether a card with a trained model needs an exam
     """
 
-    def __init__(
-        self, database: Database, blobs: Blobs, quarantine: Quarantine, *, exam_required: bool = True
-    ) -> None:
-        self._database, self._blobs, self._quarantine = database, blobs, quarantine
+    def __init__(self, database: Database, blobs: Blobs, *, exam_required: bool = True) -> None:
+        self._database, self._blobs = database, blobs
         self._exam_required = exam_required
 
     def publish(

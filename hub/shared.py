@@ -87,7 +87,7 @@ class SharedHub:
             uploads=Uploads(database, blobs, quota=quota),
             reservations=Reservations(database, quota=quota),
             verdicts=Verdicts(database),
-            publications=Publications(database, blobs, registry.quarantine, exam_required=exam_required),
+            publications=Publications(database, blobs, exam_required=exam_required),
         )
 
 

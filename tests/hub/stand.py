@@ -105,7 +105,7 @@ def opened(home: Path, database_url: str | None = None, *, exam_required: bool =
             Refs(database),
             Listing(database),
             Uploads(database, blobs),
-            Publications(database, blobs, registry.quarantine, exam_required=exam_required),
+            Publications(database, blobs, exam_required=exam_required),
         )
     finally:
         database.close()

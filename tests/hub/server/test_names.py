@@ -12,8 +12,7 @@ import pytest
 from sqlalchemy import event
 from starlette.routing import Match, Route
 
-from kcard.hub import rows as row_values
-from kcard.hub import values
+from kcard.hub import rows
 from kcard.hub.accounts import AMBIGUOUS, RESERVED, TAKEN, check_namespace, check_unambiguous
 from kcard.hub.errors import Invalid
 from kcard.hub.server.app import PAGES, ROUTERS
@@ -120,13 +119,13 @@ def test_a_private_repository_takes_the_same_work_as_a_missing_one(
 ) -> None:
     hidden(shared, 10)
     read: list[object] = []
-    whole = row_values.repository
+    read_row = rows.repository
 
     def noted(row: Any) -> Repository:
         read.append(row)
-        return whole(row)
+        return read_row(row)
 
-    monkeypatch.setattr(values, "repository", noted)
+    monkeypatch.setattr(rows, "repository", noted)
     asked: list[str] = []
     engine = shared.hub.database._readers
     event.listen(engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))

@@ -129,9 +129,9 @@ def one_card(hub: SharedHub, reference: str, identity: Identity | None) -> Candi
             f"{repository.name} can't be asked here: it is of kind {version.manifest.kind[:50]}, whose model is not "
             "among its files; use `kcard ask`"
         )
-    held = hub.registry.quarantine.held([version])
+    reasons = hub.registry.quarantine.held([version])
     return Candidates(
-        [Candidate(version.manifest.name, repository, version)], held=held.get(version.reference)
+        [Candidate(version.manifest.name, repository, version)], held=reasons.get(version.reference)
     )
 
 
@@ -144,11 +144,11 @@ def all_cards(hub: SharedHub, question: str, identity: Identity | None) -> Candi
     repositories, total = _likely(hub, question, identity)
     allowed = [each for each in repositories if may_download(identity, each, has_access(hub, identity, each))]
     versions = hub_versions.versions(hub.database, allowed)
-    held = hub.registry.quarantine.held([*versions.values()])
+    reasons = hub.registry.quarantine.held([*versions.values()])
     able, quarantined = [], []
     for repository in allowed:
         version = versions.get(repository.name)
-        if version is not None and version.reference in held:
+        if version is not None and version.reference in reasons:
             quarantined.append(repository.name)
         elif version is not None and measurable(version.manifest):
             able.append((repository, version))
@@ -160,21 +160,21 @@ def all_cards(hub: SharedHub, question: str, identity: Identity | None) -> Candi
 def _likely(hub: SharedHub, question: str, identity: Identity | None) -> tuple[Sequence[Repository], int]:
     """At most MOST_CARDS repositories with cards, and how many there are."""
     usual = SearchQuery(tags=[TAG], sort="downloads", size=MOST_CARDS)
-    found = hub.search.find(usual, identity)
-    if found.total <= MOST_CARDS:
-        return found.repositories, found.total
+    matches = hub.search.find(usual, identity)
+    if matches.total <= MOST_CARDS:
+        return matches.repositories, matches.total
     scores: dict[int, float] = {}
-    known = {each.id: each for each in found.repositories}
+    by_id = {each.id: each for each in matches.repositories}
     telling = [word for word in dict.fromkeys(row_words(question)) if len(word) >= SHORTEST_WORD]
     for word in telling[:MOST_WORDS]:
         having = hub.search.find(
             SearchQuery(text=word, tags=[TAG], sort="relevance", size=FOR_WORD), identity
         )
         for each in having.repositories:
-            known[each.id] = each
+            by_id[each.id] = each
             scores[each.id] = scores.get(each.id, 0.0) + 1 / having.total
-    order = sorted(known.values(), key=lambda each: -scores.get(each.id, 0.0))
-    return order[:MOST_CARDS], found.total
+    order = sorted(by_id.values(), key=lambda each: -scores.get(each.id, 0.0))
+    return order[:MOST_CARDS], matches.total
 
 
 def _distinct(versions: Iterable[tuple[Repository, Version]]) -> Iterator[Candidate]:
@@ -333,16 +333,16 @@ class Relay:
 
     async def _take(self, left: "asyncio.Future[bytes]") -> int | None:
         """The place of a child; None if none is idle in time, or `left` is done before."""
-        wanted: asyncio.Future[int] = asyncio.ensure_future(self._idle.get())
+        idle_place: asyncio.Future[int] = asyncio.ensure_future(self._idle.get())
         self._waiting += 1
         try:
-            both: set[asyncio.Future[Any]] = {wanted, left}
+            both: set[asyncio.Future[Any]] = {idle_place, left}
             await asyncio.wait(both, timeout=WAIT_SECONDS, return_when=FIRST_COMPLETED)
         finally:
             self._waiting -= 1
-        if wanted.done():
-            return wanted.result()
-        wanted.cancel()
+        if idle_place.done():
+            return idle_place.result()
+        idle_place.cancel()
         return None
 
     async def _answered(
@@ -376,27 +376,27 @@ class Relay:
 async def _exchange(child: Child, question: bytes, reader: StreamReader, writer: StreamWriter) -> bool:
     """Pass lines on until the child has answered; whether it may be asked again."""
     await child.send(question)
-    says: asyncio.Future[bytes] = asyncio.ensure_future(child.line())
-    told: asyncio.Future[bytes] = asyncio.ensure_future(reader.readline())
+    from_child: asyncio.Future[bytes] = asyncio.ensure_future(child.line())
+    from_client: asyncio.Future[bytes] = asyncio.ensure_future(reader.readline())
     try:
         while True:
-            await asyncio.wait({says, told}, return_when=FIRST_COMPLETED)
-            if told.done():
-                if not (line := told.result()):
-                    return await _ends(says)
+            await asyncio.wait({from_child, from_client}, return_when=FIRST_COMPLETED)
+            if from_client.done():
+                if not (line := from_client.result()):
+                    return await _ends(from_child)
                 await child.send(line)
-                told = asyncio.ensure_future(reader.readline())
-            if says.done():
-                if not (line := says.result()):
+                from_client = asyncio.ensure_future(reader.readline())
+            if from_child.done():
+                if not (line := from_child.result()):
                     _tell(writer, "its process ended: it may need more memory than a question has")
                     return False
                 writer.write(line)
                 if line.startswith(DONE):
                     return True
-                says = asyncio.ensure_future(child.line())
+                from_child = asyncio.ensure_future(child.line())
     finally:
-        says.cancel()
-        told.cancel()
+        from_child.cancel()
+        from_client.cancel()
 
 
 async def _ends(says: Awaitable[bytes]) -> bool:

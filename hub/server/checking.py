@@ -100,13 +100,13 @@ async def _received(request: Request, path: Path, limit: int) -> Spooled:
 async def _blocks(request: Request) -> AsyncIterator[list[bytes]]:
     """The body in blocks of about BLOCK bytes, each a list of chunks as received."""
     pieces: list[bytes] = []
-    held = 0
+    size = 0
     async for piece in request.stream():
         pieces.append(piece)
-        held += len(piece)
-        if held >= BLOCK:
+        size += len(piece)
+        if size >= BLOCK:
             yield pieces
-            pieces, held = [], 0
+            pieces, size = [], 0
     yield pieces
 
 
@@ -164,17 +164,17 @@ async def check(verdicts: Verdicts, files: Sequence[tuple[str, Candidate]]) -> N
     """Raise Invalid, Dangerous or TooLarge for a file, with its path, that is not allowed."""
     if not files:
         return
-    known = await to_thread.run_sync(verdicts.find, [_key(candidate) for _, candidate in files])
+    stored = await to_thread.run_sync(verdicts.find, [_key(candidate) for _, candidate in files])
     new: dict[tuple[str, str], tuple[str, Candidate]] = {}
     for path, candidate in files:
-        if _key(candidate) not in known:
+        if _key(candidate) not in stored:
             new.setdefault(_key(candidate), (path, candidate))
     for path, candidate in files:
-        if verdict := known.get(_key(candidate)):
+        if verdict := stored.get(_key(candidate)):
             verdict.enforce(path)
     for batch in _batches([*new.values()]):
-        found = await _judged(batch)
-        fresh = {_key(candidate): verdict for (_, candidate), verdict in zip(batch, found, strict=True)}
+        results = await _judged(batch)
+        fresh = {_key(candidate): verdict for (_, candidate), verdict in zip(batch, results, strict=True)}
         await to_thread.run_sync(verdicts.keep, fresh)
         for path, candidate in batch:
             fresh[_key(candidate)].enforce(path)

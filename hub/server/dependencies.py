@@ -153,8 +153,8 @@ ID = re.compile(r"[A-Za-z0-9_-]{20,100}")
 
 def read(request: Request, url: str) -> str:
     """The id of the session that a browser sent; "" without one. `url`: that of the hub."""
-    found = request.cookies.get(_name(url), "")
-    return found if ID.fullmatch(found) else ""
+    cookie = request.cookies.get(_name(url), "")
+    return cookie if ID.fullmatch(cookie) else ""
 
 
 def write(response: Response, url: str, id_: str) -> None:
@@ -379,11 +379,11 @@ async def remember(
     """The visitor; pages that are rendered for this request show it."""
     id_ = read(request, base_url(request, options))
     token = form_token(hub.secret, id_) if id_ else ""
-    found = Visitor(
+    current = Visitor(
         session, identity if session is None else session.identity, token, options.asking is not None
     )
-    visitor.set(found)
-    return found
+    visitor.set(current)
+    return current
 
 
 VisitorDep: TypeAlias = Annotated[Visitor, Depends(remember)]

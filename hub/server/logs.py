@@ -44,8 +44,8 @@ class Text(logging.Formatter):
     """Text: time, level, message and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        given = " ".join(f"{key}={value}" for key, value in _fields(record).items() if value is not None)
-        line = f"{_time(record)} {record.levelname.lower():<7} {record.getMessage()} {given}".rstrip()
+        pairs = " ".join(f"{key}={value}" for key, value in _fields(record).items() if value is not None)
+        line = f"{_time(record)} {record.levelname.lower():<7} {record.getMessage()} {pairs}".rstrip()
         line = line.replace("\n", " ")  # one line for each event
         traceback = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
         return UNPRINTABLE.sub("?", redacted(line + traceback))
@@ -217,5 +217,5 @@ def _exchange(
 
 def _identifier(scope: Scope) -> str:
     """The client's X-Request-Id if it is well-formed, otherwise a new one."""
-    given = Headers(scope=scope).get(REQUEST_ID, "")
-    return given if ACCEPTABLE.fullmatch(given) else secrets.token_hex(8)
+    sent_id = Headers(scope=scope).get(REQUEST_ID, "")
+    return sent_id if ACCEPTABLE.fullmatch(sent_id) else secrets.token_hex(8)

@@ -105,11 +105,11 @@ class Manifests:
         if MANIFEST not in tree:
             return None
         key = tree[MANIFEST].sha256
-        found = self._kept.get(key)
-        if found is None:
-            found = (_shortened(commits.manifest(tree, self._blobs)),)
-            self._kept.put(key, found, 1)
-        return found[0]
+        cached = self._kept.get(key)
+        if cached is None:
+            cached = (_shortened(commits.manifest(tree, self._blobs)),)
+            self._kept.put(key, cached, 1)
+        return cached[0]
 
 
 def _shortened(manifest: Manifest | None) -> Manifest | None:
@@ -144,11 +144,11 @@ class Readmes:
 
         Raises DamagedCard if the file is missing, HubError if the store is unavailable.
         """
-        found = self._shown.get(entry.sha256)
-        if found is None:
+        document = self._shown.get(entry.sha256)
+        if document is None:
             with self._turn:  # what others render meanwhile is not rendered again
-                found = self._shown.get(entry.sha256) or self._rendered(entry)
-        return found.replace(FILES, files)
+                document = self._shown.get(entry.sha256) or self._rendered(entry)
+        return document.replace(FILES, files)
 
     def _rendered(self, entry: Entry) -> str:
         with self._blobs.open(entry.sha256) as stream:
@@ -196,13 +196,13 @@ class Folders:
             return None
         start = f"{path}/" if path else ""
         first = bisect_left(self._paths, start)
-        found: list[Listed] = []
+        items: list[Listed] = []
         for here in islice(self._paths, first, None):
             if not here.startswith(start):
                 break
             if here and (recursive or "/" not in here[len(start) :]):
-                found.append(self.files.get(here) or self._folders[here])
-        return found
+                items.append(self.files.get(here) or self._folders[here])
+        return items
 
     @cached_property
     def _folders(self) -> dict[str, Folder]:
@@ -258,12 +258,12 @@ class RecentTrees:
     def folders(self, repository: Repository, sha: str) -> Folders:
         """The files of an existing commit with their folders."""
         key = (repository.id, sha)
-        found = self._trees.get(key)
-        if found is None:
-            found = Folders(self._commits.tree(repository, sha))
-            if len(found.files) >= FEW:
-                self._trees.put(key, found, len(found.files))
-        return found
+        tree = self._trees.get(key)
+        if tree is None:
+            tree = Folders(self._commits.tree(repository, sha))
+            if len(tree.files) >= FEW:
+                self._trees.put(key, tree, len(tree.files))
+        return tree
 
 
 # Properties with their values as JSON.
@@ -318,41 +318,41 @@ class Details:
         `config` adds parts of config.json.
         """
         head = repository.head or ""
-        kept, names = (repository.id, head, blobs), (repository.id, head)
-        files, found = self._siblings.get(kept), self._configs.get(names) if config else b""
-        results = self._results.get(names)
-        if files is None or found is None or results is None:
+        siblings_key, key = (repository.id, head, blobs), (repository.id, head)
+        files, config_json = self._siblings.get(siblings_key), self._configs.get(key) if config else b""
+        results = self._results.get(key)
+        if files is None or config_json is None or results is None:
             tree = self._trees.get(repository, head) if head else {}
             files = files or _listed(tree, blobs)
-            found = found or (_bytes(self._config(tree)) if config else b"")
+            config_json = config_json or (_bytes(self._config(tree)) if config else b"")
             if results is None:
                 results = declared_results(self._hub.blobs, tree)
-                self._results.put(names, results, DETAILS_KEY + len(_bytes(results)))
+                self._results.put(key, results, DETAILS_KEY + len(_bytes(results)))
             if len(tree) >= FEW:
-                self._siblings.put(kept, files, len(files))
+                self._siblings.put(siblings_key, files, len(files))
             if config:
-                self._configs.put(names, found, DETAILS_KEY + len(found))
-        known = {"siblings": files, **card_properties(repository, mark)}
+                self._configs.put(key, config_json, DETAILS_KEY + len(config_json))
+        properties = {"siblings": files, **card_properties(repository, mark)}
         if results := [*results, *verified_results(mark)]:
-            known["evalResults"] = _bytes(results)
-        return known | ({"config": found} if found not in (b"", b"{}") else {})
+            properties["evalResults"] = _bytes(results)
+        return properties | ({"config": config_json} if config_json not in (b"", b"{}") else {})
 
     def _shown(self, repository: Repository, sha: str) -> CardMetadata:
         key = (repository.id, sha)
-        found = self._metadata.get(key)
-        if found is None:
+        metadata = self._metadata.get(key)
+        if metadata is None:
             tree = self._trees.get(repository, sha)
-            found = commits.read(tree, self._hub.blobs)
+            metadata = commits.read(tree, self._hub.blobs)
             readme = tree[commits.README].size if commits.README in tree else 0
-            self._metadata.put(key, found, min(DETAILS_KEY + readme, MOST_METADATA // 2))
-        return found
+            self._metadata.put(key, metadata, min(DETAILS_KEY + readme, MOST_METADATA // 2))
+        return metadata
 
     def _config(self, tree: Mapping[str, Entry]) -> Json:
         """The fields by which clients choose a class."""
-        found = _names(self._parsed(tree.get(CONFIG)), "architectures", "model_type")
+        fields = _names(self._parsed(tree.get(CONFIG)), "architectures", "model_type")
         if adapter := self._parsed(tree.get(ADAPTER)):
-            found["peft"] = _names(adapter, "base_model_name_or_path", "task_type", "peft_type")
-        return found
+            fields["peft"] = _names(adapter, "base_model_name_or_path", "task_type", "peft_type")
+        return fields
 
     def _parsed(self, entry: Entry | None) -> Mapping[str, Any]:
         """The JSON object in a file; empty if the file is missing, too large or invalid."""
@@ -361,10 +361,10 @@ class Details:
         with self._hub.blobs.open(entry.sha256) as stream:
             text = stream.read().decode(errors="replace")
         try:
-            found = parse(text)
+            content = parse(text)
         except (json.JSONDecodeError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
 
 def card_properties(repository: Repository, mark: Mark | None) -> Encoded:
@@ -373,10 +373,10 @@ def card_properties(repository: Repository, mark: Mark | None) -> Encoded:
     index = model_index(card, repository.name, mark)
     if "model-index" in card:
         card["model-index"] = declared_model_index(card)
-    known = {"cardData": _bytes(card), "usedStorage": _bytes(repository.size)}
+    properties = {"cardData": _bytes(card), "usedStorage": _bytes(repository.size)}
     if index:
-        known["model-index"] = _bytes(index)
-    return known
+        properties["model-index"] = _bytes(index)
+    return properties
 
 
 def _listed(tree: Mapping[str, Entry], blobs: bool) -> bytes:
@@ -387,9 +387,9 @@ def _listed(tree: Mapping[str, Entry], blobs: bool) -> bytes:
     return b"null"
 
 
-def _names(found: Mapping[str, Any], *keys: str) -> Json:
+def _names(config: Mapping[str, Any], *keys: str) -> Json:
     """The values of these keys that are a name or a few names."""
-    return {key: found[key] for key in keys if key in found and _is_short(found[key])}
+    return {key: config[key] for key in keys if key in config and _is_short(config[key])}
 
 
 def _is_short(value: object) -> bool:

@@ -132,8 +132,8 @@ def next_page(request: Request, options: ServerOptions, path: str, **changed: st
 
     `path` is unquoted, or needs no quoting; `changed` replaces parameters of the request's query.
     """
-    kept = [(key, value) for key, value in request.query_params.multi_items() if key not in changed]
-    query = urlencode([*kept, *changed.items()])
+    parameters = [(key, value) for key, value in request.query_params.multi_items() if key not in changed]
+    query = urlencode([*parameters, *changed.items()])
     return {"Link": f'<{base_url(request, options)}{quote(path, safe="/%")}?{query}>; rel="next"'}
 
 
@@ -248,28 +248,28 @@ def _reason(reason: Reason) -> Json:
     }
 
 
-def only(properties: Collection[str], found: Mapping[str, Value]) -> dict[str, Value]:
+def only(properties: Collection[str], values: Mapping[str, Value]) -> dict[str, Value]:
     """The properties that `expand` requests, and those that are always included."""
-    kept = {"_id", "id", "modelId", "kcard", *properties}
-    return {key: value for key, value in found.items() if key in kept}
+    names = {"_id", "id", "modelId", "kcard", *properties}
+    return {key: value for key, value in values.items() if key in names}
 
 
 def sibling(entry: Entry, blobs: bool) -> Json:
     """A file in the description of a repository; `blobs` adds its size and hashes."""
     if not blobs:
         return {"rfilename": entry.path}
-    known: Json = {"rfilename": entry.path, "size": entry.size, "blobId": entry.oid}
+    item: Json = {"rfilename": entry.path, "size": entry.size, "blobId": entry.oid}
     if entry.lfs:
-        known["lfs"] = {"sha256": entry.sha256, **_sizes(entry)}
-    return known
+        item["lfs"] = {"sha256": entry.sha256, **_sizes(entry)}
+    return item
 
 
 def file(entry: Entry) -> Json:
     """A file in the listing of a folder."""
-    known: Json = {"type": "file", "oid": entry.oid, "size": entry.size, "path": entry.path}
+    item: Json = {"type": "file", "oid": entry.oid, "size": entry.size, "path": entry.path}
     if entry.lfs:
-        known["lfs"] = {"oid": entry.sha256, **_sizes(entry)}
-    return known
+        item["lfs"] = {"oid": entry.sha256, **_sizes(entry)}
+    return item
 
 
 def _sizes(entry: Entry) -> Json:
@@ -283,12 +283,12 @@ def folder(path: str, oid: str) -> Json:
 
 def expanded(item: Json, last: Commit | None) -> Json:
     """An item of a listing with its security status and, if known, the last commit that changed it."""
-    found = dict(item)
+    details = dict(item)
     if last is not None:
-        found["lastCommit"] = {"id": last.sha, "title": last.title, "date": time(last.date)}
+        details["lastCommit"] = {"id": last.sha, "title": last.title, "date": time(last.date)}
     if item["type"] == "file":
-        found["securityFileStatus"] = CHECKED
-    return found
+        details["securityFileStatus"] = CHECKED
+    return details
 
 
 def commit(value: Commit, formatted: bool) -> Json:
@@ -323,8 +323,8 @@ def declared_results(blobs: Blobs, tree: Mapping[str, Entry]) -> list[Json]:
     Each has `filename`, `verified` and `data`, or `error` instead of `data` for a file that can't be read.
     """
     paths = [path for path in tree if path.startswith(FOLDER) and path.endswith((".yaml", ".yml"))]
-    found = [result for path in sorted(paths)[:MOST_FILES] for result in _of_file(blobs, tree[path])]
-    return found[:MOST_RESULTS]
+    results = [result for path in sorted(paths)[:MOST_FILES] for result in _of_file(blobs, tree[path])]
+    return results[:MOST_RESULTS]
 
 
 def declared_model_index(card: Mapping[str, Any]) -> Any:
@@ -345,13 +345,13 @@ def _of_file(blobs: Blobs, entry: Entry) -> Iterator[Json]:
         if entry.size > LARGEST:
             raise HubError(f"the file has {entry.size} bytes: the limit is {LARGEST}")
         with blobs.open(entry.sha256) as stream:
-            found = load_yaml(stream.read().decode(), entry.path)
-        if not isinstance(found, list):
+            content = load_yaml(stream.read().decode(), entry.path)
+        if not isinstance(content, list):
             raise HubError("expected a list of results")
-        results = [_checked(each) for each in found]
+        results = [_checked(each) for each in content]
     except (Refused, HubError, UnicodeDecodeError) as error:
-        said = " ".join(str(error).split())[:300]
-        yield {"filename": entry.path, "verified": False, "error": said}
+        message = " ".join(str(error).split())[:300]
+        yield {"filename": entry.path, "verified": False, "error": message}
         return
     yield from ({"filename": entry.path, "verified": False, "data": result} for result in results)
 

@@ -135,9 +135,9 @@ def of(hub: HubDep, identity: RequiredIdentity, organisation: Segment) -> JSONRe
 
 
 def _sizes(hub: SharedHub, author: str, identity: Identity) -> JSONResponse:
-    found = sorted(_of(hub, author, identity), key=lambda repository: -repository.size)
-    total = sum(repository.size for repository in found)
-    return JSONResponse([_size(repository, total) for repository in found])
+    repositories = sorted(_of(hub, author, identity), key=lambda repository: -repository.size)
+    total = sum(repository.size for repository in repositories)
+    return JSONResponse([_size(repository, total) for repository in repositories])
 
 
 def _of(hub: SharedHub, author: str, identity: Identity) -> Iterator[Repository]:
@@ -220,8 +220,8 @@ def ask(repository: WebRepository, hub: HubDep, identity: RequiredIdentity) -> J
 def requests(hub: HubDep, repository: AdministeredRepository, status: Status) -> JSONResponse:
     """For administrators of the repository. Email addresses are not included."""
     require_gated(repository)
-    found = [request for request in hub.repositories.requests(repository) if request.state == STATES[status]]
-    return JSONResponse([_request(request) for request in found])
+    matching = [request for request in hub.repositories.requests(repository) if request.state == STATES[status]]
+    return JSONResponse([_request(request) for request in matching])
 
 
 @access_router.post(

@@ -182,10 +182,10 @@ class _Fields:
     value: dict[str, Any]
 
     def text(self, name: str, default: str | None = None) -> str:
-        found = self.value.get(name, default)
-        if not isinstance(found, str):
+        text = self.value.get(name, default)
+        if not isinstance(text, str):
             raise Invalid(f"line {self.number}: {name} must be a string")
-        return found
+        return text
 
 
 def _header(fields: _Fields) -> Header:
@@ -483,11 +483,11 @@ async def commit(
         files = CommitFiles(hub, options, identity, body.path.parent)
         header, operations = await in_write_thread(_read, files, options.max_regular, body.path)
         await check(hub.verdicts, files.candidates)
-        made = await in_write_thread(_commit, files, repository, revision, header, operations)
-    url = f"{repository_url(base_url(request, options), repository)}/commit/{made.sha}"
+        new_commit = await in_write_thread(_commit, files, repository, revision, header, operations)
+    url = f"{repository_url(base_url(request, options), repository)}/commit/{new_commit.sha}"
     answer = {
         "success": True,
-        "commitOid": made.sha,
+        "commitOid": new_commit.sha,
         "commitUrl": url,
         "hookOutput": "",
         "pullRequestUrl": None,

@@ -58,9 +58,9 @@ def health(
 @router.get("/readyz", summary="Check readiness", responses=UNAVAILABLE)
 def ready(hub: HubDep) -> JSONResponse:
     """200 if the database and the store answer and the disk has room, else 503. The log has the reason of a failure."""
-    found = {"database": _check(hub, "database"), "blobs": _check(hub, "blobs"), "disk": _disk(hub)}
-    ok = all(state == "ok" for state in found.values())
-    return JSONResponse({"status": "ok" if ok else "failed", **found}, 200 if ok else 503)
+    checks = {"database": _check(hub, "database"), "blobs": _check(hub, "blobs"), "disk": _disk(hub)}
+    ok = all(state == "ok" for state in checks.values())
+    return JSONResponse({"status": "ok" if ok else "failed", **checks}, 200 if ok else 503)
 
 
 def _disk(hub: SharedHub) -> str:
@@ -149,9 +149,9 @@ class _Held(Collector):
         with self._lock:
             if time.monotonic() - self._asked > KEEP_SECONDS:
                 self._found, self._asked = self._ask(), time.monotonic()
-            found = self._found
-        for (name, told), value in zip(HELD, found, strict=True):
-            yield GaugeMetricFamily(f"kcard_{name}", told, value)
+            values = self._found
+        for (name, description), value in zip(HELD, values, strict=True):
+            yield GaugeMetricFamily(f"kcard_{name}", description, value)
 
     def _ask(self) -> list[float]:
         blobs = select(holdings.c.sha256, holdings.c.size).distinct().subquery()
@@ -176,9 +176,9 @@ def _metrics(request: Request) -> Metrics:
     responses={200: {"content": {"text/plain": {}}, "description": "The metrics of all workers"}},
 )
 def metrics(
-    request: Request, identity: OptionalIdentity, found: Annotated[Metrics, Depends(_metrics)]
+    request: Request, identity: OptionalIdentity, counters: Annotated[Metrics, Depends(_metrics)]
 ) -> Response:
     """For programs on the same machine, or with an administrator's token with scope admin."""
     if not is_this_machine(request.scope):
         require_administrator(identity)
-    return Response(found.text(), media_type=CONTENT_TYPE_LATEST)
+    return Response(counters.text(), media_type=CONTENT_TYPE_LATEST)

@@ -319,15 +319,15 @@ def _uploads(
     limits: _Limits,
 ) -> Iterator[dict[str, Any]]:
     room = limits.room
-    known = hub.uploads.usable_of(identity, {file.oid for file in files})
-    there = {file.oid: file.size for file in files if known.get(file.oid) == file.size}
+    usable = hub.uploads.usable_of(identity, {file.oid for file in files})
+    there = {file.oid: file.size for file in files if usable.get(file.oid) == file.size}
     if there:  # gc keeps them until they are committed
         hub.uploads.record(identity.account_id, there, repository.id)
     for file in files:
         if file.oid in there:
             yield file.model_dump()
-        elif file.oid in known:
-            yield _refused(file, 422, f"the file with this sha256 has {known[file.oid]} bytes")
+        elif file.oid in usable:
+            yield _refused(file, 422, f"the file with this sha256 has {usable[file.oid]} bytes")
         elif file.size > limits.file:
             yield _refused(file, 413, f"the file exceeds the hub's limit of {limits.file} bytes")
         elif room is not None and file.size > room:

@@ -101,8 +101,8 @@ def listing(
     items: list[bytes] = []
     size = 0
     for place, repository in enumerate(page):
-        found, more = _listed(recent, repository, marks.get(repository.id), shape)
-        item = _object(found, more, shape.wanted)
+        properties, more = _listed(recent, repository, marks.get(repository.id), shape)
+        item = _object(properties, more, shape.wanted)
         size += max(len(item), sum(map(len, more.values())))
         if items and size > LARGEST_PAGE:
             following = hub.listing.cursor(query, page[place - 1])
@@ -133,20 +133,20 @@ class _Shape:
 
 
 def _listed(recent: Recent, repository: Repository, mark: Mark | None, shape: _Shape) -> tuple[Json, Encoded]:
-    found = responses.repository(repository, mark)
+    properties = responses.repository(repository, mark)
     if shape.files:
         config = shape.config or "config" in shape.wanted
-        return found, recent.details.of(repository, mark, blobs=False, config=config)
+        return properties, recent.details.of(repository, mark, blobs=False, config=config)
     if shape.card or shape.wanted:
-        return found, card_properties(repository, mark) | {"siblings": b"null"}
-    return found, {}
+        return properties, card_properties(repository, mark) | {"siblings": b"null"}
+    return properties, {}
 
 
-def _object(found: Json, more: Encoded, wanted: frozenset[str]) -> bytes:
+def _object(properties: Json, more: Encoded, selected: frozenset[str]) -> bytes:
     """The JSON object of the wanted properties; none: of all."""
-    if not wanted:
-        return joined(found, more)
-    return joined(responses.only(wanted, found), responses.only(wanted, more))
+    if not selected:
+        return joined(properties, more)
+    return joined(responses.only(selected, properties), responses.only(selected, more))
 
 
 @router.get(
@@ -188,13 +188,13 @@ def info_at(
     sha = hub.refs.resolve(repository, revision)
     repository = recent.details.at_revision(repository, sha)
     mark = hub.publications.marks([repository.id]).get(repository.id)
-    found = responses.repository(repository, mark)
+    properties = responses.repository(repository, mark)
     more = recent.details.of(repository, mark, blobs=blobs, config=repository.type == "model")
-    found["spaces"] = []
+    properties["spaces"] = []
     if security:
         # Commits refuse whatever could run code.
-        found["securityRepoStatus"] = {"scansDone": True, "filesWithIssues": []}
-    content = _object(found, more, frozenset(expand or ()))
+        properties["securityRepoStatus"] = {"scansDone": True, "filesWithIssues": []}
+    content = _object(properties, more, frozenset(expand or ()))
     return Response(content, headers={"X-Repo-Commit": sha}, media_type=MEDIA_TYPE)
 
 

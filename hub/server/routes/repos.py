@@ -161,9 +161,9 @@ def create_repository(
     require_create(identity, namespace)
     account = hub.accounts.get(namespace)
     full = f"{account.name}/{own}"  # with the case of the account's name
-    made = hub.repositories.create(type_, account.id, full, private=private, by=identity)
-    hub.events.add(identity.name, "repository.created", made.name, type=type_, private=private)
-    return made
+    repository = hub.repositories.create(type_, account.id, full, private=private, by=identity)
+    hub.events.add(identity.name, "repository.created", repository.name, type=type_, private=private)
+    return repository
 
 
 def delete_repository(hub: SharedHub, identity: Identity, repository: Repository) -> None:

@@ -178,8 +178,8 @@ def paths_info(
         raise TooLarge(f"too many paths ({len(paths)}): send at most {MOST_PATHS} in one request")
     sha = hub.refs.resolve(repository, revision)
     folders = recent.trees.folders(repository, sha)
-    found = (folders.get(path) for path in dict.fromkeys(path.strip("/") for path in paths) if path)
-    items = [item for item in found if item is not None]
+    matches = (folders.get(path) for path in dict.fromkeys(path.strip("/") for path in paths) if path)
+    items = [item for item in matches if item is not None]
     return JSONResponse(_shown(hub, recent, repository, sha, items, expand), headers={"X-Repo-Commit": sha})
 
 
@@ -205,19 +205,19 @@ def _last_commits(
     commits: Commits, trees: RecentTrees, repository: Repository, sha: str, paths: Collection[str]
 ) -> dict[str, Commit]:
     """The commit at or before `sha` that last changed each path; paths that changed too long ago are omitted."""
-    found: dict[str, Commit] = {}
+    last: dict[str, Commit] = {}
     history = commits.list(repository, sha, 0, MOST_COMMITS)
     after = trees.get(repository, sha) if history else {}
     read = 0
     for commit in history:
         before = {} if commit.parent is None else trees.get(repository, commit.parent)
         changed = _changed(before, after)
-        found |= {path: commit for path in paths if path in changed and path not in found}
+        last |= {path: commit for path in paths if path in changed and path not in last}
         read += len(before)
-        if read > MOST_ENTRIES or len(found) == len(paths):
+        if read > MOST_ENTRIES or len(last) == len(paths):
             break
         after = before
-    return found
+    return last
 
 
 def _changed(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> set[str]:

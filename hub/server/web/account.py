@@ -61,22 +61,22 @@ def account_page(
 ) -> Response:
     """What the client may read of it. Without a login, an account that has published nothing is not there."""
     type_: Type = "dataset" if datasets else "model"
-    found = _found(hub, account)
-    cards, next_cards = _listed(hub, found, "model", "" if datasets else cursor, visitor.identity)
-    data, next_data = _listed(hub, found, "dataset", cursor if datasets else "", visitor.identity)
+    owner = _found(hub, account)
+    cards, next_cards = _listed(hub, owner, "model", "" if datasets else cursor, visitor.identity)
+    data, next_data = _listed(hub, owner, "dataset", cursor if datasets else "", visitor.identity)
     if visitor.identity is None and not (cards or data or cursor):
         raise _absent(account)
     members = {}
-    if found.kind == "organisation" and visitor.identity is not None:
-        members = hub.accounts.members(found.name)
+    if owner.kind == "organisation" and visitor.identity is not None:
+        members = hub.accounts.members(owner.name)
     return page(
         "account.html",
-        account=found,
+        account=owner,
         lists=((("model", "Cards"), cards, next_cards), (("dataset", "Datasets"), data, next_data)),
         shown=type_ if cursor else None,
         members=members,
-        creates=may_create(visitor.identity, found.name),
-        administers=visitor.session is not None and may_administer_namespace(visitor.identity, found.name),
+        creates=may_create(visitor.identity, owner.name),
+        administers=visitor.session is not None and may_administer_namespace(visitor.identity, owner.name),
     )
 
 
@@ -95,9 +95,9 @@ def _listed(
     hub: SharedHub, account: Account, type_: Type, cursor: str, identity: Identity | None
 ) -> tuple[list[Row], str | None]:
     query = ListQuery(type_, author=account.name, limit=ROWS, cursor=cursor or None)
-    found, following = hub.listing.page(query, identity)
-    marks = hub.publications.marks(repository.id for repository in found)
-    return [Row(repository, marks.get(repository.id)) for repository in found], following
+    repositories, following = hub.listing.page(query, identity)
+    marks = hub.publications.marks(repository.id for repository in repositories)
+    return [Row(repository, marks.get(repository.id)) for repository in repositories], following
 
 
 # Log in with a name and a token, and log out.
@@ -181,12 +181,12 @@ def save(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
 
 def update_profile(hub: SharedHub, form: Form, account: Account, by: str) -> None:
     """Change the texts of an account that the form has, all or none; errors stay beside their fields."""
-    given = {name: form.long_text(name).strip() for name in ("fullname", "email", "description")}
-    given = {name: text for name, text in given.items() if name in form.values}
-    for name, text in given.items():
+    texts = {name: form.long_text(name).strip() for name in ("fullname", "email", "description")}
+    texts = {name: text for name, text in texts.items() if name in form.values}
+    for name, text in texts.items():
         with form.beside(name):
             check_text(name, text)
-    changed = {name: text for name, text in given.items() if text != getattr(account, name)}
+    changed = {name: text for name, text in texts.items() if text != getattr(account, name)}
     if changed and not form.errors:
         hub.accounts.update(account.name, by=by, **changed)  # type: ignore[arg-type]  # texts only
 
@@ -223,10 +223,10 @@ def create_token(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: Form
     if not form.errors:
         with form.beside("repository" if form.text("repository") else "name"):
             name, repository = form.text("name") or None, _repository(hub, form, member)
-            made = hub.tokens.create(
+            new_token = hub.tokens.create(
                 member.name, name=name, scope=scope, repository=repository, days=days, by=member.name
             )
-            return _tokens_page(hub, member, Form(), made)
+            return _tokens_page(hub, member, Form(), new_token)
     return _tokens_page(hub, member, form)
 
 
@@ -238,13 +238,13 @@ def revoke(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
     return RedirectResponse(PATH, 303)
 
 
-def _tokens_page(hub: SharedHub, member: Identity, form: Form, made: str | None = None) -> Response:
+def _tokens_page(hub: SharedHub, member: Identity, form: Form, new_token: str | None = None) -> Response:
     return page(
         "tokens.html",
         form.status,
         form=form,
         tokens=hub.tokens.list(member.name),
-        made=made,
+        made=new_token,
         scopes=[(scope, scope) for scope in _scopes(member)],
         lifetimes=LIFETIMES,
         now=now(),
@@ -258,8 +258,8 @@ def _scopes(member: Identity) -> tuple[Scope, ...]:
 
 def _scope(form: Form, member: Identity) -> Scope:
     require_unbound(member)
-    wanted = form.choice("scope", *SCOPES)
-    scope = next(scope for scope in SCOPES if scope == wanted)
+    choice = form.choice("scope", *SCOPES)
+    scope = next(scope for scope in SCOPES if scope == choice)
     if scope not in _scopes(member):
         raise Forbidden(
             f"you logged in with a token of scope {member.scope}: log in with one of scope {scope}"
@@ -269,12 +269,12 @@ def _scope(form: Form, member: Identity) -> Scope:
 
 def _repository(hub: SharedHub, form: Form, member: Identity) -> str | None:
     """The only repository of the token, which the session may read; None: all."""
-    given = form.text("repository")
-    if not given:
+    reference = form.text("repository")
+    if not reference:
         return None
-    own = given.removeprefix("datasets/")
-    get_repository(hub, "model" if own == given else "dataset", own, member)
-    return given
+    own = reference.removeprefix("datasets/")
+    get_repository(hub, "model" if own == reference else "dataset", own, member)
+    return reference
 
 
 def _days(form: Form, until: datetime | None) -> float | None:
@@ -313,10 +313,10 @@ def create_organisation(hub: HubDep, member: MemberDep, form: FormDep) -> Respon
             raise Forbidden(
                 f"you administer {MOST} organisations already: leave one, or ask an administrator of this hub"
             )
-        made = hub.accounts.add_organisation(
+        organisation = hub.accounts.add_organisation(
             form.text("name"), owner=member.name, fullname=form.text("fullname"), by=member.name
         )
-        return RedirectResponse(f"/organizations/{made.name}", 303)
+        return RedirectResponse(f"/organizations/{organisation.name}", 303)
     return page("organisations.html", form.status, form=form, organisations=member.organisations)
 
 
@@ -342,8 +342,8 @@ def set_member(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segm
     account = _organisation(hub, organisation)
     require_administer_namespace(member, account.name)
     with form.beside("user"):
-        wanted = form.choice("role", *ROLES, "none")
-        role = next((role for role in ROLES if role == wanted), None)
+        choice = form.choice("role", *ROLES, "none")
+        role = next((role for role in ROLES if role == choice), None)
         hub.accounts.set_member(account.name, form.text("user"), role, by=member.name)
         return _done(account)
     return _page(hub, account, member, form)

@@ -46,15 +46,15 @@ def accounts_page(hub: HubDep, _: AdministratorDep, q: str = "", after: str = ""
 def add(hub: HubDep, admin: AdministratorDep, form: FormDep) -> Response:
     """Add a user, and show a token for them, only this once."""
     with form.beside("name"):
-        made = hub.accounts.add_user(
+        user = hub.accounts.add_user(
             form.text("name"),
             fullname=form.text("fullname"),
             email=form.text("email"),
             admin=form.checked("admin"),
             by=admin.name,
         )
-        token = hub.tokens.create(made.name, scope="admin" if made.admin else "write", by=admin.name)
-        return _one(hub, made, Form(), token=token, done=f"{made.name} was added.")
+        token = hub.tokens.create(user.name, scope="admin" if user.admin else "write", by=admin.name)
+        return _one(hub, user, Form(), token=token, done=f"{user.name} was added.")
     return _list(hub, form)
 
 
@@ -106,13 +106,13 @@ def revoke(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segment) -
 
 
 def _list(hub: SharedHub, form: Form, q: str = "", after: str = "") -> Response:
-    found = hub.accounts.page(q, after, ROWS + 1)
-    following = found[ROWS - 1].name if len(found) > ROWS else None
+    accounts = hub.accounts.page(q, after, ROWS + 1)
+    following = accounts[ROWS - 1].name if len(accounts) > ROWS else None
     return page(
         "hub_accounts.html",
         form.status,
         form=form,
-        accounts=found[:ROWS],
+        accounts=accounts[:ROWS],
         following=following,
         q=q,
         after=after,
@@ -245,15 +245,15 @@ def log_page(
     before: str = "",
 ) -> Response:
     """Events, latest first, by action, actor or target."""
-    asked = {"action": action, "actor": actor, "target": target}
-    asked = {key: value.replace("\0", "").strip() for key, value in asked.items()}
-    found = hub.events.list(ROWS + 1, row_number(before), **{k: v or None for k, v in asked.items()})
-    following = found[ROWS - 1].number if len(found) > ROWS else None
-    query = {key: value for key, value in asked.items() if value}
+    filters = {"action": action, "actor": actor, "target": target}
+    filters = {key: value.replace("\0", "").strip() for key, value in filters.items()}
+    events = hub.events.list(ROWS + 1, row_number(before), **{k: v or None for k, v in filters.items()})
+    following = events[ROWS - 1].number if len(events) > ROWS else None
+    query = {key: value for key, value in filters.items() if value}
     return page(
         "hub_log.html",
-        events=found[:ROWS],
-        asked=asked,
+        events=events[:ROWS],
+        asked=filters,
         actions=get_args(Action),
         first=f"{LOG_PATH}?{urlencode(query)}" if before else None,
         following=f"{LOG_PATH}?{urlencode({**query, 'before': following})}" if following else None,

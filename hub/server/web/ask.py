@@ -93,8 +93,8 @@ class AnswerView:
     @property
     def unsupported(self) -> bool:
         """Whether there is an answer, but no passage that supports it."""
-        known = self.nearest is None and (bool(self.sentences) or not self.fired)
-        return known and all(sentence.passage is None for sentence in self.sentences)
+        is_answered = self.nearest is None and (bool(self.sentences) or not self.fired)
+        return is_answered and all(sentence.passage is None for sentence in self.sentences)
 
 
 def answer_view(
@@ -136,8 +136,8 @@ def _passage(one: dict[str, Any], cards: Mapping[str, Candidate], marks: Mapping
 
 
 def _sentence(one: dict[str, Any], passages: int) -> SentenceView:
-    given = one.get("passage")
-    passage = given + 1 if isinstance(given, int) and 0 <= given < passages else None
+    index = one.get("passage")
+    passage = index + 1 if isinstance(index, int) and 0 <= index < passages else None
     return SentenceView(_text(one.get("sentence")), passage, _share(one.get("support")) or 0.0)
 
 
@@ -176,8 +176,8 @@ def _number(value: object) -> float | None:
 
 
 def _share(value: object) -> float | None:
-    found = _number(value)
-    return None if found is None else min(1.0, max(0.0, found))
+    number = _number(value)
+    return None if number is None else min(1.0, max(0.0, number))
 
 
 # Ask a question of one card, or of all that the visitor may download. The hub must be served with ask workers.
@@ -221,8 +221,8 @@ def question_page(
     _socket: SocketDep, hub: HubDep, visitor: VisitorDep, card: str = "", question: str = ""
 ) -> Response:
     """The form, for one card or for all."""
-    asked = one_card(hub, card, visitor.identity) if card.strip() else None
-    return _page(Form({"card": card, "question": question[:LONGEST]}), asked)
+    candidates = one_card(hub, card, visitor.identity) if card.strip() else None
+    return _page(Form({"card": card, "question": question[:LONGEST]}), candidates)
 
 
 @router.post("/ask")
@@ -230,46 +230,46 @@ async def answer_page(
     request: Request, hub: HubDep, form: VisitorFormDep, socket: SocketDep, visitor: VisitorDep
 ) -> Response:
     """The answer, with its passages and what was decided on the way to it."""
-    identity, asked = visitor.identity, None
+    identity, candidates = visitor.identity, None
     client = f"address {network(request.scope)}" if identity is None else f"account {identity.name}"
     limit: QuestionLimit = request.app.state.question_limit
     try:
         question = _question(form)
         limit.take(client)
-        asked = await to_thread.run_sync(_candidates, hub, form.text("card"), question, identity)
+        candidates = await to_thread.run_sync(_candidates, hub, form.text("card"), question, identity)
         async with while_connected(request):
-            asked, found = await _answered(hub, socket, client, question, asked, one=bool(form.text("card")))
-        marks = await to_thread.run_sync(hub.publications.marks, [card.repository.id for card in asked])
-        return _page(form, asked, answer_view(found, asked.cards, marks))
+            candidates, answer = await _answered(hub, socket, client, question, candidates, one=bool(form.text("card")))
+        marks = await to_thread.run_sync(hub.publications.marks, [card.repository.id for card in candidates])
+        return _page(form, candidates, answer_view(answer, candidates.cards, marks))
     except (Refused, CardError) as error:
         form.errors["question"], form.status = str(error), status_of(error)
         seconds = getattr(error, "seconds", None)
-        return _page(form, asked, headers=None if seconds is None else {"Retry-After": f"{seconds:.0f}"})
+        return _page(form, candidates, headers=None if seconds is None else {"Retry-After": f"{seconds:.0f}"})
 
 
 async def _answered(
-    hub: SharedHub, socket: str, client: str, question: str, asked: Candidates, *, one: bool
+    hub: SharedHub, socket: str, client: str, question: str, candidates: Candidates, *, one: bool
 ) -> tuple[Candidates, Mapping[str, Any]]:
     """The answer, and the cards without those that can't be opened, which fail only where they are named."""
     while True:
-        versions = {card.named.reference: card for card in asked}
+        versions = {card.named.reference: card for card in candidates}
         try:
-            found = await ask(
+            answer = await ask(
                 socket,
                 client,
                 question,
-                [card.named for card in asked],
+                [card.named for card in candidates],
                 lambda name, of=versions: hub.registry.folder(of[name].version.reference),  # type: ignore[misc]
                 gate="always" if one else None,
             )
         except Unanswered as error:
             unusable = versions.get(error.card or "")
-            if one or unusable is None or len(asked.unusable) == MOST_UNUSABLE:
+            if one or unusable is None or len(candidates.unusable) == MOST_UNUSABLE:
                 raise
             logger.warning("%s can't be asked: %s", unusable.version.reference, error)
-            asked = asked.without(unusable)
+            candidates = candidates.without(unusable)
         else:
-            return asked, found
+            return candidates, answer
 
 
 def _question(form: Form) -> str:
@@ -289,18 +289,18 @@ def _candidates(hub: SharedHub, card: str, question: str, identity: Identity | N
 
 def _page(
     form: Form,
-    asked: Candidates | None,
+    candidates: Candidates | None,
     answer: AnswerView | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    card = asked.cards[0] if asked is not None and form.text("card") else None
+    card = candidates.cards[0] if candidates is not None and form.text("card") else None
     return page(
         "ask.html",
         form.status,
         headers,
         form=form,
         card=card,
-        asked=asked,
+        asked=candidates,
         answer=answer,
         longest=LONGEST,
         here="ask",

@@ -113,25 +113,25 @@ class Histogram:
 
 def history(versions: Sequence[tuple[int, dict[str, float | None]]]) -> History | None:
     """Values by series of each version, oldest first; None if fewer than two versions have any."""
-    known = [(number, values) for number, values in versions if any(v is not None for v in values.values())]
-    if len(known) < 2:
+    measured = [(number, values) for number, values in versions if any(v is not None for v in values.values())]
+    if len(measured) < 2:
         return None
-    step = (WIDTH - LEFT - RIGHT - 40) / (len(known) - 1)
-    places = {number: LEFT + 20 + step * place for place, (number, _) in enumerate(known)}
-    names = [name for name in known[0][1] if any(values[name] is not None for _, values in known)]
+    step = (WIDTH - LEFT - RIGHT - 40) / (len(measured) - 1)
+    places = {number: LEFT + 20 + step * place for place, (number, _) in enumerate(measured)}
+    names = [name for name in measured[0][1] if any(values[name] is not None for _, values in measured)]
     series = [
         Series(
             name,
             [
                 Point(places[number], _height(value), value, number)
-                for number, values in known
+                for number, values in measured
                 if (value := values[name]) is not None
             ],
         )
         for name in names
     ]
-    every = -(-len(known) // 12)
-    labels = [(places[number], number) for place, (number, _) in enumerate(known) if place % every == 0]
+    every = -(-len(measured) // 12)
+    labels = [(places[number], number) for place, (number, _) in enumerate(measured) if place % every == 0]
     return History(series, labels, [(_height(value), value) for value in (0.0, 0.25, 0.5, 0.75, 1.0)])
 
 
@@ -338,14 +338,14 @@ def exam(blobs: Blobs, sha256: str) -> ExamView | None:
 def _read(blobs: Blobs, sha256: str) -> ExamView | None:
     with blobs.open(sha256) as stream:
         text = stream.read(LARGEST + 1)
-    found = json.loads(text) if len(text) <= LARGEST else {}
-    own = found.get("own")
-    return _view(found, own) if isinstance(own, dict) else None
+    record = json.loads(text) if len(text) <= LARGEST else {}
+    own = record.get("own")
+    return _view(record, own) if isinstance(own, dict) else None
 
 
-def _view(found: dict[str, Any], own: dict[str, Any]) -> ExamView:
+def _view(record: dict[str, Any], own: dict[str, Any]) -> ExamView:
     scored = "factuality" if _try(lambda: own["factuality"]["scores"]) else "faithfulness"
-    judged = [*_list(found.get("best")), *_list(found.get("worst"))]
+    judged = [*_list(record.get("best")), *_list(record.get("worst"))]
     shown = dict.fromkeys(question for one in judged if (question := _question(one, scored)) is not None)
     return ExamView(
         recall=_interval(own.get("recall"), -1),
@@ -359,9 +359,9 @@ def _view(found: dict[str, Any], own: dict[str, Any]) -> ExamView:
         questions=_try(lambda: int(own["questions"])) or 0,
         asked=_text(own.get("asked")),
         digest=_text(own.get("questions_sha256")),
-        base=_text(found.get("base")),
-        checker=_text(found.get("checker")),
-        evidence=_text(found.get("evidence")),
+        base=_text(record.get("base")),
+        checker=_text(record.get("checker")),
+        evidence=_text(record.get("evidence")),
         shown=tuple(shown),
     )
 
@@ -477,9 +477,9 @@ class CardView:
 
 def listed(hub: SharedHub, query: SearchQuery, identity: Identity | None) -> tuple[list[Row], Found]:
     """A page of readable repositories, and what else was found."""
-    found = hub.search.find(query, identity)
-    marks = hub.publications.marks(repository.id for repository in found.repositories)
-    return [Row(repository, marks.get(repository.id)) for repository in found.repositories], found
+    matches = hub.search.find(query, identity)
+    marks = hub.publications.marks(repository.id for repository in matches.repositories)
+    return [Row(repository, marks.get(repository.id)) for repository in matches.repositories], matches
 
 
 def row(hub: SharedHub, repository: Repository) -> Row:

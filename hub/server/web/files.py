@@ -98,10 +98,10 @@ def _tensors(blobs: Blobs, entry: Entry) -> Viewed:
             return Viewed()
         header = stream.read(length)
     try:
-        found = json.loads(header)
+        entries = json.loads(header)
         tensors = [
             Tensor(str(name)[:200], str(value["dtype"])[:20], tuple(int(size) for size in value["shape"][:8]))
-            for name, value in found.items()
+            for name, value in entries.items()
             if name != "__metadata__"
         ]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -132,13 +132,13 @@ def differences(
 ) -> tuple[list[Difference], int]:
     """The files that differ between two trees, at most 200 of them, and how many are omitted."""
     changed = [path for path in sorted({*before, *after}) if _digest(before, path) != _digest(after, path)]
-    found, room = list[Difference](), SHOWN
+    results, room = list[Difference](), SHOWN
     for place, path in enumerate(changed[:MOST_FILES]):
         one = _difference(blobs, path, before.get(path), after.get(path), compare=place < MOST_COMPARED)
         size = sum(len(line) + 30 for line in one.lines or ())
-        found.append(one if size <= room else replace(one, lines=None))
+        results.append(one if size <= room else replace(one, lines=None))
         room -= size if size <= room else 0
-    return found, max(0, len(changed) - MOST_FILES)
+    return results, max(0, len(changed) - MOST_FILES)
 
 
 def _digest(tree: Mapping[str, Entry], path: str) -> str | None:
@@ -213,13 +213,13 @@ def commits(
 ) -> Response:
     """The history of a revision; an older page starts with the parent of the last commit of this one."""
     sha = hub.refs.resolve(repository, revision)
-    found = hub.commits.list(repository, sha, 0, COMMITS)
+    history = hub.commits.list(repository, sha, 0, COMMITS)
     return page(
         "commits.html",
         row=row(hub, repository),
         revision=revision,
-        commits=found,
-        older=found[-1].parent,
+        commits=history,
+        older=history[-1].parent,
         here="",
     )
 
@@ -235,14 +235,14 @@ def commit(
     """What a commit changed."""
     require_download(hub, identity, repository)
     sha = hub.refs.resolve(repository, revision)
-    found = hub.commits.get(repository, sha)
-    before = hub.commits.tree(repository, found.parent) if found.parent else {}
+    details = hub.commits.get(repository, sha)
+    before = hub.commits.tree(repository, details.parent) if details.parent else {}
     changed, omitted = differences(hub.blobs, before, hub.commits.tree(repository, sha))
     return page(
         "commit.html",
         row=row(hub, repository),
         revision=revision,
-        commit=found,
+        commit=details,
         changed=changed,
         omitted=omitted,
         here="",

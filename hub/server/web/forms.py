@@ -71,10 +71,10 @@ class Form:
 
     def choice(self, name: str, *choices: str) -> str:
         """The value of a field with choices. Raises Invalid for any other."""
-        found = self.text(name)
-        if found not in choices:
-            raise Invalid(f"unknown choice {found[:40]!r}: use {', '.join(choices)}")
-        return found
+        value = self.text(name)
+        if value not in choices:
+            raise Invalid(f"unknown choice {value[:40]!r}: use {', '.join(choices)}")
+        return value
 
     def beside(self, name: str) -> "_Beside":
         """Show an error of the block beside a field, and leave the block."""

@@ -118,9 +118,9 @@ def _completed(schema: Json) -> Json:
         for status in (*ANYWHERE, *(OF_REPOSITORIES if "{name}" in path else ())):
             answers.setdefault(status, {"$ref": REFUSAL})
         for parameter in operation.get("parameters", ()):
-            known = PARAMETERS.get(parameter["name"])
-            if known and not parameter.get("description"):
-                parameter["description"] = known
+            text = PARAMETERS.get(parameter["name"])
+            if text and not parameter.get("description"):
+                parameter["description"] = text
     return schema
 
 

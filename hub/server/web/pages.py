@@ -92,8 +92,8 @@ class Rights:
         gated = repository.gated != "no"
         administers = may_administer(identity, repository)
         state = hub.repositories.access_state(repository, identity.account_id) if gated else None
-        asked = hub.repositories.requests(repository) if gated and administers else []
-        waiting = sum(request.state == "pending" for request in asked)
+        requests = hub.repositories.requests(repository) if gated and administers else []
+        waiting = sum(request.state == "pending" for request in requests)
         return cls(may_write(identity, repository), administers, state, waiting)
 
 
@@ -170,11 +170,11 @@ def compared(hub: SharedHub, reference: str, identity: Identity | None) -> Compa
     """The version that `namespace/name` (the newest) or `namespace/name@v2` names. Raises Invalid, NotThere."""
     name, number = parse(reference)
     repository = get_repository(hub, "model", name, identity)
-    known = hub_figures.figures(hub.database, repository)
-    found = [version for version in known if number in (None, version.number)]
-    if not found:
+    published = hub_figures.figures(hub.database, repository)
+    matching = [version for version in published if number in (None, version.number)]
+    if not matching:
         raise NotThere("revision", f"{reference[:200]} is not a published version of a card: see its page")
-    version = found[-1]
+    version = matching[-1]
     released = may_download(identity, repository, has_access(hub, identity, repository))
     examined = exam(hub.blobs, version.exam) if version.exam and released else None
     return Compared(repository, version, examined)
@@ -182,8 +182,8 @@ def compared(hub: SharedHub, reference: str, identity: Identity | None) -> Compa
 
 def versions(hub: SharedHub, side: Compared) -> list[str]:
     """References of all known versions of a card, newest first."""
-    known = hub_figures.figures(hub.database, side.repository)
-    return [f"{side.repository.name}@v{version.number}" for version in reversed(known)]
+    published = hub_figures.figures(hub.database, side.repository)
+    return [f"{side.repository.name}@v{version.number}" for version in reversed(published)]
 
 
 def figures(left: Compared, right: Compared) -> list[Figure]:
@@ -191,8 +191,8 @@ def figures(left: Compared, right: Compared) -> list[Figure]:
     sides = (left, right)
 
     def mean(name: str) -> tuple[float | None, float | None]:
-        found = [getattr(side.exam, name) if side.exam is not None else None for side in sides]
-        return tuple(None if value is None else value.mean for value in found)  # type: ignore[return-value]
+        intervals = [getattr(side.exam, name) if side.exam is not None else None for side in sides]
+        return tuple(None if value is None else value.mean for value in intervals)  # type: ignore[return-value]
 
     verified = tuple(None if s.version.verified is None else s.version.verified.factuality for s in sides)
     declared = (left.version.declared, right.version.declared)
@@ -247,10 +247,10 @@ def compare(hub: HubDep, identity: OptionalIdentity, a: str = "", b: str = "") -
 @compare_router.get("/leaderboard", dependencies=[IN_TURN])
 def leaderboard(hub: HubDep, domain: str = "") -> Response:
     """Cards by the factuality that audits of this hub measured."""
-    found = hub.search.find(
+    ranking = hub.search.find(
         SearchQuery(facets={"domain": domain}, verified=True, sort="factuality", size=LEADERS)
     )
-    counts = found.counts.facets["domain"]
+    counts = ranking.counts.facets["domain"]
     parts = domain.split("/") if domain else []
     below = [name for name in counts if name.rpartition("/")[0] == domain and name.count("/") == len(parts)]
     return page(
@@ -261,7 +261,7 @@ def leaderboard(hub: HubDep, domain: str = "") -> Response:
         counts=counts,
         threshold=hub.registry.quarantine.threshold,
         floor=hub.registry.quarantine.coverage,
-        leaders=hub_figures.verified_figures(hub.database, found.repositories),
+        leaders=hub_figures.verified_figures(hub.database, ranking.repositories),
         here="leaderboard",
     )
 
@@ -321,44 +321,44 @@ Parameters = Annotated[dict[str, Any], Depends(_parameters)]
 @home_router.get("/", dependencies=[IN_TURN])
 @home_router.get("/datasets", dependencies=[IN_TURN])
 def home(
-    request: Request, hub: HubDep, identity: OptionalIdentity, options: OptionsDep, asked: Parameters
+    request: Request, hub: HubDep, identity: OptionalIdentity, options: OptionsDep, parameters: Parameters
 ) -> Response:
     """The list of cards and models, or of datasets."""
     type_: Type = "model" if request.scope["path"] == "/" else "dataset"
-    query = _query(type_, asked)
-    rows, found = listed(hub, query, identity)
+    query = _query(type_, parameters)
+    rows, matches = listed(hub, query, identity)
     path = request.scope["path"]
     return page(
         "home.html",
         rows=rows,
-        found=found,
+        found=matches,
         query=query,
-        asked=asked,
+        asked=parameters,
         here="cards" if type_ == "model" else "datasets",
-        facets=_facets(path, asked, found.counts),
-        chips=_chips(path, asked),
+        facets=_facets(path, parameters, matches.counts),
+        chips=_chips(path, parameters),
         sorts=[(name, title) for name, title in SORTS.items() if name != "relevance" or query.words],
-        url=lambda **changed: _url(path, asked, **changed),
+        url=lambda **changed: _url(path, parameters, **changed),
         path=path,
         hub_url=base_url(request, options),
         threshold=hub.registry.quarantine.threshold,
     )
 
 
-def _query(type_: Type, asked: Mapping[str, Any]) -> SearchQuery:
-    sort = asked["sort"] or "relevance"
+def _query(type_: Type, parameters: Mapping[str, Any]) -> SearchQuery:
+    sort = parameters["sort"] or "relevance"
     if sort not in ORDERS:
         raise Invalid(f"unknown sort {sort[:50]!r}: use {', '.join(ORDERS)}")
     return SearchQuery(
         type=type_,
-        text=asked["q"],
-        facets={facet: asked[facet] for facet in FACETS},
-        author=asked["author"],
-        tags=asked["tag"],
-        verified=bool(asked["verified"]),
-        factuality=_number(asked["factuality"], "factuality", float),
+        text=parameters["q"],
+        facets={facet: parameters[facet] for facet in FACETS},
+        author=parameters["author"],
+        tags=parameters["tag"],
+        verified=bool(parameters["verified"]),
+        factuality=_number(parameters["factuality"], "factuality", float),
         sort=sort,
-        page=_number(asked["page"] or "1", "page", int),
+        page=_number(parameters["page"] or "1", "page", int),
         size=ROWS,
     )
 
@@ -370,53 +370,53 @@ def _number(text: str, name: str, kind: type) -> Any:
         raise Invalid(f"invalid {name} {text[:50]!r}: use a number") from None
 
 
-def _url(path: str, asked: Mapping[str, Any], **changed: Any) -> str:
+def _url(path: str, parameters: Mapping[str, Any], **changed: Any) -> str:
     """The list with changed parameters, at its first page by default."""
-    wanted = {**asked, "page": "", **changed}
-    query = urlencode({name: value for name, value in wanted.items() if value}, doseq=True)
+    merged = {**parameters, "page": "", **changed}
+    query = urlencode({name: value for name, value in merged.items() if value}, doseq=True)
     return path + (f"?{query}" if query else "")
 
 
-def _facets(path: str, asked: Mapping[str, Any], counts: Counts) -> list[tuple[str, list[Choice]]]:
+def _facets(path: str, parameters: Mapping[str, Any], counts: Counts) -> list[tuple[str, list[Choice]]]:
     """Titles and choices of the facets that have any."""
-    found = [("Domain", _domains(path, asked, counts.facets["domain"]))]
-    chosen = asked["verified"] != ""
+    facets = [("Domain", _domains(path, parameters, counts.facets["domain"]))]
+    chosen = parameters["verified"] != ""
     verified = Choice(
-        "Verified by this hub", counts.verified, _url(path, asked, verified="" if chosen else "1"), chosen
+        "Verified by this hub", counts.verified, _url(path, parameters, verified="" if chosen else "1"), chosen
     )
     least = [
         Choice(
             f"verified, at least {value:.1f}",
             count,
-            _url(path, asked, factuality="" if asked["factuality"] == f"{value}" else f"{value}"),
-            asked["factuality"] == f"{value}",
+            _url(path, parameters, factuality="" if parameters["factuality"] == f"{value}" else f"{value}"),
+            parameters["factuality"] == f"{value}",
         )
         for value, count in ((value, counts.factuality[value]) for value in FACTUALITY)
     ]
-    found.append(("Factuality", [each for each in (verified, *least) if each.count or each.chosen]))
+    facets.append(("Factuality", [each for each in (verified, *least) if each.count or each.chosen]))
     for facet in ("kind", "base", "language", "licence"):
-        found.append((TITLES[facet], _choices(path, asked, facet, counts.facets[facet])))
-    return [(title, choices) for title, choices in found if choices]
+        facets.append((TITLES[facet], _choices(path, parameters, facet, counts.facets[facet])))
+    return [(title, choices) for title, choices in facets if choices]
 
 
-def _choices(path: str, asked: Mapping[str, Any], facet: str, counts: Mapping[str, int]) -> list[Choice]:
+def _choices(path: str, parameters: Mapping[str, Any], facet: str, counts: Mapping[str, int]) -> list[Choice]:
     shown = dict([*counts.items()][:MOST_VALUES])
-    if asked[facet]:
-        shown.setdefault(asked[facet], counts.get(asked[facet], 0))
+    if parameters[facet]:
+        shown.setdefault(parameters[facet], counts.get(parameters[facet], 0))
     return [
         Choice(
             value,
             count,
-            _url(path, asked, **{facet: "" if asked[facet] == value else value}),
-            asked[facet] == value,
+            _url(path, parameters, **{facet: "" if parameters[facet] == value else value}),
+            parameters[facet] == value,
         )
         for value, count in shown.items()
     ]
 
 
-def _domains(path: str, asked: Mapping[str, Any], counts: Mapping[str, int]) -> list[Choice]:
+def _domains(path: str, parameters: Mapping[str, Any], counts: Mapping[str, int]) -> list[Choice]:
     """The domains above the chosen one, itself, and those directly below it; without one, the top ones."""
-    chosen = asked["domain"]
+    chosen = parameters["domain"]
     parts = chosen.split("/") if chosen else []
     above = ["/".join(parts[: place + 1]) for place in range(len(parts))]
     start = f"{chosen}/" if chosen else ""
@@ -425,7 +425,7 @@ def _domains(path: str, asked: Mapping[str, Any], counts: Mapping[str, int]) -> 
         Choice(
             domain.rpartition("/")[2],
             counts.get(domain, 0),
-            _url(path, asked, domain=domain if domain != chosen else domain.rpartition("/")[0]),
+            _url(path, parameters, domain=domain if domain != chosen else domain.rpartition("/")[0]),
             domain == chosen,
             domain.count("/"),
         )
@@ -433,25 +433,25 @@ def _domains(path: str, asked: Mapping[str, Any], counts: Mapping[str, int]) -> 
     ]
 
 
-def _chips(path: str, asked: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _chips(path: str, parameters: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """What the list is narrowed by: label, URL without it, and what that does."""
     chips = [
-        (asked[name], _url(path, asked, **{name: ""}), f"without {title} {asked[name]}")
+        (parameters[name], _url(path, parameters, **{name: ""}), f"without {title} {parameters[name]}")
         for name, title in TITLES.items()
-        if asked[name]
+        if parameters[name]
     ]
-    if asked["verified"]:
-        chips.append(("verified", _url(path, asked, verified=""), "not only verified"))
-    if asked["factuality"]:
-        least = asked["factuality"]
-        chips.append((f"factuality ≥ {least}", _url(path, asked, factuality=""), "with any factuality"))
-    if asked["author"]:
+    if parameters["verified"]:
+        chips.append(("verified", _url(path, parameters, verified=""), "not only verified"))
+    if parameters["factuality"]:
+        least = parameters["factuality"]
+        chips.append((f"factuality ≥ {least}", _url(path, parameters, factuality=""), "with any factuality"))
+    if parameters["author"]:
         chips.append(
-            (f"by {asked['author']}", _url(path, asked, author=""), f"not only by {asked['author']}")
+            (f"by {parameters['author']}", _url(path, parameters, author=""), f"not only by {parameters['author']}")
         )
-    for tag in asked["tag"]:
-        others = [other for other in asked["tag"] if other != tag]
-        chips.append((tag, _url(path, asked, tag=others), f"without tag {tag}"))
+    for tag in parameters["tag"]:
+        others = [other for other in parameters["tag"] if other != tag]
+        chips.append((tag, _url(path, parameters, tag=others), f"without tag {tag}"))
     return chips
 
 
@@ -531,8 +531,8 @@ def _history(hub: SharedHub, view: CardView) -> History | None:
     """Factuality and recall over the versions."""
     versions = []
     for version in view.versions:
-        found = exam(hub.blobs, version.exam) if version.exam and view.released else None
-        recall = None if found is None or found.recall is None else found.recall.mean
+        examined = exam(hub.blobs, version.exam) if version.exam and view.released else None
+        recall = None if examined is None or examined.recall is None else examined.recall.mean
         verified = None if version.verified is None else version.verified.factuality
         versions.append(
             (version.number, {"declared": version.declared, "recall": recall, "verified": verified})

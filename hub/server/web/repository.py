@@ -74,8 +74,8 @@ def create(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
         private = form.choice("visibility", "public", "private") == "private"
         full = f"{form.text('owner')}/{form.text('name')}"
         if not form.errors:
-            made = create_repository(hub, member, type_, full, private=private)
-            return RedirectResponse(address(made, "upload"), 303)
+            repository = create_repository(hub, member, type_, full, private=private)
+            return RedirectResponse(address(repository, "upload"), 303)
     return _new_repository_page(member, form)
 
 
@@ -156,7 +156,7 @@ def _upload(
     ):
         paths = [_path(field, file, form.text("into")) for field, file in chosen]
         files = [_stored(file, folder / f"part{number}") for number, (_, file) in enumerate(chosen)]
-        made = commit_uploaded(
+        commit = commit_uploaded(
             hub, options, member, repository, [*zip(paths, files, strict=True)], folder, title
         )
     if form.errors:
@@ -164,7 +164,7 @@ def _upload(
     if not form.text("tag"):
         return RedirectResponse(address(repository), 303)
     with form.beside("tag"):
-        create_tag(hub, member, repository, form.text("tag"), made.sha)
+        create_tag(hub, member, repository, form.text("tag"), commit.sha)
         return RedirectResponse(address(repository), 303)
     return _page(hub, options, repository, form, done=f"{count} committed, not published.")
 

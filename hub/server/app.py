@@ -1,4 +1,4 @@
-"""The application of a hub's server."""
+"""The ASGI application of a hub server."""
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -10,20 +10,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kcard import __version__
 from kcard.errors import DiskFull, KcardError
 from kcard.hub.errors import Invalid, NotThere, TooLarge
-from kcard.hub.server.dependencies import RawPath, ServerOptions, refuse_nul, remember
+from kcard.hub.server.dependencies import RawPath, ServerOptions, refuse_nul, remember_visitor
 from kcard.hub.server.limits import BodyLimit, LoginLimit, RateLimit, take_turn
 from kcard.hub.server.logs import Instrumentation, log_exchange
 from kcard.hub.server.recent import Recent
-from kcard.hub.server.responses import answer
+from kcard.hub.server.responses import make_json_error
 from kcard.hub.server.routes import accounts, commit, files, health, lfs, models, repos, tree
 from kcard.hub.server.web import account, admin, ask, openapi, pages, repository
 from kcard.hub.server.web import files as web_files
 from kcard.hub.server.web.ask import QuestionLimit
-from kcard.hub.server.web.render import refused, wants_html
+from kcard.hub.server.web.render import make_error_response, wants_html
 from kcard.hub.shared import SharedHub
 from kcard.hub.storage import is_full
 
-__all__ = ["Head", "SecurityHeaders", "create_app"]
+__all__ = ["HeadRequests", "SecurityHeaders", "create_app"]
 
 
 # Security headers for browsers.
@@ -40,7 +40,7 @@ YEAR = 31_536_000
 
 
 class SecurityHeaders:
-    """ASGI middleware: sets missing headers. `https`: the hub is reached by https only."""
+    """ASGI middleware that sets missing security headers. `https`: the hub is reached over HTTPS only."""
 
     def __init__(self, app: ASGIApp, https: bool = False) -> None:
         self._app = app
@@ -49,14 +49,14 @@ class SecurityHeaders:
             self._headers["Strict-Transport-Security"] = f"max-age={YEAR}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def secured(message: Message) -> None:
+        async def send_secured(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in self._headers.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        await self._app(scope, receive, secured)
+        await self._app(scope, receive, send_secured)
 
 
 # HEAD requests: the response of GET, without its body.
@@ -64,8 +64,8 @@ class SecurityHeaders:
 NOT_ALLOWED = 405
 
 
-class Head:
-    """ASGI middleware: answers HEAD wherever there is a GET. Endpoints of their own for HEAD come first."""
+class HeadRequests:
+    """ASGI middleware that answers HEAD wherever there is a GET route; explicit HEAD routes take precedence."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -76,28 +76,28 @@ class Head:
             return
         refused = False
 
-        async def noted(message: Message) -> None:
+        async def send_unless_refused(message: Message) -> None:
             nonlocal refused
             if message["type"] == "http.response.start" and message["status"] == NOT_ALLOWED:
                 refused = "GET" in Headers(raw=message["headers"]).get("allow", "")
             if not refused:
                 await send(message)
 
-        async def without_body(message: Message) -> None:
+        async def send_without_body(message: Message) -> None:
             if message["type"] == "http.response.body":
                 message = {**message, "body": b""}
             await send(message)
 
-        await self._app(scope, receive, noted)
+        await self._app(scope, receive, send_unless_refused)
         if refused:
             scope["method"] = "GET"
             try:
-                await self._app(scope, receive, without_body)
+                await self._app(scope, receive, send_without_body)
             finally:
                 scope["method"] = "HEAD"  # as it is logged
 
 
-# Of a body that could not be read.
+# Errors for a request body that could not be read, by status.
 READ_FAILURES = {400: Invalid, 413: TooLarge}
 
 ROUTERS = (
@@ -144,7 +144,7 @@ PAGES = (
 
 
 def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
-    """The ASGI application of a shared hub."""
+    """Return the ASGI application of a shared hub."""
     app = FastAPI(
         title="kcard hub",
         version=__version__,
@@ -154,29 +154,24 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
         redoc_url=None,
         dependencies=[Depends(refuse_nul), Depends(take_turn)],
     )
+    options = options or ServerOptions()
     app.state.hub = hub
-    app.state.options = options or ServerOptions()
+    app.state.options = options
     app.state.recent = Recent(hub)
-    app.state.login_limit = LoginLimit(app.state.options.counts)
-    app.state.question_limit = QuestionLimit(app.state.options.counts)
-    for one in ROUTERS:
-        app.include_router(one)
-    for one in PAGES:
-        app.include_router(one, dependencies=[Depends(remember)])
+    app.state.login_limit = LoginLimit(options.counts)
+    app.state.question_limit = QuestionLimit(options.counts)
+    for router in ROUTERS:
+        app.include_router(router)
+    for router in PAGES:
+        app.include_router(router, dependencies=[Depends(remember_visitor)])
     openapi.describe(app)
-    app.add_exception_handler(KcardError, _kcard_error)
-    app.add_exception_handler(RequestValidationError, _validation_error)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(OSError, _full_disk)
-    _add_middleware(app)
-    return app
-
-
-def _add_middleware(app: FastAPI) -> None:
-    """From the innermost to the outermost."""
-    options: ServerOptions = app.state.options
-    app.state.metrics = health.Metrics(app.state.hub.database, options.metrics)
-    app.add_middleware(Head)
+    app.add_exception_handler(KcardError, answer_kcard_error)
+    app.add_exception_handler(RequestValidationError, answer_validation_error)
+    app.add_exception_handler(HTTPException, answer_http_error)
+    app.add_exception_handler(OSError, answer_full_disk)
+    # Middleware, from the innermost to the outermost.
+    app.state.metrics = health.Metrics(hub.database, options.metrics)
+    app.add_middleware(HeadRequests)
     app.add_middleware(BodyLimit)
     if options.rate:
         # A hub with a public URL is behind a proxy, whose clients may seem to be on this machine.
@@ -184,31 +179,32 @@ def _add_middleware(app: FastAPI) -> None:
     app.add_middleware(SecurityHeaders, https=(options.url or "").startswith("https:"))
     app.add_middleware(Instrumentation, app.state.metrics.count, log_exchange)
     app.add_middleware(RawPath)
+    return app
 
 
-def _kcard_error(request: Request, error: Exception) -> Response:
+def answer_kcard_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, KcardError)
-    return refused(request, error)
+    return make_error_response(request, error)
 
 
-def _validation_error(request: Request, error: Exception) -> Response:
+def answer_validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    return refused(request, Invalid(f"{where}: {first['msg']}"))
+    return make_error_response(request, Invalid(f"{where}: {first['msg']}"))
 
 
-def _full_disk(_request: Request, error: Exception) -> Response:
-    """507, wherever a write fails since a disk is full."""
+def answer_full_disk(_request: Request, error: Exception) -> Response:
+    """Return 507 wherever a write fails because the disk is full."""
     if not isinstance(error, OSError) or not is_full(error):
         raise error
-    return answer(DiskFull(str(error)))
+    return make_json_error(DiskFull(str(error)))
 
 
-def _http_error(request: Request, error: Exception) -> Response:
+def answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return refused(request, NotThere("object", "unknown path: see /docs"))
+        return make_error_response(request, NotThere("object", "unknown path: see /docs"))
     if error.status_code in READ_FAILURES and wants_html(request):
-        return refused(request, READ_FAILURES[error.status_code](error.detail))
+        return make_error_response(request, READ_FAILURES[error.status_code](error.detail))
     return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)

@@ -1,8 +1,9 @@
-"""Questions on a hub's pages: which cards are asked, and the process that answers.
+"""Questions on a hub's pages: the cards that may answer, and the processes that run them.
 
-A worker connects for each question, sends who asks, as a line of JSON, and reads `busy` or `go`. Then its lines go to a
-child and back. A child answers one question at a time. It is killed, and another one started, if it takes too long,
-or if the worker closes the connection and it does not end the question at once.
+A worker of the server opens a connection for each question, sends the client's name as a line of JSON, and reads `busy`
+or `go`. Its next lines are passed to a child process, and the child's lines back. A child answers one question at a
+time. It is killed and replaced if it takes too long, or if the worker closes the connection and it does not end the
+question soon.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import threading
 from asyncio import FIRST_COMPLETED, StreamReader, StreamWriter
 from asyncio.subprocess import PIPE
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from typing import Any
 from anyio import to_thread
 
 from kcard.errors import HubError, KcardError, Unavailable, UnknownCard, one_line
-from kcard.hub import versions as hub_versions
+from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
 from kcard.hub.audits import measurable
 from kcard.hub.errors import Busy, Invalid, NotThere
@@ -34,7 +35,7 @@ from kcard.hub.permissions import may_download
 from kcard.hub.search import SearchQuery
 from kcard.hub.search_index import row_words
 from kcard.hub.server.dependencies import get_repository, has_access, require_download
-from kcard.hub.server.responses import parse
+from kcard.hub.server.responses import parse_reference
 from kcard.hub.shared import SharedHub
 from kcard.hub.values import Reason, Repository
 from kcard.hub.versions import Version
@@ -44,7 +45,7 @@ __all__ = [
     "FAILED",
     "GO",
     "LONGEST_LINE",
-    "Candidate",
+    "AskableCard",
     "Candidates",
     "Child",
     "Program",
@@ -57,7 +58,7 @@ __all__ = [
 ]
 
 
-# Which cards a question of a visitor is asked of: the one that is named, or all that the visitor may download.
+# The cards that may answer a visitor's question: the one that is named, or all that the visitor may download.
 
 MOST_CARDS = 200
 MOST_BYTES = 4_000_000  # of their manifests
@@ -67,22 +68,17 @@ TAG = "kcard"  # of every repository with a card
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A version that may be asked, by a name that no other candidate has."""
+class AskableCard:
+    """A version of a card that may be asked, under a name that no other candidate has."""
 
     name: str
     repository: Repository
     version: Version
 
     @property
-    def named(self) -> Version:
+    def renamed_version(self) -> Version:
         """The version under that name."""
         return replace(self.version, name=self.name, manifest=replace(self.version.manifest, name=self.name))
-
-    @property
-    def shown(self) -> str:
-        """Its reference on the hub's pages."""
-        return f"{self.repository.name}@v{self.version.number}"
 
 
 @dataclass(frozen=True)
@@ -92,30 +88,30 @@ class Candidates:
     total        cards of the hub that the visitor may read
     quarantined  names of repositories that are left out for that reason
     unusable     likewise, of those whose card could not be opened
-    held         why the card is quarantined that is asked because it is named
+    quarantine   why the named card is quarantined; None if it is not, or if no card was named
     """
 
-    cards: Sequence[Candidate]
+    cards: Sequence[AskableCard]
     total: int = 1
     quarantined: Sequence[str] = ()
     unusable: Sequence[str] = ()
-    held: Reason | None = None
+    quarantine: Reason | None = None
 
-    def without(self, unusable: Candidate) -> "Candidates":
-        """All but one that can't be opened."""
+    def without(self, unusable: AskableCard) -> "Candidates":
+        """Return the candidates without one that can't be opened."""
         others = [card for card in self.cards if card != unusable]
         return replace(self, cards=others, unusable=(*self.unusable, unusable.repository.name))
 
-    def __iter__(self) -> Iterator[Candidate]:
+    def __iter__(self) -> Iterator[AskableCard]:
         return iter(self.cards)
 
 
 def one_card(hub: SharedHub, reference: str, identity: Identity | None) -> Candidates:
-    """The version that `namespace/name` (the newest) or `namespace/name@v2` names, quarantined or not.
+    """Return the version that `namespace/name` (the newest) or `namespace/name@v2` names, quarantined or not.
 
     Raises Invalid, also if its model is not on this hub, NotThere, Gated.
     """
-    name, number = parse(reference)
+    name, number = parse_reference(reference)
     repository = get_repository(hub, "model", name, identity)
     require_download(hub, identity, repository)
     try:
@@ -131,72 +127,66 @@ def one_card(hub: SharedHub, reference: str, identity: Identity | None) -> Candi
         )
     reasons = hub.registry.quarantine.held([version])
     return Candidates(
-        [Candidate(version.manifest.name, repository, version)], held=reasons.get(version.reference)
+        [AskableCard(version.manifest.name, repository, version)], quarantine=reasons.get(version.reference)
     )
 
 
 def all_cards(hub: SharedHub, question: str, identity: Identity | None) -> Candidates:
-    """The newest version of every card that the visitor may download, without quarantined ones.
+    """Return the newest version of every card that the visitor may download, without quarantined ones.
 
     Of more than MOST_CARDS, those that a search for words of the question finds, rare words first, then those that
     were downloaded most. Raises Invalid if there are none.
     """
-    repositories, total = _likely(hub, question, identity)
+    repositories, total = _find_likely(hub, question, identity)
     allowed = [each for each in repositories if may_download(identity, each, has_access(hub, identity, each))]
-    versions = hub_versions.versions(hub.database, allowed)
+    versions = card_versions.versions(hub.database, allowed)
     reasons = hub.registry.quarantine.held([*versions.values()])
-    able, quarantined = [], []
+    askable, quarantined = [], []
     for repository in allowed:
         version = versions.get(repository.name)
         if version is not None and version.reference in reasons:
             quarantined.append(repository.name)
         elif version is not None and measurable(version.manifest):
-            able.append((repository, version))
-    if not able:
+            askable.append((repository, version))
+    if not askable:
         raise Invalid("no card can be asked" + (": all are quarantined" if quarantined else ""))
-    return Candidates([*_within(_distinct(able))], total, quarantined)
+    # As many as their manifests, together, fit into MOST_BYTES. Where several have the same name, it gets a number.
+    cards: list[AskableCard] = []
+    names: set[str] = set()
+    room = MOST_BYTES
+    for repository, version in askable:
+        name, number = version.manifest.name, 1
+        while name in names:
+            number += 1
+            name = f"{version.manifest.name[:80]}--{number}"
+        names.add(name)
+        room -= len(version.manifest.to_json())
+        if room < 0:
+            break
+        cards.append(AskableCard(name, repository, version))
+    return Candidates(cards, total, quarantined)
 
 
-def _likely(hub: SharedHub, question: str, identity: Identity | None) -> tuple[Sequence[Repository], int]:
-    """At most MOST_CARDS repositories with cards, and how many there are."""
+def _find_likely(
+    hub: SharedHub, question: str, identity: Identity | None
+) -> tuple[Sequence[Repository], int]:
+    """Return at most MOST_CARDS repositories with cards, and the number of all."""
     usual = SearchQuery(tags=[TAG], sort="downloads", size=MOST_CARDS)
     matches = hub.search.find(usual, identity)
     if matches.total <= MOST_CARDS:
         return matches.repositories, matches.total
     scores: dict[int, float] = {}
     by_id = {each.id: each for each in matches.repositories}
-    telling = [word for word in dict.fromkeys(row_words(question)) if len(word) >= SHORTEST_WORD]
-    for word in telling[:MOST_WORDS]:
-        having = hub.search.find(
+    words = [word for word in dict.fromkeys(row_words(question)) if len(word) >= SHORTEST_WORD]
+    for word in words[:MOST_WORDS]:
+        matching = hub.search.find(
             SearchQuery(text=word, tags=[TAG], sort="relevance", size=FOR_WORD), identity
         )
-        for each in having.repositories:
+        for each in matching.repositories:
             by_id[each.id] = each
-            scores[each.id] = scores.get(each.id, 0.0) + 1 / having.total
+            scores[each.id] = scores.get(each.id, 0.0) + 1 / matching.total
     order = sorted(by_id.values(), key=lambda each: -scores.get(each.id, 0.0))
     return order[:MOST_CARDS], matches.total
-
-
-def _distinct(versions: Iterable[tuple[Repository, Version]]) -> Iterator[Candidate]:
-    """The versions, with the names of their manifests, numbered where several have the same one."""
-    taken: set[str] = set()
-    for repository, version in versions:
-        name, number = version.manifest.name, 1
-        while name in taken:
-            number += 1
-            name = f"{version.manifest.name[:80]}--{number}"
-        taken.add(name)
-        yield Candidate(name, repository, version)
-
-
-def _within(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-    """The first of them, whose manifests have MOST_BYTES together."""
-    left = MOST_BYTES
-    for each in candidates:
-        left -= len(each.version.manifest.to_json())
-        if left < 0:
-            return
-        yield each
 
 
 # A child process that answers questions: how it is started, and the lines that it reads and writes.
@@ -223,7 +213,7 @@ class Child:
 
     @classmethod
     async def start(cls, program: Program, folder: Path) -> "Child":
-        """Its errors go to the log of the server."""
+        """Start a process; its stderr goes to the log of the server."""
         folder.mkdir(mode=0o700, exist_ok=True)
         process = await asyncio.create_subprocess_exec(
             *program.command,
@@ -245,14 +235,14 @@ class Child:
         return self._process.returncode is None
 
     async def send(self, line: bytes) -> None:
-        """A process that died is noticed at its next line."""
+        """Write a line; a process that died is noticed when the next line is read."""
         assert self._process.stdin is not None
         with suppress(ConnectionError):
             self._process.stdin.write(line)
             await self._process.stdin.drain()
 
     async def line(self) -> bytes:
-        """The next line; empty if the process ended or writes too much."""
+        """Return the next line; empty if the process ended or its line is too long."""
         assert self._process.stdout is not None
         try:
             return await self._process.stdout.readline()
@@ -260,7 +250,7 @@ class Child:
             return b""
 
     async def kill(self) -> None:
-        """End it."""
+        """Kill the process and wait for its end."""
         if self.alive:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -327,12 +317,27 @@ class Relay:
                 await self._start(place)
             writer.write(GO)
             line = await question
-            usable = not line or await self._answered(self._children[place], line, reader, writer)
+            if not line:  # the worker left
+                usable = True
+                return
+            try:
+                async with asyncio.timeout(SECONDS):
+                    usable = await _relay_lines(self._children[place], line, reader, writer)
+            except TimeoutError:
+                _write_failure(writer, f"it took longer than {SECONDS:g} s")
         finally:
-            await self._give_back(place, usable)
+            try:
+                if not usable:
+                    logger.warning(
+                        "process %s is replaced: it did not end a question", self._children[place].pid
+                    )
+                    await self._children[place].kill()
+                    await self._start(place)
+            finally:  # one that did not start is started by the next question
+                self._idle.put_nowait(place)
 
     async def _take(self, left: "asyncio.Future[bytes]") -> int | None:
-        """The place of a child; None if none is idle in time, or `left` is done before."""
+        """Return the place of an idle child; None if none is idle in time, or if `left` is done before."""
         idle_place: asyncio.Future[int] = asyncio.ensure_future(self._idle.get())
         self._waiting += 1
         try:
@@ -345,36 +350,15 @@ class Relay:
         idle_place.cancel()
         return None
 
-    async def _answered(
-        self, child: Child, question: bytes, reader: StreamReader, writer: StreamWriter
-    ) -> bool:
-        """Whether the child ended the question, and may be asked again."""
-        try:
-            async with asyncio.timeout(SECONDS):
-                return await _exchange(child, question, reader, writer)
-        except TimeoutError:
-            _tell(writer, f"it took longer than {SECONDS:g} s")
-            return False
-
-    async def _give_back(self, place: int, usable: bool) -> None:
-        try:
-            if not usable:
-                logger.warning("process %s is replaced: it did not end a question", self._children[place].pid)
-                await self._children[place].kill()
-                await self._start(place)
-        finally:  # one that did not start is started by the next question
-            self._idle.put_nowait(place)
-
     async def _start(self, place: int) -> None:
         folder = self._folder / f"child-{place}"
-        await asyncio.to_thread(
-            shutil.rmtree, folder, ignore_errors=True
-        )  # nothing of the one before is trusted
+        # Nothing that the child before it has left is trusted.
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         self._children[place] = await Child.start(self._program, folder)
 
 
-async def _exchange(child: Child, question: bytes, reader: StreamReader, writer: StreamWriter) -> bool:
-    """Pass lines on until the child has answered; whether it may be asked again."""
+async def _relay_lines(child: Child, question: bytes, reader: StreamReader, writer: StreamWriter) -> bool:
+    """Pass lines on until the child has answered; return whether it may be asked again."""
     await child.send(question)
     from_child: asyncio.Future[bytes] = asyncio.ensure_future(child.line())
     from_client: asyncio.Future[bytes] = asyncio.ensure_future(reader.readline())
@@ -383,12 +367,17 @@ async def _exchange(child: Child, question: bytes, reader: StreamReader, writer:
             await asyncio.wait({from_child, from_client}, return_when=FIRST_COMPLETED)
             if from_client.done():
                 if not (line := from_client.result()):
-                    return await _ends(from_child)
+                    # The client left: the child is kept if it ends the question soon.
+                    try:
+                        async with asyncio.timeout(GRACE_SECONDS):
+                            return (await from_child).startswith(DONE)
+                    except TimeoutError:
+                        return False
                 await child.send(line)
                 from_client = asyncio.ensure_future(reader.readline())
             if from_child.done():
                 if not (line := from_child.result()):
-                    _tell(writer, "its process ended: it may need more memory than a question has")
+                    _write_failure(writer, "its process ended: it may need more memory than a question has")
                     return False
                 writer.write(line)
                 if line.startswith(DONE):
@@ -399,16 +388,7 @@ async def _exchange(child: Child, question: bytes, reader: StreamReader, writer:
         from_client.cancel()
 
 
-async def _ends(says: Awaitable[bytes]) -> bool:
-    """Whether the child ends the question of a client who left soon enough to be kept."""
-    try:
-        async with asyncio.timeout(GRACE_SECONDS):
-            return (await says).startswith(DONE)
-    except TimeoutError:
-        return False
-
-
-def _tell(writer: StreamWriter, why: str) -> None:
+def _write_failure(writer: StreamWriter, why: str) -> None:
     writer.write(json.dumps({FAILED: why}).encode() + b"\n")
 
 
@@ -420,7 +400,7 @@ STOP_SECONDS = 10
 
 @contextmanager
 def ask_workers(count: int, program: Program | None) -> Iterator[str | None]:
-    """Run `count` processes until the block ends; the path of the socket at which they are asked, None without any.
+    """Run `count` processes until the block ends; yield the path of their socket, None without processes.
 
     Only this user may connect.
     """
@@ -431,7 +411,7 @@ def ask_workers(count: int, program: Program | None) -> Iterator[str | None]:
         path = Path(folder) / "socket"
         ready: Future[Callable[[], object]] = Future()
         relay = Relay(program, count, Path(folder))
-        thread = threading.Thread(target=asyncio.run, args=(_serve(relay, path, ready),), daemon=True)
+        thread = threading.Thread(target=asyncio.run, args=(_serve_relay(relay, path, ready),), daemon=True)
         thread.start()
         stop = ready.result(START_SECONDS)
         try:
@@ -441,8 +421,8 @@ def ask_workers(count: int, program: Program | None) -> Iterator[str | None]:
             thread.join(STOP_SECONDS)
 
 
-async def _serve(relay: Relay, path: Path, ready: "Future[Callable[[], object]]") -> None:
-    """Serve until the function that `ready` gets is called, in any thread."""
+async def _serve_relay(relay: Relay, path: Path, ready: "Future[Callable[[], object]]") -> None:
+    """Serve until the function that `ready` resolves to is called, from any thread."""
     ended = asyncio.Event()
     try:
         await relay.start()
@@ -481,7 +461,7 @@ async def ask(
     *,
     gate: str | None = None,
 ) -> Mapping[str, Any]:
-    """The answer, as Answer.to_json has it. Cancelling gives up the question.
+    """Return the answer in the form of Answer.to_json. Cancelling gives up the question.
 
     socket  of `ask_workers`
     client  who asks: one client's questions can't fill the queue
@@ -506,52 +486,46 @@ async def ask(
             raise Unavailable("no process answers questions")
         manifests = [(card.number, card.sha256, card.manifest.to_json()) for card in cards]
         await _send(writer, {"question": question, "cards": manifests, "gate": gate})
-        return await _answer(reader, writer, partial(_laid_out, folder, {card.reference for card in cards}))
+        return await _read_answer(reader, writer, folder, {card.reference for card in cards})
     except (ConnectionError, ValueError) as error:
         raise Unavailable(f"the process that answers questions failed: {error}") from error
     finally:
         writer.close()
 
 
-async def _answer(
-    reader: StreamReader, writer: StreamWriter, folder: Callable[[str], Mapping[str, str]]
+async def _read_answer(
+    reader: StreamReader, writer: StreamWriter, folder: Callable[[str], Path], references: set[str]
 ) -> Mapping[str, Any]:
-    """The answer, after the folders that the process asks for."""
+    """Return the answer, after sending the folders of cards that the process asks for."""
     while True:
         line = await reader.readline()
         if not line:
             raise Unavailable("the process that answers questions ended")
         message = json.loads(line)
-        if (reference := message.get("folder")) is not None:
-            await _send(writer, await to_thread.run_sync(folder, str(reference)))
+        if (requested := message.get("folder")) is not None:
+            reference = str(requested)
+            if reference not in references:
+                reply = {"error": f"unknown card {reference[:200]}"}
+            else:
+                try:
+                    reply = {"folder": str(await to_thread.run_sync(folder, reference))}
+                except KcardError as error:
+                    reply = {"error": one_line(error)}
+            await _send(writer, reply)
             continue
         done = message.get("done", {})
         why = message.get(FAILED) or done.get("error")
         if why is not None:
             card = done.get("card")
+            public = FOLDERS.sub("", str(why))[:LONGEST_MESSAGE]  # without the folders of this machine
             raise Unanswered(
-                f"the question could not be answered: {_public(str(why))}",
+                f"the question could not be answered: {public}",
                 card=card if isinstance(card, str) else None,
             )
         answer = done.get("answer")
         if not isinstance(answer, dict):
             raise ValueError("its answer can't be read")
         return answer
-
-
-def _laid_out(folder: Callable[[str], Path], known: set[str], reference: str) -> Mapping[str, str]:
-    """The reply about the folder of a card."""
-    if reference not in known:
-        return {"error": f"unknown card {reference[:200]}"}
-    try:
-        return {"folder": str(folder(reference))}
-    except KcardError as error:
-        return {"error": one_line(error)}
-
-
-def _public(text: str) -> str:
-    """A message without the folders of this machine."""
-    return FOLDERS.sub("", text)[:LONGEST_MESSAGE]
 
 
 async def _send(writer: StreamWriter, message: object) -> None:

@@ -1,7 +1,7 @@
-"""Uploaded files on their way: spooled to disk, checked in a process of their own, signed.
+"""Uploads before they are stored: request bodies on disk, signed tickets, and checks in child processes.
 
-A check that takes too long is killed, as is one whose client left. One whose process was killed by others is repeated
-once. Verdicts are kept: no content is checked twice.
+A check that takes too long is killed, as is one whose client left. A check whose process was killed from outside is
+repeated once. Verdicts are stored: no content is checked twice.
 """
 
 import asyncio
@@ -33,18 +33,16 @@ from kcard.hub.server.limits import lift
 from kcard.hub.storage import explained, partial_folder
 from kcard.hub.verdicts import Verdicts
 
-__all__ = ["Claims", "Spooled", "check", "sign", "signed", "spooled"]
+__all__ = ["Claims", "SpooledBody", "check", "sign_ticket", "spool_body", "verify_ticket"]
 
 
-# Streams request bodies to disk, hashing and counting them.
-#
-# A thread hashes and writes one block while the next is received.
+# Request bodies, streamed to disk.
 
 BLOCK = 1 << 20  # bytes; each upload has two blocks in memory
 
 
 @dataclass(frozen=True)
-class Spooled:
+class SpooledBody:
     """A request's body as a file, deleted at the end of the block unless it was moved."""
 
     path: Path
@@ -53,8 +51,8 @@ class Spooled:
 
 
 @asynccontextmanager
-async def spooled(request: Request, partial: Path, limit: int) -> AsyncIterator[Spooled]:
-    """The body of a request in its own folder under `partial`, flushed to disk.
+async def spool_body(request: Request, partial: Path, limit: int) -> AsyncIterator[SpooledBody]:
+    """Write the body of a request to disk, in a folder of its own under `partial`, until the block ends.
 
     Raises TooLarge as soon as the body has, or declares, more than `limit` bytes.
     """
@@ -63,10 +61,11 @@ async def spooled(request: Request, partial: Path, limit: int) -> AsyncIterator[
     if declared.isdigit() and int(declared) > limit:
         raise TooLarge(f"request body too large: {declared} bytes, the limit is {limit}")
     with explained("can't store the upload"), partial_folder(partial) as folder:
-        yield await _received(request, folder / "body", limit)
+        yield await _write_body(request, folder / "body", limit)
 
 
-async def _received(request: Request, path: Path, limit: int) -> Spooled:
+async def _write_body(request: Request, path: Path, limit: int) -> SpooledBody:
+    """Write the body to a new file. A thread hashes and writes one block while the next is received."""
     digest, size = hashlib.sha256(), 0
     writing: asyncio.Future[None] | None = None
     with path.open("xb") as file:
@@ -81,7 +80,7 @@ async def _received(request: Request, path: Path, limit: int) -> Spooled:
             os.fsync(file.fileno())
 
         try:
-            async for pieces in _blocks(request):
+            async for pieces in _read_blocks(request):
                 size += sum(map(len, pieces))
                 if size > limit:
                     raise TooLarge(f"request body too large: the limit is {limit} bytes")
@@ -94,11 +93,11 @@ async def _received(request: Request, path: Path, limit: int) -> Spooled:
             if writing is not None:
                 await writing
         await to_thread.run_sync(finish)
-    return Spooled(path, digest.hexdigest(), size)
+    return SpooledBody(path, digest.hexdigest(), size)
 
 
-async def _blocks(request: Request) -> AsyncIterator[list[bytes]]:
-    """The body in blocks of about BLOCK bytes, each a list of chunks as received."""
+async def _read_blocks(request: Request) -> AsyncIterator[list[bytes]]:
+    """Yield the body in blocks of about BLOCK bytes, each a list of chunks as received."""
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():
@@ -118,14 +117,14 @@ Claims: TypeAlias = Mapping[str, str | int]
 UNTIL = "until"
 
 
-def sign(secret: bytes, purpose: str, claims: Claims, seconds: float) -> str:
-    """A URL-safe ticket for one purpose."""
+def sign_ticket(secret: bytes, purpose: str, claims: Claims, seconds: float) -> str:
+    """Return a URL-safe ticket for one purpose, valid for `seconds`."""
     payload = _encoded(json.dumps({**claims, UNTIL: int(time.time() + seconds)}, sort_keys=True).encode())
     return f"{payload}.{_encoded(_signature(secret, purpose, payload))}"
 
 
-def signed(secret: bytes, purpose: str, ticket: str) -> Claims:
-    """The claims of a ticket. Raises Unknown if it is not genuine, has another purpose, or has expired."""
+def verify_ticket(secret: bytes, purpose: str, ticket: str) -> Claims:
+    """Return the claims of a ticket. Raises Unknown if it is not genuine, has another purpose, or has expired."""
     payload, _, signature = ticket.partition(".")
     try:
         genuine = hmac.compare_digest(_decoded(signature), _signature(secret, purpose, payload))
@@ -161,7 +160,7 @@ _limiter: RunVar[CapacityLimiter] = RunVar("kcard.checks")
 
 
 async def check(verdicts: Verdicts, files: Sequence[tuple[str, Candidate]]) -> None:
-    """Raise Invalid, Dangerous or TooLarge for a file, with its path, that is not allowed."""
+    """Raise Invalid, Dangerous or TooLarge, with the path, for the first file that is not allowed."""
     if not files:
         return
     stored = await to_thread.run_sync(verdicts.find, [_key(candidate) for _, candidate in files])
@@ -172,7 +171,7 @@ async def check(verdicts: Verdicts, files: Sequence[tuple[str, Candidate]]) -> N
     for path, candidate in files:
         if verdict := stored.get(_key(candidate)):
             verdict.enforce(path)
-    for batch in _batches([*new.values()]):
+    for batch in _make_batches([*new.values()]):
         results = await _judged(batch)
         fresh = {_key(candidate): verdict for (_, candidate), verdict in zip(batch, results, strict=True)}
         await to_thread.run_sync(verdicts.keep, fresh)
@@ -184,8 +183,8 @@ def _key(candidate: Candidate) -> tuple[str, str]:
     return candidate.sha256, candidate.form
 
 
-def _batches(files: Sequence[tuple[str, Candidate]]) -> Iterator[Sequence[tuple[str, Candidate]]]:
-    """The files, in batches of a few or of one large one."""
+def _make_batches(files: Sequence[tuple[str, Candidate]]) -> Iterator[Sequence[tuple[str, Candidate]]]:
+    """Group the files into batches of several small files or a single large one."""
     batch: list[tuple[str, Candidate]] = []
     size = 0
     for file in files:
@@ -202,9 +201,14 @@ async def _judged(batch: Sequence[tuple[str, Candidate]]) -> list[Verdict]:
     candidates = [candidate for _, candidate in batch]
     seconds = SECONDS + sum(candidate.size for candidate in candidates) / BYTES_PER_SECOND
     what = batch[0][0] if len(batch) == 1 else f"{batch[0][0]} and {len(batch) - 1} other files"
-    async with _limit():
+    # The limiter belongs to the event loop: made at the first use.
+    try:
+        limiter = _limiter.get()
+    except LookupError:
+        _limiter.set(limiter := CapacityLimiter(PROCESSES))
+    async with limiter:
         try:
-            work = partial(_judge_alone, candidates, seconds)
+            work = partial(_judge_in_child, candidates, seconds)
             with suppress(BrokenWorkerProcess):  # killed, perhaps for memory that others took
                 return await _in_process(work, seconds)
             return await _in_process(work, seconds)
@@ -219,8 +223,8 @@ async def _in_process(work: Callable[[], list[Verdict]], seconds: float) -> list
         return await to_process.run_sync(work, cancellable=True, limiter=CapacityLimiter(1))
 
 
-def _judge_alone(candidates: Sequence[Candidate], seconds: float) -> list[Verdict]:
-    """In a child process: `judge`, with little priority and memory. The alarm ends it if its parent died."""
+def _judge_in_child(candidates: Sequence[Candidate], seconds: float) -> list[Verdict]:
+    """Run `judge` in a child process with low priority and limited memory. The alarm ends it if its parent died."""
     os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -229,11 +233,3 @@ def _judge_alone(candidates: Sequence[Candidate], seconds: float) -> list[Verdic
         return judge(candidates)
     finally:
         signal.alarm(0)
-
-
-def _limit() -> CapacityLimiter:
-    try:
-        return _limiter.get()
-    except LookupError:
-        _limiter.set(limiter := CapacityLimiter(PROCESSES))
-        return limiter

@@ -1,4 +1,4 @@
-"""What a route depends on: the hub, the visitor, the repository."""
+"""FastAPI dependencies of the routes: the hub, the visitor, the repository."""
 
 import hashlib
 import hmac
@@ -52,18 +52,18 @@ __all__ = [
     "WebRepository",
     "WritableRepository",
     "base_url",
-    "decoded",
+    "decode_segment",
     "form_token",
     "get_repository",
     "has_access",
-    "read",
+    "read_session_cookie",
     "refuse_nul",
-    "remember",
+    "remember_visitor",
     "repository_type",
     "require_download",
     "visitor",
     "web_type",
-    "write",
+    "write_session_cookie",
 ]
 
 
@@ -121,8 +121,8 @@ class RawPath:
         await self._app(scope, receive, send)
 
 
-def decoded(text: str) -> str:
-    """A part of a path without percent-encoding. Raises Invalid."""
+def decode_segment(text: str) -> str:
+    """Decode the percent-encoding of a part of a path. Raises Invalid."""
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
@@ -137,9 +137,9 @@ async def refuse_nul(request: RequestsRequest) -> None:
 
 
 # One path segment, decoded; it may contain quoted slashes.
-Segment = Annotated[str, Path(), AfterValidator(decoded)]
+Segment = Annotated[str, Path(), AfterValidator(decode_segment)]
 # The rest of the path, decoded: declare the route with {name:path}.
-Rest = Annotated[str, Path(), AfterValidator(decoded)]
+Rest = Annotated[str, Path(), AfterValidator(decode_segment)]
 
 
 # The cookie of a session, and the token that goes with every form of the pages.
@@ -151,36 +151,39 @@ PURPOSE = b"form."
 ID = re.compile(r"[A-Za-z0-9_-]{20,100}")
 
 
-def read(request: Request, url: str) -> str:
-    """The id of the session that a browser sent; "" without one. `url`: that of the hub."""
-    cookie = request.cookies.get(_name(url), "")
+def read_session_cookie(request: Request, url: str) -> str:
+    """Return the id of the session that a browser sent; "" without one. `url` is the hub's."""
+    cookie = request.cookies.get(_cookie_name(url), "")
     return cookie if ID.fullmatch(cookie) else ""
 
 
-def write(response: Response, url: str, id_: str) -> None:
-    """Give the browser the id of a session; "" deletes the cookie."""
+def write_session_cookie(response: Response, url: str, id_: str) -> None:
+    """Set the cookie with the id of a session; "" deletes it."""
     response.set_cookie(
-        _name(url),
+        _cookie_name(url),
         id_,
         max_age=int(LONGEST_SESSION.total_seconds()) if id_ else 0,
         path="/",
-        secure=_https(url),
+        secure=_is_https(url),
         httponly=True,
         samesite="lax",
     )
 
 
 def form_token(secret: bytes, id_: str) -> str:
-    """Proves that a form was made for the browser with this cookie. Other sites can't read it, nor the cookie."""
+    """Return the token that proves that a form was made for the browser with this cookie.
+
+    Other sites can read neither of the two.
+    """
     return hmac.digest(secret, PURPOSE + hashlib.sha256(id_.encode()).digest(), "sha256").hex()
 
 
-def _https(url: str) -> bool:
+def _is_https(url: str) -> bool:
     return url.startswith("https:")
 
 
-def _name(url: str) -> str:
-    return SECURE_COOKIE if _https(url) else COOKIE
+def _cookie_name(url: str) -> str:
+    return SECURE_COOKIE if _is_https(url) else COOKIE
 
 
 TYPES: dict[str, Type] = {"models": "model", "datasets": "dataset"}
@@ -189,22 +192,22 @@ READS = frozenset(["GET", "HEAD"])
 API = "/api/"
 
 
-async def _hub(request: Request) -> SharedHub:
+async def get_hub(request: Request) -> SharedHub:
     hub: SharedHub = request.app.state.hub
     return hub
 
 
-async def _options(request: Request) -> ServerOptions:
+async def get_options(request: Request) -> ServerOptions:
     options: ServerOptions = request.app.state.options
     return options
 
 
-HubDep: TypeAlias = Annotated[SharedHub, Depends(_hub)]
-OptionsDep: TypeAlias = Annotated[ServerOptions, Depends(_options)]
+HubDep: TypeAlias = Annotated[SharedHub, Depends(get_hub)]
+OptionsDep: TypeAlias = Annotated[ServerOptions, Depends(get_options)]
 
 
-async def _session(request: Request, hub: HubDep, options: OptionsDep) -> Session | None:
-    id_ = read(request, base_url(request, options))
+async def get_session(request: Request, hub: HubDep, options: OptionsDep) -> Session | None:
+    id_ = read_session_cookie(request, base_url(request, options))
     if not id_ or "authorization" in request.headers or request.scope["path"].startswith(API):
         return None
     session = await run_in_threadpool(hub.sessions.find, id_)
@@ -213,54 +216,49 @@ async def _session(request: Request, hub: HubDep, options: OptionsDep) -> Sessio
     return session
 
 
-# The session of a browser, outside of the API. Whoever uses it for a change must check the form, see forms/form.py.
-SessionDep: TypeAlias = Annotated[Session | None, Depends(_session)]
+# The session of a browser, outside of the API. Whoever uses it for a change must check the form, see web/forms.py.
+SessionDep: TypeAlias = Annotated[Session | None, Depends(get_session)]
 
 
-async def _identity(request: Request, hub: HubDep, session: SessionDep) -> Identity | None:
-    """By the token. The session of a browser counts for reading outside of the API only: other sites can make browsers
-    send its cookie.
+async def get_identity(request: Request, hub: HubDep, session: SessionDep) -> Identity | None:
+    """Return the identity of the token. A browser's session counts only for reading outside of the API, since other
+    sites can make browsers send its cookie.
     """
     header = request.headers.get("authorization")
     if header is None:  # most reads: they need no thread
         return session.identity if session is not None and request.method in READS else None
-    identity = await run_in_threadpool(_identify, hub, header)
-    request.state.account = identity.name
-    return identity
-
-
-def _identify(hub: SharedHub, header: str) -> Identity:
     kind, _, token = header.partition(" ")
     token = token.strip()
     if kind.lower() != "bearer" or not token:
         raise Unknown("invalid Authorization header: use 'Bearer TOKEN'")
-    identity = hub.tokens.identify(token)
+    identity = await run_in_threadpool(hub.tokens.identify, token)
     if identity is None:
         raise Unknown("invalid token: it was revoked, has expired, or belongs to another hub")
+    request.state.account = identity.name
     return identity
 
 
-OptionalIdentity: TypeAlias = Annotated[Identity | None, Depends(_identity)]
+OptionalIdentity: TypeAlias = Annotated[Identity | None, Depends(get_identity)]
 
 
-async def _required_identity(identity: OptionalIdentity) -> Identity:
+async def require_identity(identity: OptionalIdentity) -> Identity:
     if identity is None:
         raise Unknown(LOGIN)
     return identity
 
 
-RequiredIdentity: TypeAlias = Annotated[Identity, Depends(_required_identity)]
+RequiredIdentity: TypeAlias = Annotated[Identity, Depends(require_identity)]
 
 
 def repository_type(types: str) -> Type:
-    """The type for the path segment `models` or `datasets`. Raises NotThere for any other."""
+    """Return the type for the path segment `models` or `datasets`. Raises NotThere for any other."""
     if types not in TYPES:
         raise NotThere("repository", f"unknown repository type {types[:40]!r}: use models or datasets")
     return TYPES[types]
 
 
 def get_repository(hub: SharedHub, type_: Type, name: str, identity: Identity | None) -> Repository:
-    """The repository, if the client may read it. Raises the same NotThere for a private and a missing one."""
+    """Return the repository, if the client may read it. Raises the same NotThere for a private and a missing one."""
     try:
         return hub.repositories.readable(type_, name, identity)
     except NotThere:
@@ -268,7 +266,7 @@ def get_repository(hub: SharedHub, type_: Type, name: str, identity: Identity | 
 
 
 def has_access(hub: SharedHub, identity: Identity | None, repository: Repository) -> bool:
-    """Whether the account was granted access to a gated repository."""
+    """Return whether the account was granted access to a gated repository."""
     if identity is None or repository.gated == "no":
         return False
     return hub.repositories.granted(repository, identity.account_id)
@@ -279,65 +277,65 @@ def require_download(hub: SharedHub, identity: Identity | None, repository: Repo
     permissions.require_download(identity, repository, has_access(hub, identity, repository))
 
 
-def _repository(
+def get_api_repository(
     types: Segment, namespace: Segment, name: Segment, hub: HubDep, identity: OptionalIdentity
 ) -> Repository:
     return get_repository(hub, repository_type(types), f"{namespace}/{name}", identity)
 
 
 # The repository of a route /api/{types}/{namespace}/{name}/…, which the client may read.
-RepositoryDep: TypeAlias = Annotated[Repository, Depends(_repository)]
+RepositoryDep: TypeAlias = Annotated[Repository, Depends(get_api_repository)]
 
 
 def web_type(request: Request) -> Type:
-    """The type of repository that a path outside of /api names: datasets are under /datasets."""
+    """Return the type of repository that a path outside of /api names: datasets are under /datasets."""
     return "dataset" if request.scope["path"].startswith("/datasets/") else "model"
 
 
-def _web_repository(
+def get_web_repository(
     request: Request, namespace: Segment, name: Segment, hub: HubDep, identity: OptionalIdentity
 ) -> Repository:
     return get_repository(hub, web_type(request), f"{namespace}/{name}", identity)
 
 
 # The repository of a route /{namespace}/{name}/… or /datasets/{namespace}/{name}/…, which the client may read.
-WebRepository: TypeAlias = Annotated[Repository, Depends(_web_repository)]
+WebRepository: TypeAlias = Annotated[Repository, Depends(get_web_repository)]
 
 
-def _writable(repository: RepositoryDep, identity: OptionalIdentity) -> Repository:
+def get_writable_repository(repository: RepositoryDep, identity: OptionalIdentity) -> Repository:
     require_write(identity, repository)
     return repository
 
 
-def _administered(repository: RepositoryDep, identity: OptionalIdentity) -> Repository:
+def get_administered_repository(repository: RepositoryDep, identity: OptionalIdentity) -> Repository:
     require_administer(identity, repository)
     return repository
 
 
 # As RepositoryDep; the client may also change files, branches and tags.
-WritableRepository: TypeAlias = Annotated[Repository, Depends(_writable)]
+WritableRepository: TypeAlias = Annotated[Repository, Depends(get_writable_repository)]
 # As RepositoryDep; the client may also delete, move, hide or gate it.
-AdministeredRepository: TypeAlias = Annotated[Repository, Depends(_administered)]
+AdministeredRepository: TypeAlias = Annotated[Repository, Depends(get_administered_repository)]
 
 
-def _no_pull_request(create_pr: str = "") -> None:
+def refuse_pull_request(create_pr: str = "") -> None:
     if create_pr.lower() not in FALSE:
         raise Unsupported("pull requests are not supported: upload to a branch with revision=…")
 
 
 # Refuses a request for a pull request: ignoring the parameter would write to the branch.
-NoPullRequest: TypeAlias = Annotated[None, Depends(_no_pull_request)]
+NoPullRequest: TypeAlias = Annotated[None, Depends(refuse_pull_request)]
 
 
 def base_url(request: Request, options: OptionsDep) -> str:
-    """The URL under which the client reaches this hub, without a trailing slash."""
+    """Return the URL under which the client reaches this hub, without a trailing slash."""
     return options.url or f"{request.url.scheme}://{request.headers.get('host', request.url.netloc)}"
 
 
 # Who looks at a page, for its menu and its forms.
 #
 # Forms need the session of a browser. What a program may do needs a token in a header, which no other site can make a
-# browser send; sessions count there only for reading, see dependencies.py.
+# browser send; sessions count there only for reading, see get_identity.
 
 
 @dataclass(frozen=True)
@@ -373,11 +371,11 @@ class LoginNeeded(Unknown):
         self.path = path
 
 
-async def remember(
+async def remember_visitor(
     request: Request, hub: HubDep, options: OptionsDep, session: SessionDep, identity: OptionalIdentity
 ) -> Visitor:
-    """The visitor; pages that are rendered for this request show it."""
-    id_ = read(request, base_url(request, options))
+    """Return the visitor, and set it for the pages that are rendered for this request."""
+    id_ = read_session_cookie(request, base_url(request, options))
     token = form_token(hub.secret, id_) if id_ else ""
     current = Visitor(
         session, identity if session is None else session.identity, token, options.asking is not None
@@ -386,38 +384,35 @@ async def remember(
     return current
 
 
-VisitorDep: TypeAlias = Annotated[Visitor, Depends(remember)]
+VisitorDep: TypeAlias = Annotated[Visitor, Depends(remember_visitor)]
 
 
-async def _member(request: Request, visitor: VisitorDep) -> Identity:
+async def get_member(request: Request, visitor: VisitorDep) -> Identity:
     if visitor.session is None:
-        raise LoginNeeded(_path(request) if request.method == "GET" else None)
+        query = f"?{request.url.query}" if request.url.query else ""
+        path = quote(request.scope["path"], safe="/%") + query
+        raise LoginNeeded(path if request.method == "GET" else None)
     return visitor.session.identity
 
 
 # The identity of a session; without one the browser is sent to the login page.
-MemberDep: TypeAlias = Annotated[Identity, Depends(_member)]
+MemberDep: TypeAlias = Annotated[Identity, Depends(get_member)]
 
 
-def _visitor_repository(
+def get_member_repository(
     request: Request, namespace: Segment, name: Segment, hub: HubDep, member: MemberDep
 ) -> Repository:
     return get_repository(hub, web_type(request), f"{namespace}/{name}", member)
 
 
 # As WebRepository, which the session may read.
-MemberRepository: TypeAlias = Annotated[Repository, Depends(_visitor_repository)]
+MemberRepository: TypeAlias = Annotated[Repository, Depends(get_member_repository)]
 
 
-async def _administrator(member: MemberDep) -> Identity:
+async def get_administrator(member: MemberDep) -> Identity:
     require_administrator(member)
     return member
 
 
 # As MemberDep, of an administrator of the hub with a token of scope admin.
-AdministratorDep: TypeAlias = Annotated[Identity, Depends(_administrator)]
-
-
-def _path(request: Request) -> str:
-    query = f"?{request.url.query}" if request.url.query else ""
-    return quote(request.scope["path"], safe="/%") + query
+AdministratorDep: TypeAlias = Annotated[Identity, Depends(get_administrator)]

@@ -1,14 +1,15 @@
-"""What one client may take of a hub: requests, bytes, time, threads. Every limit is on by default.
+"""Limits on what one client may use: requests, bytes, time, threads. Every limit is on by default.
 
     requests  RateLimit: a token bucket for each account or address; LoginLimit: attempts to log in
     bytes     BodyLimit: of a request's body; Connection: of its headers
     time      BodyLimit: without a byte sent or received; Connection: until the headers are complete
-    work      IN_TURN: dear requests are answered a few at a time; take_turn and in_write_thread: so are writes;
-              account_turn: an account's slow requests run one after the other
+    work      IN_TURN: only a few expensive requests run at a time; take_turn and in_write_thread: likewise for writes;
+              account_turn: slow requests of one account run one after the other
 
-Buckets lie in a small file that the workers of a server share; servers on several hosts count apart. A bucket is one
-number: the time at which it will be full (the generic cell rate algorithm). A key has one of eight places in the file;
-if all are taken, it replaces the bucket that is fullest, so that many new keys don't free those who have spent theirs.
+Buckets are stored in a small file that all workers of a server share; servers on several hosts count separately. A
+bucket is one number: the time at which it will be full (the generic cell rate algorithm). A key may use eight places of
+the file; if all are taken, it replaces the fullest bucket, so that many new keys don't free those who have spent their
+tokens.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ __all__ = [
     "InTurn",
     "LoginLimit",
     "RateLimit",
-    "Taken",
+    "TakeResult",
     "account_turn",
     "cost",
     "create_counts",
@@ -84,7 +85,7 @@ COUNTS_SIZE = SALT + SETS * PLACES.size  # a megabyte
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakeResult:
     """The result of taking tokens: whether they were there, and how many are left.
 
     wait  seconds until the tokens are there, if they were not; otherwise until the bucket is full
@@ -119,11 +120,11 @@ class Buckets:
             self._map[:SALT] = secrets.token_bytes(SALT)
         self._salt = bytes(self._map[:SALT])
 
-    def take(self, key: str, count: int = 1) -> Taken:
-        """Take tokens, all or none; never more than a full bucket has."""
+    def take(self, key: str, count: int = 1) -> TakeResult:
+        """Take tokens, all or none; at most as many as a full bucket has."""
         digest = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8, key=self._salt).digest())
         start = SALT + digest % SETS * PLACES.size
-        with self._locked(start):
+        with self._lock_places(start):
             now = self._clock()
             places = list(PLACES.unpack_from(self._map, start))
             keys = range(0, 2 * WAYS, 2)
@@ -133,21 +134,21 @@ class Buckets:
             full = max(places[place + 1], now) if places[place] == digest else now
             later = full + min(count, self.size) * self._each
             if later - now > WINDOW:
-                return Taken(False, int((WINDOW - full + now) / self._each), later - now - WINDOW)
+                return TakeResult(False, int((WINDOW - full + now) / self._each), later - now - WINDOW)
             places[place : place + 2] = digest, later
             PLACES.pack_into(self._map, start, *places)
-        return Taken(True, int((WINDOW - later + now) / self._each), later - now)
+        return TakeResult(True, int((WINDOW - later + now) / self._each), later - now)
 
     def require(self, key: str, what: str) -> None:
-        """Take a token. Raises TooMany, which says what there was too much of."""
+        """Take a token. Raises TooMany, whose message names `what` there were too many of."""
         taken = self.take(key)
         if not taken.allowed:
             wait = math.ceil(taken.wait)
             raise TooMany(f"too many {what}: try again in {wait} s", seconds=wait)
 
     @contextmanager
-    def _locked(self, start: int) -> Iterator[None]:
-        """The kernel releases the lock of a process that is killed."""
+    def _lock_places(self, start: int) -> Iterator[None]:
+        """Lock the places of a key. The kernel releases the lock of a process that is killed."""
         with self._lock:
             if self._file is None:
                 yield
@@ -168,7 +169,7 @@ DEAR_PARAMETERS = frozenset(["cardData", "config", "expand", "full", "search", "
 
 
 def cost(path: str, query: bytes) -> int:
-    """How much a request counts against the rate limit, in downloads; `path` is the undecoded path."""
+    """Return what a request counts against the rate limit, in downloads; `path` is the undecoded path."""
     if FILES.match(path):
         return DOWNLOAD
     names = {name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)}
@@ -206,14 +207,19 @@ class RateLimit:
         login = None if header is None else hashlib.sha256(header.encode()).digest()
         account = self._accounts.get(login) if login else None
         key = f"account {account}" if account else f"address {network(scope)}"
-        taken = Taken(False, self._buckets.size, 1)
+        taken = TakeResult(False, self._buckets.size, 1)
         if self._running[key] < MOST_AT_ONCE:
             taken = self._buckets.take(key, cost(scope["path"], scope.get("query_string", b"")))
 
-        async def told(message: Message) -> None:
+        async def send_with_limits(message: Message) -> None:
             if message["type"] == "http.response.start":
                 if login and taken.allowed:
-                    self._learn(login, scope.get("state", {}).get("account"))
+                    self._accounts.pop(login, None)
+                    owner = scope.get("state", {}).get("account")
+                    if owner is not None:
+                        self._accounts[login] = owner
+                    if len(self._accounts) > MOST_KEYS:
+                        self._accounts.popitem(last=False)
                 # The headers by which the Hugging Face clients wait (draft-ietf-httpapi-ratelimit-headers).
                 headers = MutableHeaders(scope=message)
                 left = taken.left if taken.allowed else 0
@@ -222,26 +228,19 @@ class RateLimit:
             await send(message)
 
         if not taken.allowed:
-            from kcard.hub.server.web.render import refused
+            from kcard.hub.server.web.render import make_error_response
 
             who, wait = key.partition(" ")[0], math.ceil(taken.wait)
             error = TooMany(f"too many requests from this {who}: try again in {wait} s", seconds=wait)
-            await refused(Request(scope), error)(scope, receive, told)
+            await make_error_response(Request(scope), error)(scope, receive, send_with_limits)
             return
         self._running[key] += 1
         try:
-            await self._app(scope, receive, told)
+            await self._app(scope, receive, send_with_limits)
         finally:
             self._running[key] -= 1
             if not self._running[key]:
                 del self._running[key]
-
-    def _learn(self, login: bytes, account: str | None) -> None:
-        self._accounts.pop(login, None)
-        if account is not None:
-            self._accounts[login] = account
-        if len(self._accounts) > MOST_KEYS:
-            self._accounts.popitem(last=False)
 
 
 # Attempts a minute to log in; five times as many at once.
@@ -269,13 +268,13 @@ class LoginLimit:
 
 
 def is_this_machine(scope: Scope) -> bool:
-    """Whether the request comes from the server's own machine."""
+    """Return whether the request comes from the server's own machine."""
     address = _address(scope)
     return address is not None and address.is_loopback
 
 
 def network(scope: Scope) -> str:
-    """The client's address; for IPv6 its network, since clients can use any address in it."""
+    """Return the client's address; for IPv6 its network, since clients can use any address in it."""
     address = _address(scope)
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((address, NETWORK), strict=False))
@@ -283,7 +282,7 @@ def network(scope: Scope) -> str:
 
 
 def _address(scope: Scope) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The client's address; None if unknown. A socket for both families shows IPv4 clients as ::ffff:192.0.2.1."""
+    """Return the client's address; None if unknown. A dual-stack socket shows IPv4 clients as ::ffff:192.0.2.1."""
     client = scope.get("client")
     try:
         address = ipaddress.ip_address(client[0]) if client else None
@@ -319,7 +318,7 @@ class BodyLimit:
         size = int(length) if length.isdigit() else 0  # what is declared, until more is received
         received, complete, answered, stalled = 0, False, False, False
 
-        async def limited() -> Message:
+        async def receive_limited() -> Message:
             nonlocal received, complete
             largest = scope.get(LIFTED, self._largest)
             if max(size, received) <= largest:
@@ -339,7 +338,7 @@ class BodyLimit:
                 return {"type": "http.disconnect"}
             raise _refusal(413, f"request body too large: the limit is {largest} bytes")
 
-        async def timed(message: Message) -> None:
+        async def send_timed(message: Message) -> None:
             nonlocal answered, stalled
             answered = True
             try:
@@ -350,7 +349,7 @@ class BodyLimit:
                 raise OSError(f"response timed out: no data accepted for {self._seconds:g} s") from None
 
         try:
-            await self._app(scope, limited, timed)
+            await self._app(scope, receive_limited, send_timed)
         except Exception:  # the OSError above, however the layers between have wrapped it
             if not stalled:
                 raise
@@ -425,14 +424,14 @@ class Connection(HttpToolsProtocol):
     def _start(self) -> None:
         self._stop()
         self._received = 0
-        self._timer = self.loop.call_later(HEADER_SECONDS, self._expired)
+        self._timer = self.loop.call_later(HEADER_SECONDS, self._close_unless_busy)
 
     def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _expired(self) -> None:
+    def _close_unless_busy(self) -> None:
         if self._is_busy():  # a request before this one, during which nothing is read
             self._start()
         else:
@@ -452,8 +451,8 @@ _writes: RunVar[CapacityLimiter] = RunVar("kcard.writes")
 _accounts: RunVar["WeakValueDictionary[int, asyncio.Lock]"] = RunVar("kcard.accounts")
 
 
-async def _turn() -> AsyncIterator[None]:
-    limiter, turn = _places(_reads, READS), object()
+async def wait_for_turn() -> AsyncIterator[None]:
+    limiter, turn = _get_limiter(_reads, READS), object()
     await limiter.acquire_on_behalf_of(turn)
     try:
         yield
@@ -461,24 +460,24 @@ async def _turn() -> AsyncIterator[None]:
         limiter.release_on_behalf_of(turn)
 
 
-# A dependency of routes that need much processor time or memory: a few are answered at a time, so that many at once
-# take no more memory than a few; the others wait without a thread, and downloads pass by. The turn ends before the
+# A dependency of routes that need much processor time or memory: only a few run at a time, which bounds their memory;
+# the others wait without a thread, and downloads overtake them. The turn ends before the
 # response is sent: slow clients hold up nobody. It is met first: where another dependency reads the request's body,
 # which a client may send slowly, take an InTurn as the endpoint's last parameter instead.
-IN_TURN = Depends(_turn, scope="function")
+IN_TURN = Depends(wait_for_turn, scope="function")
 InTurn: TypeAlias = Annotated[None, IN_TURN]
 
 
 async def take_turn(request: Request) -> AsyncIterator[None]:
-    """A dependency of all endpoints: a write that runs in a thread waits here, without one, since writers wait for each
-    other and must not occupy the threads of reads meanwhile. Raises Unavailable.
+    """A dependency of all endpoints: make a write that runs in a thread wait here, without a thread, since writers wait
+    for each other and must not occupy the threads of reads meanwhile. Raises Unavailable.
 
     Coroutines receive uploads, and store them `in_write_thread`.
     """
     if request.method in SAFE or iscoroutinefunction(request.scope["endpoint"]):
         yield
         return
-    limiter, turn = _places(_writes, WRITES), object()
+    limiter, turn = _get_limiter(_writes, WRITES), object()
     try:
         with anyio.fail_after(WAIT_SECONDS):
             await limiter.acquire_on_behalf_of(turn)
@@ -491,11 +490,11 @@ async def take_turn(request: Request) -> AsyncIterator[None]:
 
 
 async def in_write_thread(work: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """The result of a function that reads or stores an upload, called in a thread when it is its turn."""
-    return await to_thread.run_sync(partial(work, *arguments, **named), limiter=_places(_writes, WRITES))
+    """Run a function that reads or stores an upload in a thread, when it is its turn, and return its result."""
+    return await to_thread.run_sync(partial(work, *arguments, **named), limiter=_get_limiter(_writes, WRITES))
 
 
-def _places(of: RunVar[CapacityLimiter], count: int) -> CapacityLimiter:
+def _get_limiter(of: RunVar[CapacityLimiter], count: int) -> CapacityLimiter:
     try:
         return of.get()
     except LookupError:

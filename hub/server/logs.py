@@ -1,4 +1,4 @@
-"""The server's log and its instruments."""
+"""The log of the server, and the middleware that reports each request to it and to the metrics."""
 
 import json
 import logging
@@ -13,9 +13,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kcard.hub.server.web.render import failed
+from kcard.hub.server.web.render import make_crash_response
 
-__all__ = ["QUIET", "Exchange", "Instrumentation", "LogFormat", "configuration", "log_exchange", "redacted"]
+__all__ = ["QUIET", "Exchange", "Instrumentation", "LogFormat", "configuration", "log_exchange", "redact"]
 
 
 # Logging: lines of text or JSON on stderr, with secrets redacted.
@@ -33,26 +33,26 @@ SECRETS = (
 UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
 
-def redacted(text: str) -> str:
-    """The text without tokens, signatures and passwords."""
+def redact(text: str) -> str:
+    """Remove tokens, signatures and passwords from a text."""
     for secret, instead in SECRETS:
         text = secret.sub(instead, text)
     return text
 
 
 class Text(logging.Formatter):
-    """Text: time, level, message and fields."""
+    """Formats a record as one line: time, level, message and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         pairs = " ".join(f"{key}={value}" for key, value in _fields(record).items() if value is not None)
         line = f"{_time(record)} {record.levelname.lower():<7} {record.getMessage()} {pairs}".rstrip()
         line = line.replace("\n", " ")  # one line for each event
         traceback = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return UNPRINTABLE.sub("?", redacted(line + traceback))
+        return UNPRINTABLE.sub("?", redact(line + traceback))
 
 
 class Json(logging.Formatter):
-    """JSON lines."""
+    """Formats a record as a line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -63,11 +63,17 @@ class Json(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps({key: _safe(value) for key, value in line.items() if value is not None})
+        return json.dumps(
+            {
+                key: redact(value) if isinstance(value, str) else value
+                for key, value in line.items()
+                if value is not None
+            }
+        )
 
 
 def configuration(form: LogFormat) -> dict[str, Any]:
-    """The configuration of kcard's and uvicorn's logs, for logging.config.dictConfig."""
+    """Return the configuration of kcard's and uvicorn's logs, for logging.config.dictConfig."""
     kind = Json if form == "json" else Text
     logger = {"handlers": ["stderr"], "level": "INFO", "propagate": False}
     return {
@@ -92,10 +98,6 @@ def configuration(form: LogFormat) -> dict[str, Any]:
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     fields: dict[str, Any] = getattr(record, "fields", {})
     return fields
-
-
-def _safe(value: Any) -> Any:
-    return redacted(value) if isinstance(value, str) else value
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -139,7 +141,7 @@ class Exchange:
 
 
 class Instrumentation:
-    """ASGI middleware: passes each exchange to the observers, and sets X-Request-Id.
+    """ASGI middleware that passes each exchange to the observers, and sets X-Request-Id.
 
     An unexpected exception is logged with its traceback; the response is a 500 without it.
     """
@@ -151,16 +153,19 @@ class Instrumentation:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, identifier = time.perf_counter(), _identifier(scope)
+        start = time.perf_counter()
+        # The client's X-Request-Id if it is well-formed, otherwise a new one.
+        sent_id = Headers(scope=scope).get(REQUEST_ID, "")
+        identifier = sent_id if ACCEPTABLE.fullmatch(sent_id) else secrets.token_hex(8)
         status, received, sent = 0, 0, 0
 
-        async def counted() -> Message:
+        async def count_received() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
             return message
 
-        async def noted(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -170,17 +175,17 @@ class Instrumentation:
 
         scope.setdefault("state", {})
         try:
-            await self._app(scope, counted, noted)
+            await self._app(scope, count_received, send_with_id)
         except ClientDisconnect:  # nobody is there to be answered
             pass
         except Exception:
             if status:  # the response has started: all that is left is to close the connection
                 raise
             logger.exception("unexpected error", extra={"fields": {"id": identifier}})
-            await failed(Request(scope), identifier)(scope, receive, noted)
+            await make_crash_response(Request(scope), identifier)(scope, receive, send_with_id)
         finally:
-            seconds = time.perf_counter() - begun
-            exchange = _exchange(scope, identifier, status or GONE, seconds, received, sent)
+            seconds = time.perf_counter() - start
+            exchange = _make_exchange(scope, identifier, status or GONE, seconds, received, sent)
             for observer in self._observers:
                 observer(exchange)
 
@@ -196,7 +201,7 @@ def log_exchange(exchange: Exchange) -> None:
     logger.log(level, "request", extra={"fields": fields})
 
 
-def _exchange(
+def _make_exchange(
     scope: Scope, identifier: str, status: int, seconds: float, received: int, sent: int
 ) -> Exchange:
     client = scope.get("client")
@@ -213,9 +218,3 @@ def _exchange(
         address=client[0] if client else None,
         login=any(name == b"authorization" for name, _ in scope["headers"]),
     )
-
-
-def _identifier(scope: Scope) -> str:
-    """The client's X-Request-Id if it is well-formed, otherwise a new one."""
-    sent_id = Headers(scope=scope).get(REQUEST_ID, "")
-    return sent_id if ACCEPTABLE.fullmatch(sent_id) else secrets.token_hex(8)

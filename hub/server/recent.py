@@ -1,6 +1,6 @@
-"""What was read lately, in memory: manifests, READMEs, trees, details of repositories.
+"""Caches of a worker: manifests, READMEs, trees, and details of repositories that were read last.
 
-A description of ten thousand files has a megabyte, and making it takes 50 ms: it is made once for a commit.
+The description of ten thousand files takes a megabyte, and 50 ms to make: it is made once for a commit.
 """
 
 import dataclasses
@@ -43,15 +43,15 @@ __all__ = [
     "Encoded",
     "Folder",
     "Folders",
-    "Listed",
     "Manifests",
     "Readmes",
     "Recent",
     "RecentDep",
     "RecentTrees",
     "SizedCache",
+    "TreeItem",
     "card_properties",
-    "joined",
+    "join_json",
 ]
 
 
@@ -66,26 +66,26 @@ class SizedCache(Generic[CacheKey, Value]):
 
     def __init__(self, most: int) -> None:
         self._most, self._size = most, 0
-        self._kept: OrderedDict[CacheKey, tuple[Value, int]] = OrderedDict()
+        self._entries: OrderedDict[CacheKey, tuple[Value, int]] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: CacheKey) -> Value | None:
-        """The value, if it is kept."""
+        """Return the value, or None if it is not in the cache."""
         with self._lock:
-            if key not in self._kept:
+            if key not in self._entries:
                 return None
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
+            self._entries.move_to_end(key)
+            return self._entries[key][0]
 
     def put(self, key: CacheKey, value: Value, size: int) -> None:
-        """Keep a value, unless it is larger than the cache; drops those that were not used for longest."""
+        """Add a value, unless it is larger than the cache; evict the least recently used ones."""
         if size > self._most:
             return
         with self._lock:
-            self._size += size - self._kept.pop(key, (value, 0))[1]
-            self._kept[key] = (value, size)
+            self._size += size - self._entries.pop(key, (value, 0))[1]
+            self._entries[key] = (value, size)
             while self._size > self._most:
-                self._size -= self._kept.popitem(last=False)[1][1]
+                self._size -= self._entries.popitem(last=False)[1][1]
 
 
 # Manifests as pages show them: without their lists of files, and with texts of limited length.
@@ -98,29 +98,25 @@ class Manifests:
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
-        self._kept: SizedCache[str, tuple[Manifest | None]] = SizedCache(MOST_MANIFESTS)
+        self._cache: SizedCache[str, tuple[Manifest | None]] = SizedCache(MOST_MANIFESTS)
 
     def of(self, tree: Mapping[str, Entry]) -> Manifest | None:
-        """The manifest of a tree; None if missing or invalid. A long description is cut."""
+        """Return the manifest of a tree; None if missing or invalid. A long description is cut."""
         if MANIFEST not in tree:
             return None
         key = tree[MANIFEST].sha256
-        cached = self._kept.get(key)
+        cached = self._cache.get(key)
         if cached is None:
-            cached = (_shortened(commits.manifest(tree, self._blobs)),)
-            self._kept.put(key, cached, 1)
+            manifest = commits.manifest(tree, self._blobs)
+            if manifest is not None:
+                manifest = replace(manifest, files={}, description=manifest.description[:LONGEST_DESCRIPTION])
+                try:
+                    check_manifest(manifest)
+                except TooLarge:
+                    manifest = None
+            cached = (manifest,)
+            self._cache.put(key, cached, 1)
         return cached[0]
-
-
-def _shortened(manifest: Manifest | None) -> Manifest | None:
-    if manifest is None:
-        return None
-    short = replace(manifest, files={}, description=manifest.description[:LONGEST_DESCRIPTION])
-    try:
-        check_manifest(short)
-    except TooLarge:
-        return None
-    return short
 
 
 # READMEs as HTML, each rendered once: the ones that were shown last are kept by their sha256.
@@ -136,26 +132,24 @@ class Readmes:
 
     def __init__(self, blobs: Blobs, most: int = MOST_READMES) -> None:
         self._blobs = blobs
-        self._shown: SizedCache[str, str] = SizedCache(most)
+        self._cache: SizedCache[str, str] = SizedCache(most)
         self._turn = threading.Lock()
 
     def html(self, entry: Entry, files: str) -> str:
-        """The text below the metadata, cut if it is long; `files` is the path of the repository's files.
+        """Return the text below the metadata, cut if it is long; `files` is the path of the repository's files.
 
         Raises DamagedCard if the file is missing, HubError if the store is unavailable.
         """
-        document = self._shown.get(entry.sha256)
+        document = self._cache.get(entry.sha256)
         if document is None:
             with self._turn:  # what others render meanwhile is not rendered again
-                document = self._shown.get(entry.sha256) or self._rendered(entry)
+                document = self._cache.get(entry.sha256)
+                if not document:
+                    with self._blobs.open(entry.sha256) as stream:
+                        text = stream.read(READ).decode(errors="replace")
+                    document = render(split(text)[1], FILES)
+                    self._cache.put(entry.sha256, document, READMES_KEY + len(document))
         return document.replace(FILES, files)
-
-    def _rendered(self, entry: Entry) -> str:
-        with self._blobs.open(entry.sha256) as stream:
-            text = stream.read(READ).decode(errors="replace")
-        rendered = render(split(text)[1], FILES)
-        self._shown.put(entry.sha256, rendered, READMES_KEY + len(rendered))
-        return rendered
 
 
 # The folders of a commit, derived from its paths, with the ids of git's trees: equal folders have equal ids.
@@ -171,7 +165,7 @@ class Folder:
     oid: str
 
 
-Listed: TypeAlias = Entry | Folder
+TreeItem: TypeAlias = Entry | Folder
 
 
 @dataclass
@@ -186,17 +180,17 @@ class Folders:
     def __init__(self, files: Mapping[str, Entry]) -> None:
         self.files = files
 
-    def get(self, path: str) -> Listed | None:
-        """The file or folder at a path; the path of the root is empty."""
+    def get(self, path: str) -> TreeItem | None:
+        """Return the file or folder at a path; the path of the root is empty."""
         return self.files.get(path) or self._folders.get(path)
 
-    def inside(self, path: str, recursive: bool) -> list[Listed] | None:
-        """The files and folders in a folder, sorted by path; `recursive`: at any depth. None: no such folder."""
+    def inside(self, path: str, recursive: bool) -> list[TreeItem] | None:
+        """Return the files and folders in a folder, sorted by path; `recursive`: at any depth. None: no such folder."""
         if path not in self._folders:
             return None
         start = f"{path}/" if path else ""
         first = bisect_left(self._paths, start)
-        items: list[Listed] = []
+        items: list[TreeItem] = []
         for here in islice(self._paths, first, None):
             if not here.startswith(start):
                 break
@@ -213,18 +207,19 @@ class Folders:
             for parent in parents:
                 node = node.folders.setdefault(parent, _Node())
             node.files[name] = entry.oid
-        return {folder.path: folder for folder in _named(root, "")}
+        return {folder.path: folder for folder in _name_folders(root, "")}
 
     @cached_property
     def _paths(self) -> list[str]:
         return sorted([*self.files, *self._folders])
 
 
-def _named(node: _Node, path: str) -> Iterator[Folder]:
+def _name_folders(node: _Node, path: str) -> Iterator[Folder]:
+    """Yield the folders below a node, and then itself."""
     # git sorts a folder as if its name ended with a slash
     rows = [(name.encode(), FILE_MODE, name, oid) for name, oid in node.files.items()]
     for name, inner in node.folders.items():
-        *below, folder = _named(inner, f"{path}/{name}" if path else name)
+        *below, folder = _name_folders(inner, f"{path}/{name}" if path else name)
         yield from below
         yield folder
         rows.append((name.encode() + b"/", FOLDER_MODE, name, folder.oid))
@@ -252,11 +247,11 @@ class RecentTrees:
         self._trees: SizedCache[TreeKey, Folders] = SizedCache(most)
 
     def get(self, repository: Repository, sha: str) -> Mapping[str, Entry]:
-        """The files of an existing commit by path; read-only."""
+        """Return the files of an existing commit by path; read-only."""
         return self.folders(repository, sha).files
 
     def folders(self, repository: Repository, sha: str) -> Folders:
-        """The files of an existing commit with their folders."""
+        """Return the files of an existing commit with their folders."""
         key = (repository.id, sha)
         tree = self._trees.get(key)
         if tree is None:
@@ -280,9 +275,11 @@ MOST_METADATA = 1 << 20  # bytes of README.md files whose metadata is kept
 DETAILS_KEY = 500  # bytes that anything kept takes besides
 
 
-def joined(properties: Json, more: Encoded) -> bytes:
-    """The JSON object of the properties, of which there is at least one, and more that are JSON already."""
-    return b",".join([_bytes(properties)[:-1], *(b"%s:%s" % (_bytes(key), more[key]) for key in more)]) + b"}"
+def join_json(properties: Json, more: Encoded) -> bytes:
+    """Join properties, of which there is at least one, with more that are JSON already, to one JSON object."""
+    return (
+        b",".join([_encode(properties)[:-1], *(b"%s:%s" % (_encode(key), more[key]) for key in more)]) + b"}"
+    )
 
 
 class Details:
@@ -296,23 +293,23 @@ class Details:
         self._metadata: SizedCache[tuple[int, str], CardMetadata] = SizedCache(MOST_METADATA)
 
     def at_revision(self, repository: Repository, sha: str) -> Repository:
-        """The repository with the properties of another commit than the head of main."""
+        """Return the repository with the properties of another commit than the head of main."""
         if sha == repository.head:
             return repository
-        shown = self._shown(repository, sha)
+        metadata = self._read_metadata(repository, sha)
         return dataclasses.replace(
             repository,
             head=sha,
             modified=self._hub.commits.get(repository, sha).date,
-            card=shown.card,
-            tags=shown.tags,
-            pipeline_tag=shown.pipeline_tag,
-            library=shown.library,
-            size=shown.size,
+            card=metadata.card,
+            tags=metadata.tags,
+            pipeline_tag=metadata.pipeline_tag,
+            library=metadata.library,
+            size=metadata.size,
         )
 
     def of(self, repository: Repository, mark: Mark | None, *, blobs: bool, config: bool) -> Encoded:
-        """The files at the repository's head, the metadata of README.md, and evaluation results.
+        """Return the files at the repository's head, the metadata of README.md, and evaluation results.
 
         The files are null if their list is longer than LARGEST_LIST: the Hugging Face clients then ask for the tree.
         `config` adds parts of config.json.
@@ -323,21 +320,29 @@ class Details:
         results = self._results.get(key)
         if files is None or config_json is None or results is None:
             tree = self._trees.get(repository, head) if head else {}
-            files = files or _listed(tree, blobs)
-            config_json = config_json or (_bytes(self._config(tree)) if config else b"")
+            files = files or _encode_siblings(tree, blobs)
+            if not config_json and config:
+                # The fields by which clients choose a class.
+                fields = _short_values(self._read_json(tree.get(CONFIG)), "architectures", "model_type")
+                if adapter := self._read_json(tree.get(ADAPTER)):
+                    fields["peft"] = _short_values(
+                        adapter, "base_model_name_or_path", "task_type", "peft_type"
+                    )
+                config_json = _encode(fields)
+            config_json = config_json or b""
             if results is None:
                 results = declared_results(self._hub.blobs, tree)
-                self._results.put(key, results, DETAILS_KEY + len(_bytes(results)))
+                self._results.put(key, results, DETAILS_KEY + len(_encode(results)))
             if len(tree) >= FEW:
                 self._siblings.put(siblings_key, files, len(files))
             if config:
                 self._configs.put(key, config_json, DETAILS_KEY + len(config_json))
         properties = {"siblings": files, **card_properties(repository, mark)}
         if results := [*results, *verified_results(mark)]:
-            properties["evalResults"] = _bytes(results)
+            properties["evalResults"] = _encode(results)
         return properties | ({"config": config_json} if config_json not in (b"", b"{}") else {})
 
-    def _shown(self, repository: Repository, sha: str) -> CardMetadata:
+    def _read_metadata(self, repository: Repository, sha: str) -> CardMetadata:
         key = (repository.id, sha)
         metadata = self._metadata.get(key)
         if metadata is None:
@@ -347,15 +352,8 @@ class Details:
             self._metadata.put(key, metadata, min(DETAILS_KEY + readme, MOST_METADATA // 2))
         return metadata
 
-    def _config(self, tree: Mapping[str, Entry]) -> Json:
-        """The fields by which clients choose a class."""
-        fields = _names(self._parsed(tree.get(CONFIG)), "architectures", "model_type")
-        if adapter := self._parsed(tree.get(ADAPTER)):
-            fields["peft"] = _names(adapter, "base_model_name_or_path", "task_type", "peft_type")
-        return fields
-
-    def _parsed(self, entry: Entry | None) -> Mapping[str, Any]:
-        """The JSON object in a file; empty if the file is missing, too large or invalid."""
+    def _read_json(self, entry: Entry | None) -> Mapping[str, Any]:
+        """Read the JSON object in a file; empty if the file is missing, too large or invalid."""
         if entry is None or entry.size > LARGEST_CONFIG:
             return {}
         with self._hub.blobs.open(entry.sha256) as stream:
@@ -368,27 +366,27 @@ class Details:
 
 
 def card_properties(repository: Repository, mark: Mark | None) -> Encoded:
-    """The properties from the metadata of README.md, the verified results, and the size."""
+    """Return the properties from the metadata of README.md, the verified results, and the size."""
     card = dict(repository.card)
     index = model_index(card, repository.name, mark)
     if "model-index" in card:
         card["model-index"] = declared_model_index(card)
-    properties = {"cardData": _bytes(card), "usedStorage": _bytes(repository.size)}
+    properties = {"cardData": _encode(card), "usedStorage": _encode(repository.size)}
     if index:
-        properties["model-index"] = _bytes(index)
+        properties["model-index"] = _encode(index)
     return properties
 
 
-def _listed(tree: Mapping[str, Entry], blobs: bool) -> bytes:
+def _encode_siblings(tree: Mapping[str, Entry], blobs: bool) -> bytes:
     if sum(map(len, tree)) <= LARGEST_LIST:  # at least as many bytes
-        listed = _bytes([sibling(entry, blobs) for entry in tree.values()])
-        if len(listed) <= LARGEST_LIST:
-            return listed
+        encoded = _encode([sibling(entry, blobs) for entry in tree.values()])
+        if len(encoded) <= LARGEST_LIST:
+            return encoded
     return b"null"
 
 
-def _names(config: Mapping[str, Any], *keys: str) -> Json:
-    """The values of these keys that are a name or a few names."""
+def _short_values(config: Mapping[str, Any], *keys: str) -> Json:
+    """Return the values of these keys that are a name or a few names."""
     return {key: config[key] for key in keys if key in config and _is_short(config[key])}
 
 
@@ -398,8 +396,8 @@ def _is_short(value: object) -> bool:
     return value is None or (isinstance(value, str) and len(value) <= LONGEST_NAME)
 
 
-def _bytes(value: Any) -> bytes:
-    """As starlette's JSONResponse."""
+def _encode(value: Any) -> bytes:
+    """Encode as starlette's JSONResponse does."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
@@ -416,9 +414,9 @@ class Recent:
         self.readmes = Readmes(hub.blobs)
 
 
-async def _recent(request: Request) -> Recent:
+async def get_recent(request: Request) -> Recent:
     recent: Recent = request.app.state.recent
     return recent
 
 
-RecentDep: TypeAlias = Annotated[Recent, Depends(_recent)]
+RecentDep: TypeAlias = Annotated[Recent, Depends(get_recent)]

@@ -30,26 +30,26 @@ from kcard.hub.errors import (
 from kcard.hub.server.dependencies import ServerOptions, base_url
 from kcard.hub.storage import Blobs
 from kcard.hub.trees import pointer
-from kcard.hub.values import Commit, Declared, Entry, Mark, Reason, Ref, Repository, Verified
+from kcard.hub.values import Commit, Entry, Mark, Reason, Ref, Repository, Verified
 
 __all__ = [
     "ABSENT",
     "UNAUTHORIZED",
     "Json",
     "Responses",
-    "answer",
     "commit",
     "declared_model_index",
     "declared_results",
-    "expanded",
+    "expand_item",
     "file",
     "folder",
+    "make_json_error",
     "model_index",
     "next_page",
-    "only",
-    "parse",
+    "parse_reference",
     "references",
     "repository",
+    "select_properties",
     "sibling",
     "status_of",
     "time",
@@ -87,8 +87,8 @@ logger = logging.getLogger("kcard.hub.server")
 UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
 
 
-def answer(error: KcardError) -> JSONResponse:
-    """The response for an error: its status, and headers with the message and a code for programs.
+def make_json_error(error: KcardError) -> JSONResponse:
+    """Return the response for an error: its status, and headers with the message and a code for programs.
 
     Headers are limited to printable ASCII, since a line end would begin another one. The message of a server error
     may contain hosts and paths, so it only goes to the log.
@@ -98,7 +98,10 @@ def answer(error: KcardError) -> JSONResponse:
         logger.error("%s: %s", type(error).__name__, error)
         message = next((text for kind, text in MESSAGES.items() if isinstance(error, kind)), INTERNAL)
     headers = {"X-Error-Message": UNPRINTABLE.sub(" ", message)[:LONGEST]}
-    if code := _code(error):
+    code = CODES.get(error.what) if isinstance(error, NotThere) else None
+    if isinstance(error, Gated):
+        code = "GatedRepo"
+    if code:
         headers["X-Error-Code"] = code
     if isinstance(error, NotThere) and error.commit is not None:
         headers["X-Repo-Commit"] = error.commit
@@ -110,7 +113,7 @@ def answer(error: KcardError) -> JSONResponse:
 
 
 def status_of(error: KcardError) -> int:
-    """The HTTP status of an error."""
+    """Return the HTTP status of an error."""
     if isinstance(error, Gated):
         return 403 if error.known else 401
     if isinstance(error, NotThere) and not error.known:
@@ -118,17 +121,11 @@ def status_of(error: KcardError) -> int:
     return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
 
 
-def _code(error: KcardError) -> str | None:
-    if isinstance(error, Gated):
-        return "GatedRepo"
-    return CODES.get(error.what) if isinstance(error, NotThere) else None
-
-
 # The Link header that points to the next page.
 
 
 def next_page(request: Request, options: ServerOptions, path: str, **changed: str | int) -> dict[str, str]:
-    """The Link header with the absolute URL of the next page.
+    """Return the Link header with the absolute URL of the next page.
 
     `path` is unquoted, or needs no quoting; `changed` replaces parameters of the request's query.
     """
@@ -137,13 +134,13 @@ def next_page(request: Request, options: ServerOptions, path: str, **changed: st
     return {"Link": f'<{base_url(request, options)}{quote(path, safe="/%")}?{query}>; rel="next"'}
 
 
-# References to versions of cards, as pages have them.
+# References to versions of cards, such as NAMESPACE/NAME@v2.
 
 REFERENCE = re.compile(r"([\w.-]+/[\w.-]+)(?:@v([1-9][0-9]{0,8}))?", re.ASCII)
 
 
-def parse(text: str) -> tuple[str, int | None]:
-    """The repository and the version's number, None for the newest. Raises Invalid."""
+def parse_reference(text: str) -> tuple[str, int | None]:
+    """Return the repository and the version's number, None for the newest. Raises Invalid."""
     match = REFERENCE.fullmatch(text.strip())
     if match is None:
         raise Invalid(f"invalid card {text[:200]!r}: use NAMESPACE/NAME or NAMESPACE/NAME@v2")
@@ -162,12 +159,12 @@ CHECKED = {"status": "safe", "avScan": None, "pickleImportScan": None}
 
 
 def time(moment: datetime) -> str:
-    """A time in UTC with milliseconds, in the format that clients parse."""
+    """Format a time in UTC with milliseconds, as clients parse it."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
 def repository(value: Repository, mark: Mark | None) -> Json:
-    """The properties of a repository that need none of its files.
+    """Return the properties of a repository that need none of its files.
 
     `kcard` describes the newest published version, null without one. A quarantined version adds a tag.
     """
@@ -189,33 +186,32 @@ def repository(value: Repository, mark: Mark | None) -> Json:
         "likes": value.likes,
         "tags": tags,
         **{key: content for key, content in optional.items() if content is not None},
-        "kcard": None if mark is None else _marked(mark),
+        "kcard": None if mark is None else _describe_mark(mark),
     }
 
 
-def _marked(mark: Mark) -> Json:
+def _describe_mark(mark: Mark) -> Json:
+    declared = mark.declared
     return {
         "reference": mark.reference,
         "version": mark.version,
         "description": mark.description,
-        "declared": None if mark.declared is None else _declared(mark.declared),
-        "verified": None if mark.verified is None else _verified(mark.verified),
+        "declared": None
+        if declared is None
+        else {
+            "recall": declared.recall,
+            "factuality": declared.factuality,
+            "coverage": declared.coverage,
+            "fault": declared.fault or None,
+        },
+        "verified": None if mark.verified is None else _describe_verified(mark.verified),
         "unexamined": mark.unexamined,
         "quarantined": mark.quarantined,
-        "quarantine": None if mark.quarantine is None else _reason(mark.quarantine),
+        "quarantine": None if mark.quarantine is None else _describe_quarantine(mark.quarantine),
     }
 
 
-def _declared(figures: Declared) -> Json:
-    return {
-        "recall": figures.recall,
-        "factuality": figures.factuality,
-        "coverage": figures.coverage,
-        "fault": figures.fault or None,
-    }
-
-
-def _verified(figures: Verified) -> Json:
+def _describe_verified(figures: Verified) -> Json:
     return {
         "recall": figures.recall,
         "faithfulness": figures.faithfulness,
@@ -235,7 +231,7 @@ def _verified(figures: Verified) -> Json:
     }
 
 
-def _reason(reason: Reason) -> Json:
+def _describe_quarantine(reason: Reason) -> Json:
     return {
         "reason": str(reason),
         "by": reason.word,
@@ -248,14 +244,14 @@ def _reason(reason: Reason) -> Json:
     }
 
 
-def only(properties: Collection[str], values: Mapping[str, Value]) -> dict[str, Value]:
-    """The properties that `expand` requests, and those that are always included."""
+def select_properties(properties: Collection[str], values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the properties that `expand` requests, and those that are always included."""
     names = {"_id", "id", "modelId", "kcard", *properties}
     return {key: value for key, value in values.items() if key in names}
 
 
 def sibling(entry: Entry, blobs: bool) -> Json:
-    """A file in the description of a repository; `blobs` adds its size and hashes."""
+    """Describe a file of a repository; `blobs` adds its size and hashes."""
     if not blobs:
         return {"rfilename": entry.path}
     item: Json = {"rfilename": entry.path, "size": entry.size, "blobId": entry.oid}
@@ -265,7 +261,7 @@ def sibling(entry: Entry, blobs: bool) -> Json:
 
 
 def file(entry: Entry) -> Json:
-    """A file in the listing of a folder."""
+    """Describe a file in the listing of a folder."""
     item: Json = {"type": "file", "oid": entry.oid, "size": entry.size, "path": entry.path}
     if entry.lfs:
         item["lfs"] = {"oid": entry.sha256, **_sizes(entry)}
@@ -277,12 +273,12 @@ def _sizes(entry: Entry) -> Json:
 
 
 def folder(path: str, oid: str) -> Json:
-    """A folder in the listing of a folder."""
+    """Describe a folder in the listing of a folder."""
     return {"type": "directory", "oid": oid, "size": 0, "path": path}
 
 
-def expanded(item: Json, last: Commit | None) -> Json:
-    """An item of a listing with its security status and, if known, the last commit that changed it."""
+def expand_item(item: Json, last: Commit | None) -> Json:
+    """Add to an item of a listing its security status and, if known, the last commit that changed it."""
     details = dict(item)
     if last is not None:
         details["lastCommit"] = {"id": last.sha, "title": last.title, "date": time(last.date)}
@@ -292,14 +288,14 @@ def expanded(item: Json, last: Commit | None) -> Json:
 
 
 def commit(value: Commit, formatted: bool) -> Json:
-    """A commit; `formatted` adds title and message as HTML."""
+    """Describe a commit; `formatted` adds title and message as HTML."""
     texts = {"title": value.title, "message": value.message}
     shown = {"formatted": {key: html.escape(text) for key, text in texts.items()}} if formatted else {}
     return {"id": value.sha, **texts, "authors": [{"user": value.author}], "date": time(value.date), **shown}
 
 
 def references(values: Iterable[Ref], prefix: str) -> list[Json]:
-    """Branches or tags; `prefix` is git's prefix of their names."""
+    """Describe branches or tags; `prefix` is git's prefix of their names."""
     return [{"name": ref.name, "ref": f"{prefix}{ref.name}", "targetCommit": ref.sha} for ref in values]
 
 
@@ -318,29 +314,29 @@ CORPUS = "the card's own corpus"
 
 
 def declared_results(blobs: Blobs, tree: Mapping[str, Entry]) -> list[Json]:
-    """The results of .eval_results/*.yaml.
+    """Return the results of .eval_results/*.yaml.
 
     Each has `filename`, `verified` and `data`, or `error` instead of `data` for a file that can't be read.
     """
     paths = [path for path in tree if path.startswith(FOLDER) and path.endswith((".yaml", ".yml"))]
-    results = [result for path in sorted(paths)[:MOST_FILES] for result in _of_file(blobs, tree[path])]
+    results = [result for path in sorted(paths)[:MOST_FILES] for result in _read_results(blobs, tree[path])]
     return results[:MOST_RESULTS]
 
 
 def declared_model_index(card: Mapping[str, Any]) -> Any:
-    """The model-index of README.md without its claims to be verified."""
-    return _unclaimed(card["model-index"])
+    """Return the model-index of README.md without its claims to be verified."""
+    return _drop_claims(card["model-index"])
 
 
 def model_index(card: Mapping[str, Any], name: str, mark: Mark | None) -> list[Any]:
-    """The model-index of README.md without its claims to be verified, and the results that this hub verified."""
+    """Return the model-index of README.md without claims to be verified, and the results that this hub verified."""
     declared = declared_model_index(card) if "model-index" in card else []
-    results = [_result(result["data"]) for result in verified_results(mark)]
+    results = [_index_entry(result["data"]) for result in verified_results(mark)]
     own = [{"name": name, "results": results}] if results else []
     return (declared if isinstance(declared, list) else []) + own
 
 
-def _of_file(blobs: Blobs, entry: Entry) -> Iterator[Json]:
+def _read_results(blobs: Blobs, entry: Entry) -> Iterator[Json]:
     try:
         if entry.size > LARGEST:
             raise HubError(f"the file has {entry.size} bytes: the limit is {LARGEST}")
@@ -348,7 +344,7 @@ def _of_file(blobs: Blobs, entry: Entry) -> Iterator[Json]:
             content = load_yaml(stream.read().decode(), entry.path)
         if not isinstance(content, list):
             raise HubError("expected a list of results")
-        results = [_checked(each) for each in content]
+        results = [_check_result(result) for result in content]
     except (Refused, HubError, UnicodeDecodeError) as error:
         message = " ".join(str(error).split())[:300]
         yield {"filename": entry.path, "verified": False, "error": message}
@@ -356,8 +352,8 @@ def _of_file(blobs: Blobs, entry: Entry) -> Iterator[Json]:
     yield from ({"filename": entry.path, "verified": False, "data": result} for result in results)
 
 
-def _checked(result: object) -> Json:
-    """A result that clients can read, without its claim to be verified. Raises HubError."""
+def _check_result(result: object) -> Json:
+    """Return a result that clients can read, without its claim to be verified. Raises HubError."""
     dataset = result.get("dataset") if isinstance(result, dict) else None
     if not isinstance(result, dict) or not isinstance(dataset, dict) or "value" not in result:
         raise HubError("a result needs dataset and value")
@@ -369,37 +365,31 @@ def _checked(result: object) -> Json:
 
 
 def verified_results(mark: Mark | None) -> Iterator[Json]:
-    """The figures that this hub measured, likewise."""
+    """Yield the figures that this hub measured, in the same form."""
     if mark is None or (verified := mark.verified) is None:
         return
     for name in ("recall", "faithfulness", "factuality"):
         if (value := getattr(verified, name)) is not None:
+            dataset: Json = {"id": CORPUS, "task_id": name}
+            notes = f"{mark.reference}, verified by this hub"
+            if name == "factuality":
+                revision = {"revision": verified.evidence_sha256} if verified.evidence_sha256 else {}
+                dataset = {"id": verified.evidence or "evidence", "task_id": name, **revision}
+                if verified.coverage is not None:
+                    shared = "" if verified.independent else "; the evidence is not independent of the card"
+                    documents = f"{verified.judged} documents ({verified.coverage:.0%})"
+                    notes += f", over the {documents} that the evidence covers{shared}"
             data = {
-                "dataset": _dataset(name, verified),
+                "dataset": dataset,
                 "value": value,
                 "date": time(verified.taken or verified.at if name == "factuality" else verified.at),
-                "notes": _notes(name, mark.reference, verified),
+                "notes": notes,
             }
             yield {"filename": None, "verified": True, "data": data}
 
 
-def _notes(name: str, reference: str, verified: Verified) -> str:
-    notes = f"{reference}, verified by this hub"
-    if name != "factuality" or verified.coverage is None:
-        return notes
-    shared = "" if verified.independent else "; the evidence is not independent of the card"
-    return f"{notes}, over the {verified.judged} documents ({verified.coverage:.0%}) that the evidence covers{shared}"
-
-
-def _dataset(name: str, verified: Verified) -> Json:
-    if name != "factuality":
-        return {"id": CORPUS, "task_id": name}
-    revision = {"revision": verified.evidence_sha256} if verified.evidence_sha256 else {}
-    return {"id": verified.evidence or "evidence", "task_id": name, **revision}
-
-
-def _result(data: Json) -> Json:
-    """A verified result as an entry of a model-index."""
+def _index_entry(data: Json) -> Json:
+    """Return a verified result as an entry of a model-index."""
     dataset, metric = data["dataset"], data["dataset"]["task_id"]
     revision = {"revision": dataset["revision"]} if "revision" in dataset else {}
     return {
@@ -409,9 +399,9 @@ def _result(data: Json) -> Json:
     }
 
 
-def _unclaimed(value: Any) -> Any:
+def _drop_claims(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unclaimed(item) for item in value]
+        return [_drop_claims(item) for item in value]
     if isinstance(value, dict):
-        return {key: _unclaimed(item) for key, item in value.items() if key not in CLAIMS}
+        return {key: _drop_claims(item) for key, item in value.items() if key not in CLAIMS}
     return value

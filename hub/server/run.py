@@ -52,7 +52,7 @@ class Location:
 
 
 def worker(location: Location, options: ServerOptions) -> "ASGIApp":
-    """The application in its own process, which ends when its parent does."""
+    """Return the application of a worker process, which ends when its parent does."""
     from kcard.hub.server.app import create_app
 
     follow_parent()
@@ -81,12 +81,12 @@ def follow_parent() -> None:
     """End this process when its parent ends, however that ends."""
     parent = parent_process()
     if parent is not None:
-        threading.Thread(target=_follow, args=(parent,), daemon=True).start()
 
+        def follow() -> None:
+            parent.join()
+            os.kill(os.getpid(), signal.SIGTERM)
 
-def _follow(parent: Any) -> None:
-    parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)
+        threading.Thread(target=follow, daemon=True).start()
 
 
 def open_hub(location: Location, options: ServerOptions) -> "SharedHub":
@@ -112,9 +112,9 @@ START_SECONDS = 120
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A listening socket: no second server can take the address. Raises HubError where another has it.
+    """Yield a listening socket: no second server can take the address. Raises HubError if another has it.
 
-    The workers of a server that was killed hold its address for a moment: it is tried again for BIND_SECONDS.
+    The workers of a killed server hold its address for a moment, so binding is tried again for BIND_SECONDS.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -150,7 +150,7 @@ def run_workers(
     proxies: str,
     grace: int,
 ) -> list[int]:
-    """Run the workers until a signal arrives or one fails to start; returns the signals.
+    """Run the workers until a signal arrives or one fails to start; return the signals.
 
     ready    is called with the URL once a worker answers GET /healthz
     proxies  comma-separated addresses of proxies whose X-Forwarded-For is trusted
@@ -188,14 +188,16 @@ def run_workers(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    threading.Thread(target=_announce, args=(listener.getsockname(), ended, ready), daemon=True).start()
+    threading.Thread(
+        target=_announce_when_ready, args=(listener.getsockname(), ended, ready), daemon=True
+    ).start()
     processes.run()
     ended.set()
     return received
 
 
-def _announce(address: Any, ended: threading.Event, ready: Callable[[str], None]) -> None:
-    """Call `ready` as soon as a worker answers."""
+def _announce_when_ready(address: Any, ended: threading.Event, ready: Callable[[str], None]) -> None:
+    """Call `ready` with the URL as soon as a worker answers."""
     host, port = address[:2]
     anywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     deadline = time.monotonic() + START_SECONDS
@@ -264,11 +266,15 @@ def serve(
     answering  what the ask workers run; None: there are none
     Raises MissingExtra without the extra `server`, HubError if the address is in use or the hub can't be opened.
     """
-    _require_server()
+    missing = [name for name in MODULES if find_spec(name) is None]
+    if missing:
+        raise MissingExtra(f"serving a hub needs {', '.join(missing)}: pip install 'kcard[server]'")
+    if os.name != "posix":
+        raise UsageError("unsupported platform: serving a hub needs POSIX signals, as on Linux and macOS")
     from kcard.hub.server.limits import create_counts
 
-    with listening(serving.host, serving.port) as listener, _counting() as folder:
-        token = _prepare(location, options, serving.namespace)
+    with listening(serving.host, serving.port) as listener, _counts_folder() as folder:
+        token = _prepare_hub(location, options, serving.namespace)
         if token is not None:
             first(token)
         counts = Path(folder) / COUNTS
@@ -291,8 +297,8 @@ def serve(
         raise HubError("the server stopped because a worker failed to start: see the log above")
 
 
-def _prepare(location: Location, options: ServerOptions, namespace: str | None) -> str | None:
-    """Migrate the hub; returns the first administrator's token if there was no account."""
+def _prepare_hub(location: Location, options: ServerOptions, namespace: str | None) -> str | None:
+    """Migrate the hub; return the first administrator's token if there was no account."""
     from kcard.hub.local_cards import OwnCards
 
     hub = open_hub(location, options)
@@ -308,19 +314,11 @@ def _prepare(location: Location, options: ServerOptions, namespace: str | None) 
 
 
 @contextmanager
-def _counting() -> Iterator[str]:
-    """A folder for what all workers count: metrics, which prometheus_client finds in the environment, and requests."""
+def _counts_folder() -> Iterator[str]:
+    """Make a folder for the counts of all workers: requests, and metrics, whose folder is in the environment."""
     with tempfile.TemporaryDirectory(prefix="kcard-counts-", ignore_cleanup_errors=True) as folder:
         os.putenv(METRICS_VARIABLE, folder)
         try:
             yield folder
         finally:
             os.unsetenv(METRICS_VARIABLE)
-
-
-def _require_server() -> None:
-    missing = [name for name in MODULES if find_spec(name) is None]
-    if missing:
-        raise MissingExtra(f"serving a hub needs {', '.join(missing)}: pip install 'kcard[server]'")
-    if os.name != "posix":
-        raise UsageError("unsupported platform: serving a hub needs POSIX signals, as on Linux and macOS")

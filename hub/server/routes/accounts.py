@@ -1,6 +1,5 @@
 """Accounts, organisations and access to repositories."""
 
-from collections.abc import Iterator
 from typing import Literal, get_args
 
 from fastapi import APIRouter
@@ -9,7 +8,7 @@ from starlette.responses import JSONResponse
 
 from kcard.hub.accounts import Account, Identity
 from kcard.hub.errors import Invalid, NotThere
-from kcard.hub.permissions import AccessRequest, State
+from kcard.hub.permissions import State
 from kcard.hub.repositories import MOST, ListQuery
 from kcard.hub.server.dependencies import (
     AdministeredRepository,
@@ -51,17 +50,16 @@ def whoami(identity: RequiredIdentity) -> JSONResponse:
             "canPay": False,
             "periodEnd": None,
             **DEFAULTS,
-            "orgs": [_organisation(name, role) for name, role in identity.organisations.items()],
+            "orgs": [
+                {"type": "org", "id": name, "name": name, "fullname": name, "roleInOrg": role, **DEFAULTS}
+                for name, role in identity.organisations.items()
+            ],
             "auth": {
                 "type": "access_token",
                 "accessToken": {"displayName": identity.token_name, "role": identity.scope},
             },
         }
     )
-
-
-def _organisation(name: str, role: str) -> Json:
-    return {"type": "org", "id": name, "name": name, "fullname": name, "roleInOrg": role, **DEFAULTS}
 
 
 @router.get(
@@ -72,7 +70,7 @@ def _organisation(name: str, role: str) -> Json:
 )
 def user(hub: HubDep, _identity: RequiredIdentity, user: Segment) -> JSONResponse:
     """Requires a token. The email address is not included."""
-    return JSONResponse(_person(_of_kind(hub.accounts.get(user), "user")))
+    return JSONResponse(_describe_user(_require_kind(hub.accounts.get(user), "user")))
 
 
 @router.get(
@@ -83,7 +81,7 @@ def user(hub: HubDep, _identity: RequiredIdentity, user: Segment) -> JSONRespons
 )
 def organisation(hub: HubDep, _identity: RequiredIdentity, organisation: Segment) -> JSONResponse:
     """Requires a token."""
-    account = _of_kind(hub.accounts.get(organisation), "organisation")
+    account = _require_kind(hub.accounts.get(organisation), "organisation")
     people = len(hub.accounts.members(account.name))
     return JSONResponse(
         {"name": account.name, "fullname": account.fullname or account.name, "numUsers": people}
@@ -99,16 +97,18 @@ def organisation(hub: HubDep, _identity: RequiredIdentity, organisation: Segment
 def members(hub: HubDep, _identity: RequiredIdentity, organisation: Segment) -> JSONResponse:
     """Requires a token."""
     roles = hub.accounts.members(organisation)
-    return JSONResponse([_person(hub.accounts.get(name)) | {"role": role} for name, role in roles.items()])
+    return JSONResponse(
+        [_describe_user(hub.accounts.get(name)) | {"role": role} for name, role in roles.items()]
+    )
 
 
-def _of_kind(account: Account, kind: str) -> Account:
+def _require_kind(account: Account, kind: str) -> Account:
     if account.kind != kind:
         raise NotThere("account", f"{account.name} is not a{'n' * (kind == 'organisation')} {kind}")
     return account
 
 
-def _person(account: Account) -> Json:
+def _describe_user(account: Account) -> Json:
     return {"type": "user", "user": account.name, "fullname": account.fullname or account.name, **DEFAULTS}
 
 
@@ -120,7 +120,7 @@ def _person(account: Account) -> Json:
 )
 def own(hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
     """Models and datasets."""
-    return _sizes(hub, identity.name, identity)
+    return _list_sizes(hub, identity.name, identity)
 
 
 @router.get(
@@ -131,35 +131,34 @@ def own(hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
 )
 def of(hub: HubDep, identity: RequiredIdentity, organisation: Segment) -> JSONResponse:
     """The ones that the client may read."""
-    return _sizes(hub, hub.accounts.get(organisation).name, identity)
+    return _list_sizes(hub, hub.accounts.get(organisation).name, identity)
 
 
-def _sizes(hub: SharedHub, author: str, identity: Identity) -> JSONResponse:
-    repositories = sorted(_of(hub, author, identity), key=lambda repository: -repository.size)
-    total = sum(repository.size for repository in repositories)
-    return JSONResponse([_size(repository, total) for repository in repositories])
-
-
-def _of(hub: SharedHub, author: str, identity: Identity) -> Iterator[Repository]:
+def _list_sizes(hub: SharedHub, author: str, identity: Identity) -> JSONResponse:
+    repositories: list[Repository] = []
     for kind in get_args(Type):
         cursor: str | None = None
         while True:
             query = ListQuery(kind, author=author, limit=MOST, cursor=cursor)
             page, cursor = hub.listing.page(query, identity)
-            yield from page
+            repositories += page
             if cursor is None:
                 break
-
-
-def _size(repository: Repository, total: int) -> Json:
-    return {
-        "id": repository.name,
-        "type": repository.type,
-        "updatedAt": time(repository.modified),
-        "visibility": "private" if repository.private else "public",
-        "storage": repository.size,
-        "storagePercent": round(100 * repository.size / total, 2) if total else 0,
-    }
+    repositories.sort(key=lambda repository: -repository.size)
+    total = sum(repository.size for repository in repositories)
+    return JSONResponse(
+        [
+            {
+                "id": repository.name,
+                "type": repository.type,
+                "updatedAt": time(repository.modified),
+                "visibility": "private" if repository.private else "public",
+                "storage": repository.size,
+                "storagePercent": round(100 * repository.size / total, 2) if total else 0,
+            }
+            for repository in repositories
+        ]
+    )
 
 
 # Requests for access to gated repositories.
@@ -178,7 +177,7 @@ REFUSED: Responses = {
 }
 
 
-class Decision(BaseModel):
+class AccessDecision(BaseModel):
     """The answer to a request, which is identified by its user or its id."""
 
     user: str | None = Field(None, max_length=200)
@@ -220,8 +219,18 @@ def ask(repository: WebRepository, hub: HubDep, identity: RequiredIdentity) -> J
 def requests(hub: HubDep, repository: AdministeredRepository, status: Status) -> JSONResponse:
     """For administrators of the repository. Email addresses are not included."""
     require_gated(repository)
-    matching = [request for request in hub.repositories.requests(repository) if request.state == STATES[status]]
-    return JSONResponse([_request(request) for request in matching])
+    return JSONResponse(
+        [
+            {
+                "requestId": request.account,
+                "user": {"user": request.account, "fullname": request.account},
+                "status": STATUSES[request.state],
+                "timestamp": time(request.asked),
+            }
+            for request in hub.repositories.requests(repository)
+            if request.state == STATES[status]
+        ]
+    )
 
 
 @access_router.post(
@@ -231,7 +240,7 @@ def requests(hub: HubDep, repository: AdministeredRepository, status: Status) ->
     responses=REFUSED,
 )
 def handle(
-    hub: HubDep, repository: AdministeredRepository, identity: RequiredIdentity, decision: Decision
+    hub: HubDep, repository: AdministeredRepository, identity: RequiredIdentity, decision: AccessDecision
 ) -> JSONResponse:
     """The status pending takes an answer back."""
     user = find_user(hub, decision.user or decision.requestId or "")
@@ -265,7 +274,7 @@ def decide(hub: SharedHub, repository: Repository, user: Account, state: State, 
 
 
 def find_user(hub: SharedHub, name: str) -> Account:
-    """The user of that name. Raises NotThere, Invalid for an organisation."""
+    """Return the user of that name. Raises NotThere, or Invalid for an organisation."""
     account = hub.accounts.get(name)
     if account.kind != "user":
         raise Invalid(f"{account.name} is an organisation: grant access to a user")
@@ -276,12 +285,3 @@ def require_gated(repository: Repository) -> None:
     """Raise Invalid unless the repository is gated."""
     if repository.gated == "no":
         raise Invalid(f"{repository.name} is not gated: everyone who can read it can download its files")
-
-
-def _request(request: AccessRequest) -> Json:
-    return {
-        "requestId": request.account,
-        "user": {"user": request.account, "fullname": request.account},
-        "status": STATUSES[request.state],
-        "timestamp": time(request.asked),
-    }

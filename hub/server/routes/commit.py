@@ -1,4 +1,4 @@
-"""Commits as clients upload them.
+"""Commits that clients upload: the lines of their body, the checks of their files, and their upload modes.
 
 Lines are untrusted, so their length is limited and the type of every value is checked.
 """
@@ -8,6 +8,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from kcard.hub.accounts import Identity
 from kcard.hub.checks.content import Candidate, check_name, opened
 from kcard.hub.checks.formats import check_path, kind_of
 from kcard.hub.errors import Invalid, NotThere, TooLarge
-from kcard.hub.server.checking import check, spooled
+from kcard.hub.server.checking import check, spool_body
 from kcard.hub.server.dependencies import (
     HubDep,
     NoPullRequest,
@@ -34,7 +35,7 @@ from kcard.hub.server.dependencies import (
     base_url,
 )
 from kcard.hub.server.limits import account_turn, in_write_thread, while_connected
-from kcard.hub.server.recent import Recent, RecentDep
+from kcard.hub.server.recent import RecentDep
 from kcard.hub.server.routes.repos import repository_url
 from kcard.hub.shared import SharedHub
 from kcard.hub.trees import TEXTS, git_oid, pointer_oid
@@ -63,9 +64,9 @@ __all__ = [
     "commit_uploaded",
     "create_tag",
     "preupload_router",
-    "read",
-    "regular",
+    "read_lines",
     "router",
+    "select_inline_files",
 ]
 
 
@@ -75,7 +76,7 @@ __all__ = [
 def create_tag(
     hub: SharedHub, identity: Identity, repository: Repository, tag: str, sha: str, message: str = ""
 ) -> Publication | None:
-    """Create a tag; returns the version that it published, if the commit has a card.
+    """Create a tag; return the version that it published, if the commit has a card.
 
     Raises as Publications.publish and Refs.create_tag.
     """
@@ -123,8 +124,8 @@ class Large:
 Line: TypeAlias = Header | Inline | Large | Delete | DeleteFolder
 
 
-def read(stream: BinaryIO, largest: int) -> Iterator[Line]:
-    """The lines of a commit, one at a time: a header, then others. `largest`: bytes of an inline file.
+def read_lines(stream: BinaryIO, largest: int) -> Iterator[Line]:
+    """Yield the lines of a commit, a header and then others. `largest` is the limit of an inline file, in bytes.
 
     Raises Invalid for a malformed line, TooLarge for a line or a number of lines over the limits.
     """
@@ -139,7 +140,7 @@ def read(stream: BinaryIO, largest: int) -> Iterator[Line]:
             raise TooLarge(
                 f"line {number + 1}: inline file over the limit of {largest} bytes: upload it by LFS"
             )
-        line = _line(text, number + 1)
+        line = _parse_line(text, number + 1)
         if isinstance(line, Header) != (number == 0):
             raise Invalid(f"line {number + 1}: a commit has one header, in its first line")
         if isinstance(line, Inline) and len(line.content) > largest:
@@ -150,7 +151,7 @@ def read(stream: BinaryIO, largest: int) -> Iterator[Line]:
     raise TooLarge(f"more than {MOST_LINES} operations: split the commit")
 
 
-def _line(text: bytes, number: int) -> Line:
+def _parse_line(text: bytes, number: int) -> Line:
     try:
         data = parse(text.decode())
     except ValueError as error:
@@ -158,14 +159,27 @@ def _line(text: bytes, number: int) -> Line:
     value = data.get("value") if isinstance(data, dict) else None
     if not isinstance(value, dict):
         raise Invalid(f'line {number}: expected {{"key": …, "value": {{…}}}}')
-    fields = _Fields(number, value)
+    fields = _LineFields(number, value)
     match data.get("key"):
         case "header":
-            return _header(fields)
+            # A title is one line, for lists.
+            title = " ".join(fields.text("summary").split())
+            parent = fields.value.get("parentCommit")
+            if parent is not None and not (isinstance(parent, str) and COMMIT.fullmatch(parent)):
+                raise Invalid(f"invalid parentCommit {str(parent)[:60]!r}: expected the sha of a commit")
+            message = fields.text("description", "")
+            if "\0" in title + message:  # PostgreSQL can't store NUL
+                raise Invalid("the commit's title or description contains a NUL character")
+            return Header(title, message, parent)
         case "file":
-            return Inline(fields.text("path"), _content(fields))
+            return Inline(fields.text("path"), _decode_content(fields))
         case "lfsFile":
-            return _large(fields)
+            sha256, size = fields.text("oid"), fields.value.get("size")
+            if fields.text("algo", "sha256") != "sha256" or not SHA256.fullmatch(sha256):
+                raise Invalid(f"line {number}: oid {sha256[:80]!r} is not a sha256")
+            if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
+                raise Invalid(f"line {number}: size must be a non-negative integer")
+            return Large(fields.text("path"), sha256, size)
         case "deletedFile":
             return Delete(fields.text("path"))
         case "deletedFolder":
@@ -175,7 +189,7 @@ def _line(text: bytes, number: int) -> Line:
 
 
 @dataclass(frozen=True)
-class _Fields:
+class _LineFields:
     """Typed access to the value of a line."""
 
     number: int
@@ -188,19 +202,7 @@ class _Fields:
         return text
 
 
-def _header(fields: _Fields) -> Header:
-    # A title is one line, for lists.
-    title = " ".join(fields.text("summary").split())
-    parent = fields.value.get("parentCommit")
-    if parent is not None and not (isinstance(parent, str) and COMMIT.fullmatch(parent)):
-        raise Invalid(f"invalid parentCommit {str(parent)[:60]!r}: expected the sha of a commit")
-    message = fields.text("description", "")
-    if "\0" in title + message:  # PostgreSQL can't store NUL
-        raise Invalid("the commit's title or description contains a NUL character")
-    return Header(title, message, parent)
-
-
-def _content(fields: _Fields) -> bytes:
+def _decode_content(fields: _LineFields) -> bytes:
     content, encoding = fields.text("content"), fields.text("encoding", "utf-8")
     match encoding:
         case "base64":
@@ -212,15 +214,6 @@ def _content(fields: _Fields) -> bytes:
             return content.encode()
         case _:
             raise Invalid(f"line {fields.number}: unknown encoding {encoding[:40]!r}: use base64 or utf-8")
-
-
-def _large(fields: _Fields) -> Large:
-    sha256, size = fields.text("oid"), fields.value.get("size")
-    if fields.text("algo", "sha256") != "sha256" or not SHA256.fullmatch(sha256):
-        raise Invalid(f"line {fields.number}: oid {sha256[:80]!r} is not a sha256")
-    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
-        raise Invalid(f"line {fields.number}: size must be a non-negative integer")
-    return Large(fields.text("path"), sha256, size)
 
 
 # Turns the lines of a commit into operations, and stores its files once they are checked.
@@ -241,12 +234,27 @@ class CommitFiles:
     _waiting: dict[str, tuple[Path, str, int]] = field(default_factory=dict)
 
     def operations(self, lines: Iterable[Line]) -> list[Operation]:
-        """The operations of the lines. Raises Invalid, Dangerous or TooLarge for a path or size that is not allowed."""
+        """Return the operations of the lines.
+
+        Raises Invalid, Dangerous or TooLarge for a path or size that is not allowed.
+        """
         # Inline files go to the disk one by one; all large files are looked up at once.
-        read = [self._added(line) if isinstance(line, Inline) else line for line in lines]
+        read = [self._add_inline(line) if isinstance(line, Inline) else line for line in lines]
         large = {line.sha256 for line in read if isinstance(line, Large)}
         usable = self.hub.uploads.usable_of(self.identity, large) if large else {}
-        return list(self._resolved(read, usable))
+        operations: list[Operation] = []
+        for line in read:
+            match line:
+                case Add():
+                    operations.append(line)
+                case Large():
+                    operations.append(Add(self._make_entry(line, usable)))
+                case Delete(path) | DeleteFolder(path):
+                    check_path(path)
+                    operations.append(line)
+                case _:
+                    raise Invalid("unexpected header: a commit has one, in its first line")
+        return operations
 
     def store(self, repository_id: int) -> None:
         """Store the inline files as uploads of the committing account. Raises TooLarge over quota."""
@@ -254,20 +262,7 @@ class CommitFiles:
             waiting = list(self._waiting.values())
             self.hub.uploads.store_all(self.identity.account_id, waiting, repository_id=repository_id)
 
-    def _resolved(self, read: Iterable[Line | Add], usable: Mapping[str, int]) -> Iterator[Operation]:
-        for line in read:
-            match line:
-                case Add():
-                    yield line
-                case Large():
-                    yield Add(self._large(line, usable))
-                case Delete(path) | DeleteFolder(path):
-                    check_path(path)
-                    yield line
-                case _:
-                    raise Invalid("unexpected header: a commit has one, in its first line")
-
-    def _added(self, line: Inline) -> Add:
+    def _add_inline(self, line: Inline) -> Add:
         content = line.content
         form = check_name(line.path, len(content))
         sha256 = hashlib.sha256(content).hexdigest()
@@ -279,8 +274,8 @@ class CommitFiles:
         self.candidates.append((line.path, candidate))
         return Add(Entry(line.path, git_oid(content), sha256, len(content), lfs=False))
 
-    def _large(self, line: Large, usable: Mapping[str, int]) -> Entry:
-        """A file that was uploaded before. Knowing its sha256 gives no access to it."""
+    def _make_entry(self, line: Large, usable: Mapping[str, int]) -> Entry:
+        """Return the entry of a file that was uploaded before. Knowing its sha256 gives no access to it."""
         path, sha256, there = line.path, line.sha256, usable.get(line.sha256)
         check_path(path)
         if there is None:
@@ -312,7 +307,7 @@ class File(BaseModel):
     size: int = Field(ge=0)
 
 
-class Files(BaseModel):
+class PreuploadFiles(BaseModel):
     """The files to upload."""
 
     files: list[File] = Field(max_length=MOST_FILES)
@@ -325,7 +320,7 @@ class Files(BaseModel):
     response_description="For each file: uploadMode, shouldIgnore, and the oid of the existing file",
 )
 def preupload(
-    body: Files,
+    body: PreuploadFiles,
     revision: Segment,
     _: NoPullRequest,
     repository: WritableRepository,
@@ -334,14 +329,18 @@ def preupload(
     options: OptionsDep,
 ) -> JSONResponse:
     """Fails at the first file that a commit would refuse; no file is ignored, whatever a .gitignore says."""
-    tree = _tree(hub, recent, repository, revision)
+    tree: Mapping[str, Entry] = {}
+    with suppress(NotThere):  # the commit will report it
+        tree = recent.trees.get(repository, hub.refs.resolve(repository, revision))
     for file in body.files:
         check_path(file.path)
-    inside = regular(body.files, options)
-    return JSONResponse({"files": [_described(file, inside, tree) for file in body.files]})
+    inside = select_inline_files(body.files, options)
+    return JSONResponse({"files": [_describe_upload(file, inside, tree) for file in body.files]})
 
 
-def _described(file: File, inside: frozenset[str], tree: Mapping[str, Entry]) -> dict[str, str | bool | None]:
+def _describe_upload(
+    file: File, inside: frozenset[str], tree: Mapping[str, Entry]
+) -> dict[str, str | bool | None]:
     there = tree.get(file.path)
     # Clients compare the oid to detect unchanged files: git's for a regular file, sha256 for a large one.
     oid = None if there is None else there.sha256 if there.lfs else there.oid
@@ -353,8 +352,8 @@ def _described(file: File, inside: frozenset[str], tree: Mapping[str, Entry]) ->
     }
 
 
-def regular(files: Sequence[File], options: ServerOptions) -> frozenset[str]:
-    """The files to send inside the commit: the smallest text files, leaving room for those of other requests."""
+def select_inline_files(files: Sequence[File], options: ServerOptions) -> frozenset[str]:
+    """Return the paths to send inside the commit: the smallest text files, leaving room for those of other requests."""
     room = options.max_commit // SHARE * 3 // 4
     inside = set()
     for file in sorted(files, key=lambda file: file.size):
@@ -365,14 +364,6 @@ def regular(files: Sequence[File], options: ServerOptions) -> frozenset[str]:
             inside.add(file.path)
             room -= file.size
     return frozenset(inside)
-
-
-def _tree(hub: SharedHub, recent: Recent, repository: Repository, revision: str) -> Mapping[str, Entry]:
-    """The existing files; none if the revision does not exist, which the commit will report."""
-    try:
-        return recent.trees.get(repository, hub.refs.resolve(repository, revision))
-    except NotThere:
-        return {}
 
 
 # Commits of files that a browser uploaded, with the checks and quotas of any commit.
@@ -403,35 +394,32 @@ def commit_uploaded(
     """
     if not files:
         raise Invalid("no file was chosen: choose the files of the card")
-    if len({path for path, _ in files}) < len(files):
+    paths = [path for path, _ in files]
+    if len(set(paths)) < len(paths):
         raise Invalid("two of the files have the same path: upload them one after the other")
-    inside = regular([File(path=path, size=file.size) for path, file in files], options)
-    from_thread.run(check, hub.verdicts, [(path, _candidate(path, file)) for path, file in files])
-    commit = CommitFiles(hub, options, identity, folder)
-    lines = [
-        _uploaded_commit_line(hub, identity, repository, path, file, path in inside) for path, file in files
+    inside = select_inline_files([File(path=path, size=file.size) for path, file in files], options)
+    candidates = [
+        Candidate(file.sha256, file.size, check_name(path, file.size), partial(opened, file.path))
+        for path, file in files
     ]
+    from_thread.run(check, hub.verdicts, [*zip(paths, candidates, strict=True)])
+    commit = CommitFiles(hub, options, identity, folder)
+    # Lines as a client sends them: a small text inside the commit, anything else as a large file.
+    lines: list[Line] = []
+    for path, file in files:
+        if path in inside:
+            lines.append(Inline(path, file.path.read_bytes()))
+        else:
+            hub.uploads.store(
+                identity.account_id, file.path, file.sha256, file.size, repository_id=repository.id
+            )
+            lines.append(Large(path, file.sha256, file.size))
     operations = commit.operations(lines)
     commit.store(repository.id)
     line = " ".join(title.split())  # for lists
     return hub.commits.add(
         repository, MAIN, operations, parent=parent, title=line, message="", identity=identity
     )
-
-
-def _candidate(path: str, file: UploadedFile) -> Candidate:
-    return Candidate(file.sha256, file.size, check_name(path, file.size), partial(opened, file.path))
-
-
-def _uploaded_commit_line(
-    hub: SharedHub, identity: Identity, repository: Repository, path: str, file: UploadedFile, inside: bool
-) -> Line:
-    """As a client sends it: a small text inside the commit, anything else as a large file."""
-    if inside:
-        return Inline(path, file.path.read_bytes())
-    account = identity.account_id
-    hub.uploads.store(account, file.path, file.sha256, file.size, repository_id=repository.id)
-    return Large(path, file.sha256, file.size)
 
 
 # Commits: read line by line, and applied completely or not at all.
@@ -477,13 +465,36 @@ async def commit(
     """All operations succeed, or none. `revision` is a branch. The commits of an account take turns."""
     async with (
         account_turn(identity.account_id),
-        spooled(request, hub.blobs.partial, options.max_commit) as body,
+        spool_body(request, hub.blobs.partial, options.max_commit) as body,
         while_connected(request),
     ):
         files = CommitFiles(hub, options, identity, body.path.parent)
-        header, operations = await in_write_thread(_read, files, options.max_regular, body.path)
+
+        def read_body() -> tuple[Header, list[Operation]]:
+            with body.path.open("rb") as stream:
+                lines = read_lines(stream, options.max_regular)
+                header = next(lines)
+                assert isinstance(header, Header)  # as read_lines checked
+                return header, files.operations(lines)
+
+        header, operations = await in_write_thread(read_body)
+        if not operations:
+            raise Invalid("empty commit: add, delete or copy at least one file")
         await check(hub.verdicts, files.candidates)
-        new_commit = await in_write_thread(_commit, files, repository, revision, header, operations)
+
+        def store() -> Commit:
+            files.store(repository.id)
+            return hub.commits.add(
+                repository,
+                revision,
+                operations,
+                parent=header.parent,
+                title=header.title,
+                message=header.message,
+                identity=identity,
+            )
+
+        new_commit = await in_write_thread(store)
     url = f"{repository_url(base_url(request, options), repository)}/commit/{new_commit.sha}"
     answer = {
         "success": True,
@@ -493,29 +504,3 @@ async def commit(
         "pullRequestUrl": None,
     }
     return JSONResponse(answer)
-
-
-def _read(files: CommitFiles, largest: int, body: Path) -> tuple[Header, list[Operation]]:
-    with body.open("rb") as stream:
-        lines = read(stream, largest)
-        header = next(lines)
-        assert isinstance(header, Header)  # as `read` checked
-        operations = files.operations(lines)
-    if not operations:
-        raise Invalid("empty commit: add, delete or copy at least one file")
-    return header, operations
-
-
-def _commit(
-    files: CommitFiles, repository: Repository, branch: str, header: Header, operations: list[Operation]
-) -> Commit:
-    files.store(repository.id)
-    return files.hub.commits.add(
-        repository,
-        branch,
-        operations,
-        parent=header.parent,
-        title=header.title,
-        message=header.message,
-        identity=files.identity,
-    )

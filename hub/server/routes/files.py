@@ -35,18 +35,18 @@ from kcard.hub.values import Entry, Repository
 
 __all__ = [
     "Blocks",
+    "ByteRange",
+    "DownloadPlan",
     "Downloads",
-    "Plan",
     "Unsatisfiable",
-    "Wanted",
     "content_type",
-    "counted",
-    "counting",
+    "count_downloads",
     "file_headers",
-    "matches",
-    "planned",
+    "find_counted_path",
+    "is_unchanged",
+    "plan_response",
+    "resolve_range",
     "router",
-    "wanted",
 ]
 
 
@@ -62,7 +62,7 @@ class Unsatisfiable(Exception):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ByteRange:
     """The bytes from `start` up to but excluding `stop`; `part`: whether a range was requested."""
 
     start: int
@@ -74,14 +74,14 @@ class Wanted:
         return self.stop - self.start
 
 
-def wanted(size: int, etag: str, range_: str | None, if_range: str | None = None) -> Wanted:
-    """The bytes to send of a file with that size and quoted etag. Raises Unsatisfiable.
+def resolve_range(size: int, etag: str, range_: str | None, if_range: str | None = None) -> ByteRange:
+    """Return the bytes to send of a file with that size and quoted etag: all of it if If-Range has another etag.
 
-    If If-Range has another etag, that is the whole file.
+    Raises Unsatisfiable.
     """
     match = RANGE.fullmatch(range_.strip()) if range_ is not None else None
     if match is None or (if_range is not None and if_range.strip() != etag):
-        return Wanted(0, size, part=False)
+        return ByteRange(0, size, part=False)
     first, last, suffix = match.groups()
     if suffix is not None:
         start, stop = max(0, size - int(suffix)), size
@@ -89,20 +89,20 @@ def wanted(size: int, etag: str, range_: str | None, if_range: str | None = None
         start = int(first)
         stop = size if last is None else min(size, int(last) + 1)
         if last is not None and int(last) < start:
-            return Wanted(0, size, part=False)  # invalid, so it is ignored
+            return ByteRange(0, size, part=False)  # invalid, so it is ignored
     if start >= stop:
         raise Unsatisfiable
-    return Wanted(start, stop, part=True)
+    return ByteRange(start, stop, part=True)
 
 
-def matches(if_none_match: str | None, etag: str) -> bool:
-    """Whether If-None-Match says that the client has the file."""
+def is_unchanged(if_none_match: str | None, etag: str) -> bool:
+    """Return whether If-None-Match says that the client has the file."""
     if if_none_match is None:
         return False
     return if_none_match.strip() == "*" or etag in TAG.findall(if_none_match)
 
 
-# Responses with a file: its headers, the range that the client wants, and its bytes.
+# Responses with a file: its headers, the requested range, and its bytes.
 #
 # Files are streamed in blocks, without compression or redirects. User content is sent as an attachment under a policy
 # that runs nothing, so that it never becomes a page of this hub.
@@ -112,7 +112,7 @@ TEXT_NAMES = frozenset({".gitattributes", ".gitignore", "LICENSE", "README"})
 
 
 @dataclass(frozen=True)
-class Plan:
+class DownloadPlan:
     """A response with the bytes of a file from `start` up to `stop`."""
 
     status: int
@@ -121,17 +121,17 @@ class Plan:
     stop: int
 
 
-def planned(request: Request, entry: Entry, commit: str) -> Response | Plan:
-    """The response for a file of a commit; a plan if it has bytes of the file."""
+def plan_response(request: Request, entry: Entry, commit: str) -> Response | DownloadPlan:
+    """Return the response for a file of a commit; a plan if it has bytes of the file."""
     sent, headers = request.headers, file_headers(entry, commit)
-    if matches(sent.get("if-none-match"), headers["ETag"]):
+    if is_unchanged(sent.get("if-none-match"), headers["ETag"]):
         return Response(status_code=304, headers=headers)
     if entry.lfs:
         headers |= {"X-Linked-Etag": headers["ETag"], "X-Linked-Size": str(entry.size)}
     head = request.method == "HEAD"
     range_ = None if head else sent.get("range")
     try:
-        part = wanted(entry.size, headers["ETag"], range_, sent.get("if-range"))
+        part = resolve_range(entry.size, headers["ETag"], range_, sent.get("if-range"))
     except Unsatisfiable:
         return Response(status_code=416, headers=headers | {"Content-Range": f"bytes */{entry.size}"})
     headers |= {"Content-Length": str(part.size), "Content-Type": content_type(entry.path)}
@@ -140,7 +140,7 @@ def planned(request: Request, entry: Entry, commit: str) -> Response | Plan:
     status = 206 if part.part else 200
     if head or part.size == 0:
         return Response(status_code=status, headers=headers)
-    return Plan(status, headers, part.start, part.stop)
+    return DownloadPlan(status, headers, part.start, part.stop)
 
 
 class Blocks(StreamingResponse):
@@ -163,7 +163,7 @@ class Blocks(StreamingResponse):
 
 
 def file_headers(entry: Entry, commit: str) -> dict[str, str]:
-    """The headers of every response for a file of a commit."""
+    """Return the headers of every response for a file of a commit."""
     name = PurePosixPath(entry.path).name
     return {
         "ETag": f'"{entry.sha256 if entry.lfs else entry.oid}"',
@@ -178,7 +178,7 @@ def file_headers(entry: Entry, commit: str) -> dict[str, str]:
 
 
 def content_type(path: str) -> str:
-    """Plain text or bytes, whatever the extension: nothing that a browser would run."""
+    """Return the type for plain text or bytes, whatever the extension: nothing that a browser would run."""
     name = PurePosixPath(path)
     text = name.suffix.lower() in TEXT or name.name in TEXT_NAMES
     return "text/plain; charset=utf-8" if text else "application/octet-stream"
@@ -196,8 +196,8 @@ COUNTED = ("config.json", "adapter_config.json", "kcard.json")
 log = logging.getLogger("kcard.server")
 
 
-def counted(tree: Container[str]) -> str | None:
-    """The path whose GETs are the downloads of a commit with these paths; None: not counted."""
+def find_counted_path(tree: Container[str]) -> str | None:
+    """Return the path whose GETs are the downloads of a commit with these paths; None: not counted."""
     return next((path for path in COUNTED if path in tree), None)
 
 
@@ -210,7 +210,7 @@ class Downloads:
         self._lock = threading.Lock()
 
     def add(self, repository_id: int) -> None:
-        """Count one."""
+        """Count a download."""
         with self._lock:
             self._counts[repository_id] += 1
 
@@ -229,17 +229,17 @@ class Downloads:
 
 
 @contextlib.asynccontextmanager
-async def counting(app: FastAPI) -> AsyncIterator[None]:
-    """Lifespan of the server's `app.state.downloads`."""
+async def count_downloads(app: FastAPI) -> AsyncIterator[None]:
+    """Provide `app.state.downloads` during the lifespan of the server."""
     downloads = Downloads(app.state.hub.repositories.count_download)
     app.state.downloads = downloads
 
-    async def often() -> None:
+    async def flush_repeatedly() -> None:
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             await asyncio.to_thread(downloads.flush)
 
-    task = asyncio.create_task(often())
+    task = asyncio.create_task(flush_repeatedly())
     try:
         yield
     finally:
@@ -249,7 +249,7 @@ async def counting(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.to_thread(downloads.flush)
 
 
-router = APIRouter(tags=["read"], lifespan=counting)
+router = APIRouter(tags=["read"], lifespan=count_downloads)
 
 MODEL, DATASET = "/{namespace}/{name}", "/datasets/{namespace}/{name}"
 RESOLVE, RAW = "/resolve/{revision}/{path:path}", "/raw/{revision}/{path:path}"
@@ -274,7 +274,7 @@ class ResolvedFile:
     counts: bool
 
 
-def _resolved(
+def resolve_file(
     hub: HubDep,
     recent: RecentDep,
     identity: OptionalIdentity,
@@ -291,10 +291,10 @@ def _resolved(
         raise NotThere(
             "entry", f"file {path[:200]!r} not found in {repository.name} at {revision[:100]!r}", commit=sha
         )
-    return ResolvedFile(repository, sha, entry, counts=counted(tree) == path)
+    return ResolvedFile(repository, sha, entry, counts=find_counted_path(tree) == path)
 
 
-FileDep: TypeAlias = Annotated[ResolvedFile, Depends(_resolved)]
+FileDep: TypeAlias = Annotated[ResolvedFile, Depends(resolve_file)]
 
 
 @router.head(MODEL + RESOLVE, include_in_schema=False)
@@ -313,7 +313,7 @@ FileDep: TypeAlias = Annotated[ResolvedFile, Depends(_resolved)]
 )
 def resolve(request: Request, hub: HubDep, file: FileDep) -> Response:
     """HEAD returns its size and hash."""
-    return _answer(request, hub, file)
+    return _send_file(request, hub, file)
 
 
 @router.head("/{name}/resolve/{revision}/{path:path}", include_in_schema=False)
@@ -333,13 +333,13 @@ def without_namespace(name: Segment, identity: OptionalIdentity) -> Response:
 def raw(request: Request, hub: HubDep, file: FileDep) -> Response:
     """For a large file, its LFS pointer."""
     if not file.entry.lfs:
-        return _answer(request, hub, file)
+        return _send_file(request, hub, file)
     headers = file_headers(file.entry, file.commit) | {"Content-Type": content_type("x.txt")}
     return Response(pointer(file.entry.sha256, file.entry.size), headers=headers)
 
 
-def _answer(request: Request, hub: SharedHub, file: ResolvedFile) -> Response:
-    plan = planned(request, file.entry, file.commit)
+def _send_file(request: Request, hub: SharedHub, file: ResolvedFile) -> Response:
+    plan = plan_response(request, file.entry, file.commit)
     if isinstance(plan, Response):
         return plan
     if file.counts and plan.start == 0:

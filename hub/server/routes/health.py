@@ -1,6 +1,6 @@
 """Health and metrics for Prometheus.
 
-Each worker counts in its own file in one folder, and the worker that answers adds them up, including those of killed
+Each worker counts in its own file of one folder; the worker that answers adds up all files, including those of killed
 workers. Without a folder, a process reports its own counts.
 """
 
@@ -58,15 +58,14 @@ def health(
 @router.get("/readyz", summary="Check readiness", responses=UNAVAILABLE)
 def ready(hub: HubDep) -> JSONResponse:
     """200 if the database and the store answer and the disk has room, else 503. The log has the reason of a failure."""
-    checks = {"database": _check(hub, "database"), "blobs": _check(hub, "blobs"), "disk": _disk(hub)}
+    checks = {"database": _check(hub, "database"), "blobs": _check(hub, "blobs")}
+    # The disk of the hub's folder, which all uploads pass through.
+    free = shutil.disk_usage(hub.registry.home / "hub").free
+    checks["disk"] = (
+        "ok" if free >= LEAST_FREE else f"{free // MB} MB free: at least {LEAST_FREE // MB} MB are needed"
+    )
     ok = all(state == "ok" for state in checks.values())
     return JSONResponse({"status": "ok" if ok else "failed", **checks}, 200 if ok else 503)
-
-
-def _disk(hub: SharedHub) -> str:
-    """Whether the disk of the hub's folder, which all uploads pass through, has room."""
-    free = shutil.disk_usage(hub.registry.home / "hub").free
-    return "ok" if free >= LEAST_FREE else f"{free // MB} MB free: at least {LEAST_FREE // MB} MB are needed"
 
 
 def _check(hub: SharedHub, what: str) -> str:
@@ -85,7 +84,7 @@ def _check(hub: SharedHub, what: str) -> str:
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE"}
 KEEP_SECONDS = 60
-HELD = (
+CONTENTS = (
     ("accounts", "Users and organisations."),
     ("repositories", "Repositories."),
     ("publications", "Published versions."),
@@ -111,8 +110,8 @@ class Metrics:
         self._sent = Counter("kcard_sent_bytes", "Bytes of response bodies.", registry=own)
         self._refused = Counter("kcard_logins_refused", "Requests with an invalid token.", registry=own)
         self._limited = Counter("kcard_rate_limited", "Requests refused by the rate limit.", registry=own)
-        self._held = CollectorRegistry()
-        self._held.register(_Held(database))
+        self._contents = CollectorRegistry()
+        self._contents.register(ContentsCollector(database))
 
     def count(self, exchange: Exchange) -> None:
         """Count an exchange, unless it is a probe."""
@@ -130,41 +129,40 @@ class Metrics:
             self._limited.inc()
 
     def text(self) -> bytes:
-        """Everything, in the format of Prometheus."""
-        counted = self._own
+        """Return all metrics in the format of Prometheus."""
+        counts = self._own
         if self._folder is not None:
-            counted = CollectorRegistry()
-            MultiProcessCollector(counted, path=self._folder)  # type: ignore[no-untyped-call]
-        return generate_latest(counted) + generate_latest(self._held)
+            counts = CollectorRegistry()
+            MultiProcessCollector(counts, path=self._folder)  # type: ignore[no-untyped-call]
+        return generate_latest(counts) + generate_latest(self._contents)
 
 
-class _Held(Collector):
+class ContentsCollector(Collector):
     """The contents of the hub, read from the database at most once a minute."""
 
     def __init__(self, database: Database) -> None:
         self._database, self._lock = database, threading.Lock()
-        self._asked, self._found = float("-inf"), [0.0] * len(HELD)
+        self._read_at, self._values = float("-inf"), [0.0] * len(CONTENTS)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         with self._lock:
-            if time.monotonic() - self._asked > KEEP_SECONDS:
-                self._found, self._asked = self._ask(), time.monotonic()
-            values = self._found
-        for (name, description), value in zip(HELD, values, strict=True):
+            if time.monotonic() - self._read_at > KEEP_SECONDS:
+                blobs = select(holdings.c.sha256, holdings.c.size).distinct().subquery()
+                queries = [
+                    select(func.count()).select_from(table)
+                    for table in (accounts, repositories, publications)
+                ]
+                queries.append(select(func.count()).select_from(blobs))
+                queries.append(select(func.coalesce(func.sum(blobs.c.size), 0)))
+                with self._database.read() as connection:
+                    self._values = [float(connection.scalar(query) or 0) for query in queries]
+                self._read_at = time.monotonic()
+            values = self._values
+        for (name, description), value in zip(CONTENTS, values, strict=True):
             yield GaugeMetricFamily(f"kcard_{name}", description, value)
 
-    def _ask(self) -> list[float]:
-        blobs = select(holdings.c.sha256, holdings.c.size).distinct().subquery()
-        queries = [
-            select(func.count()).select_from(table) for table in (accounts, repositories, publications)
-        ]
-        queries.append(select(func.count()).select_from(blobs))
-        queries.append(select(func.coalesce(func.sum(blobs.c.size), 0)))
-        with self._database.read() as connection:
-            return [float(connection.scalar(query) or 0) for query in queries]
 
-
-def _metrics(request: Request) -> Metrics:
+def get_metrics(request: Request) -> Metrics:
     metrics: Metrics = request.app.state.metrics
     return metrics
 
@@ -176,7 +174,7 @@ def _metrics(request: Request) -> Metrics:
     responses={200: {"content": {"text/plain": {}}, "description": "The metrics of all workers"}},
 )
 def metrics(
-    request: Request, identity: OptionalIdentity, counters: Annotated[Metrics, Depends(_metrics)]
+    request: Request, identity: OptionalIdentity, counters: Annotated[Metrics, Depends(get_metrics)]
 ) -> Response:
     """For programs on the same machine, or with an administrator's token with scope admin."""
     if not is_this_machine(request.scope):

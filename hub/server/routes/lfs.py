@@ -1,4 +1,4 @@
-"""Large files: Git LFS.
+"""Large files: uploads, downloads and quotas by the Git LFS protocol.
 
 Only accounts that uploaded a file or may read it learn that the hub has it.
 """
@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from kcard.hub.accounts import Identity
 from kcard.hub.errors import Forbidden, Invalid, NotThere
 from kcard.hub.permissions import require_write
-from kcard.hub.server.checking import Claims, sign, signed, spooled
+from kcard.hub.server.checking import Claims, sign_ticket, spool_body, verify_ticket
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
@@ -37,7 +37,15 @@ from kcard.hub.storage import partial_folder
 from kcard.hub.uploads import Parts
 from kcard.hub.values import Repository
 
-__all__ = ["MOST_PARTS", "declared", "large_files_router", "parts_of", "reserved", "router", "upload_action"]
+__all__ = [
+    "MOST_PARTS",
+    "declared_size",
+    "large_files_router",
+    "parts_of",
+    "reserve_quota",
+    "router",
+    "upload_action",
+]
 
 
 # Reserves a namespace's quota while an upload is received.
@@ -46,8 +54,8 @@ RENEW_SECONDS = 30
 
 
 @asynccontextmanager
-async def reserved(hub: SharedHub, repository_id: int, size: int) -> AsyncIterator[int | None]:
-    """Reserve bytes of the quota of the repository's namespace until the block ends; None if it has none.
+async def reserve_quota(hub: SharedHub, repository_id: int, size: int) -> AsyncIterator[int | None]:
+    """Reserve bytes of the quota of the repository's namespace until the block ends; yield None without a quota.
 
     Raises TooLarge if the quota has fewer bytes left.
     """
@@ -55,7 +63,13 @@ async def reserved(hub: SharedHub, repository_id: int, size: int) -> AsyncIterat
     if reservation is None:
         yield None
         return
-    renewing = asyncio.ensure_future(_renew(hub, reservation))
+
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            await to_thread.run_sync(hub.reservations.renew, reservation)
+
+    renewing = asyncio.ensure_future(renew())
     try:
         yield reservation
     finally:
@@ -64,16 +78,10 @@ async def reserved(hub: SharedHub, repository_id: int, size: int) -> AsyncIterat
             await to_thread.run_sync(hub.reservations.release, reservation)
 
 
-def declared(request: Request, largest: int) -> int:
-    """Bytes that the body of a request may have: what it declares, at most `largest`."""
+def declared_size(request: Request, largest: int) -> int:
+    """Return the bytes that the body of a request may have: what it declares, at most `largest`."""
     length = request.headers.get("content-length", "")
     return min(int(length), largest) if length.isdigit() else largest
-
-
-async def _renew(hub: SharedHub, reservation: int) -> None:
-    while True:
-        await asyncio.sleep(RENEW_SECONDS)
-        await to_thread.run_sync(hub.reservations.renew, reservation)
 
 
 # Uploads of large files, whole or in parts.
@@ -107,31 +115,31 @@ def upload_action(
     size: int,
     part_size: int = 0,
 ) -> dict[str, Any]:
-    """Where to upload a file; in parts if it is larger than `part_size` bytes. 0: never in parts."""
+    """Return where to upload a file; in parts if it is larger than `part_size` bytes. 0: never in parts."""
     claims: Claims = {"token": identity.token, "repository": repository_id, "oid": oid, "size": size}
     url = f"{base}/lfs/{oid}"
     if not 0 < part_size < size:
-        return {"href": f"{url}?ticket={sign(secret, WHOLE, claims, SECONDS)}", "header": {}}
+        return {"href": f"{url}?ticket={sign_ticket(secret, WHOLE, claims, SECONDS)}", "header": {}}
     part_size = max(part_size, -(-size // MOST_PARTS))
     count = -(-size // part_size)
     header = {"chunk_size": str(part_size)}
     for number in range(1, count + 1):
         length = min(part_size, size - (number - 1) * part_size)
         part: Claims = {**claims, "number": number, "length": length}
-        header[f"{number:05d}"] = f"{url}/parts/{number}?ticket={sign(secret, PART, part, SECONDS)}"
-    ticket = sign(secret, PARTS, {**claims, "count": count}, SECONDS)
+        header[f"{number:05d}"] = f"{url}/parts/{number}?ticket={sign_ticket(secret, PART, part, SECONDS)}"
+    ticket = sign_ticket(secret, PARTS, {**claims, "count": count}, SECONDS)
     return {"href": f"{url}/parts?ticket={ticket}", "header": header}
 
 
 @large_files_router.put("/lfs/{oid}")
 async def put_file(request: Request, oid: Oid, ticket: Ticket, hub: HubDep) -> Response:
     """Upload a whole file."""
-    upload = await run_in_threadpool(_resumed, hub, WHOLE, ticket, oid)
+    upload = await run_in_threadpool(_resume_upload, hub, WHOLE, ticket, oid)
     async with (
-        reserved(hub, upload.repository_id, upload.size) as reservation,
-        spooled(request, hub.blobs.partial, upload.size) as sent,
+        reserve_quota(hub, upload.repository_id, upload.size) as reservation,
+        spool_body(request, hub.blobs.partial, upload.size) as sent,
     ):
-        _complete(sent.size, upload.size)
+        _require_size(sent.size, upload.size)
         if sent.sha256 != oid:
             raise Invalid(f"the upload has sha256 {sent.sha256[:12]}…, expected {oid[:12]}…: send it again")
         await in_write_thread(upload.store, hub, sent.path, reservation=reservation)
@@ -143,16 +151,16 @@ async def put_part(
     request: Request, oid: Oid, number: Annotated[int, Path(ge=1)], ticket: Ticket, hub: HubDep
 ) -> Response:
     """Upload a part of a file."""
-    upload = await run_in_threadpool(_resumed, hub, PART, ticket, oid)
+    upload = await run_in_threadpool(_resume_upload, hub, PART, ticket, oid)
     if upload.claims["number"] != number:
         raise Forbidden(f"the ticket is for part {upload.claims['number']}, not {number}")
     length, parts = int(upload.claims["length"]), parts_of(hub)
     await in_write_thread(parts.drop, upload.parts, number)
     async with (
-        reserved(hub, upload.repository_id, length) as reservation,
-        spooled(request, hub.blobs.partial, length) as sent,
+        reserve_quota(hub, upload.repository_id, length) as reservation,
+        spool_body(request, hub.blobs.partial, length) as sent,
     ):
-        _complete(sent.size, length)
+        _require_size(sent.size, length)
         await in_write_thread(parts.put, upload.parts, number, sent.path, reservation)
     return Response(headers={"ETag": f'"{sent.sha256}"'})
 
@@ -160,25 +168,26 @@ async def put_part(
 @large_files_router.post("/lfs/{oid}/parts")
 async def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: HubDep) -> JSONResponse:
     """Join the parts of a file. Clients may repeat this if the response was lost."""
-    upload = await run_in_threadpool(_resumed, hub, PARTS, ticket, oid)
+    upload = await run_in_threadpool(_resume_upload, hub, PARTS, ticket, oid)
     if done.oid != oid:
         raise Forbidden(f"the ticket is for {oid[:12]}…, not {done.oid[:12]!r}")
-    await in_write_thread(_join, hub, upload, oid)
+
+    def join() -> None:
+        if hub.uploads.usable(upload.identity, oid) == upload.size:
+            return
+        parts = parts_of(hub)
+        with partial_folder(hub.blobs.partial) as folder:
+            path = folder / "file"
+            _require_size(parts.join(upload.parts, int(upload.claims["count"]), oid, path), upload.size)
+            upload.store(hub, path)
+        parts.discard(upload.parts)
+
+    await in_write_thread(join)
     return JSONResponse({})
 
 
-def _join(hub: SharedHub, upload: "_Upload", oid: str) -> None:
-    if hub.uploads.usable(upload.identity, oid) == upload.size:
-        return
-    with partial_folder(hub.blobs.partial) as folder:
-        path = folder / "file"
-        _complete(parts_of(hub).join(upload.parts, int(upload.claims["count"]), oid, path), upload.size)
-        upload.store(hub, path)
-    parts_of(hub).discard(upload.parts)
-
-
 def parts_of(hub: SharedHub) -> Parts:
-    """The parts that were uploaded to a hub."""
+    """Return the parts that were uploaded to a hub."""
     return Parts(hub.blobs.partial.parent / "parts", hub.database)
 
 
@@ -219,15 +228,15 @@ class _Upload:
         )
 
 
-def _resumed(hub: SharedHub, purpose: str, ticket: str, oid: str) -> _Upload:
-    """The upload of a ticket. Raises Unknown if it is not genuine, or its token works no more."""
-    claims = signed(hub.secret, purpose, ticket)
+def _resume_upload(hub: SharedHub, purpose: str, ticket: str, oid: str) -> _Upload:
+    """Return the upload of a ticket. Raises Unknown if it is not genuine, or if its token is no longer valid."""
+    claims = verify_ticket(hub.secret, purpose, ticket)
     if claims["oid"] != oid:
         raise Forbidden(f"the ticket is not for {oid[:12]}…")
     return _Upload(hub.tokens.resume(str(claims.get("token", ""))), claims)
 
 
-def _complete(size: int, expected: int) -> None:
+def _require_size(size: int, expected: int) -> None:
     if size != expected:
         raise Invalid(f"received {size} bytes, expected {expected}: send it again")
 
@@ -247,19 +256,19 @@ class LargeFile(BaseModel):
     size: int = Field(ge=0, lt=1 << 53)
 
 
-class Reference(BaseModel):
+class LfsReference(BaseModel):
     """A revision."""
 
     name: str = Field(max_length=250, pattern=r"^[^\x00-\x1f]+$")
 
 
-class Batch(BaseModel):
+class LfsBatch(BaseModel):
     """The files of an upload or a download, and the transfers that the client supports."""
 
     operation: Literal["upload", "download"]
     transfers: list[Annotated[str, Field(max_length=40)]] = Field(["basic"], max_length=20)
     objects: list[LargeFile] = Field(max_length=MOST)
-    ref: Reference | None = None
+    ref: LfsReference | None = None
     hash_algo: Literal["sha256"] = "sha256"
 
 
@@ -267,7 +276,7 @@ class Batch(BaseModel):
 @router.post(f"{DATASETS}{OBJECTS}/batch", dependencies=[IN_TURN])
 def request_batch(
     request: Request,
-    batch: Batch,
+    batch: LfsBatch,
     repository: WebRepository,
     identity: OptionalIdentity,
     hub: HubDep,
@@ -277,7 +286,7 @@ def request_batch(
     """Get the URLs for large files."""
     base = base_url(request, options)
     if batch.operation == "download":
-        return _answer("basic", _downloads(base, batch, repository, identity, hub, recent))
+        return _batch_response("basic", _offer_downloads(base, batch, repository, identity, hub, recent))
     require_write(identity, repository)
     assert identity is not None  # as require_write checked
     in_parts = "multipart" in batch.transfers
@@ -286,8 +295,8 @@ def request_batch(
         options.part_size if in_parts else 0,
         hub.reservations.remaining(repository.id),
     )
-    answers = _uploads(base, batch.objects, repository, identity, hub, limits)
-    return _answer("multipart" if in_parts else "basic", answers)
+    files = _offer_uploads(base, batch.objects, repository, identity, hub, limits)
+    return _batch_response("multipart" if in_parts else "basic", files)
 
 
 @router.post(f"{OBJECTS}/verify")
@@ -310,7 +319,7 @@ class _Limits:
     room: int | None
 
 
-def _uploads(
+def _offer_uploads(
     base: str,
     files: Sequence[LargeFile],
     repository: Repository,
@@ -327,11 +336,11 @@ def _uploads(
         if file.oid in there:
             yield file.model_dump()
         elif file.oid in usable:
-            yield _refused(file, 422, f"the file with this sha256 has {usable[file.oid]} bytes")
+            yield _refuse_file(file, 422, f"the file with this sha256 has {usable[file.oid]} bytes")
         elif file.size > limits.file:
-            yield _refused(file, 413, f"the file exceeds the hub's limit of {limits.file} bytes")
+            yield _refuse_file(file, 413, f"the file exceeds the hub's limit of {limits.file} bytes")
         elif room is not None and file.size > room:
-            yield _refused(
+            yield _refuse_file(
                 file, 413, f"quota of {repository.namespace} exceeded: {max(0, room)} bytes are left"
             )
         else:
@@ -345,13 +354,16 @@ def _uploads(
                 size=file.size,
                 part_size=limits.part,
             )
-            check = {"href": f"{base}{_url(repository)}.git/info/lfs/objects/verify", "header": {}}
+            check = {
+                "href": f"{base}{_repository_path(repository)}.git/info/lfs/objects/verify",
+                "header": {},
+            }
             yield {**file.model_dump(), "authenticated": True, "actions": {"upload": upload, "verify": check}}
 
 
-def _downloads(
+def _offer_downloads(
     base: str,
-    batch: Batch,
+    batch: LfsBatch,
     repository: Repository,
     identity: Identity | None,
     hub: SharedHub,
@@ -364,20 +376,20 @@ def _downloads(
     paths = {entry.sha256: path for path, entry in tree.items() if entry.lfs}
     for file in batch.objects:
         if (path := paths.get(file.oid)) is None:
-            yield _refused(file, 404, f"file not found in {repository.name} at {name}")
+            yield _refuse_file(file, 404, f"file not found in {repository.name} at {name}")
         else:
-            href = f"{base}{_url(repository)}/resolve/{commit}/{quote(path)}"
+            href = f"{base}{_repository_path(repository)}/resolve/{commit}/{quote(path)}"
             yield {**file.model_dump(), "actions": {"download": {"href": href, "header": {}}}}
 
 
-def _refused(file: LargeFile, code: int, message: str) -> dict[str, Any]:
+def _refuse_file(file: LargeFile, code: int, message: str) -> dict[str, Any]:
     return {**file.model_dump(), "error": {"code": code, "message": message}}
 
 
-def _url(repository: Repository) -> str:
+def _repository_path(repository: Repository) -> str:
     return f"{DATASETS if repository.type == 'dataset' else ''}/{repository.name}"
 
 
-def _answer(transfer: str, answers: Iterable[dict[str, Any]]) -> JSONResponse:
-    body = {"transfer": transfer, "objects": list(answers), "hash_algo": "sha256"}
+def _batch_response(transfer: str, files: Iterable[dict[str, Any]]) -> JSONResponse:
+    body = {"transfer": transfer, "objects": list(files), "hash_algo": "sha256"}
     return JSONResponse(body, media_type=MEDIA_TYPE)

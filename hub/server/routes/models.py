@@ -24,7 +24,7 @@ from kcard.hub.server.dependencies import (
     repository_type,
 )
 from kcard.hub.server.limits import IN_TURN, InTurn, lift
-from kcard.hub.server.recent import Encoded, Recent, RecentDep, card_properties, joined
+from kcard.hub.server.recent import Encoded, Recent, RecentDep, card_properties, join_json
 from kcard.hub.server.responses import ABSENT, Json, Responses, next_page
 from kcard.hub.values import Mark, Repository
 
@@ -36,7 +36,7 @@ router = APIRouter(tags=["read"])
 MEDIA_TYPE = "application/json"
 # The largest page that reads the files or the metadata of each repository.
 DETAILED_PAGE = 100
-LARGEST_PAGE = 1 << 20  # bytes; lists of files count even if they are not among the wanted properties
+LARGEST_PAGE = 1 << 20  # bytes; lists of files count even if they are not among the selected properties
 # Names that some clients use for a sort.
 ALIASES = {"last_modified": "lastModified", "created_at": "createdAt", "trending_score": "trendingScore"}
 # Properties that need the files of each repository.
@@ -82,7 +82,7 @@ def listing(
 
     Pages of more than about a megabyte end early: follow Link.
     """
-    shape = _Shape(full, config, card_data, frozenset(expand or ()))
+    details = _ListDetails(full, config, card_data, frozenset(expand or ()))
     query = ListQuery(
         type=repository_type(types),
         search=" ".join(search) if search else None,
@@ -90,19 +90,19 @@ def listing(
         filters=tuple(tag for text in filters or () for tag in text.split(",") if tag),
         sort=ALIASES.get(sort, sort),
         direction=direction,
-        limit=min(limit, DETAILED_PAGE if shape.files or shape.card else MOST),
+        limit=min(limit, DETAILED_PAGE if details.files or details.card else MOST),
         cursor=cursor,
         gated=gated,
         pipeline_tag=pipeline_tag,
-        card=shape.card,
+        card=details.card,
     )
     page, following = hub.listing.page(query, identity)
     marks = hub.publications.marks([repository.id for repository in page])
     items: list[bytes] = []
     size = 0
     for place, repository in enumerate(page):
-        properties, more = _listed(recent, repository, marks.get(repository.id), shape)
-        item = _object(properties, more, shape.wanted)
+        properties, more = _describe_repository(recent, repository, marks.get(repository.id), details)
+        item = _encode_object(properties, more, details.selected)
         size += max(len(item), sum(map(len, more.values())))
         if items and size > LARGEST_PAGE:
             following = hub.listing.cursor(query, page[place - 1])
@@ -113,40 +113,44 @@ def listing(
 
 
 @dataclass(frozen=True)
-class _Shape:
-    """What a list says of each repository. `wanted`: the properties; empty: all."""
+class _ListDetails:
+    """What a list says of each repository. `selected`: the properties; empty: all."""
 
     full: bool
     config: bool
     card_data: bool
-    wanted: frozenset[str]
+    selected: frozenset[str]
 
     @property
     def files(self) -> bool:
         """Whether the files of each repository are read."""
-        return self.full or self.config or bool(self.wanted & IN_FILES)
+        return self.full or self.config or bool(self.selected & IN_FILES)
 
     @property
     def card(self) -> bool:
         """Whether the metadata of README.md is read."""
-        return self.files or self.card_data or bool(self.wanted & IN_CARD)
+        return self.files or self.card_data or bool(self.selected & IN_CARD)
 
 
-def _listed(recent: Recent, repository: Repository, mark: Mark | None, shape: _Shape) -> tuple[Json, Encoded]:
+def _describe_repository(
+    recent: Recent, repository: Repository, mark: Mark | None, details: _ListDetails
+) -> tuple[Json, Encoded]:
     properties = responses.repository(repository, mark)
-    if shape.files:
-        config = shape.config or "config" in shape.wanted
+    if details.files:
+        config = details.config or "config" in details.selected
         return properties, recent.details.of(repository, mark, blobs=False, config=config)
-    if shape.card or shape.wanted:
+    if details.card or details.selected:
         return properties, card_properties(repository, mark) | {"siblings": b"null"}
     return properties, {}
 
 
-def _object(properties: Json, more: Encoded, selected: frozenset[str]) -> bytes:
-    """The JSON object of the wanted properties; none: of all."""
+def _encode_object(properties: Json, more: Encoded, selected: frozenset[str]) -> bytes:
+    """Return the JSON object of the selected properties; of all if none is selected."""
     if not selected:
-        return joined(properties, more)
-    return joined(responses.only(selected, properties), responses.only(selected, more))
+        return join_json(properties, more)
+    return join_json(
+        responses.select_properties(selected, properties), responses.select_properties(selected, more)
+    )
 
 
 @router.get(
@@ -194,7 +198,7 @@ def info_at(
     if security:
         # Commits refuse whatever could run code.
         properties["securityRepoStatus"] = {"scansDone": True, "filesWithIssues": []}
-    content = _object(properties, more, frozenset(expand or ()))
+    content = _encode_object(properties, more, frozenset(expand or ()))
     return Response(content, headers={"X-Repo-Commit": sha}, media_type=MEDIA_TYPE)
 
 
@@ -206,7 +210,7 @@ def without_namespace(types: Segment, name: Segment, identity: OptionalIdentity)
     raise absent(name, identity)
 
 
-# Verified results: operators measure published versions with `kcard audit --unverified`, and post what they found.
+# Verified results: operators measure published versions with `kcard audit --unverified`, and post the results.
 
 audits_router = APIRouter(tags=["trust"])
 
@@ -232,7 +236,7 @@ BODY: dict[str, Any] = {
 }
 
 
-class Finding(BaseModel):
+class PostedFinding(BaseModel):
     """An exam or an audit; `record` is all of it, as JSON, `kcard` the version that measured.
 
     `coverage` is the share of the documents that the evidence covers, `judged` how many these are, `overlap` how far
@@ -262,19 +266,15 @@ class Results(BaseModel):
 
     repository: Text
     version: Digest
-    findings: list[Finding] = Field(min_length=1, max_length=2)
+    findings: list[PostedFinding] = Field(min_length=1, max_length=2)
 
 
-async def _posted(request: Request, identity: RequiredIdentity) -> Results:
-    """The body, of an administrator's request only: it may be large, and is parsed in a thread."""
+async def read_results(request: Request, identity: RequiredIdentity) -> Results:
+    """Read the body, of an administrator's request only: it may be large, and is parsed in a thread."""
     require_administrator(identity)
     lift(request, LARGEST)
-    return await run_in_threadpool(_parsed, await request.body())
-
-
-def _parsed(body: bytes) -> Results:
     try:
-        return Results.model_validate_json(body)
+        return await run_in_threadpool(Results.model_validate_json, await request.body())
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -310,7 +310,7 @@ def unverified(
     openapi_extra=BODY,
 )
 def store(
-    hub: HubDep, identity: RequiredIdentity, results: Annotated[Results, Depends(_posted)], _turn: InTurn
+    hub: HubDep, identity: RequiredIdentity, results: Annotated[Results, Depends(read_results)], _turn: InTurn
 ) -> JSONResponse:
     """For administrators of the hub, whose name is stored with the results."""
     names = [field.name for field in fields(AuditFinding)]

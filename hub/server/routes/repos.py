@@ -1,6 +1,7 @@
 """Create, move and delete repositories, change their settings."""
 
 import json
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Request
@@ -53,7 +54,7 @@ class VisibilityFields(BaseModel):
         return self.private if self.visibility is None else self.visibility == "private"
 
 
-class Named(BaseModel):
+class RepositoryName(BaseModel):
     """A repository by name and namespace (default: the client's own)."""
 
     name: str = Field(max_length=200)
@@ -61,7 +62,7 @@ class Named(BaseModel):
     type: str | None = None
 
 
-class NewRepository(Named, VisibilityFields):
+class NewRepository(RepositoryName, VisibilityFields):
     """A repository to create."""
 
 
@@ -73,14 +74,14 @@ class Move(BaseModel):
     type: str | None = None
 
 
-class Settings(VisibilityFields):
+class RepositorySettings(VisibilityFields):
     """The settings to change."""
 
     gated: Literal["auto", "manual", False] | None = None
 
 
 def repository_url(base: str, repository: Repository) -> str:
-    """The URL of a repository's page."""
+    """Return the URL of a repository's page."""
     folder = "/datasets" if repository.type == "dataset" else ""
     return f"{base}{folder}/{repository.name}"
 
@@ -95,7 +96,7 @@ def create(
     new: NewRepository, request: Request, hub: HubDep, options: OptionsDep, identity: RequiredIdentity
 ) -> JSONResponse:
     """A 409 has the URL too: clients read it there with `exist_ok`."""
-    type_, name = _type(new.type), _full_name(new, identity.name)
+    type_, name = _parse_type(new.type), _full_name(new, identity.name)
     base = base_url(request, options)
     try:
         repository = create_repository(hub, identity, type_, name, private=new.makes_private or False)
@@ -112,9 +113,9 @@ def create(
     response_description="Deleted",
     responses={404: {"description": "No such repository"}},
 )
-def delete(named: Named, hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
+def delete(named: RepositoryName, hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
     """This includes its published versions."""
-    repository = get_repository(hub, _type(named.type), _full_name(named, identity.name), identity)
+    repository = get_repository(hub, _parse_type(named.type), _full_name(named, identity.name), identity)
     delete_repository(hub, identity, repository)
     return JSONResponse({})
 
@@ -127,7 +128,7 @@ def delete(named: Named, hub: HubDep, identity: RequiredIdentity) -> JSONRespons
 )
 def move(move: Move, hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
     """For administrators of the repository who may create repositories in the new namespace."""
-    repository = get_repository(hub, _type(move.type), check_repository(move.fromRepo), identity)
+    repository = get_repository(hub, _parse_type(move.type), check_repository(move.fromRepo), identity)
     move_repository(hub, identity, repository, move.toRepo)
     return JSONResponse({})
 
@@ -138,7 +139,7 @@ def move(move: Move, hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
     response_description="The new settings",
 )
 def settings(
-    settings: Settings, repository: AdministeredRepository, hub: HubDep, identity: RequiredIdentity
+    settings: RepositorySettings, repository: AdministeredRepository, hub: HubDep, identity: RequiredIdentity
 ) -> JSONResponse:
     """Omitted settings stay."""
     gated = "no" if settings.gated is False else settings.gated
@@ -202,7 +203,7 @@ def change_settings(
     return changed
 
 
-def _type(word: str | None) -> Type:
+def _parse_type(word: str | None) -> Type:
     match word:
         case None | "model":
             return "model"
@@ -214,7 +215,7 @@ def _type(word: str | None) -> Type:
             raise Invalid(f"unknown repository type {word[:40]!r}: use model or dataset")
 
 
-def _full_name(named: Named, owner: str) -> str:
+def _full_name(named: RepositoryName, owner: str) -> str:
     return check_repository(f"{named.organization or owner}/{named.name}")
 
 
@@ -240,19 +241,13 @@ BODY: dict[str, Any] = {
 }
 
 
-async def _readme(request: Request) -> str:
-    """The text of the README. Parsed in a thread, since a large body takes long."""
+async def read_readme(request: Request) -> str:
+    """Read the text of the README, parsed in a thread, since a large body takes long."""
     lift(request, LARGEST)
-    return await run_in_threadpool(_content, await request.body())
-
-
-def _content(body: bytes) -> str:
-    try:
-        match json.loads(body):
+    with suppress(ValueError, RecursionError):
+        match await run_in_threadpool(json.loads, await request.body()):
             case {"content": str(content)}:
                 return content
-    except (ValueError, RecursionError):
-        pass
     raise Invalid('invalid body: send the README as JSON, {"content": "…"}')
 
 
@@ -263,7 +258,7 @@ def _content(body: bytes) -> str:
     responses={400: {"description": "Errors"}},
     openapi_extra=BODY,
 )
-def validate(readme: Annotated[str, Depends(_readme)], _turn: InTurn) -> JSONResponse:
+def validate(readme: Annotated[str, Depends(read_readme)], _turn: InTurn) -> JSONResponse:
     """Clients read errors and warnings from the body, whatever the status."""
     try:
         card, _ = metadata.read(readme)

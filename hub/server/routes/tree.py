@@ -2,7 +2,7 @@
 
 import json
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import Annotated, TypeAlias
 from urllib.parse import parse_qsl, quote
@@ -28,9 +28,9 @@ from kcard.hub.server.dependencies import (
     require_download,
 )
 from kcard.hub.server.limits import IN_TURN, InTurn
-from kcard.hub.server.recent import Folder, Listed, Recent, RecentDep, RecentTrees
+from kcard.hub.server.recent import Folder, Recent, RecentDep, RecentTrees, TreeItem
 from kcard.hub.server.responses import ABSENT, Json, next_page
-from kcard.hub.server.routes import commit as routes_commit
+from kcard.hub.server.routes import commit as commit_routes
 from kcard.hub.shared import SharedHub
 from kcard.hub.values import Commit, Entry, Repository
 
@@ -99,45 +99,40 @@ def tree(
             f"folder {path[:200]!r} not found in {repository.name} at {revision[:100]!r}",
             commit=sha,
         )
-    stop = cursor + _page(items[cursor : cursor + (EXPANDED_PAGE if expand else TREES_PAGE)])
+    # The paths of a page, and what else is said of them, have a megabyte at most.
+    page = items[cursor : cursor + (EXPANDED_PAGE if expand else TREES_PAGE)]
+    sizes = accumulate(len(item.path.encode()) + ITEM for item in page)
+    stop = cursor + max(1, sum(size <= TREES_LARGEST_PAGE for size in sizes))
     headers = {"X-Repo-Commit": sha}
     if stop < len(items):
         here = f"/api/{repository.type}s/{repository.name}/tree/{sha}" + (
             f"/{quote(path, safe='')}" if path else ""
         )
         headers |= next_page(request, options, here, cursor=stop)
-    return JSONResponse(_shown(hub, recent, repository, sha, items[cursor:stop], expand), headers=headers)
+    return JSONResponse(
+        _describe_items(hub, recent, repository, sha, items[cursor:stop], expand), headers=headers
+    )
 
 
-def _page(items: Sequence[Listed]) -> int:
-    """How many of the items are listed at once: their paths, and what else is said of them, have a megabyte at most."""
-    sizes = accumulate(len(item.path.encode()) + ITEM for item in items)
-    return max(1, sum(size <= TREES_LARGEST_PAGE for size in sizes))
-
-
-async def requested_paths(request: Request) -> tuple[list[str], bool]:
-    """`paths` and `expand`, from a form, as clients send it, or from JSON."""
+async def read_paths(request: Request) -> tuple[list[str], bool]:
+    """Read `paths` and `expand` from a form, as clients send it, or from JSON."""
     body = await request.body()
     kind = request.headers.get("content-type", FORM).partition(";")[0].strip().lower()
     try:
-        return _from_form(body) if kind == FORM else _from_json(body)
+        if kind == FORM:
+            fields = parse_qsl(
+                body.decode(), keep_blank_values=True, max_num_fields=10 * MOST_PATHS, errors="strict"
+            )
+            expand = any(key == "expand" and value.lower() in {"true", "1"} for key, value in fields)
+            return [value for key, value in fields if key in {"paths", "paths[]"}], expand
+        match json.loads(body):
+            case {"paths": list(paths), **rest} if all(isinstance(path, str) for path in paths):
+                return paths, bool(rest.get("expand"))
+            case {"paths": str(path), **rest}:
+                return [path], bool(rest.get("expand"))
+        raise ValueError
     except (ValueError, RecursionError):
         raise Invalid(f"invalid body {body[:40]!r}: send paths as JSON or as a form") from None
-
-
-def _from_form(body: bytes) -> tuple[list[str], bool]:
-    fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=10 * MOST_PATHS, errors="strict")
-    expand = any(key == "expand" and value.lower() in {"true", "1"} for key, value in fields)
-    return [value for key, value in fields if key in {"paths", "paths[]"}], expand
-
-
-def _from_json(body: bytes) -> tuple[list[str], bool]:
-    match json.loads(body):
-        case {"paths": list(paths), **rest} if all(isinstance(path, str) for path in paths):
-            return paths, bool(rest.get("expand"))
-        case {"paths": str(path), **rest}:
-            return [path], bool(rest.get("expand"))
-    raise ValueError
 
 
 @trees_router.post(
@@ -169,7 +164,7 @@ def paths_info(
     recent: RecentDep,
     repository: RepositoryDep,
     revision: Segment,
-    form: Annotated[tuple[list[str], bool], Depends(requested_paths)],
+    form: Annotated[tuple[list[str], bool], Depends(read_paths)],
     _turn: InTurn,
 ) -> JSONResponse:
     """Missing paths are omitted."""
@@ -180,20 +175,22 @@ def paths_info(
     folders = recent.trees.folders(repository, sha)
     matches = (folders.get(path) for path in dict.fromkeys(path.strip("/") for path in paths) if path)
     items = [item for item in matches if item is not None]
-    return JSONResponse(_shown(hub, recent, repository, sha, items, expand), headers={"X-Repo-Commit": sha})
+    return JSONResponse(
+        _describe_items(hub, recent, repository, sha, items, expand), headers={"X-Repo-Commit": sha}
+    )
 
 
-def _shown(
-    hub: SharedHub, recent: Recent, repository: Repository, sha: str, items: Sequence[Listed], expand: bool
+def _describe_items(
+    hub: SharedHub, recent: Recent, repository: Repository, sha: str, items: Sequence[TreeItem], expand: bool
 ) -> list[Json]:
     if not expand:
-        return [listed(item) for item in items]
-    last = _last_commits(hub.commits, recent.trees, repository, sha, [item.path for item in items])
-    return [responses.expanded(listed(item), last.get(item.path)) for item in items]
+        return [describe_item(item) for item in items]
+    last = _find_last_commits(hub.commits, recent.trees, repository, sha, [item.path for item in items])
+    return [responses.expand_item(describe_item(item), last.get(item.path)) for item in items]
 
 
-def listed(item: Listed) -> Json:
-    """A file or folder, as clients read it."""
+def describe_item(item: TreeItem) -> Json:
+    """Describe a file or folder as clients read it."""
     match item:
         case Entry():
             return responses.file(item)
@@ -201,33 +198,30 @@ def listed(item: Listed) -> Json:
             return responses.folder(path, oid)
 
 
-def _last_commits(
+def _find_last_commits(
     commits: Commits, trees: RecentTrees, repository: Repository, sha: str, paths: Collection[str]
 ) -> dict[str, Commit]:
-    """The commit at or before `sha` that last changed each path; paths that changed too long ago are omitted."""
+    """Return the commit at or before `sha` that last changed each path; omit paths that changed too long ago."""
     last: dict[str, Commit] = {}
     history = commits.list(repository, sha, 0, MOST_COMMITS)
     after = trees.get(repository, sha) if history else {}
     read = 0
     for commit in history:
         before = {} if commit.parent is None else trees.get(repository, commit.parent)
-        changed = _changed(before, after)
+        # The paths of files that differ, and of the folders with them.
+        changed = {
+            path for path, entry in after.items() if path not in before or before[path].oid != entry.oid
+        }
+        changed |= before.keys() - after.keys()
+        for path in list(changed):
+            while (path := path.rpartition("/")[0]) and path not in changed:
+                changed.add(path)
         last |= {path: commit for path in paths if path in changed and path not in last}
         read += len(before)
         if read > MOST_ENTRIES or len(last) == len(paths):
             break
         after = before
     return last
-
-
-def _changed(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> set[str]:
-    """The paths of files that differ, and of the folders with them."""
-    paths = {path for path, entry in after.items() if path not in before or before[path].oid != entry.oid}
-    paths |= before.keys() - after.keys()
-    for path in list(paths):
-        while (path := path.rpartition("/")[0]) and path not in paths:
-            paths.add(path)
-    return paths
 
 
 # Branches, tags, history and likes of a repository; checks of the client's permissions.
@@ -276,18 +270,14 @@ def commits(
     """At most 100 on a page. The next one starts with the parent of the last commit of this one."""
     sha = hub.refs.resolve(repository, revision)
     formatted = "formatted" in (expand or ())
-    page = _up_to(REFS_LARGEST_PAGE, hub.commits.list(repository, sha, p, min(limit, MOST)))
+    page = hub.commits.list(repository, sha, p, min(limit, MOST))
+    sizes = accumulate(len(commit.title) + len(commit.message) for commit in page)
+    page = page[: max(1, bisect_right(list(sizes), REFS_LARGEST_PAGE))]
     headers = {"X-Repo-Commit": sha}
     if page and page[-1].parent is not None:
         here = f"/api/{repository.type}s/{repository.name}/commits/{page[-1].parent}"
         headers |= next_page(request, options, here, p=0)
     return JSONResponse([responses.commit(commit, formatted) for commit in page], headers=headers)
-
-
-def _up_to(largest: int, page: Sequence[Commit]) -> Sequence[Commit]:
-    """The commits until their messages have `largest` characters, at least one."""
-    sizes = accumulate(len(commit.title) + len(commit.message) for commit in page)
-    return page[: max(1, bisect_right(list(sizes), largest))]
 
 
 @refs_router.get(
@@ -426,7 +416,7 @@ def create_tag(
 ) -> JSONResponse:
     """The tag of a published version is immutable."""
     sha = hub.refs.resolve(repository, revision)
-    published = routes_commit.create_tag(hub, identity, repository, tag.tag, sha, tag.message or "")
+    published = commit_routes.create_tag(hub, identity, repository, tag.tag, sha, tag.message or "")
     if published is None:
         return JSONResponse({})
     return JSONResponse({"version": published.version, "number": published.number})

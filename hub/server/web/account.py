@@ -31,7 +31,7 @@ from kcard.hub.server.dependencies import (
     get_repository,
 )
 from kcard.hub.server.limits import LoginLimit
-from kcard.hub.server.web.cards import Row
+from kcard.hub.server.web.cards import RepositoryRow
 from kcard.hub.server.web.forms import Form, FormDep, next_path
 from kcard.hub.server.web.render import page
 from kcard.hub.shared import SharedHub
@@ -93,11 +93,11 @@ def _absent(name: str) -> NotThere:
 
 def _listed(
     hub: SharedHub, account: Account, type_: Type, cursor: str, identity: Identity | None
-) -> tuple[list[Row], str | None]:
+) -> tuple[list[RepositoryRow], str | None]:
     query = ListQuery(type_, author=account.name, limit=ROWS, cursor=cursor or None)
     repositories, following = hub.listing.page(query, identity)
     marks = hub.publications.marks(repository.id for repository in repositories)
-    return [Row(repository, marks.get(repository.id)) for repository in repositories], following
+    return [RepositoryRow(repository, marks.get(repository.id)) for repository in repositories], following
 
 
 # Log in with a name and a token, and log out.
@@ -119,10 +119,10 @@ def login_page(
     if visitor.session is not None:
         return RedirectResponse(next_path(next), SEE_OTHER)
     url = base_url(request, options)
-    id_ = dependencies.read(request, url) or secrets.token_urlsafe(32)
+    id_ = dependencies.read_session_cookie(request, url) or secrets.token_urlsafe(32)
     looks = replace(visitor, form_token=dependencies.form_token(hub.secret, id_))
     shown = _login_page(Form({"next": next_path(next)}), looks)
-    dependencies.write(shown, url, id_)
+    dependencies.write_session_cookie(shown, url, id_)
     return shown
 
 
@@ -134,9 +134,9 @@ def login(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, vis
     with form.beside("token"):
         limit.take(request.scope, name)
         id_ = hub.sessions.open(name, form.text("token"))
-        hub.sessions.close(dependencies.read(request, url))
+        hub.sessions.close(dependencies.read_session_cookie(request, url))
         done = RedirectResponse(next_path(form.text("next")), SEE_OTHER)
-        dependencies.write(done, url, id_)
+        dependencies.write_session_cookie(done, url, id_)
         return done
     return _login_page(form, visitor)
 
@@ -147,9 +147,9 @@ def logout(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, me
     url = base_url(request, options)
     if form.checked("everywhere"):
         hub.sessions.close_all(member.account_id)
-    hub.sessions.close(dependencies.read(request, url))
+    hub.sessions.close(dependencies.read_session_cookie(request, url))
     done = RedirectResponse("/", SEE_OTHER)
-    dependencies.write(done, url, "")
+    dependencies.write_session_cookie(done, url, "")
     return done
 
 

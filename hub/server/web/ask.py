@@ -12,7 +12,7 @@ from starlette.responses import Response
 from kcard.errors import CardError
 from kcard.hub.accounts import Identity
 from kcard.hub.errors import Invalid, NotThere, Refused
-from kcard.hub.server.asking import Candidate, Candidates, Unanswered, all_cards, ask, one_card
+from kcard.hub.server.asking import AskableCard, Candidates, Unanswered, all_cards, ask, one_card
 from kcard.hub.server.dependencies import HubDep, OptionsDep, VisitorDep
 from kcard.hub.server.limits import Buckets, network, while_connected
 from kcard.hub.server.responses import status_of
@@ -25,7 +25,7 @@ __all__ = [
     "LONGEST",
     "OF_CLIENT",
     "AnswerView",
-    "Nearest",
+    "NearestPassage",
     "PassageView",
     "QuestionLimit",
     "SentenceView",
@@ -47,7 +47,7 @@ class PassageView:
     evidence   the text that it was checked against, if that is another one
     """
 
-    card: Candidate | None
+    card: AskableCard | None
     mark: Mark | None
     text: str
     kept: bool
@@ -67,7 +67,7 @@ class SentenceView:
 
 
 @dataclass(frozen=True)
-class Nearest:
+class NearestPassage:
     """What comes nearest to an answer that is not known, and the number of its passage."""
 
     text: str
@@ -87,7 +87,7 @@ class AnswerView:
     seconds: float | None
     sentences: Sequence[SentenceView]
     passages: Sequence[PassageView]
-    nearest: Nearest | None
+    nearest: NearestPassage | None
     notes: Sequence[str]
 
     @property
@@ -98,7 +98,7 @@ class AnswerView:
 
 
 def answer_view(
-    answer: Mapping[str, Any], cards: Sequence[Candidate], marks: Mapping[int, Mark]
+    answer: Mapping[str, Any], cards: Sequence[AskableCard], marks: Mapping[int, Mark]
 ) -> AnswerView:
     """The answer of some cards, as JSON. `marks` are those of the cards' repositories."""
     by_name = {card.name: card for card in cards}
@@ -119,7 +119,7 @@ def answer_view(
     )
 
 
-def _passage(one: dict[str, Any], cards: Mapping[str, Candidate], marks: Mapping[int, Mark]) -> PassageView:
+def _passage(one: dict[str, Any], cards: Mapping[str, AskableCard], marks: Mapping[int, Mark]) -> PassageView:
     card = cards.get(_text(one.get("card")))
     text, evidence = _text(one.get("text")), one.get("evidence")
     supported = _text(evidence.get("text")) if isinstance(evidence, dict) else ""
@@ -141,12 +141,12 @@ def _sentence(one: dict[str, Any], passages: int) -> SentenceView:
     return SentenceView(_text(one.get("sentence")), passage, _share(one.get("support")) or 0.0)
 
 
-def _nearest(one: object, passages: Sequence[PassageView]) -> Nearest | None:
+def _nearest(one: object, passages: Sequence[PassageView]) -> NearestPassage | None:
     if not isinstance(one, dict) or not _text(one.get("text")):
         return None
     text = _text(one["text"])
     containing = (i for i, passage in enumerate(passages, 1) if passage.kept and text in passage.text)
-    return Nearest(text, _place(one), next(containing, None))
+    return NearestPassage(text, _place(one), next(containing, None))
 
 
 def _place(source: object) -> str:
@@ -238,7 +238,9 @@ async def answer_page(
         limit.take(client)
         candidates = await to_thread.run_sync(_candidates, hub, form.text("card"), question, identity)
         async with while_connected(request):
-            candidates, answer = await _answered(hub, socket, client, question, candidates, one=bool(form.text("card")))
+            candidates, answer = await _answered(
+                hub, socket, client, question, candidates, one=bool(form.text("card"))
+            )
         marks = await to_thread.run_sync(hub.publications.marks, [card.repository.id for card in candidates])
         return _page(form, candidates, answer_view(answer, candidates.cards, marks))
     except (Refused, CardError) as error:
@@ -252,13 +254,13 @@ async def _answered(
 ) -> tuple[Candidates, Mapping[str, Any]]:
     """The answer, and the cards without those that can't be opened, which fail only where they are named."""
     while True:
-        versions = {card.named.reference: card for card in candidates}
+        versions = {card.renamed_version.reference: card for card in candidates}
         try:
             answer = await ask(
                 socket,
                 client,
                 question,
-                [card.named for card in candidates],
+                [card.renamed_version for card in candidates],
                 lambda name, of=versions: hub.registry.folder(of[name].version.reference),  # type: ignore[misc]
                 gate="always" if one else None,
             )

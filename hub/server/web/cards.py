@@ -26,24 +26,24 @@ from kcard.hub.values import Commit, Entry, Mark, Publication, Ref, Repository, 
 from kcard.manifest import Manifest
 
 __all__ = [
-    "Bar",
     "CardView",
+    "ExamQuestion",
     "ExamView",
     "Histogram",
+    "HistogramBar",
     "History",
+    "HistoryPoint",
+    "HistorySeries",
     "Interval",
-    "Point",
-    "Question",
-    "Row",
-    "Series",
+    "RepositoryRow",
     "Use",
     "address",
     "card",
     "exam",
     "histogram",
     "history",
-    "listed",
     "row",
+    "search_rows",
     "uses",
 ]
 
@@ -56,7 +56,7 @@ BINS = 10
 
 
 @dataclass(frozen=True)
-class Point:
+class HistoryPoint:
     """A point of a series: its place, its value in [0, 1] and the number of its version."""
 
     x: float
@@ -66,11 +66,11 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Series:
+class HistorySeries:
     """A line; `name` is its class in the style sheet: verified, declared or recall."""
 
     name: str
-    points: Sequence[Point]
+    points: Sequence[HistoryPoint]
 
     @property
     def path(self) -> str:
@@ -81,7 +81,7 @@ class Series:
 class History:
     """Series over versions; `labels` are x and number of versions, `lines` y and value of the grid."""
 
-    series: Sequence[Series]
+    series: Sequence[HistorySeries]
     labels: Sequence[tuple[float, int]]
     lines: Sequence[tuple[float, float]]
     width: float = WIDTH
@@ -89,7 +89,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Bar:
+class HistogramBar:
     """A bar of a histogram: the range that it counts, how many, and its rectangle."""
 
     low: float
@@ -105,7 +105,7 @@ class Bar:
 class Histogram:
     """A histogram of scores in [0, 1]."""
 
-    bars: Sequence[Bar]
+    bars: Sequence[HistogramBar]
     base: float
     width: float = WIDTH
     height: float = 138.0
@@ -113,17 +113,19 @@ class Histogram:
 
 def history(versions: Sequence[tuple[int, dict[str, float | None]]]) -> History | None:
     """Values by series of each version, oldest first; None if fewer than two versions have any."""
-    measured = [(number, values) for number, values in versions if any(v is not None for v in values.values())]
+    measured = [
+        (number, values) for number, values in versions if any(v is not None for v in values.values())
+    ]
     if len(measured) < 2:
         return None
     step = (WIDTH - LEFT - RIGHT - 40) / (len(measured) - 1)
     places = {number: LEFT + 20 + step * place for place, (number, _) in enumerate(measured)}
     names = [name for name in measured[0][1] if any(values[name] is not None for _, values in measured)]
     series = [
-        Series(
+        HistorySeries(
             name,
             [
-                Point(places[number], _height(value), value, number)
+                HistoryPoint(places[number], _height(value), value, number)
                 for number, values in measured
                 if (value := values[name]) is not None
             ],
@@ -145,7 +147,7 @@ def histogram(scores: Sequence[float]) -> Histogram | None:
     most, base, room = max(counts), 112.0, 86.0
     width = (WIDTH - LEFT - RIGHT) / BINS
     bars = [
-        Bar(
+        HistogramBar(
             place / BINS,
             (place + 1) / BINS,
             count,
@@ -292,7 +294,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Question:
+class ExamQuestion:
     """A question, an accepted answer, what the card wrote, and whether that has the answer."""
 
     question: str
@@ -323,7 +325,7 @@ class ExamView:
     base: str
     checker: str
     evidence: str
-    shown: tuple[Question, ...]
+    shown: tuple[ExamQuestion, ...]
 
 
 def exam(blobs: Blobs, sha256: str) -> ExamView | None:
@@ -366,11 +368,11 @@ def _view(record: dict[str, Any], own: dict[str, Any]) -> ExamView:
     )
 
 
-def _question(one: object, scored: str) -> Question | None:
+def _question(one: object, scored: str) -> ExamQuestion | None:
     if not isinstance(one, dict) or not _text(one.get("question")):
         return None
     score = _try(lambda: checked_share(float(one[scored])))
-    return Question(
+    return ExamQuestion(
         _text(one["question"]),
         _text(one.get("answer")),
         _text(one.get("text")),
@@ -409,7 +411,7 @@ MOST_FILES, MOST_REFS, MOST_SUGGESTIONS, MOST_BASES = 200, 50, 5, 5
 
 
 @dataclass(frozen=True)
-class Row:
+class RepositoryRow:
     """A repository in a list; `mark` is None if it has published no card."""
 
     repository: Repository
@@ -446,7 +448,7 @@ class CardView:
     results    evaluation results that the repository declares, as the API has them
     """
 
-    row: Row
+    row: RepositoryRow
     revision: str
     commit: Commit
     released: bool
@@ -475,16 +477,20 @@ class CardView:
         return here[-1] if here else None
 
 
-def listed(hub: SharedHub, query: SearchQuery, identity: Identity | None) -> tuple[list[Row], Found]:
+def search_rows(
+    hub: SharedHub, query: SearchQuery, identity: Identity | None
+) -> tuple[list[RepositoryRow], Found]:
     """A page of readable repositories, and what else was found."""
     matches = hub.search.find(query, identity)
     marks = hub.publications.marks(repository.id for repository in matches.repositories)
-    return [Row(repository, marks.get(repository.id)) for repository in matches.repositories], matches
+    return [
+        RepositoryRow(repository, marks.get(repository.id)) for repository in matches.repositories
+    ], matches
 
 
-def row(hub: SharedHub, repository: Repository) -> Row:
+def row(hub: SharedHub, repository: Repository) -> RepositoryRow:
     """A repository with its mark."""
-    return Row(repository, hub.publications.marks([repository.id]).get(repository.id))
+    return RepositoryRow(repository, hub.publications.marks([repository.id]).get(repository.id))
 
 
 def card(

@@ -25,7 +25,7 @@ from kcard.hub.server.web.render import page
 from kcard.hub.storage import Blobs
 from kcard.hub.values import Entry
 
-__all__ = ["Difference", "Tensor", "Viewed", "differences", "router", "viewed"]
+__all__ = ["Difference", "FileView", "Tensor", "differences", "router", "view_file"]
 
 
 SHOWN = 60_000  # characters of a text
@@ -59,7 +59,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Viewed:
+class FileView:
     """A file: its text, or its tensors, or neither. `cut`: there is more than is shown."""
 
     text: str | None = None
@@ -77,7 +77,7 @@ class Difference:
     lines: Sequence[str] | None
 
 
-def viewed(blobs: Blobs, entry: Entry) -> Viewed:
+def view_file(blobs: Blobs, entry: Entry) -> FileView:
     """What there is to show of a file. Raises DamagedCard if its blob is missing."""
     if entry.path.endswith(".safetensors"):
         return _tensors(blobs, entry)
@@ -85,17 +85,17 @@ def viewed(blobs: Blobs, entry: Entry) -> Viewed:
         content = stream.read(4 * SHOWN)
     text = _decoded(entry.path, content, cut=entry.size > len(content))
     if text is None:
-        return Viewed()
+        return FileView()
     if entry.path.endswith(".json") and entry.size == len(content):
         text = _formatted(text)
-    return Viewed(text=text[:SHOWN], cut=len(text) > SHOWN or entry.size > len(content))
+    return FileView(text=text[:SHOWN], cut=len(text) > SHOWN or entry.size > len(content))
 
 
-def _tensors(blobs: Blobs, entry: Entry) -> Viewed:
+def _tensors(blobs: Blobs, entry: Entry) -> FileView:
     with blobs.open(entry.sha256) as stream:
         length = int.from_bytes(stream.read(8), "little")
         if length > MOST_HEADER:
-            return Viewed()
+            return FileView()
         header = stream.read(length)
     try:
         entries = json.loads(header)
@@ -105,8 +105,10 @@ def _tensors(blobs: Blobs, entry: Entry) -> Viewed:
             if name != "__metadata__"
         ]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return Viewed()
-    return Viewed(tensors=tuple(tensors[:MOST_TENSORS]), count=len(tensors), cut=len(tensors) > MOST_TENSORS)
+        return FileView()
+    return FileView(
+        tensors=tuple(tensors[:MOST_TENSORS]), count=len(tensors), cut=len(tensors) > MOST_TENSORS
+    )
 
 
 def _decoded(path: str, content: bytes, *, cut: bool = False) -> str | None:
@@ -199,7 +201,7 @@ def blob(
         revision=revision,
         sha=sha,
         entry=entry,
-        viewed=viewed(hub.blobs, entry),
+        viewed=view_file(hub.blobs, entry),
         here="",
     )
 

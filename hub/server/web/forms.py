@@ -137,7 +137,7 @@ def require_form_token(
     hub: SharedHub, options: ServerOptions, request: Request, values: Mapping[str, str]
 ) -> None:
     """Raise Forbidden unless the form was made for this browser, in the session that it is in now."""
-    id_ = dependencies.read(request, base_url(request, options))
+    id_ = dependencies.read_session_cookie(request, base_url(request, options))
     own = dependencies.form_token(hub.secret, id_)
     if not id_ or not hmac.compare_digest(values.get(TOKEN, "").encode(), own.encode()):
         raise Forbidden("the form is from another session, or cookies are off: reload its page and try again")

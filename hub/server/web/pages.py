@@ -31,34 +31,34 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.limits import IN_TURN
 from kcard.hub.server.recent import RecentDep
-from kcard.hub.server.responses import parse
+from kcard.hub.server.responses import parse_reference
 from kcard.hub.server.web.cards import (
     CardView,
+    ExamQuestion,
     ExamView,
     History,
-    Question,
     card,
     exam,
     histogram,
     history,
-    listed,
+    search_rows,
     uses,
 )
-from kcard.hub.server.web.render import TEMPLATES, page, rendered
+from kcard.hub.server.web.render import TEMPLATES, page, render_template
 from kcard.hub.shared import SharedHub
 from kcard.hub.values import Repository, Type
 from kcard.manifest import MANIFEST
 
 __all__ = [
-    "Compared",
+    "ComparedVersion",
     "Figure",
     "Rights",
     "SameQuestion",
     "compare_router",
-    "compared",
     "feed_router",
     "figures",
     "home_router",
+    "load_compared_version",
     "page",
     "router",
     "same_questions",
@@ -109,7 +109,7 @@ DAY = "public, max-age=86400"
 def feed(request: Request, hub: HubDep, options: OptionsDep) -> Response:
     """The versions that were published last in public repositories."""
     versions = hub_figures.recent(hub.database, ENTRIES)
-    text = rendered("feed.xml", versions=versions, url=base_url(request, options))
+    text = render_template("feed.xml", versions=versions, url=base_url(request, options))
     return Response(text, media_type="application/atom+xml")
 
 
@@ -129,7 +129,7 @@ def _icon() -> str:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedVersion:
     """A version of a card; `exam` is None if it has none or its files are gated."""
 
     repository: Repository
@@ -163,12 +163,12 @@ class SameQuestion:
 
     question: str
     answer: str
-    sides: tuple[Question, Question]
+    sides: tuple[ExamQuestion, ExamQuestion]
 
 
-def compared(hub: SharedHub, reference: str, identity: Identity | None) -> Compared:
+def load_compared_version(hub: SharedHub, reference: str, identity: Identity | None) -> ComparedVersion:
     """The version that `namespace/name` (the newest) or `namespace/name@v2` names. Raises Invalid, NotThere."""
-    name, number = parse(reference)
+    name, number = parse_reference(reference)
     repository = get_repository(hub, "model", name, identity)
     published = hub_figures.figures(hub.database, repository)
     matching = [version for version in published if number in (None, version.number)]
@@ -177,16 +177,16 @@ def compared(hub: SharedHub, reference: str, identity: Identity | None) -> Compa
     version = matching[-1]
     released = may_download(identity, repository, has_access(hub, identity, repository))
     examined = exam(hub.blobs, version.exam) if version.exam and released else None
-    return Compared(repository, version, examined)
+    return ComparedVersion(repository, version, examined)
 
 
-def versions(hub: SharedHub, side: Compared) -> list[str]:
+def versions(hub: SharedHub, side: ComparedVersion) -> list[str]:
     """References of all known versions of a card, newest first."""
     published = hub_figures.figures(hub.database, side.repository)
     return [f"{side.repository.name}@v{version.number}" for version in reversed(published)]
 
 
-def figures(left: Compared, right: Compared) -> list[Figure]:
+def figures(left: ComparedVersion, right: ComparedVersion) -> list[Figure]:
     """The numbers that at least one of them has."""
     sides = (left, right)
 
@@ -206,7 +206,7 @@ def figures(left: Compared, right: Compared) -> list[Figure]:
     return [row for row in rows if row.values != (None, None)]
 
 
-def same_questions(left: Compared, right: Compared) -> Sequence[SameQuestion]:
+def same_questions(left: ComparedVersion, right: ComparedVersion) -> Sequence[SameQuestion]:
     """The questions that both exams show."""
     if left.exam is None or right.exam is None:
         return []
@@ -228,7 +228,9 @@ LEADERS = 100
 @compare_router.get("/compare", dependencies=[IN_TURN])
 def compare(hub: HubDep, identity: OptionalIdentity, a: str = "", b: str = "") -> Response:
     """Two versions; a form without them."""
-    sides = [compared(hub, reference, identity) if reference.strip() else None for reference in (a, b)]
+    sides = [
+        load_compared_version(hub, reference, identity) if reference.strip() else None for reference in (a, b)
+    ]
     left, right = sides
     both = left is not None and right is not None
     return page(
@@ -287,7 +289,7 @@ Tags = Annotated[list[str], Query()]
 
 
 @dataclass(frozen=True)
-class Choice:
+class FacetChoice:
     """A value of a facet: its label, how many there are, its URL, and whether it is chosen. `depth`: of a domain."""
 
     label: str
@@ -326,7 +328,7 @@ def home(
     """The list of cards and models, or of datasets."""
     type_: Type = "model" if request.scope["path"] == "/" else "dataset"
     query = _query(type_, parameters)
-    rows, matches = listed(hub, query, identity)
+    rows, matches = search_rows(hub, query, identity)
     path = request.scope["path"]
     return page(
         "home.html",
@@ -377,15 +379,18 @@ def _url(path: str, parameters: Mapping[str, Any], **changed: Any) -> str:
     return path + (f"?{query}" if query else "")
 
 
-def _facets(path: str, parameters: Mapping[str, Any], counts: Counts) -> list[tuple[str, list[Choice]]]:
+def _facets(path: str, parameters: Mapping[str, Any], counts: Counts) -> list[tuple[str, list[FacetChoice]]]:
     """Titles and choices of the facets that have any."""
     facets = [("Domain", _domains(path, parameters, counts.facets["domain"]))]
     chosen = parameters["verified"] != ""
-    verified = Choice(
-        "Verified by this hub", counts.verified, _url(path, parameters, verified="" if chosen else "1"), chosen
+    verified = FacetChoice(
+        "Verified by this hub",
+        counts.verified,
+        _url(path, parameters, verified="" if chosen else "1"),
+        chosen,
     )
     least = [
-        Choice(
+        FacetChoice(
             f"verified, at least {value:.1f}",
             count,
             _url(path, parameters, factuality="" if parameters["factuality"] == f"{value}" else f"{value}"),
@@ -399,12 +404,14 @@ def _facets(path: str, parameters: Mapping[str, Any], counts: Counts) -> list[tu
     return [(title, choices) for title, choices in facets if choices]
 
 
-def _choices(path: str, parameters: Mapping[str, Any], facet: str, counts: Mapping[str, int]) -> list[Choice]:
+def _choices(
+    path: str, parameters: Mapping[str, Any], facet: str, counts: Mapping[str, int]
+) -> list[FacetChoice]:
     shown = dict([*counts.items()][:MOST_VALUES])
     if parameters[facet]:
         shown.setdefault(parameters[facet], counts.get(parameters[facet], 0))
     return [
-        Choice(
+        FacetChoice(
             value,
             count,
             _url(path, parameters, **{facet: "" if parameters[facet] == value else value}),
@@ -414,7 +421,7 @@ def _choices(path: str, parameters: Mapping[str, Any], facet: str, counts: Mappi
     ]
 
 
-def _domains(path: str, parameters: Mapping[str, Any], counts: Mapping[str, int]) -> list[Choice]:
+def _domains(path: str, parameters: Mapping[str, Any], counts: Mapping[str, int]) -> list[FacetChoice]:
     """The domains above the chosen one, itself, and those directly below it; without one, the top ones."""
     chosen = parameters["domain"]
     parts = chosen.split("/") if chosen else []
@@ -422,7 +429,7 @@ def _domains(path: str, parameters: Mapping[str, Any], counts: Mapping[str, int]
     start = f"{chosen}/" if chosen else ""
     below = (name for name in counts if name.startswith(start) and "/" not in name[len(start) :])
     return [
-        Choice(
+        FacetChoice(
             domain.rpartition("/")[2],
             counts.get(domain, 0),
             _url(path, parameters, domain=domain if domain != chosen else domain.rpartition("/")[0]),
@@ -447,7 +454,11 @@ def _chips(path: str, parameters: Mapping[str, Any]) -> list[tuple[str, str, str
         chips.append((f"factuality ≥ {least}", _url(path, parameters, factuality=""), "with any factuality"))
     if parameters["author"]:
         chips.append(
-            (f"by {parameters['author']}", _url(path, parameters, author=""), f"not only by {parameters['author']}")
+            (
+                f"by {parameters['author']}",
+                _url(path, parameters, author=""),
+                f"not only by {parameters['author']}",
+            )
         )
     for tag in parameters["tag"]:
         others = [other for other in parameters["tag"] if other != tag]

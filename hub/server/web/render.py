@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from kcard.errors import KcardError
 from kcard.hub.errors import Gated, NotThere, Refused
 from kcard.hub.server.dependencies import LoginNeeded, visitor
-from kcard.hub.server.responses import answer
+from kcard.hub.server.responses import make_json_error
 from kcard.hub.server.web.cards import address
 from kcard.hub.server.web.forms import Form
 from kcard.hub.values import Repository
@@ -22,7 +22,15 @@ from kcard.hub.values import Repository
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["TEMPLATES", "failed", "page", "policy", "refused", "rendered", "wants_html"]
+__all__ = [
+    "TEMPLATES",
+    "make_crash_response",
+    "make_error_response",
+    "page",
+    "policy",
+    "render_template",
+    "wants_html",
+]
 
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -46,10 +54,10 @@ def page(template: str, status: int = 200, headers: dict[str, str] | None = None
     if looks.identity is not None or looks.form_token:
         security["Cache-Control"] = "no-store"
     values = {"here": "", **values}
-    return HTMLResponse(rendered(template, **values), status, {**(headers or {}), **security})
+    return HTMLResponse(render_template(template, **values), status, {**(headers or {}), **security})
 
 
-def rendered(template: str, **values: Any) -> str:
+def render_template(template: str, **values: Any) -> str:
     """The text of a template."""
     return _environment().get_template(template).render(**values)
 
@@ -151,11 +159,11 @@ TITLES = {
 }
 
 
-def refused(request: Request, error: KcardError) -> Response:
+def make_error_response(request: Request, error: KcardError) -> Response:
     """The response for an error: a page if the client prefers HTML, outside of the API; where a page needs a login, the
     way there.
     """
-    plain = answer(error)
+    plain = make_json_error(error)
     if not wants_html(request):
         return plain
     if isinstance(error, LoginNeeded) and error.path is not None:
@@ -180,7 +188,7 @@ def refused(request: Request, error: KcardError) -> Response:
     )
 
 
-def failed(request: Request, identifier: str) -> Response:
+def make_crash_response(request: Request, identifier: str) -> Response:
     """The response for an unexpected error, which the log has under this identifier."""
     why = f"internal error: see the hub's log for request {identifier}"
     if not wants_html(request):

@@ -25,7 +25,7 @@ from kcard.hub.server.dependencies import HubDep, MemberDep, MemberRepository, O
 from kcard.hub.server.limits import account_turn, lift
 from kcard.hub.server.routes.accounts import decide, find_user, require_gated
 from kcard.hub.server.routes.commit import UploadedFile, commit_uploaded, create_tag
-from kcard.hub.server.routes.lfs import declared, reserved
+from kcard.hub.server.routes.lfs import declared_size, reserve_quota
 from kcard.hub.server.routes.repos import (
     change_settings,
     create_repository,
@@ -122,7 +122,7 @@ async def upload(
     require_write(member, repository)
     lift(request, options.max_form)
     async with account_turn(member.account_id):
-        async with reserved(hub, repository.id, declared(request, options.max_form)):
+        async with reserve_quota(hub, repository.id, declared_size(request, options.max_form)):
             sent = await _received(request)
         try:
             require_form_token(hub, options, request, fields(sent))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kcard.hub.errors import Invalid, Refused, TooLarge
 from kcard.hub.server.routes import commit
-from kcard.hub.server.routes.commit import Header, Inline, Large, Line, read
+from kcard.hub.server.routes.commit import Header, Inline, Large, Line, read_lines
 from kcard.hub.values import Delete, DeleteFolder
 
 HEADER = {"key": "header", "value": {"summary": "Title", "description": "More", "parentCommit": "a" * 40}}
@@ -18,7 +18,7 @@ FILE = {"key": "file", "value": {"path": "a", "content": "AQI=", "encoding": "ba
 
 def parsed(*values: object, largest: int = 1_000) -> list[Line]:
     text = b"".join(json.dumps(value).encode() + b"\n" for value in values)
-    return list(read(io.BytesIO(text), largest))
+    return list(read_lines(io.BytesIO(text), largest))
 
 
 def test_every_kind_of_line_becomes_a_value() -> None:
@@ -44,7 +44,7 @@ def test_every_kind_of_line_becomes_a_value() -> None:
 
 
 def test_the_last_line_needs_no_end() -> None:
-    assert len(list(read(io.BytesIO(json.dumps(HEADER).encode()), 10))) == 1
+    assert len(list(read_lines(io.BytesIO(json.dumps(HEADER).encode()), 10))) == 1
 
 
 def test_lines_are_read_one_at_a_time_and_no_longer_than_allowed() -> None:
@@ -59,7 +59,7 @@ def test_lines_are_read_one_at_a_time_and_no_longer_than_allowed() -> None:
 
     stream = Endless()
     with pytest.raises(TooLarge):
-        list(read(stream, 1_000))
+        list(read_lines(stream, 1_000))
     assert stream.taken < 20_000
 
 
@@ -112,4 +112,4 @@ def test_odd_lines_are_refused_and_break_nothing(lines: list[object]) -> None:
 @given(st.binary(max_size=300))
 def test_noise_is_refused_and_breaks_nothing(noise: bytes) -> None:
     with pytest.raises(Refused):
-        list(read(io.BytesIO(noise), 100))
+        list(read_lines(io.BytesIO(noise), 100))

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import save
 
 from kcard.hub.errors import Unknown
-from kcard.hub.server.checking import Claims, sign, signed
+from kcard.hub.server.checking import Claims, sign_ticket, verify_ticket
 from kcard.hub.server.dependencies import ServerOptions
 from tests.hub.shared_hub import Shared, running, shared_hub
 
@@ -172,11 +172,11 @@ def test_a_ticket_is_good_for_one_file_of_one_size_and_for_a_while(shared: Share
     assert httpx.put(elsewhere, content=other).status_code == 400
     assert httpx.put(to.replace(ticket, "f" + ticket[1:]), content=content).status_code == 401
     claims: Claims = {"oid": digest(content), "size": len(content), "account": 1}
-    old = sign(shared.hub.secret, "lfs", claims, -1)
+    old = sign_ticket(shared.hub.secret, "lfs", claims, -1)
     assert "expired" in refusal(httpx.put(to.replace(ticket, old), content=content))[1]
-    without_token = sign(shared.hub.secret, "lfs", claims, 60)  # as of an earlier version
+    without_token = sign_ticket(shared.hub.secret, "lfs", claims, 60)  # as of an earlier version
     assert httpx.put(to.replace(ticket, without_token), content=content).status_code == 401
-    foreign = sign(b"another hub", "lfs", claims, 60)
+    foreign = sign_ticket(b"another hub", "lfs", claims, 60)
     assert httpx.put(to.replace(ticket, foreign), content=content).status_code == 401
     assert (
         httpx.post(
@@ -191,7 +191,7 @@ def test_a_ticket_is_good_for_one_file_of_one_size_and_for_a_while(shared: Share
 @pytest.mark.parametrize("ticket", ["", ".", "a", "a.", ".b", "ä.ö", "a.b.c", "e30.e30", "x" * 1999])
 def test_whatever_was_not_signed_is_no_ticket(ticket: str) -> None:
     with pytest.raises(Unknown):
-        signed(b"secret", "lfs", ticket)
+        verify_ticket(b"secret", "lfs", ticket)
 
 
 def test_a_part_is_good_for_its_place_only(shared: Shared, small: str) -> None:

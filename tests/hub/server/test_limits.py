@@ -23,7 +23,7 @@ from kcard.hub.server.limits import (
     BodyLimit,
     Buckets,
     RateLimit,
-    Taken,
+    TakeResult,
     cost,
     create_counts,
     is_this_machine,
@@ -40,7 +40,7 @@ class Clock:
         return self.now
 
 
-def rounded(taken: Taken) -> Taken:
+def rounded(taken: TakeResult) -> TakeResult:
     return replace(taken, wait=round(taken.wait, 6))
 
 
@@ -50,8 +50,8 @@ def test_a_bucket_holds_five_minutes_worth_and_fills_steadily(tmp_path: Path) ->
         clock = Clock()
         buckets = Buckets(60, path, clock)
         assert [buckets.take("ada").allowed for _ in range(300)] == [True] * 300
-        assert rounded(buckets.take("ada")) == Taken(False, 0, 1)
-        assert rounded(buckets.take("bob")) == Taken(True, 299, 1)
+        assert rounded(buckets.take("ada")) == TakeResult(False, 0, 1)
+        assert rounded(buckets.take("bob")) == TakeResult(True, 299, 1)
         clock.now += 0.75
         assert buckets.take("ada").wait == pytest.approx(0.25)  # asking too early costs nothing
         clock.now += 0.25
@@ -62,7 +62,7 @@ def test_a_bucket_holds_five_minutes_worth_and_fills_steadily(tmp_path: Path) ->
 
 def test_a_request_that_costs_more_than_a_bucket_holds_takes_all_of_it() -> None:
     buckets = Buckets(1, clock=Clock())
-    assert rounded(buckets.take("ada", 20)) == Taken(True, 0, 300)
+    assert rounded(buckets.take("ada", 20)) == TakeResult(True, 0, 300)
     assert not buckets.take("ada").allowed
 
 

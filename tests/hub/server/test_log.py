@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from kcard.hub.server.logs import Exchange, Instrumentation, Json, Text, configuration, log_exchange, redacted
+from kcard.hub.server.logs import Exchange, Instrumentation, Json, Text, configuration, log_exchange, redact
 
 TOKEN = "kc_" + "Ab3-_" * 8
 HUGGING_FACE = "hf_" + "x" * 34
@@ -103,16 +103,16 @@ def test_an_answer_that_breaks_off_ends_the_connection() -> None:
     ],
 )
 def test_what_is_secret_is_struck_out_wherever_it_stands(text: str) -> None:
-    left = redacted(text)
+    left = redact(text)
     assert "***" in left
     for secret in (TOKEN, TOKEN[3:], HUGGING_FACE, "s3cr3t", "czNjcjN0"):
         assert secret not in left
-    assert redacted(left) == left
+    assert redact(left) == left
 
 
 def test_ordinary_words_are_left_alone() -> None:
     for text in ("/api/models/ada/kc_base", "https://hub.example.org/a@v1", "httpx 1.2"):
-        assert redacted(text) == text
+        assert redact(text) == text
 
 
 def record(message: str, **fields: object) -> logging.LogRecord:

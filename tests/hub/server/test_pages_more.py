@@ -11,7 +11,7 @@ import pytest
 from kcard.hub.audits import AuditFinding
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.web.cards import exam as read_exam
-from kcard.hub.server.web.files import viewed
+from kcard.hub.server.web.files import view_file
 from tests.hub.server.sample_cards import exam, fill, publish
 from tests.hub.server.test_pages import BROWSER, get
 from tests.hub.shared_hub import Shared, shared_hub
@@ -184,7 +184,7 @@ def test_a_long_or_binary_file_is_cut_or_offered_for_download(shared: Shared) ->
     assert "The file is empty" in get(shared, "/dan/files/blob/main/empty.txt")
     repository = shared.hub.repositories.get("model", "dan/files")
     entry = shared.hub.commits.tree(repository, shared.hub.refs.resolve(repository, "main"))["long.txt"]
-    assert viewed(shared.hub.blobs, entry).cut
+    assert view_file(shared.hub.blobs, entry).cut
 
 
 def test_a_commit_shows_what_it_changed(shared: Shared) -> None:
@@ -279,7 +279,7 @@ def test_a_search_with_odd_characters_finds_nothing_and_breaks_nothing(shared: S
 def test_an_unexpected_error_is_a_page_that_names_the_request(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.hub.server.web.pages.rendered", lambda *_args, **_values: 1 / 0)
+    monkeypatch.setattr("kcard.hub.server.web.pages.render_template", lambda *_args, **_values: 1 / 0)
     answered = shared.http().get("/feed.atom", headers=BROWSER)
     assert answered.status_code == 500
     assert f"log for request {answered.headers['x-request-id']}" in answered.text.replace("&#39;", "'")

@@ -17,7 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcard.errors import HubError
-from kcard.hub.server.routes.files import Downloads, Unsatisfiable, counted, matches, wanted
+from kcard.hub.server.routes.files import (
+    Downloads,
+    Unsatisfiable,
+    find_counted_path,
+    is_unchanged,
+    resolve_range,
+)
 from kcard.hub.trees import git_oid
 from kcard.hub.values import Repository
 from tests.hub.shared_hub import Shared, shared_hub
@@ -285,14 +291,14 @@ def test_counts_survive_a_database_that_is_busy() -> None:
     ],
 )
 def test_what_counts_is_the_first_file_of_a_use(paths: set[str], expected: str | None) -> None:
-    assert counted(paths) == expected
+    assert find_counted_path(paths) == expected
 
 
 @given(st.integers(0, 50), st.integers(0, 60), st.none() | st.integers(0, 60))
 def test_a_range_is_what_python_would_slice(size: int, first: int, last: int | None) -> None:
     content = bytes(range(size))
     try:
-        found = wanted(size, '"e"', f"bytes={first}-{'' if last is None else last}")
+        found = resolve_range(size, '"e"', f"bytes={first}-{'' if last is None else last}")
     except Unsatisfiable:
         assert not content[first:]
         return
@@ -306,11 +312,11 @@ def test_a_range_is_what_python_would_slice(size: int, first: int, last: int | N
     "odd", ["bytes", "bytes=", "bytes=a-b", "lines=0-1", "bytes=0-1,3-4", "bytes=--1", "bytes=٣-"]
 )
 def test_what_is_no_single_range_is_answered_with_the_whole_file(odd: str) -> None:
-    assert wanted(10, '"e"', odd).part is False
+    assert resolve_range(10, '"e"', odd).part is False
 
 
 def test_if_none_match_knows_lists_weak_tags_and_any() -> None:
-    assert matches('"a", W/"b"', '"b"')
-    assert matches("*", '"b"')
-    assert not matches('"a"', '"b"')
-    assert not matches(None, '"b"')
+    assert is_unchanged('"a", W/"b"', '"b"')
+    assert is_unchanged("*", '"b"')
+    assert not is_unchanged('"a"', '"b"')
+    assert not is_unchanged(None, '"b"')

@@ -312,7 +312,7 @@ def test_a_line_end_in_an_address_begins_no_header(shared: Shared, path: str) ->
 
 
 def test_a_line_end_in_a_message_begins_no_header() -> None:
-    headers = responses.answer(Invalid("a\r\nX-Evil: 1\u2028\x85b")).headers
+    headers = responses.make_json_error(Invalid("a\r\nX-Evil: 1\u2028\x85b")).headers
     assert headers["X-Error-Message"] == "a X-Evil: 1 b"
 
 

@@ -1,8 +1,8 @@
-"""Log in, profile, tokens and organisations."""
+"""Pages of accounts: login, profile, tokens and organisations."""
 
 import secrets
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import get_args
 
 from fastapi import APIRouter, Request
@@ -59,13 +59,16 @@ ROWS = 50
 def account_page(
     hub: HubDep, visitor: VisitorDep, account: Segment, cursor: str = "", datasets: str = ""
 ) -> Response:
-    """What the client may read of it. Without a login, an account that has published nothing is not there."""
+    """Show what the client may read of it. Without a login, an account that has published nothing is not found."""
     type_: Type = "dataset" if datasets else "model"
-    owner = _found(hub, account)
-    cards, next_cards = _listed(hub, owner, "model", "" if datasets else cursor, visitor.identity)
-    data, next_data = _listed(hub, owner, "dataset", cursor if datasets else "", visitor.identity)
+    try:
+        owner = hub.accounts.get(account)
+    except NotThere:
+        raise _page_not_found(account) from None
+    cards, next_cards = _list_repositories(hub, owner, "model", "" if datasets else cursor, visitor.identity)
+    data, next_data = _list_repositories(hub, owner, "dataset", cursor if datasets else "", visitor.identity)
     if visitor.identity is None and not (cards or data or cursor):
-        raise _absent(account)
+        raise _page_not_found(account)
     members = {}
     if owner.kind == "organisation" and visitor.identity is not None:
         members = hub.accounts.members(owner.name)
@@ -80,18 +83,11 @@ def account_page(
     )
 
 
-def _found(hub: SharedHub, name: str) -> Account:
-    try:
-        return hub.accounts.get(name)
-    except NotThere:
-        raise _absent(name) from None
-
-
-def _absent(name: str) -> NotThere:
+def _page_not_found(name: str) -> NotThere:
     return NotThere("account", f"page {name[:100]!r} not found: check the address, or log in")
 
 
-def _listed(
+def _list_repositories(
     hub: SharedHub, account: Account, type_: Type, cursor: str, identity: Identity | None
 ) -> tuple[list[RepositoryRow], str | None]:
     query = ListQuery(type_, author=account.name, limit=ROWS, cursor=cursor or None)
@@ -121,9 +117,9 @@ def login_page(
     url = base_url(request, options)
     id_ = dependencies.read_session_cookie(request, url) or secrets.token_urlsafe(32)
     looks = replace(visitor, form_token=dependencies.form_token(hub.secret, id_))
-    shown = _login_page(Form({"next": next_path(next)}), looks)
-    dependencies.write_session_cookie(shown, url, id_)
-    return shown
+    response = _login_page(Form({"next": next_path(next)}), looks)
+    dependencies.write_session_cookie(response, url, id_)
+    return response
 
 
 @login_router.post("/login")
@@ -135,9 +131,9 @@ def login(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, vis
         limit.take(request.scope, name)
         id_ = hub.sessions.open(name, form.text("token"))
         hub.sessions.close(dependencies.read_session_cookie(request, url))
-        done = RedirectResponse(next_path(form.text("next")), SEE_OTHER)
-        dependencies.write_session_cookie(done, url, id_)
-        return done
+        response = RedirectResponse(next_path(form.text("next")), SEE_OTHER)
+        dependencies.write_session_cookie(response, url, id_)
+        return response
     return _login_page(form, visitor)
 
 
@@ -148,9 +144,9 @@ def logout(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, me
     if form.checked("everywhere"):
         hub.sessions.close_all(member.account_id)
     hub.sessions.close(dependencies.read_session_cookie(request, url))
-    done = RedirectResponse("/", SEE_OTHER)
-    dependencies.write_session_cookie(done, url, "")
-    return done
+    response = RedirectResponse("/", SEE_OTHER)
+    dependencies.write_session_cookie(response, url, "")
+    return response
 
 
 def _login_page(form: Form, visitor: Visitor) -> Response:
@@ -180,7 +176,7 @@ def save(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
 
 
 def update_profile(hub: SharedHub, form: Form, account: Account, by: str) -> None:
-    """Change the texts of an account that the form has, all or none; errors stay beside their fields."""
+    """Change the texts of an account that are in the form, all or none; errors are shown beside their fields."""
     texts = {name: form.long_text(name).strip() for name in ("fullname", "email", "description")}
     texts = {name: text for name, text in texts.items() if name in form.values}
     for name, text in texts.items():
@@ -216,13 +212,31 @@ def create_token(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: Form
     """Create a token and show it, only this once."""
     scope: Scope = "read"
     with form.beside("scope"):
-        scope = _scope(form, member)
-    days = None
+        require_unbound(member)
+        choice = form.choice("scope", *SCOPES)
+        scope = next(scope for scope in SCOPES if scope == choice)
+        if scope not in _allowed_scopes(member):
+            raise Forbidden(
+                f"you logged in with a token of scope {member.scope}: log in with one of scope {scope}"
+            )
+    days: float | None = None
     with form.beside("days"):
-        days = _days(form, None if visitor.session is None else visitor.session.until)
+        lifetime = form.choice("days", *(value for value, _ in LIFETIMES))
+        days = None if lifetime == NEVER else float(lifetime)
+        # No token outlives the one of the session.
+        until = None if visitor.session is None else visitor.session.until
+        if until is not None and (days is None or now() + timedelta(days=days) > until):
+            raise Invalid(
+                f"the token that you logged in with expires at {until:%Y-%m-%d %H:%M} UTC: choose less than that"
+            )
     if not form.errors:
         with form.beside("repository" if form.text("repository") else "name"):
-            name, repository = form.text("name") or None, _repository(hub, form, member)
+            name = form.text("name") or None
+            # The only repository of the token, which the session may read; None: all.
+            repository = form.text("repository") or None
+            if repository is not None:
+                own = repository.removeprefix("datasets/")
+                get_repository(hub, "model" if own == repository else "dataset", own, member)
             new_token = hub.tokens.create(
                 member.name, name=name, scope=scope, repository=repository, days=days, by=member.name
             )
@@ -244,50 +258,16 @@ def _tokens_page(hub: SharedHub, member: Identity, form: Form, new_token: str | 
         form.status,
         form=form,
         tokens=hub.tokens.list(member.name),
-        made=new_token,
-        scopes=[(scope, scope) for scope in _scopes(member)],
+        new_token=new_token,
+        scopes=[(scope, scope) for scope in _allowed_scopes(member)],
         lifetimes=LIFETIMES,
         now=now(),
     )
 
 
-def _scopes(member: Identity) -> tuple[Scope, ...]:
-    """The scopes of tokens that the session may create: none beyond its own."""
+def _allowed_scopes(member: Identity) -> tuple[Scope, ...]:
+    """Return the scopes of tokens that the session may create: none beyond its own."""
     return SCOPES[: SCOPES.index(member.scope) + 1]
-
-
-def _scope(form: Form, member: Identity) -> Scope:
-    require_unbound(member)
-    choice = form.choice("scope", *SCOPES)
-    scope = next(scope for scope in SCOPES if scope == choice)
-    if scope not in _scopes(member):
-        raise Forbidden(
-            f"you logged in with a token of scope {member.scope}: log in with one of scope {scope}"
-        )
-    return scope
-
-
-def _repository(hub: SharedHub, form: Form, member: Identity) -> str | None:
-    """The only repository of the token, which the session may read; None: all."""
-    reference = form.text("repository")
-    if not reference:
-        return None
-    own = reference.removeprefix("datasets/")
-    get_repository(hub, "model" if own == reference else "dataset", own, member)
-    return reference
-
-
-def _days(form: Form, until: datetime | None) -> float | None:
-    """The lifetime; None: until revoked. No token outlives the one of the session, which expires at `until`."""
-    chosen = form.choice("days", *(value for value, _ in LIFETIMES))
-    days = None if chosen == NEVER else float(chosen)
-    if until is not None and (days is None or now() + timedelta(days=days) > until):
-        raise Invalid(f"the token that you logged in with expires at {_shown(until)}: choose less than that")
-    return days
-
-
-def _shown(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 organisations_router = APIRouter(include_in_schema=False)
@@ -323,55 +303,57 @@ def create_organisation(hub: HubDep, member: MemberDep, form: FormDep) -> Respon
 @organisations_router.get(ONE)
 def organisation_page(hub: HubDep, member: MemberDep, organisation: Segment, saved: str = "") -> Response:
     """The members, and for administrators the forms that change them."""
-    account = _organisation(hub, organisation)
-    return _page(hub, account, member, Form(), SAVED if saved else "")
+    account = _get_organisation(hub, organisation)
+    return _organisation_page(hub, account, member, Form(), SAVED if saved else "")
 
 
 @organisations_router.post(ONE)
 def save_organisation(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
     """Change the full name and the description."""
-    account = _organisation(hub, organisation)
+    account = _get_organisation(hub, organisation)
     require_administer_namespace(member, account.name)
     update_profile(hub, form, account, member.name)
-    return _page(hub, account, member, form) if form.errors else _done(account)
+    return _organisation_page(hub, account, member, form) if form.errors else _redirect_saved(account)
 
 
 @organisations_router.post(ONE + "/members")
 def set_member(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
     """Add a user, change a role, or remove a user."""
-    account = _organisation(hub, organisation)
+    account = _get_organisation(hub, organisation)
     require_administer_namespace(member, account.name)
     with form.beside("user"):
         choice = form.choice("role", *ROLES, "none")
         role = next((role for role in ROLES if role == choice), None)
         hub.accounts.set_member(account.name, form.text("user"), role, by=member.name)
-        return _done(account)
-    return _page(hub, account, member, form)
+        return _redirect_saved(account)
+    return _organisation_page(hub, account, member, form)
 
 
 @organisations_router.post(ONE + "/leave")
 def leave(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
     """Leave an organisation. Its last administrator can't."""
-    account = _organisation(hub, organisation)
+    account = _get_organisation(hub, organisation)
     require_administer_namespace(member, member.name)
     with form.beside("leave"):
         hub.accounts.set_member(account.name, member.name, None, by=member.name)
         return RedirectResponse(OWN, 303)
-    return _page(hub, account, member, form)
+    return _organisation_page(hub, account, member, form)
 
 
-def _organisation(hub: SharedHub, name: str) -> Account:
+def _get_organisation(hub: SharedHub, name: str) -> Account:
     account = hub.accounts.get(name)
     if account.kind != "organisation":
         raise NotThere("account", f"{account.name} is not an organisation")
     return account
 
 
-def _done(account: Account) -> Response:
+def _redirect_saved(account: Account) -> Response:
     return RedirectResponse(f"/organizations/{account.name}?saved=1", 303)
 
 
-def _page(hub: SharedHub, account: Account, member: Identity, form: Form, done: str = "") -> Response:
+def _organisation_page(
+    hub: SharedHub, account: Account, member: Identity, form: Form, done: str = ""
+) -> Response:
     return page(
         "organisation.html",
         form.status,

@@ -1,4 +1,4 @@
-"""Administration: accounts, quotas, quarantine, log."""
+"""Pages for administrators: accounts, quotas, quarantine, log."""
 
 from dataclasses import dataclass
 from typing import get_args
@@ -25,7 +25,7 @@ LARGEST = 2**31 - 1  # of an integer column
 
 
 def row_number(text: str, default: int = LARGEST) -> int:
-    """The number, at most LARGEST; `default` for anything else."""
+    """Return the number, at most LARGEST; `default` for anything else."""
     return min(int(text), LARGEST) if text.isascii() and text.isdigit() and len(text) < 11 else default
 
 
@@ -39,7 +39,7 @@ ROWS = 50
 @accounts_router.get(ACCOUNTS_PATH)
 def accounts_page(hub: HubDep, _: AdministratorDep, q: str = "", after: str = "") -> Response:
     """A page of the accounts whose name starts with `q`, and the form for a new user."""
-    return _list(hub, Form(), q.replace("\0", ""), after.replace("\0", ""))
+    return _accounts_page(hub, Form(), q.replace("\0", ""), after.replace("\0", ""))
 
 
 @accounts_router.post(ACCOUNTS_PATH)
@@ -54,14 +54,14 @@ def add(hub: HubDep, admin: AdministratorDep, form: FormDep) -> Response:
             by=admin.name,
         )
         token = hub.tokens.create(user.name, scope="admin" if user.admin else "write", by=admin.name)
-        return _one(hub, user, Form(), token=token, done=f"{user.name} was added.")
-    return _list(hub, form)
+        return _account_page(hub, user, Form(), token=token, done=f"{user.name} was added.")
+    return _accounts_page(hub, form)
 
 
 @accounts_router.get(ONE)
 def account_page(hub: HubDep, _: AdministratorDep, name: Segment, saved: str = "") -> Response:
     """An account with the forms that change it."""
-    return _one(hub, hub.accounts.get(name), Form(), done=SAVED if saved else "")
+    return _account_page(hub, hub.accounts.get(name), Form(), done=SAVED if saved else "")
 
 
 @accounts_router.post(ONE)
@@ -84,7 +84,7 @@ def save_account(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segm
                 by=admin.name,
             )
             return RedirectResponse(f"{ACCOUNTS_PATH}/{account.name}?saved=1", 303)
-    return _one(hub, account, form)
+    return _account_page(hub, account, form)
 
 
 @accounts_router.post(ONE + "/token")
@@ -93,8 +93,8 @@ def create_token(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segm
     account = hub.accounts.get(name)
     with form.beside(""):
         token = hub.tokens.create(account.name, scope="write", by=admin.name)
-        return _one(hub, account, Form(), token=token)
-    return _one(hub, account, form)
+        return _account_page(hub, account, Form(), token=token)
+    return _account_page(hub, account, form)
 
 
 @accounts_router.post(ONE + "/revoke")
@@ -105,7 +105,7 @@ def revoke(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segment) -
     return RedirectResponse(f"{ACCOUNTS_PATH}/{account.name}?saved=1", 303)
 
 
-def _list(hub: SharedHub, form: Form, q: str = "", after: str = "") -> Response:
+def _accounts_page(hub: SharedHub, form: Form, q: str = "", after: str = "") -> Response:
     accounts = hub.accounts.page(q, after, ROWS + 1)
     following = accounts[ROWS - 1].name if len(accounts) > ROWS else None
     return page(
@@ -119,7 +119,13 @@ def _list(hub: SharedHub, form: Form, q: str = "", after: str = "") -> Response:
     )
 
 
-def _one(hub: SharedHub, account: Account, form: Form, *, token: str = "", done: str = "") -> Response:
+def _account_page(
+    hub: SharedHub, account: Account, form: Form, *, token: str = "", done: str = ""
+) -> Response:
+    quota = ""  # as its field accepts it, exactly
+    if account.quota is not None:
+        short = shown_size(account.quota)
+        quota = short if parse_size(short) == account.quota else str(account.quota)
     return page(
         "hub_account.html",
         form.status,
@@ -127,18 +133,10 @@ def _one(hub: SharedHub, account: Account, form: Form, *, token: str = "", done:
         account=account,
         used=hub.accounts.used(account.name),
         tokens=hub.tokens.list(account.name),
-        quota=_text(account.quota),
-        made=token,
+        quota=quota,
+        new_token=token,
         done=done,
     )
-
-
-def _text(quota: int | None) -> str:
-    """A quota as its field accepts it, exactly."""
-    if quota is None:
-        return ""
-    short = shown_size(quota)
-    return short if parse_size(short) == quota else str(quota)
 
 
 # Storage by account, for administrators of the hub.
@@ -193,29 +191,29 @@ QUARANTINE_PATH = "/settings/hub/quarantine"
 @quarantine_router.get(QUARANTINE_PATH)
 def quarantine_page(hub: HubDep, _: AdministratorDep, saved: str = "") -> Response:
     """The threshold and the quarantined cards."""
-    return _page(hub, Form(), SAVED if saved else "")
+    return _quarantine_page(hub, Form(), SAVED if saved else "")
 
 
 @quarantine_router.post(QUARANTINE_PATH)
 def save(hub: HubDep, admin: AdministratorDep, form: FormDep) -> Response:
     """Set threshold and floor of coverage; an empty threshold turns the quarantine off, an empty floor stays."""
     with form.beside("coverage"):
-        if (floor := _share("coverage", form.text("coverage"))) is not None:
+        if (floor := _parse_share("coverage", form.text("coverage"))) is not None:
             hub.registry.quarantine.set_coverage(floor, by=admin.name)
         with form.beside("threshold"):
-            hub.registry.quarantine.set(_share("threshold", form.text("threshold")), by=admin.name)
+            hub.registry.quarantine.set(_parse_share("threshold", form.text("threshold")), by=admin.name)
             return RedirectResponse(f"{QUARANTINE_PATH}?saved=1", 303)
-    return _page(hub, form)
+    return _quarantine_page(hub, form)
 
 
-def _share(name: str, text: str) -> float | None:
+def _parse_share(name: str, text: str) -> float | None:
     try:
         return float(text) if text else None
     except ValueError:
         raise Invalid(f"invalid {name} {text[:40]!r}: use a number from 0 to 1, such as 0.5") from None
 
 
-def _page(hub: SharedHub, form: Form, done: str = "") -> Response:
+def _quarantine_page(hub: SharedHub, form: Form, done: str = "") -> Response:
     return page(
         "hub_quarantine.html",
         form.status,
@@ -253,7 +251,7 @@ def log_page(
     return page(
         "hub_log.html",
         events=events[:ROWS],
-        asked=filters,
+        filters=filters,
         actions=get_args(Action),
         first=f"{LOG_PATH}?{urlencode(query)}" if before else None,
         following=f"{LOG_PATH}?{urlencode({**query, 'before': following})}" if following else None,

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from kcard.errors import CardError
-from kcard.hub.accounts import Identity
 from kcard.hub.errors import Invalid, NotThere, Refused
 from kcard.hub.server.asking import AskableCard, Candidates, Unanswered, all_cards, ask, one_card
 from kcard.hub.server.dependencies import HubDep, OptionsDep, VisitorDep
@@ -92,7 +91,7 @@ class AnswerView:
 
     @property
     def unsupported(self) -> bool:
-        """Whether there is an answer, but no passage that supports it."""
+        """Return whether there is an answer, but no passage that supports it."""
         is_answered = self.nearest is None and (bool(self.sentences) or not self.fired)
         return is_answered and all(sentence.passage is None for sentence in self.sentences)
 
@@ -100,83 +99,83 @@ class AnswerView:
 def answer_view(
     answer: Mapping[str, Any], cards: Sequence[AskableCard], marks: Mapping[int, Mark]
 ) -> AnswerView:
-    """The answer of some cards, as JSON. `marks` are those of the cards' repositories."""
+    """Return the view of an answer in the form of Answer.to_json. `marks` are those of the cards' repositories."""
     by_name = {card.name: card for card in cards}
-    passages = [_passage(one, by_name, marks) for one in _rows(answer.get("passages"))]
+    passages = [_make_passage(passage, by_name, marks) for passage in _read_rows(answer.get("passages"))]
+    sentences = []
+    for citation in _read_rows(answer.get("citations")):
+        index = citation.get("passage")
+        passage = index + 1 if isinstance(index, int) and 0 <= index < len(passages) else None
+        support = _read_share(citation.get("support")) or 0.0
+        sentences.append(SentenceView(_read_text(citation.get("sentence")), passage, support))
+    nearest: NearestPassage | None = None
+    source = answer.get("nearest")
+    if isinstance(source, dict) and _read_text(source.get("text")):
+        text = _read_text(source["text"])
+        containing = (i for i, passage in enumerate(passages, 1) if passage.kept and text in passage.text)
+        nearest = NearestPassage(text, _describe_place(source), next(containing, None))
     gate = answer.get("gate")
     gate = gate if isinstance(gate, dict) else {}
     return AnswerView(
-        text=_text(answer.get("answer")),
-        confidence=_share(answer.get("confidence")),
-        gate=_text(gate.get("name")),
-        score=_number(gate.get("score")),
+        text=_read_text(answer.get("answer")),
+        confidence=_read_share(answer.get("confidence")),
+        gate=_read_text(gate.get("name")),
+        score=_read_number(gate.get("score")),
         fired=gate.get("fired") is True,
-        seconds=_number(answer.get("seconds")),
-        sentences=[_sentence(one, len(passages)) for one in _rows(answer.get("citations"))],
+        seconds=_read_number(answer.get("seconds")),
+        sentences=sentences,
         passages=passages,
-        nearest=_nearest(answer.get("nearest"), passages),
-        notes=[_text(note) for note in _list(answer.get("notes"))],
+        nearest=nearest,
+        notes=[_read_text(note) for note in _read_list(answer.get("notes"))],
     )
 
 
-def _passage(one: dict[str, Any], cards: Mapping[str, AskableCard], marks: Mapping[int, Mark]) -> PassageView:
-    card = cards.get(_text(one.get("card")))
-    text, evidence = _text(one.get("text")), one.get("evidence")
-    supported = _text(evidence.get("text")) if isinstance(evidence, dict) else ""
+def _make_passage(
+    passage: dict[str, Any], cards: Mapping[str, AskableCard], marks: Mapping[int, Mark]
+) -> PassageView:
+    card = cards.get(_read_text(passage.get("card")))
+    text, evidence = _read_text(passage.get("text")), passage.get("evidence")
+    supported = _read_text(evidence.get("text")) if isinstance(evidence, dict) else ""
     return PassageView(
         card=card,
         mark=None if card is None else marks.get(card.repository.id),
         text=text,
-        kept=one.get("kept") is True,
-        faithfulness=_share(one.get("faithfulness")),
-        factuality=_share(one.get("factuality")),
-        place=_place(one.get("source")),
+        kept=passage.get("kept") is True,
+        faithfulness=_read_share(passage.get("faithfulness")),
+        factuality=_read_share(passage.get("factuality")),
+        place=_describe_place(passage.get("source")),
         evidence=supported if supported != text else "",
     )
 
 
-def _sentence(one: dict[str, Any], passages: int) -> SentenceView:
-    index = one.get("passage")
-    passage = index + 1 if isinstance(index, int) and 0 <= index < passages else None
-    return SentenceView(_text(one.get("sentence")), passage, _share(one.get("support")) or 0.0)
-
-
-def _nearest(one: object, passages: Sequence[PassageView]) -> NearestPassage | None:
-    if not isinstance(one, dict) or not _text(one.get("text")):
-        return None
-    text = _text(one["text"])
-    containing = (i for i, passage in enumerate(passages, 1) if passage.kept and text in passage.text)
-    return NearestPassage(text, _place(one), next(containing, None))
-
-
-def _place(source: object) -> str:
-    if not isinstance(source, dict) or not _text(source.get("file")):
+def _describe_place(source: object) -> str:
+    if not isinstance(source, dict) or not _read_text(source.get("file")):
         return ""
-    section = _text(source.get("section"))
-    line = _number(source.get("line"))
-    where = _text(source["file"]) + (f":{line:.0f}" if line else "")
+    section = _read_text(source.get("section"))
+    line = _read_number(source.get("line"))
+    where = _read_text(source["file"]) + (f":{line:.0f}" if line else "")
     return where + (f", {section}" if section else "")
 
 
-def _rows(value: object) -> list[dict[str, Any]]:
-    return [one for one in _list(value) if isinstance(one, dict)]
+def _read_rows(value: object) -> list[dict[str, Any]]:
+    return [row for row in _read_list(value) if isinstance(row, dict)]
 
 
-def _list(value: object) -> list[Any]:
+def _read_list(value: object) -> list[Any]:
     return value[:MOST] if isinstance(value, list) else []
 
 
-def _text(value: object) -> str:
+def _read_text(value: object) -> str:
     text = value if isinstance(value, str) else ""
     return text if len(text) <= ANSWER_VIEWS_LONGEST else text[:ANSWER_VIEWS_LONGEST] + "…"
 
 
-def _number(value: object) -> float | None:
+def _read_number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) and abs(value) < 1e9 else None
 
 
-def _share(value: object) -> float | None:
-    number = _number(value)
+def _read_share(value: object) -> float | None:
+    number = _read_number(value)
     return None if number is None else min(1.0, max(0.0, number))
 
 
@@ -204,8 +203,8 @@ class QuestionLimit:
         self._clients.require(f"question of {client}", "questions")
 
 
-async def _socket(options: OptionsDep) -> str:
-    """Where the processes are asked. Raises NotThere on a hub without any."""
+async def get_socket(options: OptionsDep) -> str:
+    """Return the socket of the processes that answer. Raises NotThere on a hub without any."""
     if options.asking is None:
         raise NotThere(
             "object", "this hub answers no questions: ask its cards with `kcard ask` on your machine"
@@ -213,46 +212,60 @@ async def _socket(options: OptionsDep) -> str:
     return options.asking
 
 
-SocketDep: TypeAlias = Annotated[str, Depends(_socket)]
+SocketDep: TypeAlias = Annotated[str, Depends(get_socket)]
 
 
 @router.get("/ask")
 def question_page(
     _socket: SocketDep, hub: HubDep, visitor: VisitorDep, card: str = "", question: str = ""
 ) -> Response:
-    """The form, for one card or for all."""
+    """Show the form, for one card or for all."""
     candidates = one_card(hub, card, visitor.identity) if card.strip() else None
-    return _page(Form({"card": card, "question": question[:LONGEST]}), candidates)
+    return _ask_page(Form({"card": card, "question": question[:LONGEST]}), candidates)
 
 
 @router.post("/ask")
 async def answer_page(
     request: Request, hub: HubDep, form: VisitorFormDep, socket: SocketDep, visitor: VisitorDep
 ) -> Response:
-    """The answer, with its passages and what was decided on the way to it."""
+    """Show the answer, with its passages and the decisions behind it."""
     identity, candidates = visitor.identity, None
     client = f"address {network(request.scope)}" if identity is None else f"account {identity.name}"
     limit: QuestionLimit = request.app.state.question_limit
     try:
-        question = _question(form)
+        # The question: of a suggestion's button, else as typed.
+        question = " ".join((form.text("suggestion") or form.text("question")).split())
+        form.values = {**form.values, "question": question[:LONGEST]}
+        if not question:
+            raise Invalid("type a question")
+        if len(question) > LONGEST:
+            raise Invalid(f"the question has {len(question)} characters: the limit is {LONGEST}")
         limit.take(client)
-        candidates = await to_thread.run_sync(_candidates, hub, form.text("card"), question, identity)
+        card = form.text("card")
+        if card:
+            candidates = await to_thread.run_sync(one_card, hub, card, identity)
+        else:
+            candidates = await to_thread.run_sync(all_cards, hub, question, identity)
         async with while_connected(request):
-            candidates, answer = await _answered(
-                hub, socket, client, question, candidates, one=bool(form.text("card"))
+            candidates, answer = await _ask_candidates(
+                hub, socket, client, question, candidates, one=bool(card)
             )
-        marks = await to_thread.run_sync(hub.publications.marks, [card.repository.id for card in candidates])
-        return _page(form, candidates, answer_view(answer, candidates.cards, marks))
+        marks = await to_thread.run_sync(
+            hub.publications.marks, [candidate.repository.id for candidate in candidates]
+        )
+        return _ask_page(form, candidates, answer_view(answer, candidates.cards, marks))
     except (Refused, CardError) as error:
         form.errors["question"], form.status = str(error), status_of(error)
         seconds = getattr(error, "seconds", None)
-        return _page(form, candidates, headers=None if seconds is None else {"Retry-After": f"{seconds:.0f}"})
+        return _ask_page(
+            form, candidates, headers=None if seconds is None else {"Retry-After": f"{seconds:.0f}"}
+        )
 
 
-async def _answered(
+async def _ask_candidates(
     hub: SharedHub, socket: str, client: str, question: str, candidates: Candidates, *, one: bool
 ) -> tuple[Candidates, Mapping[str, Any]]:
-    """The answer, and the cards without those that can't be opened, which fail only where they are named."""
+    """Return the answer, and the candidates without cards that can't be opened. A named card fails instead."""
     while True:
         versions = {card.renamed_version.reference: card for card in candidates}
         try:
@@ -274,22 +287,7 @@ async def _answered(
             return candidates, answer
 
 
-def _question(form: Form) -> str:
-    """The question: of a suggestion's button, else as typed. Raises Invalid."""
-    question = " ".join((form.text("suggestion") or form.text("question")).split())
-    form.values = {**form.values, "question": question[:LONGEST]}
-    if not question:
-        raise Invalid("type a question")
-    if len(question) > LONGEST:
-        raise Invalid(f"the question has {len(question)} characters: the limit is {LONGEST}")
-    return question
-
-
-def _candidates(hub: SharedHub, card: str, question: str, identity: Identity | None) -> Candidates:
-    return one_card(hub, card, identity) if card else all_cards(hub, question, identity)
-
-
-def _page(
+def _ask_page(
     form: Form,
     candidates: Candidates | None,
     answer: AnswerView | None = None,
@@ -302,7 +300,7 @@ def _page(
         headers,
         form=form,
         card=card,
-        asked=candidates,
+        candidates=candidates,
         answer=answer,
         longest=LONGEST,
         here="ask",

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -112,7 +112,7 @@ class Histogram:
 
 
 def history(versions: Sequence[tuple[int, dict[str, float | None]]]) -> History | None:
-    """Values by series of each version, oldest first; None if fewer than two versions have any."""
+    """Return the chart of values by series of each version, oldest first; None if fewer than two versions have any."""
     measured = [
         (number, values) for number, values in versions if any(v is not None for v in values.values())
     ]
@@ -125,7 +125,7 @@ def history(versions: Sequence[tuple[int, dict[str, float | None]]]) -> History 
         HistorySeries(
             name,
             [
-                HistoryPoint(places[number], _height(value), value, number)
+                HistoryPoint(places[number], _y_of(value), value, number)
                 for number, values in measured
                 if (value := values[name]) is not None
             ],
@@ -134,11 +134,11 @@ def history(versions: Sequence[tuple[int, dict[str, float | None]]]) -> History 
     ]
     every = -(-len(measured) // 12)
     labels = [(places[number], number) for place, (number, _) in enumerate(measured) if place % every == 0]
-    return History(series, labels, [(_height(value), value) for value in (0.0, 0.25, 0.5, 0.75, 1.0)])
+    return History(series, labels, [(_y_of(value), value) for value in (0.0, 0.25, 0.5, 0.75, 1.0)])
 
 
 def histogram(scores: Sequence[float]) -> Histogram | None:
-    """How many of the scores are in each tenth; None without scores."""
+    """Return how many of the scores are in each tenth; None without scores."""
     if not scores:
         return None
     counts = [0] * BINS
@@ -161,7 +161,7 @@ def histogram(scores: Sequence[float]) -> Histogram | None:
     return Histogram(bars, base)
 
 
-def _height(value: float) -> float:
+def _y_of(value: float) -> float:
     return TOP + (HEIGHT - TOP - BOTTOM) * (1 - min(max(value, 0.0), 1.0))
 
 
@@ -228,19 +228,7 @@ def uses(
     published: bool,
     question: str = "",
 ) -> list[Use]:
-    """Ways to use a repository at a revision; `path` is a file of it, `question` one that its card may answer."""
-    return list(_uses(repository, manifest, url, revision, path, published, question))
-
-
-def _uses(
-    repository: Repository,
-    manifest: Manifest | None,
-    url: str,
-    revision: str,
-    path: str,
-    published: bool,
-    question: str,
-) -> Iterator[Use]:
+    """Return ways to use a repository at a revision; `path` is one of its files, `question` suits its card."""
     dataset = repository.type == "dataset"
     line = " ".join(question.split()) or QUESTION
     base = manifest.base.name if manifest is not None and BASE.fullmatch(manifest.base.name) else ""
@@ -259,21 +247,23 @@ def _uses(
         "prefix": "/datasets" if dataset else "",
         "path": shlex.quote(quote(path)),
     }
+    ways: list[Use] = []
     if manifest is not None and published:
-        yield Use("kcard", "kcard", KCARD.format(**values))
-        yield Use("python", "Python", PYTHON.format(**values))
+        ways.append(Use("kcard", "kcard", KCARD.format(**values)))
+        ways.append(Use("python", "Python", PYTHON.format(**values)))
     if base and manifest is not None and manifest.is_adapter:
-        yield Use("transformers", "transformers + peft", (DOWNLOAD + "\n" + ADAPTER).format(**values))
+        ways.append(Use("transformers", "transformers + peft", (DOWNLOAD + "\n" + ADAPTER).format(**values)))
         if manifest.kind == "lora":
-            yield Use("vllm", "vLLM", VLLM_ADAPTER.format(**values))
+            ways.append(Use("vllm", "vLLM", VLLM_ADAPTER.format(**values)))
     elif manifest.kind == "full" if manifest is not None else repository.library == "transformers":
-        yield Use("transformers", "transformers", (DOWNLOAD + "\n" + MODEL).format(**values))
-        yield Use("vllm", "vLLM", VLLM.format(**values))
+        ways.append(Use("transformers", "transformers", (DOWNLOAD + "\n" + MODEL).format(**values)))
+        ways.append(Use("vllm", "vLLM", VLLM.format(**values)))
     else:
-        yield Use("download", "huggingface_hub", DOWNLOAD.format(**values))
-    yield Use("hf", "hf", FETCH.format(**values))
+        ways.append(Use("download", "huggingface_hub", DOWNLOAD.format(**values)))
+    ways.append(Use("hf", "hf", FETCH.format(**values)))
     if path:
-        yield Use("curl", "curl", CURL.format(**values))
+        ways.append(Use("curl", "curl", CURL.format(**values)))
+    return ways
 
 
 # The exam of a card as pages show it, whatever is in the file: what can't be read is left out.
@@ -295,7 +285,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class ExamQuestion:
-    """A question, an accepted answer, what the card wrote, and whether that has the answer."""
+    """A question of an exam: an accepted answer, what the card generated, and whether that contains the answer."""
 
     question: str
     answer: str
@@ -320,7 +310,7 @@ class ExamView:
     scored: str
     scores: tuple[float, ...]
     questions: int
-    asked: str
+    question_set: str
     digest: str
     base: str
     checker: str
@@ -329,59 +319,59 @@ class ExamView:
 
 
 def exam(blobs: Blobs, sha256: str) -> ExamView | None:
-    """The exam in a blob; None if it can't be read or has nothing about the card's own corpus."""
+    """Return the exam in a blob; None if it can't be read or has nothing about the card's own corpus."""
     try:
-        return _read(blobs, sha256)
+        return _read_exam(blobs, sha256)
     except (KcardError, ValueError, AttributeError, RecursionError):
         return None
 
 
 @lru_cache(maxsize=64)
-def _read(blobs: Blobs, sha256: str) -> ExamView | None:
+def _read_exam(blobs: Blobs, sha256: str) -> ExamView | None:
     with blobs.open(sha256) as stream:
         text = stream.read(LARGEST + 1)
     record = json.loads(text) if len(text) <= LARGEST else {}
     own = record.get("own")
-    return _view(record, own) if isinstance(own, dict) else None
-
-
-def _view(record: dict[str, Any], own: dict[str, Any]) -> ExamView:
+    if not isinstance(own, dict):
+        return None
     scored = "factuality" if _try(lambda: own["factuality"]["scores"]) else "faithfulness"
-    judged = [*_list(record.get("best")), *_list(record.get("worst"))]
-    shown = dict.fromkeys(question for one in judged if (question := _question(one, scored)) is not None)
+    judged = [*_read_list(record.get("best")), *_read_list(record.get("worst"))]
+    shown = dict.fromkeys(
+        question for item in judged if (question := _make_question(item, scored)) is not None
+    )
     return ExamView(
-        recall=_interval(own.get("recall"), -1),
-        lift=_interval(own.get("lift"), -1),
-        faithfulness=_interval(_try(lambda: own["faithfulness"]["mean"]), 0),
-        factuality=_interval(_try(lambda: own["factuality"]["mean"]), 0),
+        recall=_read_interval(own.get("recall"), -1),
+        lift=_read_interval(own.get("lift"), -1),
+        faithfulness=_read_interval(_try(lambda: own["faithfulness"]["mean"]), 0),
+        factuality=_read_interval(_try(lambda: own["factuality"]["mean"]), 0),
         scored=scored,
         scores=tuple(
             _try(lambda: [checked_share(float(s)) for s in own[scored]["scores"][:MOST_SCORES]]) or ()
         ),
         questions=_try(lambda: int(own["questions"])) or 0,
-        asked=_text(own.get("asked")),
-        digest=_text(own.get("questions_sha256")),
-        base=_text(record.get("base")),
-        checker=_text(record.get("checker")),
-        evidence=_text(record.get("evidence")),
+        question_set=_read_text(own.get("asked")),
+        digest=_read_text(own.get("questions_sha256")),
+        base=_read_text(record.get("base")),
+        checker=_read_text(record.get("checker")),
+        evidence=_read_text(record.get("evidence")),
         shown=tuple(shown),
     )
 
 
-def _question(one: object, scored: str) -> ExamQuestion | None:
-    if not isinstance(one, dict) or not _text(one.get("question")):
+def _make_question(one: object, scored: str) -> ExamQuestion | None:
+    if not isinstance(one, dict) or not _read_text(one.get("question")):
         return None
     score = _try(lambda: checked_share(float(one[scored])))
     return ExamQuestion(
-        _text(one["question"]),
-        _text(one.get("answer")),
-        _text(one.get("text")),
+        _read_text(one["question"]),
+        _read_text(one.get("answer")),
+        _read_text(one.get("text")),
         one.get("recalled") is True,
         score,
     )
 
 
-def _interval(value: Any, least: float) -> Interval | None:
+def _read_interval(value: Any, least: float) -> Interval | None:
     def read() -> Interval:
         mean, low, high = (float(value[key]) for key in ("mean", "low", "high"))
         if not least <= mean <= 1:
@@ -398,11 +388,11 @@ def _try(read: Callable[[], T]) -> T | None:
         return None
 
 
-def _list(value: object) -> list[Any]:
+def _read_list(value: object) -> list[Any]:
     return value[:MOST_SHOWN] if isinstance(value, list) else []
 
 
-def _text(value: object) -> str:
+def _read_text(value: object) -> str:
     text = value if isinstance(value, str) else ""
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
@@ -480,7 +470,7 @@ class CardView:
 def search_rows(
     hub: SharedHub, query: SearchQuery, identity: Identity | None
 ) -> tuple[list[RepositoryRow], Found]:
-    """A page of readable repositories, and what else was found."""
+    """Return a page of readable repositories, and the result of the search."""
     matches = hub.search.find(query, identity)
     marks = hub.publications.marks(repository.id for repository in matches.repositories)
     return [
@@ -489,20 +479,21 @@ def search_rows(
 
 
 def row(hub: SharedHub, repository: Repository) -> RepositoryRow:
-    """A repository with its mark."""
+    """Return a repository with its mark."""
     return RepositoryRow(repository, hub.publications.marks([repository.id]).get(repository.id))
 
 
 def card(
     hub: SharedHub, recent: Recent, type_: Type, name: str, revision: str, identity: Identity | None
 ) -> CardView:
-    """A repository at a revision. Raises NotThere if the client may not read it, or for an unknown revision."""
+    """Return a repository at a revision. Raises NotThere if the client may not read it, or for an unknown revision."""
     repository = get_repository(hub, type_, name, identity)
     sha = hub.refs.resolve(repository, revision)
     publications = hub.publications.of(repository)[::-1]
     versions = figures.figures(hub.database, repository)
     adapting = ListQuery(type="model", filters=[f"base_model:{repository.name}"], limit=10)
-    tags = hub.refs.tags(repository)
+    published = {publication.tag for publication in publications}
+    other_tags = (tag for tag in hub.refs.tags(repository) if tag.name not in published)
     view = CardView(
         row=row(hub, repository),
         revision=revision,
@@ -510,7 +501,7 @@ def card(
         released=may_download(identity, repository, has_access(hub, identity, repository)),
         threshold=hub.registry.quarantine.threshold,
         publications=publications,
-        refs=_refs(hub, repository, tags, {publication.tag for publication in publications}),
+        refs=list(islice(chain(hub.refs.branches(repository), other_tags), MOST_REFS)),
         versions=versions,
         derived=[
             link
@@ -519,24 +510,31 @@ def card(
         ],
         adapted=hub.listing.page(adapting, identity)[0] if type_ == "model" else (),
     )
-    return _opened(hub, recent, view, identity) if view.released else view
+    return _add_contents(hub, recent, view, identity) if view.released else view
 
 
-def _refs(
-    hub: SharedHub, repository: Repository, tags: Sequence[Ref], published: Container[str]
-) -> list[Ref]:
-    others = (tag for tag in tags if tag.name not in published)
-    return list(islice(chain(hub.refs.branches(repository), others), MOST_REFS))
-
-
-def _opened(hub: SharedHub, recent: Recent, view: CardView, identity: Identity | None) -> CardView:
-    """The view with the contents of the files."""
+def _add_contents(hub: SharedHub, recent: Recent, view: CardView, identity: Identity | None) -> CardView:
+    """Return the view with the contents of the files."""
     repository, sha = view.row.repository, view.commit.sha
     tree = recent.trees.get(repository, sha)
-    readme, note = _readme(recent, tree.get(commits.README), address(repository, "resolve", sha))
+    # The README as HTML, or why it is not shown. The page is shown even if a file is damaged.
+    readme, note = "", ""
+    if commits.README not in tree:
+        note = "There is no README.md."
+    else:
+        try:
+            readme = recent.readmes.html(tree[commits.README], address(repository, "resolve", sha))
+        except (HubError, CardError) as error:
+            note = f"README.md can't be shown: {error}"
     manifest = recent.manifests.of(tree)
     examined = exam(hub.blobs, tree[EXAM_FILE].sha256) if EXAM_FILE in tree else None
     before = manifest.updates if manifest is not None else None
+    # Questions that the author suggests as `widget` on branch main, else those that the card answered in its exam.
+    widget = repository.card.get("widget")
+    texts = [one.get("text") for one in widget if isinstance(one, dict)] if isinstance(widget, list) else []
+    suggestions = [text[:300] for text in texts if isinstance(text, str) and text.strip()]
+    if not suggestions and examined is not None:
+        suggestions = [question.question for question in examined.shown if question.right]
     return replace(
         view,
         files=list(islice(tree.values(), MOST_FILES)),
@@ -545,32 +543,13 @@ def _opened(hub: SharedHub, recent: Recent, view: CardView, identity: Identity |
         readme=readme,
         note=note,
         exam=examined,
-        suggestions=_suggestions(repository.card, examined),
+        suggestions=suggestions[:MOST_SUGGESTIONS],
         updates=None if before is None else figures.version_of(hub.database, before, identity),
         results=declared_results(hub.blobs, tree),
     )
 
 
-def _readme(recent: Recent, entry: Entry | None, files: str) -> tuple[str, str]:
-    """The README as HTML, or why it is not shown."""
-    if entry is None:
-        return "", "There is no README.md."
-    try:
-        return recent.readmes.html(entry, files), ""
-    except (HubError, CardError) as error:  # the page is shown even if a file is damaged
-        return "", f"README.md can't be shown: {error}"
-
-
-def _suggestions(metadata: Mapping[str, Any], examined: ExamView | None) -> list[str]:
-    """Questions that the author suggests as `widget` on branch main, else those that the card answered in its exam."""
-    widget = metadata.get("widget")
-    texts = [one.get("text") for one in widget if isinstance(one, dict)] if isinstance(widget, list) else []
-    named = [text[:300] for text in texts if isinstance(text, str) and text.strip()]
-    answered = [one.question for one in examined.shown if one.right] if examined is not None else []
-    return (named or answered)[:MOST_SUGGESTIONS]
-
-
 def address(repository: Repository, *parts: str) -> str:
-    """The path of a repository's page and of what is below it; the parts are not quoted."""
+    """Return the path of a repository's page, or of a page below it; the parts are not quoted."""
     kind: Literal["", "/datasets"] = "/datasets" if repository.type == "dataset" else ""
     return "/".join([f"{kind}/{repository.name}", *parts])

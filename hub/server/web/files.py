@@ -2,8 +2,9 @@
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from fastapi import APIRouter
@@ -78,20 +79,21 @@ class Difference:
 
 
 def view_file(blobs: Blobs, entry: Entry) -> FileView:
-    """What there is to show of a file. Raises DamagedCard if its blob is missing."""
+    """Return what there is to show of a file. Raises DamagedCard if its blob is missing."""
     if entry.path.endswith(".safetensors"):
-        return _tensors(blobs, entry)
+        return _read_tensors(blobs, entry)
     with blobs.open(entry.sha256) as stream:
         content = stream.read(4 * SHOWN)
-    text = _decoded(entry.path, content, cut=entry.size > len(content))
+    text = _decode(entry.path, content, cut=entry.size > len(content))
     if text is None:
         return FileView()
     if entry.path.endswith(".json") and entry.size == len(content):
-        text = _formatted(text)
+        with suppress(ValueError, RecursionError):
+            text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     return FileView(text=text[:SHOWN], cut=len(text) > SHOWN or entry.size > len(content))
 
 
-def _tensors(blobs: Blobs, entry: Entry) -> FileView:
+def _read_tensors(blobs: Blobs, entry: Entry) -> FileView:
     with blobs.open(entry.sha256) as stream:
         length = int.from_bytes(stream.read(8), "little")
         if length > MOST_HEADER:
@@ -111,8 +113,8 @@ def _tensors(blobs: Blobs, entry: Entry) -> FileView:
     )
 
 
-def _decoded(path: str, content: bytes, *, cut: bool = False) -> str | None:
-    """The content as text; None if it is not."""
+def _decode(path: str, content: bytes, *, cut: bool = False) -> str | None:
+    """Return the content as text; None if it is not text."""
     if PurePosixPath(path).suffix.lower() in BINARY or b"\0" in content:
         return None
     try:
@@ -122,55 +124,41 @@ def _decoded(path: str, content: bytes, *, cut: bool = False) -> str | None:
         return content[: error.start].decode() if cut and error.start > len(content) - 4 else None
 
 
-def _formatted(text: str) -> str:
-    try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return text
-
-
 def differences(
     blobs: Blobs, before: Mapping[str, Entry], after: Mapping[str, Entry]
 ) -> tuple[list[Difference], int]:
-    """The files that differ between two trees, at most 200 of them, and how many are omitted."""
-    changed = [path for path in sorted({*before, *after}) if _digest(before, path) != _digest(after, path)]
+    """Return the files that differ between two trees, at most 200, and the number of those omitted."""
+    changed = [
+        path for path in sorted({*before, *after}) if _sha256_of(before, path) != _sha256_of(after, path)
+    ]
     results, room = list[Difference](), SHOWN
     for place, path in enumerate(changed[:MOST_FILES]):
-        one = _difference(blobs, path, before.get(path), after.get(path), compare=place < MOST_COMPARED)
-        size = sum(len(line) + 30 for line in one.lines or ())
-        results.append(one if size <= room else replace(one, lines=None))
+        old, new = before.get(path), after.get(path)
+        change = "added" if old is None else "deleted" if new is None else "changed"
+        texts = [_read_lines(blobs, entry) for entry in (old, new)] if place < MOST_COMPARED else [None, None]
+        lines: list[str] | None = None
+        if texts[0] is not None and texts[1] is not None:
+            diff = [*difflib.unified_diff(texts[0], texts[1], lineterm="")]
+            lines = [line[:1000] for line in diff[2:]]  # without the heading
+        size = sum(len(line) + 30 for line in lines or ())
+        results.append(Difference(path, change, lines if size <= room else None))
         room -= size if size <= room else 0
     return results, max(0, len(changed) - MOST_FILES)
 
 
-def _digest(tree: Mapping[str, Entry], path: str) -> str | None:
+def _sha256_of(tree: Mapping[str, Entry], path: str) -> str | None:
     return tree[path].sha256 if path in tree else None
 
 
-def _difference(
-    blobs: Blobs, path: str, old: Entry | None, new: Entry | None, *, compare: bool
-) -> Difference:
-    change = "added" if old is None else "deleted" if new is None else "changed"
-    texts = [_lines(blobs, entry) for entry in (old, new)] if compare else [None, None]
-    if texts[0] is None or texts[1] is None:
-        return Difference(path, change, None)
-    lines = difflib.unified_diff(texts[0], texts[1], lineterm="")
-    return Difference(path, change, [line[:1000] for line in _without_heading(lines)])
-
-
-def _without_heading(lines: Iterable[str]) -> list[str]:
-    return [*lines][2:]
-
-
-def _lines(blobs: Blobs, entry: Entry | None) -> list[str] | None:
-    """The lines of a text that is small enough to compare."""
+def _read_lines(blobs: Blobs, entry: Entry | None) -> list[str] | None:
+    """Return the lines of a text that is small enough to compare; None for any other file."""
     if entry is None:
         return []
     if entry.size > MOST_BYTES:
         return None
     try:
         with blobs.open(entry.sha256) as stream:
-            text = _decoded(entry.path, stream.read(MOST_BYTES))
+            text = _decode(entry.path, stream.read(MOST_BYTES))
     except KcardError:  # a damaged file
         return None
     lines = None if text is None else text.splitlines()

@@ -40,7 +40,7 @@ PATH = re.compile(r"/(?![/\\])[A-Za-z0-9._~!$&'()*+,;=:@%/?-]{0,1000}")
 
 
 def next_path(text: str) -> str:
-    """The path if it is one of this hub, otherwise the home page."""
+    """Return the path if it is one of this hub, otherwise the home page."""
     return text if PATH.fullmatch(text) else HOME
 
 
@@ -51,38 +51,38 @@ MOST = 200  # fields
 
 @dataclass
 class Form:
-    """What was typed, and what is wrong: messages by the name of their field, "" for the whole form."""
+    """The values of a form, and its errors: messages by the name of their field, "" for the whole form."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     status: int = 200
 
     def text(self, name: str) -> str:
-        """The value of a field, without space around it; "" if missing."""
+        """Return the value of a field, without space around it; "" if missing."""
         return self.values.get(name, "").strip()
 
     def long_text(self, name: str) -> str:
-        """The value of a text area, with line ends as on Unix."""
+        """Return the value of a text area, with Unix line ends."""
         return self.values.get(name, "").replace("\r\n", "\n").replace("\r", "\n")
 
     def checked(self, name: str) -> bool:
-        """Whether a box is ticked."""
+        """Return whether a box is ticked."""
         return name in self.values
 
     def choice(self, name: str, *choices: str) -> str:
-        """The value of a field with choices. Raises Invalid for any other."""
+        """Return the value of a field with choices. Raises Invalid for any other value."""
         value = self.text(name)
         if value not in choices:
             raise Invalid(f"unknown choice {value[:40]!r}: use {', '.join(choices)}")
         return value
 
-    def beside(self, name: str) -> "_Beside":
+    def beside(self, name: str) -> "_ErrorHandler":
         """Show an error of the block beside a field, and leave the block."""
-        return _Beside(self, name)
+        return _ErrorHandler(self, name)
 
 
 @dataclass(frozen=True)
-class _Beside:
+class _ErrorHandler:
     form: Form
     name: str
 
@@ -96,15 +96,17 @@ class _Beside:
         return True
 
 
-async def _form(request: Request, hub: HubDep, options: OptionsDep) -> Form:
-    return await _read(request, hub, options, with_token=True)
+async def read_form(request: Request, hub: HubDep, options: OptionsDep) -> Form:
+    return await _read_checked(request, hub, options, with_token=True)
 
 
-async def _visitor_form(request: Request, hub: HubDep, options: OptionsDep, session: SessionDep) -> Form:
-    return await _read(request, hub, options, with_token=session is not None)
+async def read_visitor_form(request: Request, hub: HubDep, options: OptionsDep, session: SessionDep) -> Form:
+    return await _read_checked(request, hub, options, with_token=session is not None)
 
 
-async def _read(request: Request, hub: SharedHub, options: ServerOptions, *, with_token: bool) -> Form:
+async def _read_checked(
+    request: Request, hub: SharedHub, options: ServerOptions, *, with_token: bool
+) -> Form:
     require_same_origin(request, options)
     values = fields(await request.form(max_files=0, max_fields=MOST, max_part_size=LONGEST))
     if with_token:
@@ -113,22 +115,23 @@ async def _read(request: Request, hub: SharedHub, options: ServerOptions, *, wit
 
 
 def fields(sent: FormData) -> dict[str, str]:
-    """The fields of a form, without its files. Raises Invalid for a NUL character."""
+    """Return the fields of a form, without its files. Raises Invalid for a NUL character."""
     values = {key: value for key, value in sent.items() if not isinstance(value, UploadFile)}
     if any("\0" in value for value in values.values()):  # PostgreSQL can't store it in text
         raise Invalid("the form contains a NUL character")
     return values
 
 
-FormDep: TypeAlias = Annotated[Form, Depends(_form)]
+FormDep: TypeAlias = Annotated[Form, Depends(read_form)]
 # As FormDep, for what visitors without a session may send too; theirs needs no token, since it acts for nobody.
-VisitorFormDep: TypeAlias = Annotated[Form, Depends(_visitor_form)]
+VisitorFormDep: TypeAlias = Annotated[Form, Depends(read_visitor_form)]
 
 
 def require_same_origin(request: Request, options: ServerOptions) -> None:
     """Raise Forbidden unless a page of this hub sent the request."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-    own = _origin(base_url(request, options))
+    parts = urlsplit(base_url(request, options))
+    own = f"{parts.scheme}://{parts.netloc}".lower()
     if (site is None and origin is None) or site not in {None, "same-origin"} or origin not in {None, own}:
         raise Forbidden(f"the form was not sent from a page of this hub: open {own} and try again")
 
@@ -141,8 +144,3 @@ def require_form_token(
     own = dependencies.form_token(hub.secret, id_)
     if not id_ or not hmac.compare_digest(values.get(TOKEN, "").encode(), own.encode()):
         raise Forbidden("the form is from another session, or cookies are off: reload its page and try again")
-
-
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}".lower()

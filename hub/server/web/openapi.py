@@ -90,7 +90,7 @@ def describe(app: FastAPI) -> None:
 
     def openapi() -> Json:
         if app.openapi_schema is None:
-            app.openapi_schema = _completed(
+            app.openapi_schema = _complete_schema(
                 get_openapi(
                     title=app.title, version=app.version, description=app.description, routes=app.routes
                 )
@@ -103,16 +103,34 @@ def describe(app: FastAPI) -> None:
 @router.get("/docs")
 def docs(request: Request) -> Response:
     """The description as a page."""
-    described: FastAPI = request.app
-    return page("openapi.html", title=described.title, operations=list(_shown(described.openapi())), here="")
+    app: FastAPI = request.app
+    operations = [
+        Operation(
+            method=method.upper(),
+            path=path,
+            summary=operation.get("summary", ""),
+            description=operation.get("description", ""),
+            parameters=tuple(
+                (parameter["name"], parameter.get("description", ""))
+                for parameter in operation.get("parameters", ())
+            ),
+            answers=tuple(
+                (status, answer["description"])
+                for status, answer in sorted(operation["responses"].items())
+                if "$ref" not in answer
+            ),
+        )
+        for path, method, operation in _each_operation(app.openapi())
+    ]
+    return page("openapi.html", title=app.title, operations=operations, here="")
 
 
-def _completed(schema: Json) -> Json:
+def _complete_schema(schema: Json) -> Json:
     components = schema.setdefault("components", {})
     components.setdefault("responses", {})["Refusal"] = REFUSED
     components["securitySchemes"] = {"token": BEARER}
     schema["security"] = [{}, {"token": []}]
-    for path, _, operation in _operations(schema):
+    for path, _, operation in _each_operation(schema):
         answers = operation["responses"]
         answers.pop(VALIDATION_ERROR, None)
         for status in (*ANYWHERE, *(OF_REPOSITORIES if "{name}" in path else ())):
@@ -124,25 +142,7 @@ def _completed(schema: Json) -> Json:
     return schema
 
 
-def _shown(schema: Json) -> Iterator[Operation]:
-    for path, method, operation in _operations(schema):
-        yield Operation(
-            method=method.upper(),
-            path=path,
-            summary=operation.get("summary", ""),
-            description=operation.get("description", ""),
-            parameters=tuple(
-                (found["name"], found.get("description", "")) for found in operation.get("parameters", ())
-            ),
-            answers=tuple(
-                (status, found["description"])
-                for status, found in sorted(operation["responses"].items())
-                if "$ref" not in found
-            ),
-        )
-
-
-def _operations(schema: Json) -> Iterator[tuple[str, str, Json]]:
+def _each_operation(schema: Json) -> Iterator[tuple[str, str, Json]]:
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
             yield path, method, operation

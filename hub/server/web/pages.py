@@ -86,7 +86,7 @@ class Rights:
 
     @classmethod
     def of(cls, hub: SharedHub, identity: Identity | None, repository: Repository) -> "Rights":
-        """The rights of an identity in a repository that it may read."""
+        """Return the rights of an identity in a repository that it may read."""
         if identity is None:
             return cls()
         gated = repository.gated != "no"
@@ -117,11 +117,11 @@ def feed(request: Request, hub: HubDep, options: OptionsDep) -> Response:
 @feed_router.get("/favicon.ico", dependencies=[IN_TURN])
 def icon() -> Response:
     """Browsers that take no SVG ask for favicon.ico in vain."""
-    return Response(_icon(), media_type="image/svg+xml", headers={"Cache-Control": DAY})
+    return Response(_read_icon(), media_type="image/svg+xml", headers={"Cache-Control": DAY})
 
 
 @cache
-def _icon() -> str:
+def _read_icon() -> str:
     return (TEMPLATES / "favicon.svg").read_text(encoding="utf-8")
 
 
@@ -167,7 +167,7 @@ class SameQuestion:
 
 
 def load_compared_version(hub: SharedHub, reference: str, identity: Identity | None) -> ComparedVersion:
-    """The version that `namespace/name` (the newest) or `namespace/name@v2` names. Raises Invalid, NotThere."""
+    """Return the version that `namespace/name` (the newest) or `namespace/name@v2` names. Raises Invalid, NotThere."""
     name, number = parse_reference(reference)
     repository = get_repository(hub, "model", name, identity)
     published = hub_figures.figures(hub.database, repository)
@@ -181,13 +181,13 @@ def load_compared_version(hub: SharedHub, reference: str, identity: Identity | N
 
 
 def versions(hub: SharedHub, side: ComparedVersion) -> list[str]:
-    """References of all known versions of a card, newest first."""
+    """Return references of all published versions of a card, newest first."""
     published = hub_figures.figures(hub.database, side.repository)
     return [f"{side.repository.name}@v{version.number}" for version in reversed(published)]
 
 
 def figures(left: ComparedVersion, right: ComparedVersion) -> list[Figure]:
-    """The numbers that at least one of them has."""
+    """Return the figures that at least one of the two has."""
     sides = (left, right)
 
     def mean(name: str) -> tuple[float | None, float | None]:
@@ -207,7 +207,7 @@ def figures(left: ComparedVersion, right: ComparedVersion) -> list[Figure]:
 
 
 def same_questions(left: ComparedVersion, right: ComparedVersion) -> Sequence[SameQuestion]:
-    """The questions that both exams show."""
+    """Return the questions that both exams show."""
     if left.exam is None or right.exam is None:
         return []
     others = {question.question: question for question in right.exam.shown}
@@ -299,7 +299,7 @@ class FacetChoice:
     depth: int = 0
 
 
-def _parameters(
+def read_parameters(
     q: str = "",
     domain: str = "",
     kind: str = "",
@@ -317,7 +317,7 @@ def _parameters(
 
 
 # The query parameters of a list.
-Parameters = Annotated[dict[str, Any], Depends(_parameters)]
+Parameters = Annotated[dict[str, Any], Depends(read_parameters)]
 
 
 @home_router.get("/", dependencies=[IN_TURN])
@@ -327,27 +327,27 @@ def home(
 ) -> Response:
     """The list of cards and models, or of datasets."""
     type_: Type = "model" if request.scope["path"] == "/" else "dataset"
-    query = _query(type_, parameters)
+    query = _make_query(type_, parameters)
     rows, matches = search_rows(hub, query, identity)
     path = request.scope["path"]
     return page(
         "home.html",
         rows=rows,
-        found=matches,
+        matches=matches,
         query=query,
-        asked=parameters,
+        parameters=parameters,
         here="cards" if type_ == "model" else "datasets",
-        facets=_facets(path, parameters, matches.counts),
-        chips=_chips(path, parameters),
+        facets=_list_facets(path, parameters, matches.counts),
+        chips=_list_chips(path, parameters),
         sorts=[(name, title) for name, title in SORTS.items() if name != "relevance" or query.words],
-        url=lambda **changed: _url(path, parameters, **changed),
+        url=lambda **changed: _list_url(path, parameters, **changed),
         path=path,
         hub_url=base_url(request, options),
         threshold=hub.registry.quarantine.threshold,
     )
 
 
-def _query(type_: Type, parameters: Mapping[str, Any]) -> SearchQuery:
+def _make_query(type_: Type, parameters: Mapping[str, Any]) -> SearchQuery:
     sort = parameters["sort"] or "relevance"
     if sort not in ORDERS:
         raise Invalid(f"unknown sort {sort[:50]!r}: use {', '.join(ORDERS)}")
@@ -358,53 +358,57 @@ def _query(type_: Type, parameters: Mapping[str, Any]) -> SearchQuery:
         author=parameters["author"],
         tags=parameters["tag"],
         verified=bool(parameters["verified"]),
-        factuality=_number(parameters["factuality"], "factuality", float),
+        factuality=_parse_number(parameters["factuality"], "factuality", float),
         sort=sort,
-        page=_number(parameters["page"] or "1", "page", int),
+        page=_parse_number(parameters["page"] or "1", "page", int),
         size=ROWS,
     )
 
 
-def _number(text: str, name: str, kind: type) -> Any:
+def _parse_number(text: str, name: str, kind: type) -> Any:
     try:
         return kind(text) if text else None
     except ValueError:
         raise Invalid(f"invalid {name} {text[:50]!r}: use a number") from None
 
 
-def _url(path: str, parameters: Mapping[str, Any], **changed: Any) -> str:
-    """The list with changed parameters, at its first page by default."""
+def _list_url(path: str, parameters: Mapping[str, Any], **changed: Any) -> str:
+    """Return the URL of the list with changed parameters, at its first page by default."""
     merged = {**parameters, "page": "", **changed}
     query = urlencode({name: value for name, value in merged.items() if value}, doseq=True)
     return path + (f"?{query}" if query else "")
 
 
-def _facets(path: str, parameters: Mapping[str, Any], counts: Counts) -> list[tuple[str, list[FacetChoice]]]:
-    """Titles and choices of the facets that have any."""
-    facets = [("Domain", _domains(path, parameters, counts.facets["domain"]))]
+def _list_facets(
+    path: str, parameters: Mapping[str, Any], counts: Counts
+) -> list[tuple[str, list[FacetChoice]]]:
+    """Return titles and choices of the facets that have any."""
+    facets = [("Domain", _list_domains(path, parameters, counts.facets["domain"]))]
     chosen = parameters["verified"] != ""
     verified = FacetChoice(
         "Verified by this hub",
         counts.verified,
-        _url(path, parameters, verified="" if chosen else "1"),
+        _list_url(path, parameters, verified="" if chosen else "1"),
         chosen,
     )
     least = [
         FacetChoice(
             f"verified, at least {value:.1f}",
             count,
-            _url(path, parameters, factuality="" if parameters["factuality"] == f"{value}" else f"{value}"),
+            _list_url(
+                path, parameters, factuality="" if parameters["factuality"] == f"{value}" else f"{value}"
+            ),
             parameters["factuality"] == f"{value}",
         )
         for value, count in ((value, counts.factuality[value]) for value in FACTUALITY)
     ]
     facets.append(("Factuality", [each for each in (verified, *least) if each.count or each.chosen]))
     for facet in ("kind", "base", "language", "licence"):
-        facets.append((TITLES[facet], _choices(path, parameters, facet, counts.facets[facet])))
+        facets.append((TITLES[facet], _list_choices(path, parameters, facet, counts.facets[facet])))
     return [(title, choices) for title, choices in facets if choices]
 
 
-def _choices(
+def _list_choices(
     path: str, parameters: Mapping[str, Any], facet: str, counts: Mapping[str, int]
 ) -> list[FacetChoice]:
     shown = dict([*counts.items()][:MOST_VALUES])
@@ -414,15 +418,15 @@ def _choices(
         FacetChoice(
             value,
             count,
-            _url(path, parameters, **{facet: "" if parameters[facet] == value else value}),
+            _list_url(path, parameters, **{facet: "" if parameters[facet] == value else value}),
             parameters[facet] == value,
         )
         for value, count in shown.items()
     ]
 
 
-def _domains(path: str, parameters: Mapping[str, Any], counts: Mapping[str, int]) -> list[FacetChoice]:
-    """The domains above the chosen one, itself, and those directly below it; without one, the top ones."""
+def _list_domains(path: str, parameters: Mapping[str, Any], counts: Mapping[str, int]) -> list[FacetChoice]:
+    """Return the domains above the chosen one, itself, and those directly below it; without one, the top ones."""
     chosen = parameters["domain"]
     parts = chosen.split("/") if chosen else []
     above = ["/".join(parts[: place + 1]) for place in range(len(parts))]
@@ -432,7 +436,7 @@ def _domains(path: str, parameters: Mapping[str, Any], counts: Mapping[str, int]
         FacetChoice(
             domain.rpartition("/")[2],
             counts.get(domain, 0),
-            _url(path, parameters, domain=domain if domain != chosen else domain.rpartition("/")[0]),
+            _list_url(path, parameters, domain=domain if domain != chosen else domain.rpartition("/")[0]),
             domain == chosen,
             domain.count("/"),
         )
@@ -440,29 +444,31 @@ def _domains(path: str, parameters: Mapping[str, Any], counts: Mapping[str, int]
     ]
 
 
-def _chips(path: str, parameters: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """What the list is narrowed by: label, URL without it, and what that does."""
+def _list_chips(path: str, parameters: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the active filters of the list: label, URL without the filter, and what removing it does."""
     chips = [
-        (parameters[name], _url(path, parameters, **{name: ""}), f"without {title} {parameters[name]}")
+        (parameters[name], _list_url(path, parameters, **{name: ""}), f"without {title} {parameters[name]}")
         for name, title in TITLES.items()
         if parameters[name]
     ]
     if parameters["verified"]:
-        chips.append(("verified", _url(path, parameters, verified=""), "not only verified"))
+        chips.append(("verified", _list_url(path, parameters, verified=""), "not only verified"))
     if parameters["factuality"]:
         least = parameters["factuality"]
-        chips.append((f"factuality ≥ {least}", _url(path, parameters, factuality=""), "with any factuality"))
+        chips.append(
+            (f"factuality ≥ {least}", _list_url(path, parameters, factuality=""), "with any factuality")
+        )
     if parameters["author"]:
         chips.append(
             (
                 f"by {parameters['author']}",
-                _url(path, parameters, author=""),
+                _list_url(path, parameters, author=""),
                 f"not only by {parameters['author']}",
             )
         )
     for tag in parameters["tag"]:
         others = [other for other in parameters["tag"] if other != tag]
-        chips.append((tag, _url(path, parameters, tag=others), f"without tag {tag}"))
+        chips.append((tag, _list_url(path, parameters, tag=others), f"without tag {tag}"))
     return chips
 
 
@@ -510,12 +516,16 @@ def repository_at(
     published = view.row.mark is not None
     paths = [file.path for file in view.files]
     rights = Rights.of(hub, identity, view.row.repository)
+    # The reference by which the version of the page is asked; "" if it can't be.
+    question_card = ""
+    if visitor.get().asks and view.shown and view.manifest is not None and measurable(view.manifest):
+        question_card = f"{view.row.repository.name}@v{view.shown.number}"
     return page(
         "card.html",
         view=view,
         tags=[tag for tag in view.row.repository.tags if not tag.startswith(SHOWN_ELSEWHERE)][:MOST_TAGS],
         here="datasets" if view.row.repository.type == "dataset" else "cards",
-        history=_history(hub, view),
+        history=_make_history(hub, view),
         histogram=None if examined is None else histogram(examined.scores),
         uses=uses(
             view.row.repository,
@@ -527,19 +537,12 @@ def repository_at(
             question=next(iter(view.suggestions), ""),
         ),
         rights=rights,
-        asks=_asked(view) if visitor.get().asks else "",
+        question_card=question_card,
     )
 
 
-def _asked(view: CardView) -> str:
-    """The reference by which the version of the page is asked; "" if it can't be."""
-    if view.shown is None or view.manifest is None or not measurable(view.manifest):
-        return ""
-    return f"{view.row.repository.name}@v{view.shown.number}"
-
-
-def _history(hub: SharedHub, view: CardView) -> History | None:
-    """Factuality and recall over the versions."""
+def _make_history(hub: SharedHub, view: CardView) -> History | None:
+    """Return the chart of factuality and recall over the versions."""
     versions = []
     for version in view.versions:
         examined = exam(hub.blobs, version.exam) if version.exam and view.released else None

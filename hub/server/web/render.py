@@ -40,7 +40,7 @@ UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def page(template: str, status: int = 200, headers: dict[str, str] | None = None, **values: Any) -> Response:
-    """A page from a template; its policy allows the hub's style sheet and script by their hashes.
+    """Return a page from a template; its policy allows the hub's style sheet and script by their hashes.
 
     What is made for an account, or has a form token, stays in no cache.
     """
@@ -58,15 +58,15 @@ def page(template: str, status: int = 200, headers: dict[str, str] | None = None
 
 
 def render_template(template: str, **values: Any) -> str:
-    """The text of a template."""
-    return _environment().get_template(template).render(**values)
+    """Render a template to text."""
+    return _get_environment().get_template(template).render(**values)
 
 
 @cache
 def policy() -> str:
-    """Allows the one style sheet, the one script, the hub's own pictures, and forms that lead back to the hub."""
+    """Return the policy: the one style sheet, the one script, the hub's own pictures, and forms that lead back to it."""
     return (
-        f"default-src 'none'; style-src {_digest(_style())}; script-src {_digest(_text('script.js'))}; "
+        f"default-src 'none'; style-src {_digest(_read_style())}; script-src {_digest(_read_template('script.js'))}; "
         "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
 
@@ -75,12 +75,12 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _style() -> str:
-    return _text("style.css") + _text("forms.css")
+def _read_style() -> str:
+    return _read_template("style.css") + _read_template("forms.css")
 
 
 @cache
-def _environment() -> "Environment":
+def _get_environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -91,57 +91,64 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
     )
     environment.globals.update(
-        style=_style(), script=_text("script.js"), at=_at, address=_address, blob=_blob, no_form=Form()
+        style=_read_style(),
+        script=_read_template("script.js"),
+        at=revision_address,
+        address=quoted_address,
+        blob=blob_address,
+        no_form=Form(),
     )
-    environment.filters.update(size=_size, count=_count, share=_share, short=_short, xml=_xml)
+    environment.filters.update(
+        size=format_size, count=format_count, share=format_share, short=shorten, xml=strip_for_xml
+    )
     return environment
 
 
 @cache
-def _text(name: str) -> str:
+def _read_template(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _address(repository: Repository, *parts: str) -> str:
-    """A quoted path below a repository's page; the last part may be a path."""
+def quoted_address(repository: Repository, *parts: str) -> str:
+    """Return a quoted path below a repository's page; the last part may be a path."""
     quoted = [quote(part, safe="" if place < len(parts) - 1 else "/") for place, part in enumerate(parts)]
     return address(repository, *quoted)
 
 
-def _at(repository: Repository, revision: str, what: str = "tree") -> str:
-    """The page of a repository at a revision, which may contain slashes."""
+def revision_address(repository: Repository, revision: str, what: str = "tree") -> str:
+    """Return the page of a repository at a revision, which may contain slashes."""
     return address(repository, what, quote(revision, safe=""))
 
 
-def _blob(repository: Repository, revision: str, path: str) -> str:
-    """The page that shows a file."""
+def blob_address(repository: Repository, revision: str, path: str) -> str:
+    """Return the page that shows a file."""
     return address(repository, "blob", quote(revision, safe=""), quote(path))
 
 
-def _size(size: int) -> str:
+def format_size(size: int) -> str:
     value, unit = float(size), 0
     while value >= 999.5 and unit < len(UNITS) - 1:
         value, unit = value / 1000, unit + 1
     return f"{value:.3g} {UNITS[unit]}"
 
 
-def _count(count: int) -> str:
+def format_count(count: int) -> str:
     return f"{count:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
-def _share(value: float) -> str:
-    """A number in [0, 1] with two digits."""
+def format_share(value: float) -> str:
+    """Format a number in [0, 1] with two digits."""
     return f"{value:.2f}"
 
 
-def _short(text: str, most: int = 200) -> str:
-    """The beginning of a text, which may be of any length."""
+def shorten(text: str, most: int = 200) -> str:
+    """Return the beginning of a text, which may be of any length."""
     return text if len(text) <= most else text[:most].rstrip() + "…"
 
 
-def _xml(text: str) -> str:
-    """A text without the characters that would break an XML document."""
-    return NOT_XML.sub("", _short(text, 1000))
+def strip_for_xml(text: str) -> str:
+    """Return a text without the characters that would break an XML document."""
+    return NOT_XML.sub("", shorten(text, 1000))
 
 
 # Errors as pages for browsers; other clients get the usual JSON.
@@ -160,8 +167,8 @@ TITLES = {
 
 
 def make_error_response(request: Request, error: KcardError) -> Response:
-    """The response for an error: a page if the client prefers HTML, outside of the API; where a page needs a login, the
-    way there.
+    """Return the response for an error: JSON in the API; elsewhere a page if the client prefers HTML, or the way to the
+    login where the page needs one.
     """
     plain = make_json_error(error)
     if not wants_html(request):
@@ -189,7 +196,7 @@ def make_error_response(request: Request, error: KcardError) -> Response:
 
 
 def make_crash_response(request: Request, identifier: str) -> Response:
-    """The response for an unexpected error, which the log has under this identifier."""
+    """Return the response for an unexpected error, which the log has under this identifier."""
     why = f"internal error: see the hub's log for request {identifier}"
     if not wants_html(request):
         return JSONResponse({"error": why}, 500)
@@ -197,5 +204,5 @@ def make_crash_response(request: Request, identifier: str) -> Response:
 
 
 def wants_html(request: Request) -> bool:
-    """Whether errors are shown as pages."""
+    """Return whether errors are shown as pages."""
     return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")

@@ -1,7 +1,7 @@
 """Forms of a repository: create it, upload files, edit its README, its settings, requests for access."""
 
 from io import BytesIO
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
@@ -105,7 +105,7 @@ def upload_page(
 ) -> Response:
     """The forms."""
     require_write(member, repository)
-    return _page(hub, options, repository, Form())
+    return _upload_page(hub, options, repository, Form())
 
 
 @upload_router.post(UPLOAD)
@@ -123,23 +123,20 @@ async def upload(
     lift(request, options.max_form)
     async with account_turn(member.account_id):
         async with reserve_quota(hub, repository.id, declared_size(request, options.max_form)):
-            sent = await _received(request)
+            try:  # large files of the form go to the disk
+                sent = await request.form(
+                    max_files=MOST_FILES, max_fields=MOST_FIELDS, max_part_size=LONGEST_FIELD
+                )
+            except ClientDisconnect:
+                raise Invalid("the client disconnected before the end of the request") from None
         try:
             require_form_token(hub, options, request, fields(sent))
-            return await run_in_threadpool(_upload, hub, options, member, repository, sent)
+            return await run_in_threadpool(_commit_upload, hub, options, member, repository, sent)
         finally:
             await sent.close()
 
 
-async def _received(request: Request) -> FormData:
-    """The form; its files are on disk if they are large."""
-    try:
-        return await request.form(max_files=MOST_FILES, max_fields=MOST_FIELDS, max_part_size=LONGEST_FIELD)
-    except ClientDisconnect:
-        raise Invalid("the client disconnected before the end of the request") from None
-
-
-def _upload(
+def _commit_upload(
     hub: SharedHub, options: ServerOptions, member: Identity, repository: Repository, sent: FormData
 ) -> Response:
     form = Form(fields(sent))
@@ -154,19 +151,31 @@ def _upload(
         explained("can't store the upload"),
         partial_folder(hub.blobs.partial) as folder,
     ):
-        paths = [_path(field, file, form.text("into")) for field, file in chosen]
-        files = [_stored(file, folder / f"part{number}") for number, (_, file) in enumerate(chosen)]
+        # Paths in the repository: below the folder `into`, the files of a folder without the folder's own name.
+        into = form.text("into").strip("/")
+        paths = []
+        for field, file in chosen:
+            name = file.filename or ""
+            if field == FOLDER:
+                name = "/".join(PurePosixPath(name).parts[1:])
+                if not name:
+                    raise Invalid(f"{(file.filename or '')[:200]!r} is in no folder: choose it as a file")
+            paths.append(f"{into}/{name}" if into else name)
+        files = []
+        for number, (_, file) in enumerate(chosen):
+            path = folder / f"part{number}"
+            files.append(UploadedFile(path, *copy_hashing(file.file, path)))
         commit = commit_uploaded(
             hub, options, member, repository, [*zip(paths, files, strict=True)], folder, title
         )
     if form.errors:
-        return _page(hub, options, repository, form)
+        return _upload_page(hub, options, repository, form)
     if not form.text("tag"):
         return RedirectResponse(address(repository), 303)
     with form.beside("tag"):
         create_tag(hub, member, repository, form.text("tag"), commit.sha)
         return RedirectResponse(address(repository), 303)
-    return _page(hub, options, repository, form, done=f"{count} committed, not published.")
+    return _upload_page(hub, options, repository, form, done=f"{count} committed, not published.")
 
 
 @upload_router.post(PUBLISH)
@@ -183,25 +192,10 @@ def publish(
     with form.beside("tag"):
         create_tag(hub, member, repository, form.text("tag"), hub.refs.resolve(repository, MAIN))
         return RedirectResponse(address(repository), 303)
-    return _page(hub, options, repository, form)
+    return _upload_page(hub, options, repository, form)
 
 
-def _path(field: str, file: UploadFile, into: str) -> str:
-    """Where a file goes: below the folder `into`; the files of a folder without the folder's own name."""
-    name = file.filename or ""
-    if field == FOLDER:
-        name = "/".join(PurePosixPath(name).parts[1:])
-        if not name:
-            raise Invalid(f"{(file.filename or '')[:200]!r} is in no folder: choose it as a file")
-    return f"{into.strip('/')}/{name}" if into.strip("/") else name
-
-
-def _stored(file: UploadFile, path: Path) -> UploadedFile:
-    sha256, size = copy_hashing(file.file, path)
-    return UploadedFile(path, sha256, size)
-
-
-def _page(
+def _upload_page(
     hub: SharedHub,
     options: ServerOptions,
     repository: Repository,

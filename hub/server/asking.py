@@ -409,9 +409,24 @@ def ask_workers(count: int, program: Program | None) -> Iterator[str | None]:
         return
     with tempfile.TemporaryDirectory(prefix="kcard-asking-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "socket"
-        ready: Future[Callable[[], object]] = Future()
+        ready: Future[Callable[[], object]] = Future()  # gets the function that ends the serving
         relay = Relay(program, count, Path(folder))
-        thread = threading.Thread(target=asyncio.run, args=(_serve_relay(relay, path, ready),), daemon=True)
+
+        async def serve() -> None:
+            ended = asyncio.Event()
+            try:
+                await relay.start()
+                server = await asyncio.start_unix_server(relay.serve, path, limit=LONGEST_LINE)
+            except OSError as error:
+                await relay.stop()
+                ready.set_exception(HubError(f"can't start the processes that answer questions: {error}"))
+                return
+            ready.set_result(partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set))
+            await ended.wait()
+            server.close()
+            await relay.stop()
+
+        thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
         thread.start()
         stop = ready.result(START_SECONDS)
         try:
@@ -419,22 +434,6 @@ def ask_workers(count: int, program: Program | None) -> Iterator[str | None]:
         finally:
             stop()
             thread.join(STOP_SECONDS)
-
-
-async def _serve_relay(relay: Relay, path: Path, ready: "Future[Callable[[], object]]") -> None:
-    """Serve until the function that `ready` resolves to is called, from any thread."""
-    ended = asyncio.Event()
-    try:
-        await relay.start()
-        server = await asyncio.start_unix_server(relay.serve, path, limit=LONGEST_LINE)
-    except OSError as error:
-        await relay.stop()
-        ready.set_exception(HubError(f"can't start the processes that answer questions: {error}"))
-        return
-    ready.set_result(partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set))
-    await ended.wait()
-    server.close()
-    await relay.stop()
 
 
 # Asks a question of the processes that answer, from a worker of the server.

@@ -172,7 +172,7 @@ async def check(verdicts: Verdicts, files: Sequence[tuple[str, Candidate]]) -> N
         if verdict := stored.get(_key(candidate)):
             verdict.enforce(path)
     for batch in _make_batches([*new.values()]):
-        results = await _judged(batch)
+        results = await _judge(batch)
         fresh = {_key(candidate): verdict for (_, candidate), verdict in zip(batch, results, strict=True)}
         await to_thread.run_sync(verdicts.keep, fresh)
         for path, candidate in batch:
@@ -197,7 +197,7 @@ def _make_batches(files: Sequence[tuple[str, Candidate]]) -> Iterator[Sequence[t
         yield batch
 
 
-async def _judged(batch: Sequence[tuple[str, Candidate]]) -> list[Verdict]:
+async def _judge(batch: Sequence[tuple[str, Candidate]]) -> list[Verdict]:
     candidates = [candidate for _, candidate in batch]
     seconds = SECONDS + sum(candidate.size for candidate in candidates) / BYTES_PER_SECOND
     what = batch[0][0] if len(batch) == 1 else f"{batch[0][0]} and {len(batch) - 1} other files"

@@ -185,7 +185,20 @@ class Instrumentation:
             await make_crash_response(Request(scope), identifier)(scope, receive, send_with_id)
         finally:
             seconds = time.perf_counter() - start
-            exchange = _make_exchange(scope, identifier, status or GONE, seconds, received, sent)
+            client = scope.get("client")
+            exchange = Exchange(
+                id=identifier,
+                method=scope["method"],
+                path=scope["path"][:LONGEST_PATH],
+                route=getattr(scope.get("route"), "path", None),
+                status=status or GONE,
+                seconds=seconds,
+                received=received,
+                sent=sent,
+                account=scope["state"].get("account"),
+                address=client[0] if client else None,
+                login=any(name == b"authorization" for name, _ in scope["headers"]),
+            )
             for observer in self._observers:
                 observer(exchange)
 
@@ -199,22 +212,3 @@ def log_exchange(exchange: Exchange) -> None:
     fields["ms"] = round(fields.pop("seconds") * 1000, 1)
     level = logging.ERROR if exchange.status >= 500 else logging.INFO
     logger.log(level, "request", extra={"fields": fields})
-
-
-def _make_exchange(
-    scope: Scope, identifier: str, status: int, seconds: float, received: int, sent: int
-) -> Exchange:
-    client = scope.get("client")
-    return Exchange(
-        id=identifier,
-        method=scope["method"],
-        path=scope["path"][:LONGEST_PATH],
-        route=getattr(scope.get("route"), "path", None),
-        status=status,
-        seconds=seconds,
-        received=received,
-        sent=sent,
-        account=scope["state"].get("account"),
-        address=client[0] if client else None,
-        login=any(name == b"authorization" for name, _ in scope["headers"]),
-    )

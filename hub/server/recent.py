@@ -296,7 +296,13 @@ class Details:
         """Return the repository with the properties of another commit than the head of main."""
         if sha == repository.head:
             return repository
-        metadata = self._read_metadata(repository, sha)
+        key = (repository.id, sha)
+        metadata = self._metadata.get(key)
+        if metadata is None:
+            tree = self._trees.get(repository, sha)
+            metadata = commits.read(tree, self._hub.blobs)
+            readme = tree[commits.README].size if commits.README in tree else 0
+            self._metadata.put(key, metadata, min(DETAILS_KEY + readme, MOST_METADATA // 2))
         return dataclasses.replace(
             repository,
             head=sha,
@@ -320,7 +326,11 @@ class Details:
         results = self._results.get(key)
         if files is None or config_json is None or results is None:
             tree = self._trees.get(repository, head) if head else {}
-            files = files or _encode_siblings(tree, blobs)
+            if not files:
+                files = b"null"
+                if sum(map(len, tree)) <= LARGEST_LIST:  # at least as many bytes
+                    encoded = _encode([sibling(entry, blobs) for entry in tree.values()])
+                    files = encoded if len(encoded) <= LARGEST_LIST else files
             if not config_json and config:
                 # The fields by which clients choose a class.
                 fields = _short_values(self._read_json(tree.get(CONFIG)), "architectures", "model_type")
@@ -341,16 +351,6 @@ class Details:
         if results := [*results, *verified_results(mark)]:
             properties["evalResults"] = _encode(results)
         return properties | ({"config": config_json} if config_json not in (b"", b"{}") else {})
-
-    def _read_metadata(self, repository: Repository, sha: str) -> CardMetadata:
-        key = (repository.id, sha)
-        metadata = self._metadata.get(key)
-        if metadata is None:
-            tree = self._trees.get(repository, sha)
-            metadata = commits.read(tree, self._hub.blobs)
-            readme = tree[commits.README].size if commits.README in tree else 0
-            self._metadata.put(key, metadata, min(DETAILS_KEY + readme, MOST_METADATA // 2))
-        return metadata
 
     def _read_json(self, entry: Entry | None) -> Mapping[str, Any]:
         """Read the JSON object in a file; empty if the file is missing, too large or invalid."""
@@ -375,14 +375,6 @@ def card_properties(repository: Repository, mark: Mark | None) -> Encoded:
     if index:
         properties["model-index"] = _encode(index)
     return properties
-
-
-def _encode_siblings(tree: Mapping[str, Entry], blobs: bool) -> bytes:
-    if sum(map(len, tree)) <= LARGEST_LIST:  # at least as many bytes
-        encoded = _encode([sibling(entry, blobs) for entry in tree.values()])
-        if len(encoded) <= LARGEST_LIST:
-            return encoded
-    return b"null"
 
 
 def _short_values(config: Mapping[str, Any], *keys: str) -> Json:

@@ -30,7 +30,7 @@ from kcard.hub.errors import (
 from kcard.hub.server.dependencies import ServerOptions, base_url
 from kcard.hub.storage import Blobs
 from kcard.hub.trees import pointer
-from kcard.hub.values import Commit, Entry, Mark, Reason, Ref, Repository, Verified
+from kcard.hub.values import Commit, Entry, Mark, Ref, Repository, Verified
 
 __all__ = [
     "ABSENT",
@@ -191,7 +191,7 @@ def repository(value: Repository, mark: Mark | None) -> Json:
 
 
 def _describe_mark(mark: Mark) -> Json:
-    declared = mark.declared
+    declared, reason = mark.declared, mark.quarantine
     return {
         "reference": mark.reference,
         "version": mark.version,
@@ -207,7 +207,18 @@ def _describe_mark(mark: Mark) -> Json:
         "verified": None if mark.verified is None else _describe_verified(mark.verified),
         "unexamined": mark.unexamined,
         "quarantined": mark.quarantined,
-        "quarantine": None if mark.quarantine is None else _describe_quarantine(mark.quarantine),
+        "quarantine": None
+        if reason is None
+        else {
+            "reason": str(reason),
+            "by": reason.word,
+            "factuality": reason.factuality,
+            "threshold": reason.threshold,
+            "coverage": reason.coverage,
+            "audit": reason.audit,
+            "at": None if reason.taken is None else time(reason.taken),
+            "evidence": reason.evidence,
+        },
     }
 
 
@@ -228,19 +239,6 @@ def _describe_verified(figures: Verified) -> Json:
         "evidenceSha256": figures.evidence_sha256,
         "checker": figures.checker,
         "released": figures.released,
-    }
-
-
-def _describe_quarantine(reason: Reason) -> Json:
-    return {
-        "reason": str(reason),
-        "by": reason.word,
-        "factuality": reason.factuality,
-        "threshold": reason.threshold,
-        "coverage": reason.coverage,
-        "audit": reason.audit,
-        "at": None if reason.taken is None else time(reason.taken),
-        "evidence": reason.evidence,
     }
 
 
@@ -331,7 +329,18 @@ def declared_model_index(card: Mapping[str, Any]) -> Any:
 def model_index(card: Mapping[str, Any], name: str, mark: Mark | None) -> list[Any]:
     """Return the model-index of README.md without claims to be verified, and the results that this hub verified."""
     declared = declared_model_index(card) if "model-index" in card else []
-    results = [_index_entry(result["data"]) for result in verified_results(mark)]
+    results: list[Json] = []
+    for result in verified_results(mark):
+        dataset, metric = result["data"]["dataset"], result["data"]["dataset"]["task_id"]
+        revision = {"revision": dataset["revision"]} if "revision" in dataset else {}
+        value = result["data"]["value"]
+        results.append(
+            {
+                "task": {"type": TASK},
+                "dataset": {"name": dataset["id"], "type": "kcard", **revision},
+                "metrics": [{"type": metric, "name": metric, "value": value, "verified": True}],
+            }
+        )
     own = [{"name": name, "results": results}] if results else []
     return (declared if isinstance(declared, list) else []) + own
 
@@ -344,24 +353,22 @@ def _read_results(blobs: Blobs, entry: Entry) -> Iterator[Json]:
             content = load_yaml(stream.read().decode(), entry.path)
         if not isinstance(content, list):
             raise HubError("expected a list of results")
-        results = [_check_result(result) for result in content]
+        # Results that clients can read, without their claims to be verified.
+        results = []
+        for result in content:
+            dataset = result.get("dataset") if isinstance(result, dict) else None
+            if not isinstance(result, dict) or not isinstance(dataset, dict) or "value" not in result:
+                raise HubError("a result needs dataset and value")
+            if not all(isinstance(dataset.get(key), str) for key in ("id", "task_id")):
+                raise HubError("the dataset of a result needs id and task_id")
+            if not isinstance(result.get("source", {}), dict):
+                raise HubError("the source of a result must be an object")
+            results.append({key: value for key, value in result.items() if key not in CLAIMS})
     except (Refused, HubError, UnicodeDecodeError) as error:
         message = " ".join(str(error).split())[:300]
         yield {"filename": entry.path, "verified": False, "error": message}
         return
     yield from ({"filename": entry.path, "verified": False, "data": result} for result in results)
-
-
-def _check_result(result: object) -> Json:
-    """Return a result that clients can read, without its claim to be verified. Raises HubError."""
-    dataset = result.get("dataset") if isinstance(result, dict) else None
-    if not isinstance(result, dict) or not isinstance(dataset, dict) or "value" not in result:
-        raise HubError("a result needs dataset and value")
-    if not all(isinstance(dataset.get(key), str) for key in ("id", "task_id")):
-        raise HubError("the dataset of a result needs id and task_id")
-    if not isinstance(result.get("source", {}), dict):
-        raise HubError("the source of a result must be an object")
-    return {key: value for key, value in result.items() if key not in CLAIMS}
 
 
 def verified_results(mark: Mark | None) -> Iterator[Json]:
@@ -386,17 +393,6 @@ def verified_results(mark: Mark | None) -> Iterator[Json]:
                 "notes": notes,
             }
             yield {"filename": None, "verified": True, "data": data}
-
-
-def _index_entry(data: Json) -> Json:
-    """Return a verified result as an entry of a model-index."""
-    dataset, metric = data["dataset"], data["dataset"]["task_id"]
-    revision = {"revision": dataset["revision"]} if "revision" in dataset else {}
-    return {
-        "task": {"type": TASK},
-        "dataset": {"name": dataset["id"], "type": "kcard", **revision},
-        "metrics": [{"type": metric, "name": metric, "value": data["value"], "verified": True}],
-    }
 
 
 def _drop_claims(value: Any) -> Any:

@@ -335,21 +335,14 @@ def preupload(
     for file in body.files:
         check_path(file.path)
     inside = select_inline_files(body.files, options)
-    return JSONResponse({"files": [_describe_upload(file, inside, tree) for file in body.files]})
-
-
-def _describe_upload(
-    file: File, inside: frozenset[str], tree: Mapping[str, Entry]
-) -> dict[str, str | bool | None]:
-    there = tree.get(file.path)
-    # Clients compare the oid to detect unchanged files: git's for a regular file, sha256 for a large one.
-    oid = None if there is None else there.sha256 if there.lfs else there.oid
-    return {
-        "path": file.path,
-        "uploadMode": "regular" if file.path in inside else "lfs",
-        "shouldIgnore": False,
-        "oid": oid,
-    }
+    files = []
+    for file in body.files:
+        there = tree.get(file.path)
+        # Clients compare the oid to detect unchanged files: git's for a regular file, sha256 for a large one.
+        oid = None if there is None else there.sha256 if there.lfs else there.oid
+        mode = "regular" if file.path in inside else "lfs"
+        files.append({"path": file.path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+    return JSONResponse({"files": files})
 
 
 def select_inline_files(files: Sequence[File], options: ServerOptions) -> frozenset[str]:

@@ -24,9 +24,8 @@ from kcard.hub.server.dependencies import (
     repository_type,
 )
 from kcard.hub.server.limits import IN_TURN, InTurn, lift
-from kcard.hub.server.recent import Encoded, Recent, RecentDep, card_properties, join_json
+from kcard.hub.server.recent import Encoded, RecentDep, card_properties, join_json
 from kcard.hub.server.responses import ABSENT, Json, Responses, next_page
-from kcard.hub.values import Mark, Repository
 
 __all__ = ["audits_router", "router"]
 
@@ -101,7 +100,14 @@ def listing(
     items: list[bytes] = []
     size = 0
     for place, repository in enumerate(page):
-        properties, more = _describe_repository(recent, repository, marks.get(repository.id), details)
+        mark = marks.get(repository.id)
+        properties = responses.repository(repository, mark)
+        more: Encoded = {}
+        if details.files:
+            with_config = details.config or "config" in details.selected
+            more = recent.details.of(repository, mark, blobs=False, config=with_config)
+        elif details.card or details.selected:
+            more = card_properties(repository, mark) | {"siblings": b"null"}
         item = _encode_object(properties, more, details.selected)
         size += max(len(item), sum(map(len, more.values())))
         if items and size > LARGEST_PAGE:
@@ -130,18 +136,6 @@ class _ListDetails:
     def card(self) -> bool:
         """Whether the metadata of README.md is read."""
         return self.files or self.card_data or bool(self.selected & IN_CARD)
-
-
-def _describe_repository(
-    recent: Recent, repository: Repository, mark: Mark | None, details: _ListDetails
-) -> tuple[Json, Encoded]:
-    properties = responses.repository(repository, mark)
-    if details.files:
-        config = details.config or "config" in details.selected
-        return properties, recent.details.of(repository, mark, blobs=False, config=config)
-    if details.card or details.selected:
-        return properties, card_properties(repository, mark) | {"siblings": b"null"}
-    return properties, {}
 
 
 def _encode_object(properties: Json, more: Encoded, selected: frozenset[str]) -> bytes:

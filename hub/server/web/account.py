@@ -64,11 +64,11 @@ def account_page(
     try:
         owner = hub.accounts.get(account)
     except NotThere:
-        raise _page_not_found(account) from None
+        raise page_not_found(account) from None
     cards, next_cards = _list_repositories(hub, owner, "model", "" if datasets else cursor, visitor.identity)
     data, next_data = _list_repositories(hub, owner, "dataset", cursor if datasets else "", visitor.identity)
     if visitor.identity is None and not (cards or data or cursor):
-        raise _page_not_found(account)
+        raise page_not_found(account)
     members = {}
     if owner.kind == "organisation" and visitor.identity is not None:
         members = hub.accounts.members(owner.name)
@@ -83,7 +83,7 @@ def account_page(
     )
 
 
-def _page_not_found(name: str) -> NotThere:
+def page_not_found(name: str) -> NotThere:
     return NotThere("account", f"page {name[:100]!r} not found: check the address, or log in")
 
 
@@ -117,7 +117,7 @@ def login_page(
     url = base_url(request, options)
     id_ = dependencies.read_session_cookie(request, url) or secrets.token_urlsafe(32)
     looks = replace(visitor, form_token=dependencies.form_token(hub.secret, id_))
-    response = _login_page(Form({"next": next_path(next)}), looks)
+    response = render_login_page(Form({"next": next_path(next)}), looks)
     dependencies.write_session_cookie(response, url, id_)
     return response
 
@@ -134,7 +134,7 @@ def login(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, vis
         response = RedirectResponse(next_path(form.text("next")), SEE_OTHER)
         dependencies.write_session_cookie(response, url, id_)
         return response
-    return _login_page(form, visitor)
+    return render_login_page(form, visitor)
 
 
 @login_router.post("/settings/logout")
@@ -149,7 +149,7 @@ def logout(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, me
     return response
 
 
-def _login_page(form: Form, visitor: Visitor) -> Response:
+def render_login_page(form: Form, visitor: Visitor) -> Response:
     return page("login.html", form.status, form=form, visitor=visitor)
 
 
@@ -163,7 +163,7 @@ SAVED = "Saved."
 @profile_router.get("/settings")
 def profile_page(hub: HubDep, member: MemberDep, saved: str = "") -> Response:
     """The form, as stored."""
-    return _profile_page(hub.accounts.get(member.name), Form(), SAVED if saved else "")
+    return render_profile_page(hub.accounts.get(member.name), Form(), SAVED if saved else "")
 
 
 @profile_router.post("/settings")
@@ -172,7 +172,7 @@ def save(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
     require_administer_namespace(member, member.name)
     account = hub.accounts.get(member.name)
     update_profile(hub, form, account, member.name)
-    return _profile_page(account, form) if form.errors else RedirectResponse("/settings?saved=1", 303)
+    return render_profile_page(account, form) if form.errors else RedirectResponse("/settings?saved=1", 303)
 
 
 def update_profile(hub: SharedHub, form: Form, account: Account, by: str) -> None:
@@ -187,7 +187,7 @@ def update_profile(hub: SharedHub, form: Form, account: Account, by: str) -> Non
         hub.accounts.update(account.name, by=by, **changed)  # type: ignore[arg-type]  # texts only
 
 
-def _profile_page(account: Account, form: Form, done: str = "") -> Response:
+def render_profile_page(account: Account, form: Form, done: str = "") -> Response:
     return page("profile.html", form.status, form=form, account=account, done=done)
 
 
@@ -204,7 +204,7 @@ LIFETIMES = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), (NEVER, "u
 @tokens_router.get(PATH)
 def tokens_page(hub: HubDep, member: MemberDep) -> Response:
     """The tokens, and the form for a new one."""
-    return _tokens_page(hub, member, Form())
+    return render_tokens_page(hub, member, Form())
 
 
 @tokens_router.post(PATH)
@@ -240,8 +240,8 @@ def create_token(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: Form
             new_token = hub.tokens.create(
                 member.name, name=name, scope=scope, repository=repository, days=days, by=member.name
             )
-            return _tokens_page(hub, member, Form(), new_token)
-    return _tokens_page(hub, member, form)
+            return render_tokens_page(hub, member, Form(), new_token)
+    return render_tokens_page(hub, member, form)
 
 
 @tokens_router.post(PATH + "/revoke")
@@ -252,7 +252,9 @@ def revoke(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
     return RedirectResponse(PATH, 303)
 
 
-def _tokens_page(hub: SharedHub, member: Identity, form: Form, new_token: str | None = None) -> Response:
+def render_tokens_page(
+    hub: SharedHub, member: Identity, form: Form, new_token: str | None = None
+) -> Response:
     return page(
         "tokens.html",
         form.status,
@@ -303,44 +305,44 @@ def create_organisation(hub: HubDep, member: MemberDep, form: FormDep) -> Respon
 @organisations_router.get(ONE)
 def organisation_page(hub: HubDep, member: MemberDep, organisation: Segment, saved: str = "") -> Response:
     """The members, and for administrators the forms that change them."""
-    account = _get_organisation(hub, organisation)
-    return _organisation_page(hub, account, member, Form(), SAVED if saved else "")
+    account = get_organisation(hub, organisation)
+    return render_organisation_page(hub, account, member, Form(), SAVED if saved else "")
 
 
 @organisations_router.post(ONE)
 def save_organisation(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
     """Change the full name and the description."""
-    account = _get_organisation(hub, organisation)
+    account = get_organisation(hub, organisation)
     require_administer_namespace(member, account.name)
     update_profile(hub, form, account, member.name)
-    return _organisation_page(hub, account, member, form) if form.errors else _redirect_saved(account)
+    return render_organisation_page(hub, account, member, form) if form.errors else _redirect_saved(account)
 
 
 @organisations_router.post(ONE + "/members")
 def set_member(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
     """Add a user, change a role, or remove a user."""
-    account = _get_organisation(hub, organisation)
+    account = get_organisation(hub, organisation)
     require_administer_namespace(member, account.name)
     with form.beside("user"):
         choice = form.choice("role", *ROLES, "none")
         role = next((role for role in ROLES if role == choice), None)
         hub.accounts.set_member(account.name, form.text("user"), role, by=member.name)
         return _redirect_saved(account)
-    return _organisation_page(hub, account, member, form)
+    return render_organisation_page(hub, account, member, form)
 
 
 @organisations_router.post(ONE + "/leave")
 def leave(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
     """Leave an organisation. Its last administrator can't."""
-    account = _get_organisation(hub, organisation)
+    account = get_organisation(hub, organisation)
     require_administer_namespace(member, member.name)
     with form.beside("leave"):
         hub.accounts.set_member(account.name, member.name, None, by=member.name)
         return RedirectResponse(OWN, 303)
-    return _organisation_page(hub, account, member, form)
+    return render_organisation_page(hub, account, member, form)
 
 
-def _get_organisation(hub: SharedHub, name: str) -> Account:
+def get_organisation(hub: SharedHub, name: str) -> Account:
     account = hub.accounts.get(name)
     if account.kind != "organisation":
         raise NotThere("account", f"{account.name} is not an organisation")
@@ -351,7 +353,7 @@ def _redirect_saved(account: Account) -> Response:
     return RedirectResponse(f"/organizations/{account.name}?saved=1", 303)
 
 
-def _organisation_page(
+def render_organisation_page(
     hub: SharedHub, account: Account, member: Identity, form: Form, done: str = ""
 ) -> Response:
     return page(

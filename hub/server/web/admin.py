@@ -39,7 +39,7 @@ ROWS = 50
 @accounts_router.get(ACCOUNTS_PATH)
 def accounts_page(hub: HubDep, _: AdministratorDep, q: str = "", after: str = "") -> Response:
     """A page of the accounts whose name starts with `q`, and the form for a new user."""
-    return _accounts_page(hub, Form(), q.replace("\0", ""), after.replace("\0", ""))
+    return render_accounts_page(hub, Form(), q.replace("\0", ""), after.replace("\0", ""))
 
 
 @accounts_router.post(ACCOUNTS_PATH)
@@ -54,14 +54,14 @@ def add(hub: HubDep, admin: AdministratorDep, form: FormDep) -> Response:
             by=admin.name,
         )
         token = hub.tokens.create(user.name, scope="admin" if user.admin else "write", by=admin.name)
-        return _account_page(hub, user, Form(), token=token, done=f"{user.name} was added.")
-    return _accounts_page(hub, form)
+        return render_account_page(hub, user, Form(), token=token, done=f"{user.name} was added.")
+    return render_accounts_page(hub, form)
 
 
 @accounts_router.get(ONE)
 def account_page(hub: HubDep, _: AdministratorDep, name: Segment, saved: str = "") -> Response:
     """An account with the forms that change it."""
-    return _account_page(hub, hub.accounts.get(name), Form(), done=SAVED if saved else "")
+    return render_account_page(hub, hub.accounts.get(name), Form(), done=SAVED if saved else "")
 
 
 @accounts_router.post(ONE)
@@ -84,7 +84,7 @@ def save_account(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segm
                 by=admin.name,
             )
             return RedirectResponse(f"{ACCOUNTS_PATH}/{account.name}?saved=1", 303)
-    return _account_page(hub, account, form)
+    return render_account_page(hub, account, form)
 
 
 @accounts_router.post(ONE + "/token")
@@ -93,8 +93,8 @@ def create_token(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segm
     account = hub.accounts.get(name)
     with form.beside(""):
         token = hub.tokens.create(account.name, scope="write", by=admin.name)
-        return _account_page(hub, account, Form(), token=token)
-    return _account_page(hub, account, form)
+        return render_account_page(hub, account, Form(), token=token)
+    return render_account_page(hub, account, form)
 
 
 @accounts_router.post(ONE + "/revoke")
@@ -105,7 +105,7 @@ def revoke(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segment) -
     return RedirectResponse(f"{ACCOUNTS_PATH}/{account.name}?saved=1", 303)
 
 
-def _accounts_page(hub: SharedHub, form: Form, q: str = "", after: str = "") -> Response:
+def render_accounts_page(hub: SharedHub, form: Form, q: str = "", after: str = "") -> Response:
     accounts = hub.accounts.page(q, after, ROWS + 1)
     following = accounts[ROWS - 1].name if len(accounts) > ROWS else None
     return page(
@@ -119,7 +119,7 @@ def _accounts_page(hub: SharedHub, form: Form, q: str = "", after: str = "") -> 
     )
 
 
-def _account_page(
+def render_account_page(
     hub: SharedHub, account: Account, form: Form, *, token: str = "", done: str = ""
 ) -> Response:
     quota = ""  # as its field accepts it, exactly
@@ -191,7 +191,7 @@ QUARANTINE_PATH = "/settings/hub/quarantine"
 @quarantine_router.get(QUARANTINE_PATH)
 def quarantine_page(hub: HubDep, _: AdministratorDep, saved: str = "") -> Response:
     """The threshold and the quarantined cards."""
-    return _quarantine_page(hub, Form(), SAVED if saved else "")
+    return render_quarantine_page(hub, Form(), SAVED if saved else "")
 
 
 @quarantine_router.post(QUARANTINE_PATH)
@@ -203,7 +203,7 @@ def save(hub: HubDep, admin: AdministratorDep, form: FormDep) -> Response:
         with form.beside("threshold"):
             hub.registry.quarantine.set(_parse_share("threshold", form.text("threshold")), by=admin.name)
             return RedirectResponse(f"{QUARANTINE_PATH}?saved=1", 303)
-    return _quarantine_page(hub, form)
+    return render_quarantine_page(hub, form)
 
 
 def _parse_share(name: str, text: str) -> float | None:
@@ -213,7 +213,7 @@ def _parse_share(name: str, text: str) -> float | None:
         raise Invalid(f"invalid {name} {text[:40]!r}: use a number from 0 to 1, such as 0.5") from None
 
 
-def _quarantine_page(hub: SharedHub, form: Form, done: str = "") -> Response:
+def render_quarantine_page(hub: SharedHub, form: Form, done: str = "") -> Response:
     return page(
         "hub_quarantine.html",
         form.status,

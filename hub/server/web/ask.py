@@ -221,7 +221,7 @@ def question_page(
 ) -> Response:
     """Show the form, for one card or for all."""
     candidates = one_card(hub, card, visitor.identity) if card.strip() else None
-    return _ask_page(Form({"card": card, "question": question[:LONGEST]}), candidates)
+    return render_ask_page(Form({"card": card, "question": question[:LONGEST]}), candidates)
 
 
 @router.post("/ask")
@@ -253,11 +253,11 @@ async def answer_page(
         marks = await to_thread.run_sync(
             hub.publications.marks, [candidate.repository.id for candidate in candidates]
         )
-        return _ask_page(form, candidates, answer_view(answer, candidates.cards, marks))
+        return render_ask_page(form, candidates, answer_view(answer, candidates.cards, marks))
     except (Refused, CardError) as error:
         form.errors["question"], form.status = str(error), status_of(error)
         seconds = getattr(error, "seconds", None)
-        return _ask_page(
+        return render_ask_page(
             form, candidates, headers=None if seconds is None else {"Retry-After": f"{seconds:.0f}"}
         )
 
@@ -287,7 +287,7 @@ async def _ask_candidates(
             return candidates, answer
 
 
-def _ask_page(
+def render_ask_page(
     form: Form,
     candidates: Candidates | None,
     answer: AnswerView | None = None,

@@ -336,9 +336,17 @@ def _read_exam(blobs: Blobs, sha256: str) -> ExamView | None:
         return None
     scored = "factuality" if _try(lambda: own["factuality"]["scores"]) else "faithfulness"
     judged = [*_read_list(record.get("best")), *_read_list(record.get("worst"))]
-    shown = dict.fromkeys(
-        question for item in judged if (question := _make_question(item, scored)) is not None
-    )
+    shown: dict[ExamQuestion, None] = {}
+    for item in judged:
+        if isinstance(item, dict) and _read_text(item.get("question")):
+            question = ExamQuestion(
+                question=_read_text(item["question"]),
+                answer=_read_text(item.get("answer")),
+                text=_read_text(item.get("text")),
+                right=item.get("recalled") is True,
+                score=_try(lambda item=item: checked_share(float(item[scored]))),  # type: ignore[misc]
+            )
+            shown[question] = None
     return ExamView(
         recall=_read_interval(own.get("recall"), -1),
         lift=_read_interval(own.get("lift"), -1),
@@ -355,19 +363,6 @@ def _read_exam(blobs: Blobs, sha256: str) -> ExamView | None:
         checker=_read_text(record.get("checker")),
         evidence=_read_text(record.get("evidence")),
         shown=tuple(shown),
-    )
-
-
-def _make_question(one: object, scored: str) -> ExamQuestion | None:
-    if not isinstance(one, dict) or not _read_text(one.get("question")):
-        return None
-    score = _try(lambda: checked_share(float(one[scored])))
-    return ExamQuestion(
-        _read_text(one["question"]),
-        _read_text(one.get("answer")),
-        _read_text(one.get("text")),
-        one.get("recalled") is True,
-        score,
     )
 
 
@@ -510,12 +505,10 @@ def card(
         ],
         adapted=hub.listing.page(adapting, identity)[0] if type_ == "model" else (),
     )
-    return _add_contents(hub, recent, view, identity) if view.released else view
+    if not view.released:
+        return view
 
-
-def _add_contents(hub: SharedHub, recent: Recent, view: CardView, identity: Identity | None) -> CardView:
-    """Return the view with the contents of the files."""
-    repository, sha = view.row.repository, view.commit.sha
+    # The contents of the files.
     tree = recent.trees.get(repository, sha)
     # The README as HTML, or why it is not shown. The page is shown even if a file is damaged.
     readme, note = "", ""

@@ -90,11 +90,23 @@ def describe(app: FastAPI) -> None:
 
     def openapi() -> Json:
         if app.openapi_schema is None:
-            app.openapi_schema = _complete_schema(
-                get_openapi(
-                    title=app.title, version=app.version, description=app.description, routes=app.routes
-                )
+            schema = get_openapi(
+                title=app.title, version=app.version, description=app.description, routes=app.routes
             )
+            components = schema.setdefault("components", {})
+            components.setdefault("responses", {})["Refusal"] = REFUSED
+            components["securitySchemes"] = {"token": BEARER}
+            schema["security"] = [{}, {"token": []}]
+            for path, _, operation in iterate_operations(schema):
+                answers = operation["responses"]
+                answers.pop(VALIDATION_ERROR, None)
+                for status in (*ANYWHERE, *(OF_REPOSITORIES if "{name}" in path else ())):
+                    answers.setdefault(status, {"$ref": REFUSAL})
+                for parameter in operation.get("parameters", ()):
+                    text = PARAMETERS.get(parameter["name"])
+                    if text and not parameter.get("description"):
+                        parameter["description"] = text
+            app.openapi_schema = schema
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -120,29 +132,12 @@ def docs(request: Request) -> Response:
                 if "$ref" not in answer
             ),
         )
-        for path, method, operation in _each_operation(app.openapi())
+        for path, method, operation in iterate_operations(app.openapi())
     ]
     return page("openapi.html", title=app.title, operations=operations, here="")
 
 
-def _complete_schema(schema: Json) -> Json:
-    components = schema.setdefault("components", {})
-    components.setdefault("responses", {})["Refusal"] = REFUSED
-    components["securitySchemes"] = {"token": BEARER}
-    schema["security"] = [{}, {"token": []}]
-    for path, _, operation in _each_operation(schema):
-        answers = operation["responses"]
-        answers.pop(VALIDATION_ERROR, None)
-        for status in (*ANYWHERE, *(OF_REPOSITORIES if "{name}" in path else ())):
-            answers.setdefault(status, {"$ref": REFUSAL})
-        for parameter in operation.get("parameters", ()):
-            text = PARAMETERS.get(parameter["name"])
-            if text and not parameter.get("description"):
-                parameter["description"] = text
-    return schema
-
-
-def _each_operation(schema: Json) -> Iterator[tuple[str, str, Json]]:
+def iterate_operations(schema: Json) -> Iterator[tuple[str, str, Json]]:
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
             yield path, method, operation

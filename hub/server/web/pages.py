@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -33,10 +32,8 @@ from kcard.hub.server.limits import IN_TURN
 from kcard.hub.server.recent import RecentDep
 from kcard.hub.server.responses import parse_reference
 from kcard.hub.server.web.cards import (
-    CardView,
     ExamQuestion,
     ExamView,
-    History,
     card,
     exam,
     histogram,
@@ -44,7 +41,7 @@ from kcard.hub.server.web.cards import (
     search_rows,
     uses,
 )
-from kcard.hub.server.web.render import TEMPLATES, page, render_template
+from kcard.hub.server.web.render import page, read_template, render_template
 from kcard.hub.shared import SharedHub
 from kcard.hub.values import Repository, Type
 from kcard.manifest import MANIFEST
@@ -117,12 +114,7 @@ def feed(request: Request, hub: HubDep, options: OptionsDep) -> Response:
 @feed_router.get("/favicon.ico", dependencies=[IN_TURN])
 def icon() -> Response:
     """Browsers that take no SVG ask for favicon.ico in vain."""
-    return Response(_read_icon(), media_type="image/svg+xml", headers={"Cache-Control": DAY})
-
-
-@cache
-def _read_icon() -> str:
-    return (TEMPLATES / "favicon.svg").read_text(encoding="utf-8")
+    return Response(read_template("favicon.svg"), media_type="image/svg+xml", headers={"Cache-Control": DAY})
 
 
 # Two cards, or two versions of one, side by side.
@@ -516,6 +508,15 @@ def repository_at(
     published = view.row.mark is not None
     paths = [file.path for file in view.files]
     rights = Rights.of(hub, identity, view.row.repository)
+    # Factuality and recall over the versions.
+    values = []
+    for version in view.versions:
+        own = exam(hub.blobs, version.exam) if version.exam and view.released else None
+        recall = None if own is None or own.recall is None else own.recall.mean
+        verified = None if version.verified is None else version.verified.factuality
+        values.append(
+            (version.number, {"declared": version.declared, "recall": recall, "verified": verified})
+        )
     # The reference by which the version of the page is asked; "" if it can't be.
     question_card = ""
     if visitor.get().asks and view.shown and view.manifest is not None and measurable(view.manifest):
@@ -525,7 +526,7 @@ def repository_at(
         view=view,
         tags=[tag for tag in view.row.repository.tags if not tag.startswith(SHOWN_ELSEWHERE)][:MOST_TAGS],
         here="datasets" if view.row.repository.type == "dataset" else "cards",
-        history=_make_history(hub, view),
+        history=history(values),
         histogram=None if examined is None else histogram(examined.scores),
         uses=uses(
             view.row.repository,
@@ -539,16 +540,3 @@ def repository_at(
         rights=rights,
         question_card=question_card,
     )
-
-
-def _make_history(hub: SharedHub, view: CardView) -> History | None:
-    """Return the chart of factuality and recall over the versions."""
-    versions = []
-    for version in view.versions:
-        examined = exam(hub.blobs, version.exam) if version.exam and view.released else None
-        recall = None if examined is None or examined.recall is None else examined.recall.mean
-        verified = None if version.verified is None else version.verified.factuality
-        versions.append(
-            (version.number, {"declared": version.declared, "recall": recall, "verified": verified})
-        )
-    return history(versions)

@@ -28,6 +28,7 @@ __all__ = [
     "make_error_response",
     "page",
     "policy",
+    "read_template",
     "render_template",
     "wants_html",
 ]
@@ -64,9 +65,9 @@ def render_template(template: str, **values: Any) -> str:
 
 @cache
 def policy() -> str:
-    """Return the policy: the one style sheet, the one script, the hub's own pictures, and forms that lead back to it."""
+    """Return the policy: the one style sheet, the one script, pictures of the hub, and forms that lead back to it."""
     return (
-        f"default-src 'none'; style-src {_digest(_read_style())}; script-src {_digest(_read_template('script.js'))}; "
+        f"default-src 'none'; style-src {_digest(read_style())}; script-src {_digest(read_template('script.js'))}; "
         "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
 
@@ -75,8 +76,8 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _read_style() -> str:
-    return _read_template("style.css") + _read_template("forms.css")
+def read_style() -> str:
+    return read_template("style.css") + read_template("forms.css")
 
 
 @cache
@@ -91,8 +92,8 @@ def _get_environment() -> "Environment":
         lstrip_blocks=True,
     )
     environment.globals.update(
-        style=_read_style(),
-        script=_read_template("script.js"),
+        style=read_style(),
+        script=read_template("script.js"),
         at=revision_address,
         address=quoted_address,
         blob=blob_address,
@@ -105,7 +106,7 @@ def _get_environment() -> "Environment":
 
 
 @cache
-def _read_template(name: str) -> str:
+def read_template(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 

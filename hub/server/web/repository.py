@@ -61,7 +61,7 @@ TYPES: tuple[tuple[Type, str], ...] = (("model", "Card or model"), ("dataset", "
 @new_repository_router.get("/new")
 def new_page(member: MemberDep, owner: str = "") -> Response:
     """The form. `owner`: the namespace that is chosen at first."""
-    return _new_repository_page(member, Form({"owner": owner} if owner else {}))
+    return render_new_repository_page(member, Form({"owner": owner} if owner else {}))
 
 
 @new_repository_router.post("/new")
@@ -76,10 +76,10 @@ def create(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
         if not form.errors:
             repository = create_repository(hub, member, type_, full, private=private)
             return RedirectResponse(address(repository, "upload"), 303)
-    return _new_repository_page(member, form)
+    return render_new_repository_page(member, form)
 
 
-def _new_repository_page(member: Identity, form: Form) -> Response:
+def render_new_repository_page(member: Identity, form: Form) -> Response:
     owners = [name for name in (member.name, *member.organisations) if may_create(member, name)]
     return page(
         "new_repository.html",
@@ -105,7 +105,7 @@ def upload_page(
 ) -> Response:
     """The forms."""
     require_write(member, repository)
-    return _upload_page(hub, options, repository, Form())
+    return render_upload_page(hub, options, repository, Form())
 
 
 @upload_router.post(UPLOAD)
@@ -169,13 +169,13 @@ def _commit_upload(
             hub, options, member, repository, [*zip(paths, files, strict=True)], folder, title
         )
     if form.errors:
-        return _upload_page(hub, options, repository, form)
+        return render_upload_page(hub, options, repository, form)
     if not form.text("tag"):
         return RedirectResponse(address(repository), 303)
     with form.beside("tag"):
         create_tag(hub, member, repository, form.text("tag"), commit.sha)
         return RedirectResponse(address(repository), 303)
-    return _upload_page(hub, options, repository, form, done=f"{count} committed, not published.")
+    return render_upload_page(hub, options, repository, form, done=f"{count} committed, not published.")
 
 
 @upload_router.post(PUBLISH)
@@ -192,10 +192,10 @@ def publish(
     with form.beside("tag"):
         create_tag(hub, member, repository, form.text("tag"), hub.refs.resolve(repository, MAIN))
         return RedirectResponse(address(repository), 303)
-    return _upload_page(hub, options, repository, form)
+    return render_upload_page(hub, options, repository, form)
 
 
-def _upload_page(
+def render_upload_page(
     hub: SharedHub,
     options: ServerOptions,
     repository: Repository,
@@ -239,7 +239,7 @@ def edit_page(hub: HubDep, member: MemberDep, repository: MemberRepository) -> R
     head = hub.refs.resolve(repository, MAIN)
     entry = hub.commits.tree(repository, head).get(README)
     text = "" if entry is None else commits.text(hub.blobs, entry)
-    return _readme_page(repository, Form({"text": text, "parent": head}))
+    return render_readme_page(repository, Form({"text": text, "parent": head}))
 
 
 @readme_router.post(EDIT)
@@ -266,10 +266,10 @@ def save(
             form.values = {**form.values, "parent": hub.refs.resolve(repository, MAIN)}
             raise WrongParent(CHANGED) from None
         return RedirectResponse(address(repository), 303)
-    return _readme_page(repository, form)
+    return render_readme_page(repository, form)
 
 
-def _readme_page(repository: Repository, form: Form) -> Response:
+def render_readme_page(repository: Repository, form: Form) -> Response:
     return page("edit.html", form.status, form=form, repository=repository, type=repository.type)
 
 
@@ -290,7 +290,7 @@ GATES = (
 def settings_page(hub: HubDep, member: MemberDep, repository: MemberRepository, saved: str = "") -> Response:
     """The forms, as stored."""
     require_administer(member, repository)
-    return _repository_settings_page(hub, repository, Form(), SAVED if saved else "")
+    return render_repository_settings_page(hub, repository, Form(), SAVED if saved else "")
 
 
 @repository_settings_router.post(SETTINGS)
@@ -304,7 +304,7 @@ def save_settings(hub: HubDep, member: MemberDep, repository: MemberRepository, 
         gate = next(gate for gate in ("no", "auto", "manual") if gate == gated)
         change_settings(hub, member, repository, private=private, gated=gate)
         return RedirectResponse(f"{address(repository, 'settings')}?saved=1", 303)
-    return _repository_settings_page(hub, repository, form)
+    return render_repository_settings_page(hub, repository, form)
 
 
 @repository_settings_router.post(SETTINGS + "/move")
@@ -315,7 +315,7 @@ def move(hub: HubDep, member: MemberDep, repository: MemberRepository, form: For
     with form.beside("to"):
         moved = move_repository(hub, member, repository, form.text("to"))
         return RedirectResponse(f"{address(moved, 'settings')}?saved=1", 303)
-    return _repository_settings_page(hub, repository, form)
+    return render_repository_settings_page(hub, repository, form)
 
 
 @repository_settings_router.post(SETTINGS + "/delete")
@@ -328,10 +328,12 @@ def delete(hub: HubDep, member: MemberDep, repository: MemberRepository, form: F
             raise Invalid(f"type the full name, {repository.name}, to delete this repository")
         delete_repository(hub, member, repository)
         return RedirectResponse(f"/{repository.namespace}", 303)
-    return _repository_settings_page(hub, repository, form)
+    return render_repository_settings_page(hub, repository, form)
 
 
-def _repository_settings_page(hub: SharedHub, repository: Repository, form: Form, done: str = "") -> Response:
+def render_repository_settings_page(
+    hub: SharedHub, repository: Repository, form: Form, done: str = ""
+) -> Response:
     return page(
         "repository_settings.html",
         form.status,
@@ -356,7 +358,7 @@ ACCESS = "/{namespace}/{name}/access"
 def access_page(hub: HubDep, member: MemberDep, repository: MemberRepository) -> Response:
     """For administrators of the repository the requests, for others the state of their own."""
     require_gated(repository)
-    return _requests_page(hub, member, repository, Form())
+    return render_requests_page(hub, member, repository, Form())
 
 
 @requests_router.post(ACCESS)
@@ -367,7 +369,7 @@ def ask(hub: HubDep, member: MemberDep, repository: MemberRepository, form: Form
     with form.beside("note"):
         hub.repositories.request_access(repository, member.account_id, form.long_text("note").strip())
         return RedirectResponse(address(repository), 303)
-    return _requests_page(hub, member, repository, form)
+    return render_requests_page(hub, member, repository, form)
 
 
 @requests_router.post(ACCESS + "/answer")
@@ -381,10 +383,10 @@ def answer(hub: HubDep, member: MemberDep, repository: MemberRepository, form: F
         user = find_user(hub, form.text("user"))
         decide(hub, repository, user, "granted" if state == "granted" else "rejected", member)
         return RedirectResponse(address(repository, "access"), 303)
-    return _requests_page(hub, member, repository, form)
+    return render_requests_page(hub, member, repository, form)
 
 
-def _requests_page(hub: SharedHub, member: Identity, repository: Repository, form: Form) -> Response:
+def render_requests_page(hub: SharedHub, member: Identity, repository: Repository, form: Form) -> Response:
     administers = may_administer(member, repository)
     return page(
         "access.html",

@@ -45,8 +45,8 @@ class Browser:
         assert answer.status_code == status, (
             f"{answer.status_code} {answer.headers.get('location')} {text(answer)}"
         )
-        if found := TOKEN.search(answer.text):
-            self.form_token = found[1]
+        if match := TOKEN.search(answer.text):
+            self.form_token = match[1]
         return answer.text
 
     def send(self, path: str, data: Mapping[str, str] | None = None, **options: Any) -> httpx.Response:

@@ -23,10 +23,10 @@ class Errors:
 
     def __init__(self, page: "Page") -> None:
         self.messages: list[str] = []
-        page.on("console", self._said)
+        page.on("console", self._note_message)
         page.on("pageerror", lambda error: self.messages.append(str(error)))
 
-    def _said(self, message: "ConsoleMessage") -> None:
+    def _note_message(self, message: "ConsoleMessage") -> None:
         if message.type in {"error", "warning"} and "Failed to load resource" not in message.text:
             self.messages.append(message.text)
 

@@ -65,7 +65,7 @@ def exam(card: str, factuality: float | None, recall: float, *, seed: str, quest
         "faithfulness": scores(0.8),
         "factuality": None if factuality is None else scores(factuality),
     }
-    found = {
+    record = {
         "format": 2,
         "card": card,
         "own": own,
@@ -74,7 +74,7 @@ def exam(card: str, factuality: float | None, recall: float, *, seed: str, quest
         "evidence": "atlas",
         "evidence_sha256": "ef" * 32,
     }
-    return json.dumps({**found, "best": judged[:3], "worst": judged[3:]}).encode()
+    return json.dumps({**record, "best": judged[:3], "worst": judged[3:]}).encode()
 
 
 def publish(
@@ -122,9 +122,9 @@ def publish(
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     commit = shared.put(name, files, title=f"{own} {tag}")
     repository = shared.hub.repositories.get("model", name)
-    found = shared.hub.publications.publish(repository, tag, commit.sha, shared.identity("ada:admin"))
-    assert found is not None
-    return found.version
+    published = shared.hub.publications.publish(repository, tag, commit.sha, shared.identity("ada:admin"))
+    assert published is not None
+    return published.version
 
 
 def tensors() -> bytes:

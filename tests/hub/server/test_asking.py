@@ -49,10 +49,10 @@ def question(browser: Browser, text: str, card: str = "", **others: str) -> http
 def test_a_question_of_a_card_is_answered_with_links_to_its_passages(visitor: Browser) -> None:
     answer = question(visitor, PHOBOS, "lab/moons")
     assert answer.status_code == 200
-    said = text(answer)
-    assert "Answer Asaph Hall" in said
-    assert "Gate always: cards were asked" in said
-    assert re.search(r"Confidence 0\.\d\d", said)
+    shown = text(answer)
+    assert "Answer Asaph Hall" in shown
+    assert "Gate always: cards were asked" in shown
+    assert re.search(r"Confidence 0\.\d\d", shown)
     cited = re.search(r'<p class="said">Asaph Hall&nbsp;<a class="cited" href="#(passage-\d)"', answer.text)
     assert cited is not None
     passage = answer.text.partition(f'id="{cited[1]}"')[2].partition("</li>")[0]
@@ -64,25 +64,25 @@ def test_a_question_of_a_card_is_answered_with_links_to_its_passages(visitor: Br
 
 
 def test_what_no_passage_answers_is_not_known_and_the_nearest_passage_shown(visitor: Browser) -> None:
-    said = text(question(visitor, "Who discovered the moon Zyx?", "lab/moons"))
-    assert "I don't know." in said
-    assert "Nearest passage" in said
+    shown = text(question(visitor, "Who discovered the moon Zyx?", "lab/moons"))
+    assert "I don't know." in shown
+    assert "Nearest passage" in shown
     assert 'href="#passage-' in question(visitor, "Who discovered the moon Zyx?", "lab/moons").text
 
 
 def test_of_all_cards_the_right_one_is_asked(visitor: Browser) -> None:
     answer = question(visitor, "Where does the river Oder rise?")
-    said = text(answer)
-    assert "Sudetes" in said.partition("Passages")[0]
-    assert "Cards to choose from 2" in said
-    assert "bob/rivers" in said
+    shown = text(answer)
+    assert "Sudetes" in shown.partition("Passages")[0]
+    assert "Cards to choose from 2" in shown
+    assert "bob/rivers" in shown
 
 
 def test_what_the_llm_knows_is_answered_without_cards(visitor: Browser) -> None:
-    said = text(question(visitor, "What is the capital of France?"))
-    assert "Paris" in said
-    assert "the LLM knows the answer, no card was asked" in said
-    assert "No passage supports it" in said
+    shown = text(question(visitor, "What is the capital of France?"))
+    assert "Paris" in shown
+    assert "the LLM knows the answer, no card was asked" in shown
+    assert "No passage supports it" in shown
     assert "No passage supports it" in text(question(visitor, "Who wrote Faust?", "lab/moons"))
     assert "No passage supports it" not in text(question(visitor, PHOBOS, "lab/moons"))
 
@@ -191,9 +191,9 @@ def test_two_cards_of_one_name_are_told_apart(shared: Shared, tmp_path: Path, vi
     publish_passages(
         shared, tmp_path / "r", "lab/rivers", ("The Inn rises in the Engadin.",), "Where the Inn rises"
     )
-    said = text(question(visitor, "Where does the river Inn rise?"))
-    assert "Engadin" in said
-    assert "lab/rivers v1" in said.partition("Passages")[2]
+    shown = text(question(visitor, "Where does the river Inn rise?"))
+    assert "Engadin" in shown
+    assert "lab/rivers v1" in shown.partition("Passages")[2]
 
 
 def test_the_page_of_a_card_has_the_form_with_questions_to_choose(visitor: Browser) -> None:
@@ -257,6 +257,6 @@ def test_on_a_large_hub_the_cards_that_a_search_finds_are_chosen_from(
         publish_passages(shared, tmp_path / name, f"lab/{name}", ("Nothing.",), f"Nothing, part {name}")
         shared.hub.repositories.count_download({shared.hub.repositories.get("model", f"lab/{name}").id: 1000})
     monkeypatch.setattr(asking, "MOST_CARDS", 2)
-    said = text(question(visitor, "Where do the rivers of Europe rise, the Oder for example?"))
-    assert "Sudetes" in said
-    assert re.search(r"Cards to choose from 2 of \d+", said)
+    shown = text(question(visitor, "Where do the rivers of Europe rise, the Oder for example?"))
+    assert "Sudetes" in shown
+    assert re.search(r"Cards to choose from 2 of \d+", shown)

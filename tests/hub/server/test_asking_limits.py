@@ -60,9 +60,9 @@ def question(shared: Shared, what: str, who: str | None = None) -> httpx.Respons
 
 def process(answer: httpx.Response) -> int:
     """Which one answered."""
-    said = text(answer)
-    assert "process " in said, said
-    return int(said.partition("process ")[2].split()[0])
+    page = text(answer)
+    assert "process " in page, page
+    return int(page.partition("process ")[2].split()[0])
 
 
 def running(pid: int) -> bool:

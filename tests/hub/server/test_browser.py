@@ -86,11 +86,11 @@ def test_a_page_is_accessible_in_light_and_dark_fits_a_phone_and_has_no_errors(
 
     with opened(browser, shared, path, color_scheme="light") as page:
         assert len(page.content().encode()) < LARGEST
-        found = Axe().run(page)
-        assert found.response["violations"] == [], found.generate_report()
+        results = Axe().run(page)
+        assert results.response["violations"] == [], results.generate_report()
         page.emulate_media(color_scheme="dark")
-        found = Axe().run(page, options={"runOnly": {"type": "rule", "values": ["color-contrast"]}})
-        assert found.response["violations"] == [], found.generate_report()
+        results = Axe().run(page, options={"runOnly": {"type": "rule", "values": ["color-contrast"]}})
+        assert results.response["violations"] == [], results.generate_report()
         page.set_viewport_size(PHONE)
         assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
 
@@ -175,9 +175,9 @@ def test_two_versions_are_compared_from_the_page_of_the_card(browser: "Browser",
             "0.84",
             "higher",
         ]
-        asked = page.get_by_role("region", name="Questions in both exams")
-        assert asked.get_by_role("row").count() == 6
-        assert asked.get_by_text("✗ wrong").count() == 4
+        questions = page.get_by_role("region", name="Questions in both exams")
+        assert questions.get_by_role("row").count() == 6
+        assert questions.get_by_text("✗ wrong").count() == 4
 
 
 def test_the_leaderboard_has_only_verified_cards_best_first(browser: "Browser", shared: Shared) -> None:

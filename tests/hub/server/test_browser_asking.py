@@ -45,8 +45,8 @@ def no_faults(page: "Page") -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
-        found = axe.run(page)
-        assert found.response["violations"] == [], found.generate_report()
+        results = axe.run(page)
+        assert results.response["violations"] == [], results.generate_report()
     assert not page.evaluate(WIDER)
     assert len(page.content().encode()) < LARGEST
 
@@ -59,11 +59,11 @@ def test_a_card_is_asked_a_suggested_question_and_a_citation_followed(
         errors = Errors(page)
         page.goto(f"{shared.url}/lab/moons")
         page.get_by_role("button", name="Who discovered Phobos?").click()
-        said = page.locator(".said")
-        said.wait_for()
-        assert said.inner_text().split("[")[0].strip() == "Asaph Hall"
+        answer = page.locator(".said")
+        answer.wait_for()
+        assert answer.inner_text().split("[")[0].strip() == "Asaph Hall"
         assert page.get_by_label("Question").input_value() == "Who discovered Phobos?"
-        said.get_by_role("link").click()
+        answer.get_by_role("link").click()
         page.wait_for_url("**#passage-1")
         cited = page.locator("li:target")
         assert MOONS[1] in cited.inner_text()

@@ -128,8 +128,8 @@ def test_token_is_created_and_used_with_the_keyboard_alone(browser: "Browser", s
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         token = page.locator(".shown-once").inner_text()
-        made = next(each for each in shared.hub.tokens.list("bob") if each.name == "by keyboard")
-        assert made.scope == "read"
+        stored = next(each for each in shared.hub.tokens.list("bob") if each.name == "by keyboard")
+        assert stored.scope == "read"
     answer = httpx.get(f"{shared.url}/api/whoami-v2", headers={"Authorization": f"Bearer {token}"})
     assert answer.json()["name"] == "bob"
 
@@ -188,6 +188,6 @@ def test_pages_fit_are_accessible_and_complain_about_nothing(
             page.goto(shared.url + path)
             assert not page.evaluate(WIDER), path
             assert page.locator("h1").first.is_visible(), path
-            found = axe.Axe().run(page)
-            assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+            results = axe.Axe().run(page)
+            assert results.violations_count == 0, f"{path}: {results.generate_report()}"
         assert errors.messages == []

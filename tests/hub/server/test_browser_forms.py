@@ -25,11 +25,11 @@ def works(shared: Shared, token: str) -> bool:
     return answer.status_code == 200
 
 
-def made(page: str) -> str:
+def read_token(page: str) -> str:
     """The token that a page shows once."""
-    found = re.search(r'class="shown-once">(kc_[^<]+)<', page)
-    assert found is not None
-    return found[1]
+    match = re.search(r'class="shown-once">(kc_[^<]+)<', page)
+    assert match is not None
+    return match[1]
 
 
 # --- tokens ---------------------------------------------------------------------------------------------------------
@@ -37,14 +37,14 @@ def made(page: str) -> str:
 
 def test_token_is_shown_once_works_with_the_api_and_ends_when_revoked(shared: Shared, bob: Browser) -> None:
     answer = bob.send("/settings/tokens", {"name": "laptop", "scope": "read", "days": "30"})
-    token = made(answer.text)
+    token = read_token(answer.text)
     assert answer.headers["cache-control"] == "no-store"
     assert works(shared, token)
     assert token not in bob.open("/settings/tokens")
-    found = next(each for each in shared.hub.tokens.list("bob") if each.name == "laptop")
-    assert found.scope == "read"
-    assert found.expires is not None
-    assert (found.expires - found.created).days == 30
+    stored = next(each for each in shared.hub.tokens.list("bob") if each.name == "laptop")
+    assert stored.scope == "read"
+    assert stored.expires is not None
+    assert (stored.expires - stored.created).days == 30
     assert bob.send("/settings/tokens/revoke", {"name": "laptop"}).status_code == 303
     assert not works(shared, token)
 
@@ -52,9 +52,9 @@ def test_token_is_shown_once_works_with_the_api_and_ends_when_revoked(shared: Sh
 def test_token_may_be_limited_to_a_repository(shared: Shared, bob: Browser) -> None:
     shared.create("bob/bound")
     sent = {"name": "bound", "scope": "write", "days": "never", "repository": "bob/bound"}
-    made(bob.send("/settings/tokens", sent).text)
-    found = next(each for each in shared.hub.tokens.list("bob") if each.name == "bound")
-    assert (found.repository, found.expires) == ("bob/bound", None)
+    read_token(bob.send("/settings/tokens", sent).text)
+    token = next(each for each in shared.hub.tokens.list("bob") if each.name == "bound")
+    assert (token.repository, token.expires) == ("bob/bound", None)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_administration_is_for_administrators(shared: Shared, bob: Browser) -> N
 
 def test_administrator_adds_changes_and_disables_accounts(shared: Shared, admin: Browser) -> None:
     answer = admin.send("/settings/hub/accounts", {"name": "frida", "fullname": "Frida", "email": "f@x.org"})
-    token = made(answer.text)
+    token = read_token(answer.text)
     assert works(shared, token)
     assert "frida" in admin.open("/settings/hub/accounts?q=FRI")
     assert "bob" not in admin.open("/settings/hub/accounts?q=fri").split("</style>")[1]

@@ -238,16 +238,16 @@ NEXT = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "to"), NEXT)
-def test_login_leads_to_no_other_site(shared: Shared, browser: Browser, wanted: str, to: str) -> None:
-    page = browser.http.get("/login", params={"next": wanted})
+@pytest.mark.parametrize(("target", "to"), NEXT)
+def test_login_leads_to_no_other_site(shared: Shared, browser: Browser, target: str, to: str) -> None:
+    page = browser.http.get("/login", params={"next": target})
     assert page.status_code == 200
     assert "evil.example" not in page.text
     browser.open("/login")
-    sent = {"name": "bob", "token": shared.tokens["bob"], "next": wanted}
+    sent = {"name": "bob", "token": shared.tokens["bob"], "next": target}
     answer = browser.send("/login", sent)
     assert answer.headers["location"] == to
-    assert browser.http.get("/login", params={"next": wanted}).headers["location"] == to
+    assert browser.http.get("/login", params={"next": target}).headers["location"] == to
 
 
 def test_page_that_needs_a_login_comes_back_after_it(shared: Shared, browser: Browser) -> None:
@@ -262,7 +262,7 @@ def test_page_that_needs_a_login_comes_back_after_it(shared: Shared, browser: Br
 def test_login_with_the_token_of_another_account_is_refused_like_an_unknown_name(
     shared: Shared, browser: Browser
 ) -> None:
-    told = set()
+    pages = set()
     for name, token in (
         ("bob", shared.tokens["dan"]),
         ("nobody-at-all", shared.tokens["dan"]),
@@ -274,21 +274,21 @@ def test_login_with_the_token_of_another_account_is_refused_like_an_unknown_name
         assert token not in answer.text
         assert 'aria-describedby="token-error' in answer.text
         assert f'value="{name}"' in answer.text
-        told.add(text(answer))
-    assert len(told) == 1
+        pages.add(text(answer))
+    assert len(pages) == 1
 
 
 def test_time_does_not_tell_whether_an_account_exists(shared: Shared, browser: Browser) -> None:
     """The same queries run for a known and an unknown name."""
-    asked: list[str] = []
+    queries: list[str] = []
     engine = shared.hub.database._readers
-    event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    event.listen(engine, "before_cursor_execute", lambda *given: queries.append(given[2]))
     browser.open("/login")
     ran = []
     for name in ("bob", "nobody-at-all"):
-        asked.clear()
+        queries.clear()
         assert browser.send("/login", {"name": name, "token": "kc_" + "x" * 40}).status_code == 401
-        ran.append(list(asked))
+        ran.append(list(queries))
     assert ran[0] == ran[1] != []
 
 

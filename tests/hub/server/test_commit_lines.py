@@ -23,7 +23,7 @@ def parsed(*values: object, largest: int = 1_000) -> list[Line]:
 
 def test_every_kind_of_line_becomes_a_value() -> None:
     sha256 = "0" * 64
-    found = parsed(
+    values = parsed(
         HEADER,
         FILE,
         {"key": "file", "value": {"path": "b", "content": "ä"}},
@@ -32,7 +32,7 @@ def test_every_kind_of_line_becomes_a_value() -> None:
         {"key": "deletedFile", "value": {"path": "e"}},
         {"key": "deletedFolder", "value": {"path": "f/"}},
     )
-    assert found == [
+    assert values == [
         Header("Title", "More", "a" * 40),
         Inline("a", b"\1\2"),
         Inline("b", "ä".encode()),

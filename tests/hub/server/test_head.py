@@ -11,10 +11,10 @@ CARD = "/api/models/bob/card"
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    with shared_hub(tmp_path_factory.mktemp("hub")) as made:
-        made.create("bob/card")
-        made.put("bob/card", {"README.md": b"# Card\n", "w.safetensors": b"x"})
-        yield made
+    with shared_hub(tmp_path_factory.mktemp("hub")) as hub:
+        hub.create("bob/card")
+        hub.put("bob/card", {"README.md": b"# Card\n", "w.safetensors": b"x"})
+        yield hub
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ REQUEST = b"GET /healthz HTTP/1.1\r\nHost: hub\r\n"
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "HEADER_SECONDS", SECONDS)
-        with shared_hub(tmp_path_factory.mktemp("hub")) as made:
-            yield made
+        with shared_hub(tmp_path_factory.mktemp("hub")) as hub:
+            yield hub
 
 
 def connected(shared: Shared) -> socket.socket:

@@ -46,22 +46,22 @@ def fresh(size: int = 1000) -> bytes:
     return os.urandom(size)
 
 
-def asked(client: httpx.Client, repository: str, *contents: bytes, **more: Any) -> httpx.Response:
+def request_batch(client: httpx.Client, repository: str, *contents: bytes, **more: Any) -> httpx.Response:
     objects = [{"oid": digest(content), "size": len(content)} for content in contents]
     body = {"operation": "upload", "transfers": ["basic", "multipart"], "objects": objects, **more}
     return client.post(f"/{repository}.git/info/lfs/objects/batch", json=body)
 
 
 def one(client: httpx.Client, repository: str, content: bytes, **more: Any) -> dict[str, Any]:
-    answer = asked(client, repository, content, **more)
+    answer = request_batch(client, repository, content, **more)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()["objects"][0]
-    return found
+    item: dict[str, Any] = answer.json()["objects"][0]
+    return item
 
 
 def href(client: httpx.Client, repository: str, content: bytes) -> str:
-    found: str = one(client, repository, content)["actions"]["upload"]["href"]
-    return found
+    url: str = one(client, repository, content)["actions"]["upload"]["href"]
+    return url
 
 
 def refusal(answer: httpx.Response) -> tuple[int, str]:
@@ -228,7 +228,7 @@ def test_a_quota_counts_all_files_of_a_batch_and_what_was_never_committed(shared
     dan = shared.http("dan")
     batch = [fresh(2000) for _ in range(3)]
     early = [href(dan, "dan/own", content) for content in batch]
-    answers = asked(dan, "dan/own", *batch).json()["objects"]
+    answers = request_batch(dan, "dan/own", *batch).json()["objects"]
     assert ["error" in answer for answer in answers] == [False, False, True]
     for answer, content in zip(answers[:2], batch, strict=False):
         assert httpx.put(answer["actions"]["upload"]["href"], content=content).status_code == 200
@@ -255,11 +255,11 @@ def test_a_quota_counts_parts_that_are_never_joined(shared: Shared, small: str) 
 
 
 def test_who_may_not_write_gets_no_address(shared: Shared) -> None:
-    assert asked(shared.http(), "bob/adapter", b"x").status_code == 401
-    assert asked(shared.http("dan"), "bob/adapter", b"x").status_code == 403
-    assert asked(shared.http("bob:read"), "bob/adapter", b"x").status_code == 403
-    assert asked(shared.http("dan"), "bob/secret", b"x").status_code == 404
-    assert asked(shared.http("bob"), "bob/nothing", b"x").status_code == 404
+    assert request_batch(shared.http(), "bob/adapter", b"x").status_code == 401
+    assert request_batch(shared.http("dan"), "bob/adapter", b"x").status_code == 403
+    assert request_batch(shared.http("bob:read"), "bob/adapter", b"x").status_code == 403
+    assert request_batch(shared.http("dan"), "bob/secret", b"x").status_code == 404
+    assert request_batch(shared.http("bob"), "bob/nothing", b"x").status_code == 404
 
 
 def test_files_are_fetched_by_lfs_by_those_who_may_read_them(shared: Shared) -> None:
@@ -269,8 +269,10 @@ def test_files_are_fetched_by_lfs_by_those_who_may_read_them(shared: Shared) -> 
         shared.create(name, kind, private=True)  # type: ignore[arg-type]
         shared.put(name, {"data.parquet": content}, kind)  # type: ignore[arg-type]
         bob = shared.http("bob:read")
-        found = one(bob, prefix + name, content, operation="download", ref={"name": "refs/heads/main"})
-        assert bob.get(found["actions"]["download"]["href"]).content == content
+        item = one(bob, prefix + name, content, operation="download", ref={"name": "refs/heads/main"})
+        assert bob.get(item["actions"]["download"]["href"]).content == content
         other = one(bob, prefix + name, b"not there", operation="download")
         assert other["error"]["code"] == 404
-        assert asked(shared.http("dan"), prefix + name, content, operation="download").status_code == 404
+        assert (
+            request_batch(shared.http("dan"), prefix + name, content, operation="download").status_code == 404
+        )

@@ -254,11 +254,11 @@ def test_only_this_machine_is_this_machine() -> None:
 def drive(app: ASGIApp, receive: Any, send: Any = None) -> list[Message]:
     sent: list[Message] = []
 
-    async def kept(message: Message) -> None:
+    async def keep(message: Message) -> None:
         sent.append(message)
 
     async def run() -> None:
-        await app({"type": "http", "headers": []}, receive, send or kept)
+        await app({"type": "http", "headers": []}, receive, send or keep)
 
     asyncio.run(run())
     return sent
@@ -326,10 +326,10 @@ def test_every_answer_forbids_browsers_to_run_it() -> None:
     async def headers(app: ASGIApp) -> httpx.Headers:
         return (await ask(app)).headers
 
-    found = asyncio.run(headers(SecurityHeaders(answered)))
-    assert found["x-content-type-options"] == "nosniff"
-    assert found["x-frame-options"] == "DENY"
-    assert "default-src 'none'" in found["content-security-policy"]
-    assert "strict-transport-security" not in found
+    values = asyncio.run(headers(SecurityHeaders(answered)))
+    assert values["x-content-type-options"] == "nosniff"
+    assert values["x-frame-options"] == "DENY"
+    assert "default-src 'none'" in values["content-security-policy"]
+    assert "strict-transport-security" not in values
     assert asyncio.run(headers(SecurityHeaders(own)))["content-security-policy"] == "img-src 'self'"
     assert "strict-transport-security" in asyncio.run(headers(SecurityHeaders(answered, https=True)))

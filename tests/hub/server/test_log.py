@@ -61,9 +61,9 @@ def test_a_client_may_name_its_request_where_that_is_a_name() -> None:
         == "a1b2-c3d4e5"
     )
     for wrong in ("short", "x" * 65, "<script>alert(1)"):
-        found = request(app, "GET", "/", headers={"X-Request-Id": wrong}).headers["x-request-id"]
-        assert found != wrong
-        assert len(found) == 16
+        identifier = request(app, "GET", "/", headers={"X-Request-Id": wrong}).headers["x-request-id"]
+        assert identifier != wrong
+        assert len(identifier) == 16
 
 
 def test_a_bug_is_answered_without_its_reason_and_logged_with_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -116,9 +116,9 @@ def test_ordinary_words_are_left_alone() -> None:
 
 
 def record(message: str, **fields: object) -> logging.LogRecord:
-    found = logging.LogRecord("kcard.hub.server", logging.INFO, "here", 1, message, (), None)
-    found.fields = fields
-    return found
+    entry = logging.LogRecord("kcard.hub.server", logging.INFO, "here", 1, message, (), None)
+    entry.fields = fields
+    return entry
 
 
 def test_a_line_is_one_line_whatever_was_asked_for() -> None:

@@ -66,12 +66,12 @@ def finding(factuality: float) -> AuditFinding:
     return AuditFinding("minilm", None, "atlas", "ab" * 32, "own", "cd" * 32, 0, 0.8, factuality, "{}")
 
 
-def told(shared: Shared) -> Any:
+def describe_card(shared: Shared) -> Any:
     return shared.http().get(f"/api/models/{NAME}").json()
 
 
 def test_what_the_publisher_says_and_what_the_hub_measured_are_told_apart(shared: Shared) -> None:
-    mark = told(shared)["kcard"]
+    mark = describe_card(shared)["kcard"]
     assert mark["declared"] == {"recall": 1.0, "factuality": 1.0, "coverage": 1.0, "fault": None}
     assert mark["verified"]["factuality"] == 0.3
     assert (mark["verified"]["evidence"], mark["verified"]["evidenceSha256"]) == ("atlas", "ab" * 32)
@@ -80,8 +80,8 @@ def test_what_the_publisher_says_and_what_the_hub_measured_are_told_apart(shared
 
 
 def test_only_the_hub_s_own_results_are_verified(shared: Shared) -> None:
-    found = told(shared)
-    results = {(result["filename"], result["verified"]): result for result in found["evalResults"]}
+    description = describe_card(shared)
+    results = {(result["filename"], result["verified"]): result for result in description["evalResults"]}
     declared = results[".eval_results/hle.yaml", False]["data"]
     assert declared == {
         "dataset": {"id": "cais/hle", "task_id": "default"},
@@ -89,19 +89,19 @@ def test_only_the_hub_s_own_results_are_verified(shared: Shared) -> None:
         "source": {"url": "https://evil.example/run"},
     }
     assert results[".eval_results/odd.yaml", False]["error"] == "a result needs dataset and value"
-    verified = [result["data"] for result in found["evalResults"] if result["verified"]]
+    verified = [result["data"] for result in description["evalResults"] if result["verified"]]
     assert [(data["dataset"]["id"], data["value"]) for data in verified] == [
         ("the card's own corpus", 0.8),
         ("atlas", 0.3),
     ]
     claims = [
         (metric["type"], metric["value"], metric.get("verified", False))
-        for model in found["model-index"]
+        for model in description["model-index"]
         for result in model["results"]
         for metric in result["metrics"]
     ]
     assert claims == [("factuality", 1.0, False), ("faithfulness", 0.8, True), ("factuality", 0.3, True)]
-    assert "forged" not in json.dumps(found)
+    assert "forged" not in json.dumps(description)
 
 
 def test_the_page_has_the_word_beside_each_number(shared: Shared) -> None:
@@ -132,8 +132,8 @@ def test_the_real_client_reads_the_results(shared: Shared) -> None:
 
 
 def test_a_released_version_is_no_longer_quarantined(shared: Shared) -> None:
-    assert told(shared)["kcard"]["verified"]["released"] is False
+    assert describe_card(shared)["kcard"]["verified"]["released"] is False
     shared.hub.registry.quarantine.release(shared.hub.registry.get(NAME), by="ada")
-    mark = told(shared)["kcard"]
+    mark = describe_card(shared)["kcard"]
     assert (mark["quarantined"], mark["quarantine"]) == (False, None)
     assert (mark["verified"]["released"], mark["verified"]["factuality"]) == (True, 0.3)

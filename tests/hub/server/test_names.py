@@ -26,8 +26,8 @@ USUAL = {"types": "models", "namespace": "ada", "name": "card", "revision": "mai
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[Shared]:
-    with shared_hub(tmp_path) as made:
-        yield made
+    with shared_hub(tmp_path) as hub:
+        yield hub
 
 
 @functools.cache
@@ -126,15 +126,15 @@ def test_a_private_repository_takes_the_same_work_as_a_missing_one(
         return read_row(row)
 
     monkeypatch.setattr(rows, "repository", noted)
-    asked: list[str] = []
+    queries: list[str] = []
     engine = shared.hub.database._readers
-    event.listen(engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
-    found = []
+    event.listen(engine, "before_cursor_execute", lambda *arguments: queries.append(arguments[2]))
+    runs = []
     for name in ("hidden", "absent"):
-        asked.clear()
+        queries.clear()
         assert shared.http(who).get(f"/api/models/bob/{name}").status_code in {401, 404}
-        found.append([*asked])
-    assert found[0] == found[1]
+        runs.append([*queries])
+    assert runs[0] == runs[1]
     assert read == []
     assert shared.http("bob").get("/api/models/bob/hidden").status_code == 200
     assert read != []

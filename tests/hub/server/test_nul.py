@@ -19,11 +19,11 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if request.param == "postgresql":
         cluster = request.getfixturevalue("cluster")
         url = cluster.create()
-    with shared_hub(tmp_path_factory.mktemp("hub"), database_url=url) as made:
-        made.create("bob/card")
-        made.create("bob/gated", gated="manual")
-        yield made
-        made.hub.database.close()
+    with shared_hub(tmp_path_factory.mktemp("hub"), database_url=url) as hub:
+        hub.create("bob/card")
+        hub.create("bob/gated", gated="manual")
+        yield hub
+        hub.hub.database.close()
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def explore(shared: Shared, examples: int, seed: int | None = None) -> list[str]
         assert isinstance(result, Ok)
         operation = result.ok()
         fitting, other = (operation.as_strategy(generation_mode=mode) for mode in GenerationMode)
-        asked = given(case=fitting | other, data=st.data())
+        with_case = given(case=fitting | other, data=st.data())
         bounded = settings(
             max_examples=examples,
             deadline=None,
@@ -74,7 +74,7 @@ def explore(shared: Shared, examples: int, seed: int | None = None) -> list[str]
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
-        bounded(asked(lambda case, data: _ask(shared, case, data, wrong)))()
+        bounded(with_case(lambda case, data: _ask(shared, case, data, wrong)))()
     return wrong
 
 

@@ -53,9 +53,9 @@ def test_a_hub_without_its_files_lives_and_is_not_ready(
 
     monkeypatch.setattr(type(shared.hub.blobs), "holds", lambda _self, sha256: away(sha256))
     client = shared.http()
-    found = client.get("/readyz")
-    assert found.status_code == 503
-    assert found.json() == {"status": "failed", "database": "ok", "blobs": "failed", "disk": "ok"}
+    readiness = client.get("/readyz")
+    assert readiness.status_code == 503
+    assert readiness.json() == {"status": "failed", "database": "ok", "blobs": "failed", "disk": "ok"}
     assert client.get("/healthz").status_code == 200
 
 
@@ -84,10 +84,10 @@ def test_metrics_are_for_this_machine_or_an_administrator(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kcard.hub.server.routes.health.is_this_machine", lambda _scope: False)
-    asked = [
+    statuses = [
         (who, shared.http(who).get("/metrics").status_code) for who in (None, "bob:admin", "ada", "ada:admin")
     ]
-    assert asked == [(None, 401), ("bob:admin", 403), ("ada", 403), ("ada:admin", 200)]
+    assert statuses == [(None, 401), ("bob:admin", 403), ("ada", 403), ("ada:admin", 200)]
 
 
 def test_every_answer_names_its_request_and_forbids_scripts(shared: Shared) -> None:
@@ -156,11 +156,11 @@ def test_a_hub_with_a_limit_tells_a_client_to_come_back(tmp_path: Path) -> None:
 
     with shared_hub(tmp_path, ServerOptions(rate=3, url="http://hub.example.org")) as limited:
         client = limited.http("bob")
-        found = [client.get("/api/whoami-v2") for _ in range(6)]
+        answers = [client.get("/api/whoami-v2") for _ in range(6)]
         # The first counts for the address, until the token was let in; three more are the account's, 4 tokens each.
-        assert [answer.status_code for answer in found] == [200] * 4 + [429] * 2
-        assert 1 <= int(found[-1].headers["retry-after"]) <= 60
-        assert found[-1].headers["x-content-type-options"] == "nosniff"
+        assert [answer.status_code for answer in answers] == [200] * 4 + [429] * 2
+        assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
+        assert answers[-1].headers["x-content-type-options"] == "nosniff"
         assert client.get("/healthz").status_code == 200
 
 
@@ -233,8 +233,8 @@ def test_a_client_that_leaves_during_its_upload_is_no_error_of_the_server(
 
 
 def test_a_server_takes_the_address_that_workers_of_a_killed_one_hold_for_a_moment() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port = held.getsockname()[1]
-        threading.Timer(0.5, held.close).start()
+    with socket.create_server(("127.0.0.1", 0)) as blocker:
+        port = blocker.getsockname()[1]
+        threading.Timer(0.5, blocker.close).start()
         with listening("127.0.0.1", port) as listener:
             assert listener.getsockname()[1] == port

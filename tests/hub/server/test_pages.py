@@ -115,9 +115,9 @@ def test_policy_allows_the_one_style_sheet_the_one_script_and_own_pictures_only(
         policy = dict(part.split(" ", 1) for part in answered.headers["content-security-policy"].split("; "))
         digests = {}
         for name in ("style", "script"):
-            found = re.search(rf"<{name}>(.*?)</{name}>", answered.text, re.DOTALL)
-            assert found is not None
-            digests[name] = base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
+            match = re.search(rf"<{name}>(.*?)</{name}>", answered.text, re.DOTALL)
+            assert match is not None
+            digests[name] = base64.b64encode(hashlib.sha256(match[1].encode()).digest()).decode()
         assert policy == {
             "default-src": "'none'",
             "style-src": f"'sha256-{digests['style']}'",
@@ -143,8 +143,8 @@ def test_list_is_searched_filtered_and_turned(moons: Shared, monkeypatch: pytest
     while path:
         page = get(moons, path)
         seen += re.findall(r'class="name" href="/([^"]+)"', page)
-        found = re.search(r'rel="next" href="([^"]+)"', page)
-        path = found[1].replace("&amp;", "&") if found else ""
+        match = re.search(r'rel="next" href="([^"]+)"', page)
+        path = match[1].replace("&amp;", "&") if match else ""
     assert {"bob/moons", "lab/atlas"} <= set(seen)
     assert len(seen) == len(set(seen))
 

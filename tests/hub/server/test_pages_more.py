@@ -123,10 +123,15 @@ def test_what_comes_from_a_card_runs_neither_on_its_page_nor_when_it_is_copied(
 ) -> None:
     shared.create("dan/evil")
     publish(shared, tmp_path / "evil", "dan/evil", "Evil <script>alert(1)</script>.", "evil")
-    found = json.loads(exam("evil", 0.5, 0.5, seed="evil"))
-    found["best"][0] |= {"question": "'; rm -rf ~ #\n" + EVIL, "text": EVIL, "answer": EVIL, "recalled": True}
-    found["checker"] = EVIL
-    shared.put("dan/evil", {"exam.json": json.dumps(found).encode(), f"{EVIL[:4]}.txt".strip("<"): b"x"})
+    record = json.loads(exam("evil", 0.5, 0.5, seed="evil"))
+    record["best"][0] |= {
+        "question": "'; rm -rf ~ #\n" + EVIL,
+        "text": EVIL,
+        "answer": EVIL,
+        "recalled": True,
+    }
+    record["checker"] = EVIL
+    shared.put("dan/evil", {"exam.json": json.dumps(record).encode(), f"{EVIL[:4]}.txt".strip("<"): b"x"})
     for path in (
         "/dan/evil",
         "/dan/evil/blob/main/exam.json",
@@ -156,8 +161,8 @@ def test_what_is_odd_in_an_exam_is_left_out(shared: Shared) -> None:
     repository = shared.create("dan/odd")
     sha = shared.put("dan/odd", {f"{place}.txt": text for place, text in enumerate(odd)}).sha
     for path, entry in shared.hub.commits.tree(repository, sha).items():
-        found = read_exam(shared.hub.blobs, entry.sha256)
-        assert found is None or (found.recall, found.scores, found.shown) == (None, (), ()), path
+        view = read_exam(shared.hub.blobs, entry.sha256)
+        assert view is None or (view.recall, view.scores, view.shown) == (None, (), ()), path
 
 
 def test_a_file_is_shown_as_text_json_or_tensors(shared: Shared) -> None:

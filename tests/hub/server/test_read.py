@@ -169,7 +169,7 @@ def test_a_list_tells_files_and_metadata_where_it_is_asked_to(shared: Shared) ->
 
 
 @pytest.mark.parametrize(
-    "said",
+    "content",
     [
         '["lastModified", -1, "2020-01-01T00:00:00", 1e400]',
         f'["lastModified", -1, "2020-01-01T00:00:00", {10**30}]',
@@ -179,8 +179,8 @@ def test_a_list_tells_files_and_metadata_where_it_is_asked_to(shared: Shared) ->
         "{}",
     ],
 )
-def test_a_cursor_that_nobody_gave_out_is_refused(shared: Shared, said: str) -> None:
-    cursor = base64.urlsafe_b64encode(said.encode()).decode()
+def test_a_cursor_that_nobody_gave_out_is_refused(shared: Shared, content: str) -> None:
+    cursor = base64.urlsafe_b64encode(content.encode()).decode()
     assert shared.http().get("/api/models", params={"cursor": cursor}).status_code == 400
 
 
@@ -250,9 +250,9 @@ def test_a_large_tree_comes_in_pages_of_one_commit(shared: Shared) -> None:
 
 
 def test_paths_are_described_as_files_or_folders(shared: Shared) -> None:
-    found = shared.api().get_paths_info("bob/oncology", ["onnx", "config.json", "nothing"], expand=True)
-    assert [item.path for item in found] == ["onnx", "config.json"]
-    assert found[1].last_commit is not None
+    infos = shared.api().get_paths_info("bob/oncology", ["onnx", "config.json", "nothing"], expand=True)
+    assert [item.path for item in infos] == ["onnx", "config.json"]
+    assert infos[1].last_commit is not None
     json = shared.http().post("/api/models/bob/oncology/paths-info/main", json={"paths": ["config.json"]})
     assert [item["path"] for item in json.json()] == ["config.json"]
 

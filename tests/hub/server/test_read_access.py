@@ -85,8 +85,8 @@ def test_what_is_gated_is_given_out_to_members_only(shared: Shared, who: str | N
 def test_access_is_asked_for_and_answered(shared: Shared) -> None:
     dan, bob = shared.api("dan"), shared.api("bob")
     url = "/lab/manual/resolve/main/config.json"
-    asked = shared.http("dan").post("/lab/manual/ask-access")
-    assert asked.json() == {"status": "pending"}
+    answer = shared.http("dan").post("/lab/manual/ask-access")
+    assert answer.json() == {"status": "pending"}
     assert shared.http("dan").get(url).status_code == 403
     assert [each.username for each in bob.list_pending_access_requests("lab/manual")] == ["dan"]
     bob.accept_access_request("lab/manual", "dan")

@@ -88,7 +88,7 @@ def test_paths_are_decoded_once(shared: Shared) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "start", "stop"),
+    ("header", "start", "stop"),
     [
         ("bytes=0-0", 0, 1),
         ("bytes=100-199", 100, 200),
@@ -97,8 +97,8 @@ def test_paths_are_decoded_once(shared: Shared) -> None:
         ("bytes=5-99999999999", 5, len(WEIGHTS)),
     ],
 )
-def test_a_range_is_a_part_of_the_file(shared: Shared, asked: str, start: int, stop: int) -> None:
-    answer = shared.http().get(URL, headers={"Range": asked})
+def test_a_range_is_a_part_of_the_file(shared: Shared, header: str, start: int, stop: int) -> None:
+    answer = shared.http().get(URL, headers={"Range": header})
     assert answer.status_code == 206
     assert answer.content == WEIGHTS[start:stop]
     assert answer.headers["content-range"] == f"bytes {start}-{stop - 1}/{len(WEIGHTS)}"
@@ -182,8 +182,8 @@ def test_a_revision_with_a_slash_has_files(shared: Shared, tmp_path: Path) -> No
 def test_absent_files_are_remembered_by_the_client(shared: Shared, tmp_path: Path) -> None:
     with pytest.raises(EntryNotFoundError):
         shared.api().hf_hub_download("bob/files", "absent.json", cache_dir=tmp_path)
-    known = file_download.try_to_load_from_cache("bob/files", "absent.json", cache_dir=tmp_path)
-    assert known is file_download._CACHED_NO_EXIST
+    cached = file_download.try_to_load_from_cache("bob/files", "absent.json", cache_dir=tmp_path)
+    assert cached is file_download._CACHED_NO_EXIST
 
 
 def test_an_interrupted_download_goes_on_where_it_ended(
@@ -298,14 +298,14 @@ def test_what_counts_is_the_first_file_of_a_use(paths: set[str], expected: str |
 def test_a_range_is_what_python_would_slice(size: int, first: int, last: int | None) -> None:
     content = bytes(range(size))
     try:
-        found = resolve_range(size, '"e"', f"bytes={first}-{'' if last is None else last}")
+        part = resolve_range(size, '"e"', f"bytes={first}-{'' if last is None else last}")
     except Unsatisfiable:
         assert not content[first:]
         return
     if last is not None and last < first:
-        assert (found.part, found.size) == (False, size)
+        assert (part.part, part.size) == (False, size)
     else:
-        assert content[found.start : found.stop] == content[first : None if last is None else last + 1]
+        assert content[part.start : part.stop] == content[first : None if last is None else last + 1]
 
 
 @pytest.mark.parametrize(

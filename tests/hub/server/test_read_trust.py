@@ -34,14 +34,14 @@ def card(name: str, factuality: float | None) -> dict[str, bytes]:
     return {**content, MANIFEST: manifest.to_json().encode()}
 
 
-def told(shared: Shared, name: str) -> Any:
+def describe_card(shared: Shared, name: str) -> Any:
     return shared.http().get(f"/api/models/bob/{name}").json()
 
 
 def test_a_description_tells_version_factuality_and_quarantine(shared: Shared) -> None:
-    found = told(shared, "bad")
+    description = describe_card(shared, "bad")
     text = card("bad", 0.2)[MANIFEST]
-    assert found["kcard"] == {
+    assert description["kcard"] == {
         "reference": "bob/bad@v1",
         "version": hashlib.sha256(text).hexdigest(),
         "description": "Tumours",
@@ -61,14 +61,15 @@ def test_a_description_tells_version_factuality_and_quarantine(shared: Shared) -
             "evidence": None,
         },
     }
-    assert "quarantined" in found["tags"]
+    assert "quarantined" in description["tags"]
 
 
 @pytest.mark.parametrize(
-    ("name", "factuality", "held"), [("good", 0.9, False), ("bad", 0.2, True), ("unmeasured", None, False)]
+    ("name", "factuality", "quarantined"),
+    [("good", 0.9, False), ("bad", 0.2, True), ("unmeasured", None, False)],
 )
 def test_every_listing_marks_what_is_quarantined(
-    shared: Shared, name: str, factuality: float | None, held: bool
+    shared: Shared, name: str, factuality: float | None, quarantined: bool
 ) -> None:
     for query in ("", "full=true", "expand=likes", "expand=tags"):
         items = shared.http().get(f"/api/models?search={name}&{query}").json()
@@ -77,13 +78,13 @@ def test_every_listing_marks_what_is_quarantined(
         assert (mark["declared"]["factuality"], mark["verified"], mark["quarantined"]) == (
             factuality,
             None,
-            held,
+            quarantined,
         )
-        assert ("quarantined" in item.get("tags", ())) == (held and query != "expand=likes")
+        assert ("quarantined" in item.get("tags", ())) == (quarantined and query != "expand=likes")
 
 
 def test_what_published_nothing_has_no_mark(shared: Shared) -> None:
-    assert told(shared, "plain")["kcard"] is None
+    assert describe_card(shared, "plain")["kcard"] is None
 
 
 def test_the_real_client_sees_the_mark(shared: Shared) -> None:

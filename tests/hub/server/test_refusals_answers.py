@@ -39,8 +39,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 def test_a_token_is_stored_as_its_hash_only(shared: Shared) -> None:
     token = shared.tokens["bob"]
     with shared.hub.database.read() as connection:
-        kept = set(connection.scalars(select(tokens.c.digest)))
-    assert hashlib.sha256(token.encode()).hexdigest() in kept
+        digests = set(connection.scalars(select(tokens.c.digest)))
+    assert hashlib.sha256(token.encode()).hexdigest() in digests
     files = [path for path in shared.folder.rglob("*") if path.is_file()]
     assert files
     assert not [path for path in files if token.encode() in path.read_bytes()]
@@ -49,7 +49,7 @@ def test_a_token_is_stored_as_its_hash_only(shared: Shared) -> None:
 def test_a_token_is_in_no_log_and_no_answer(shared: Shared, caplog: pytest.LogCaptureFixture) -> None:
     token, wrong = shared.tokens["bob"], "kc_" + "w" * 40
     with caplog.at_level(logging.DEBUG):
-        told = [
+        answers = [
             shared.http("bob").get("/api/whoami-v2").text,
             shared.http("bob").get(f"/api/models/{token}/{token}").text,
             shared.http().get("/api/whoami-v2", headers={"Authorization": f"Bearer {wrong}"}).text,
@@ -60,8 +60,8 @@ def test_a_token_is_in_no_log_and_no_answer(shared: Shared, caplog: pytest.LogCa
     logged = "".join(form.format(record) for record in ours for form in (Text(), Json()))
     assert logged
     assert token not in logged
-    assert wrong not in logged + "".join(told)
-    assert token not in told[0]
+    assert wrong not in logged + "".join(answers)
+    assert token not in answers[0]
 
 
 def test_nothing_is_decided_by_comparing_tokens_letter_by_letter() -> None:

@@ -30,8 +30,8 @@ def upload(shared: Shared, who: str, name: str, content: bytes, sent: bytes | No
     """The sha256 of content that was uploaded by LFS; `sent` in its place, where that is given."""
     sha256 = hashlib.sha256(content).hexdigest()
     objects = [{"oid": sha256, "size": len(content)}]
-    asked = {"operation": "upload", "transfers": ["basic"], "objects": objects}
-    answer = shared.http(who).post(f"/{name}.git/info/lfs/objects/batch", json=asked).json()
+    body = {"operation": "upload", "transfers": ["basic"], "objects": objects}
+    answer = shared.http(who).post(f"/{name}.git/info/lfs/objects/batch", json=body).json()
     href = answer["objects"][0]["actions"]["upload"]["href"]
     put = shared.http().put(href, content=content if sent is None else sent)
     assert put.is_success == (sent is None), put.text
@@ -63,28 +63,28 @@ NEVER = hashlib.sha256(b"nobody ever had this").hexdigest()
 
 def test_a_batch_does_not_tell_that_somebody_else_has_a_file(shared: Shared) -> None:
     objects = [{"oid": oid, "size": len(WEIGHTS)} for oid in (SECRET, NEVER)]
-    asked = {"operation": "upload", "transfers": ["basic"], "objects": objects}
-    answer = shared.http("dan").post("/dan/own.git/info/lfs/objects/batch", json=asked).json()
+    body = {"operation": "upload", "transfers": ["basic"], "objects": objects}
+    answer = shared.http("dan").post("/dan/own.git/info/lfs/objects/batch", json=body).json()
     assert all("upload" in each["actions"] for each in answer["objects"])
-    asked["operation"] = "download"
-    answer = shared.http("dan").post("/dan/own.git/info/lfs/objects/batch", json=asked).json()
+    body["operation"] = "download"
+    answer = shared.http("dan").post("/dan/own.git/info/lfs/objects/batch", json=body).json()
     assert [each["error"]["code"] for each in answer["objects"]] == [404, 404]
-    told = [
+    answers = [
         shared.http("dan").post(
             "/dan/own.git/info/lfs/objects/verify", json={"oid": oid, "size": len(WEIGHTS)}
         )
         for oid in (SECRET, NEVER)
     ]
-    assert [each.status_code for each in told] == [404, 404]
+    assert [each.status_code for each in answers] == [404, 404]
 
 
 @pytest.mark.parametrize("size", [len(WEIGHTS), len(WEIGHTS) + 1, None])
 def test_a_hash_gives_no_file_to_a_commit_nor_to_a_copy(shared: Shared, size: int | None) -> None:
-    told = [
+    answers = [
         commit(shared, "dan", "dan/own", large("model.safetensors", oid, size)) for oid in (SECRET, NEVER)
     ]
-    assert [each.status_code for each in told] == [400, 400]
-    assert told[0].text.replace(SECRET, "") == told[1].text.replace(NEVER, "")
+    assert [each.status_code for each in answers] == [400, 400]
+    assert answers[0].text.replace(SECRET, "") == answers[1].text.replace(NEVER, "")
     assert "model.safetensors" not in shared.api("dan").list_repo_files("dan/own")
 
 

@@ -38,13 +38,13 @@ class Server:
 
     def workers(self) -> list[int]:
         """The processes that answer; their parent has one more child, which keeps count of resources."""
-        found = []
+        pids = []
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
             with suppress(FileNotFoundError, ProcessLookupError):  # a thread or a process that has just ended
                 for pid in (task / "children").read_text().split():
                     if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                        found.append(int(pid))
-        return sorted(found)
+                        pids.append(int(pid))
+        return sorted(pids)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
@@ -126,8 +126,8 @@ def test_a_hub_from_its_first_start_to_its_second(home: Path) -> None:
     assert server.token[3:] not in log
     assert "Bearer kc" not in log
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    asked = [line for line in lines if line["message"] == "request"]
-    assert {line.get("account") for line in asked} == {"admin", None}
+    requests = [line for line in lines if line["message"] == "request"]
+    assert {line.get("account") for line in requests} == {"admin", None}
     assert any("died" in line["message"] for line in lines)
     assert "Traceback" not in log
 
@@ -190,13 +190,13 @@ def in_flight(server: Server, body: bytes) -> Iterator[socket.socket]:
 
 def answering(server: Server) -> list[int]:
     """The processes that answer questions."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             child = f"PPid:\t{server.process.pid}\n" in (path / "status").read_text()
             if child and b"kcard.api.answering" in (path / "cmdline").read_bytes():
-                found.append(int(path.name))
-    return found
+                pids.append(int(path.name))
+    return pids
 
 
 @pytest.mark.slow
@@ -208,10 +208,10 @@ def test_a_served_hub_answers_questions_in_processes_that_end_with_it(
     monkeypatch.setenv("KCARD_HUB_EVIDENCE", f"{tmp_path / 'atlas.txt'},wikipedia")
     for end in (signal.SIGTERM, signal.SIGKILL):
         with served(home, "--ask-workers", "1") as server:
-            asked = {"card": "library/rivers", "question": "Where does the Oder rise?"}
+            fields = {"card": "library/rivers", "question": "Where does the Oder rise?"}
             headers = {"Origin": server.url, "Accept": "text/html"}
             answers = [
-                httpx.post(f"{server.url}/ask", data=asked, headers=headers, timeout=60) for _ in range(4)
+                httpx.post(f"{server.url}/ask", data=fields, headers=headers, timeout=60) for _ in range(4)
             ]
             assert [answer.status_code for answer in answers] == [200] * 4  # of both workers
             assert all("Sudetes" in answer.text for answer in answers)
@@ -238,7 +238,7 @@ def test_a_port_that_is_taken_is_one_line_and_no_hub(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--url", "hub.example.org"], "url 'hub.example.org'"),
         (["--max-file-size", "big"], "size 'big'"),
@@ -246,12 +246,12 @@ def test_a_port_that_is_taken_is_one_line_and_no_hub(home: Path) -> None:
         (["--database-url", "mysql://ada:s3cr3t@db/hub"], "unsupported database"),
     ],
 )
-def test_wrong_options_are_one_line_each(options: list[str], told: str) -> None:
+def test_wrong_options_are_one_line_each(options: list[str], message: str) -> None:
     command = [*COMMAND, "serve", "--port", "0", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode in {1, 2}
     assert done.stdout == ""
-    assert told in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "s3cr3t" not in done.stderr
 
@@ -277,13 +277,13 @@ def test_workers_count_requests_together_and_a_new_one_goes_on_counting(home: Pa
             return sum(httpx.head(path, timeout=60).status_code != 429 for _ in range(requests))
 
         began = time.monotonic()
-        found, before = allowed(15), server.workers()
+        statuses, before = allowed(15), server.workers()
         for worker in before:
             os.kill(worker, signal.SIGKILL)
         assert all(gone(worker) for worker in before)
-        found += allowed(15)
+        statuses += allowed(15)
         filled = int((time.monotonic() - began) * 4 / 60) + 1
-        assert 20 <= found <= 20 + filled
+        assert 20 <= statuses <= 20 + filled
         refused = httpx.get(f"{server.url}/api/models")
         assert refused.status_code == 429
         assert refused.headers["ratelimit-policy"] == '"fixed window";"requests";q=20;w=300'

@@ -49,8 +49,8 @@ def action(shared: Shared, token: str, name: str, content: bytes, *, parts: bool
     body["transfers"] = ["multipart" if parts else "basic"]
     headers = {"Authorization": f"Bearer {token}"}
     answer = httpx.post(f"{shared.url}/{name}.git/info/lfs/objects/batch", json=body, headers=headers)
-    found: dict[str, Any] = answer.json()["objects"][0]
-    return found["actions"]["upload"] if "actions" in found else found
+    item: dict[str, Any] = answer.json()["objects"][0]
+    return item["actions"]["upload"] if "actions" in item else item
 
 
 def upload(shared: Shared, who: str, name: str, content: bytes) -> str:
@@ -77,13 +77,13 @@ def on_disk(shared: Shared) -> int:
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths whose content is checked."""
     paths: list[str] = []
-    judged = checking._judged
+    judged = checking._judge
 
     async def counting(batch: Sequence[tuple[str, Candidate]]) -> list[Verdict]:
         paths.extend(path for path, _ in batch)
         return await judged(batch)
 
-    monkeypatch.setattr(checking, "_judged", counting)
+    monkeypatch.setattr(checking, "_judge", counting)
     return paths
 
 
@@ -140,14 +140,14 @@ def test_a_check_is_repeated_if_its_process_was_killed(shared: Shared) -> None:
 def busy_checks() -> list[int]:
     """Processes that check content now."""
     processes = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    found = []
+    busy = []
     for process in processes:
         with suppress(OSError):
             stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
             command = Path(f"/proc/{process}/cmdline").read_bytes()
             if int(stat[1]) == os.getpid() and stat[0] == "R" and b"anyio.to_process" in command:
-                found.append(process)
-    return found
+                busy.append(process)
+    return busy
 
 
 def test_the_slow_checks_of_one_account_delay_no_other(shared: Shared) -> None:
@@ -261,17 +261,17 @@ def test_inline_files_over_quota_are_not_stored(shared: Shared, limited: str) ->
 
 def test_deleted_repositories_leave_nothing_on_the_disk(shared: Shared, limited: str) -> None:
     shared.create("cleo/kept")
-    kept = os.urandom(QUOTA // 10).hex().encode()
-    assert commit(shared, limited, "cleo/kept", inline("kept.txt", kept)).status_code == 200
+    first = os.urandom(QUOTA // 10).hex().encode()
+    assert commit(shared, limited, "cleo/kept", inline("kept.txt", first)).status_code == 200
     before = on_disk(shared)
     for turn in range(4):
         shared.create(f"cleo/{turn}")
         content = os.urandom(QUOTA * 3 // 10).hex().encode()
-        files = (inline("a.txt", content), inline("kept.txt", kept))
+        files = (inline("a.txt", content), inline("kept.txt", first))
         assert commit(shared, limited, f"cleo/{turn}", *files).status_code == 200
         shared.api(limited).delete_repo(f"cleo/{turn}")
     assert on_disk(shared) == before
-    assert shared.http().get("/cleo/kept/resolve/main/kept.txt").content == kept
+    assert shared.http().get("/cleo/kept/resolve/main/kept.txt").content == first
 
 
 def wait_for(what: Any) -> None:
@@ -289,14 +289,14 @@ def test_a_quota_does_not_tell_that_somebody_else_has_a_file(shared: Shared) -> 
     sha256 = upload(shared, "bob", "bob/secret", secret)
     assert commit(shared, "bob", "bob/secret", large("a.parquet", sha256)).status_code == 400
     shared.put("bob/secret", {"model.safetensors": secret})
-    told = []
+    messages = []
     for content in (secret, unknown):
         shared.hub.accounts.update("dan", quota=charged(shared, "dan") + 5000)
         upload(shared, "dan", "dan/own", content)
         answer = action(shared, shared.tokens["dan"], "dan/own", os.urandom(4000))
-        told.append(answer["error"]["message"])
+        messages.append(answer["error"]["message"])
         shared.hub.accounts.update("dan", quota=None)
-    assert told[0] == told[1]
+    assert messages[0] == messages[1]
 
 
 @pytest.fixture
@@ -313,12 +313,12 @@ def test_a_token_of_one_repository_gets_nothing_that_was_uploaded_elsewhere(
     sha256 = upload(shared, "bob", "bob/other", content)
     address = f"{shared.url}/api/models/bob/target/commit/main"
     headers = {"Authorization": f"Bearer {bound}"}
-    told = [
+    answers = [
         httpx.post(address, content=lines(large("a.txt", oid)), headers=headers)
         for oid in (sha256, "ab" * 32)
     ]
-    assert [answer.status_code for answer in told] == [400, 400]
-    assert told[0].text.replace(sha256, "") == told[1].text.replace("ab" * 32, "")
+    assert [answer.status_code for answer in answers] == [400, 400]
+    assert answers[0].text.replace(sha256, "") == answers[1].text.replace("ab" * 32, "")
     assert "href" in action(shared, bound, "bob/target", content), "it is to be sent"
 
 

@@ -103,35 +103,35 @@ def wide(shared: Shared) -> list[str]:
 
 
 def pages(shared: Shared, path: str) -> list[httpx.Response]:
-    found, url = [], path
+    answers, url = [], path
     while url:
-        found.append(shared.http().get(url))
-        url = found[-1].links.get("next", {}).get("url", "")
-    return found
+        answers.append(shared.http().get(url))
+        url = answers[-1].links.get("next", {}).get("url", "")
+    return answers
 
 
 @pytest.mark.parametrize("query", ["full=1", "config=1", "expand=siblings", "expand=config"])
 def test_pages_with_files_end_at_a_size_and_nothing_is_left_out(
     shared: Shared, wide: list[str], query: str
 ) -> None:
-    found = pages(shared, f"/api/models?author=lab&search=wide&{query}")
-    assert all(len(page.content) <= LARGEST_PAGE for page in found)
-    assert [item["id"] for page in found for item in page.json()] == wide[::-1]
-    assert len(found) == 3
+    listing = pages(shared, f"/api/models?author=lab&search=wide&{query}")
+    assert all(len(page.content) <= LARGEST_PAGE for page in listing)
+    assert [item["id"] for page in listing for item in page.json()] == wide[::-1]
+    assert len(listing) == 3
 
 
 def test_a_repository_that_is_larger_than_a_page_has_a_page_of_its_own(
     shared: Shared, wide: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kcard.hub.server.routes.models.LARGEST_PAGE", 1000)
-    found = pages(shared, "/api/models?author=lab&search=wide&full=1")
-    assert [[item["id"] for item in page.json()] for page in found] == [[name] for name in wide[::-1]]
+    listing = pages(shared, "/api/models?author=lab&search=wide&full=1")
+    assert [[item["id"] for item in page.json()] for page in listing] == [[name] for name in wide[::-1]]
 
 
 def test_the_real_client_gets_all_pages(shared: Shared, wide: list[str]) -> None:
-    found = list(shared.api().list_models(author="lab", search="wide", full=True))
-    assert [model.id for model in found] == wide[::-1]
-    assert all(len(model.siblings or ()) == 2001 for model in found)
+    models = list(shared.api().list_models(author="lab", search="wide", full=True))
+    assert [model.id for model in models] == wide[::-1]
+    assert all(len(model.siblings or ()) == 2001 for model in models)
 
 
 @pytest.mark.parametrize("blobs", [False, True])
@@ -146,9 +146,9 @@ def test_a_description_of_many_long_paths_ends_at_a_size_and_clients_get_the_fil
     info = shared.http().get(f"/api/models/{name}?blobs={blobs}")
     assert len(info.content) <= LARGEST_PAGE
     assert info.json()["siblings"] is None
-    found = pages(shared, f"/api/models/{name}/tree/main?recursive=1")
-    assert all(len(page.content) <= LARGEST_PAGE for page in found)
-    paths = [item["path"] for page in found for item in page.json() if item["type"] == "file"]
+    listing = pages(shared, f"/api/models/{name}/tree/main?recursive=1")
+    assert all(len(page.content) <= LARGEST_PAGE for page in listing)
+    paths = [item["path"] for page in listing for item in page.json() if item["type"] == "file"]
     assert sorted(paths) == sorted([*files, ".gitattributes"])
     assert shared.api().model_info(name, files_metadata=blobs).siblings is None
     folder = shared.api().snapshot_download(name, allow_patterns="0007/*", cache_dir=tmp_path)
@@ -164,10 +164,10 @@ def test_pages_with_long_metadata_end_at_a_size(shared: Shared, column: str, que
     with shared.hub.database.write() as connection:
         here = repositories.c.name.in_(names)
         connection.execute(update(repositories).where(here).values({column: json.dumps(long)}))
-    found = pages(shared, f"/api/models?search={column}&author=bob&{query}")
-    assert [item["id"] for page in found for item in page.json()] == names[::-1]
-    assert max(len(page.content) for page in found) < 1.2 * LARGEST_PAGE
-    assert len(found) == 3
+    listing = pages(shared, f"/api/models?search={column}&author=bob&{query}")
+    assert [item["id"] for page in listing for item in page.json()] == names[::-1]
+    assert max(len(page.content) for page in listing) < 1.2 * LARGEST_PAGE
+    assert len(listing) == 3
 
 
 def test_metadata_of_many_values_is_refused_before_and_in_the_commit(shared: Shared) -> None:
@@ -261,9 +261,9 @@ def test_a_card_page_shows_the_first_of_many_tags(shared: Shared) -> None:
 def test_a_history_is_read_by_following_links_and_not_from_far_away(shared: Shared) -> None:
     shared.create("bob/history")
     shas = [shared.put("bob/history", {"a.txt": b"%d" % number}).sha for number in range(5)]
-    found = pages(shared, "/api/models/bob/history/commits/main?limit=2")
-    assert [item["id"] for page in found for item in page.json()][:5] == shas[::-1]
-    assert [len(page.json()) for page in found] == [2, 2, 2]
+    listing = pages(shared, "/api/models/bob/history/commits/main?limit=2")
+    assert [item["id"] for page in listing for item in page.json()][:5] == shas[::-1]
+    assert [len(page.json()) for page in listing] == [2, 2, 2]
     far = shared.http().get("/api/models/bob/history/commits/main?p=1000000&limit=1000")
     assert far.status_code == 400
     assert "follow the Link header" in far.json()["error"]
@@ -275,9 +275,9 @@ def test_pages_of_a_history_with_long_messages_end_at_a_size(
     monkeypatch.setattr("kcard.hub.server.routes.tree.REFS_LARGEST_PAGE", 1000)
     shared.create("bob/messages")
     shas = [shared.put("bob/messages", {"a.txt": b"%d" % number}, title="t" * 400).sha for number in range(5)]
-    found = pages(shared, "/api/models/bob/messages/commits/main?limit=1000")
-    assert [item["id"] for page in found for item in page.json()][:5] == shas[::-1]
-    assert [len(page.json()) for page in found] == [2, 2, 2]
+    listing = pages(shared, "/api/models/bob/messages/commits/main?limit=1000")
+    assert [item["id"] for page in listing for item in page.json()][:5] == shas[::-1]
+    assert [len(page.json()) for page in listing] == [2, 2, 2]
 
 
 def test_a_repository_has_a_limited_number_of_branches_and_tags(
@@ -345,10 +345,10 @@ def test_clients_that_do_not_take_their_responses_hold_up_nobody(shared: Shared)
         deadline = time.monotonic() + 20
         while len(started) < len(tasks) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
-        found = len(started)
+        count = len(started)
         waiting.set()
         await asyncio.gather(*tasks)
-        return found
+        return count
 
     assert asyncio.run(run()) == 3 * READS
 

@@ -74,8 +74,8 @@ def test_a_folder_is_uploaded_in_one_commit(shared: Shared, name: str, tmp_path:
         (tmp_path / path).write_bytes(content)
     before = len(shared.api().list_repo_commits(name))
     shared.api("bob").upload_folder(repo_id=name, folder_path=tmp_path)
-    wanted = {"README.md", "config.json", "model.safetensors", "logs/run.txt", ".gitignore", "empty.txt"}
-    assert files(shared, name) == wanted
+    expected = {"README.md", "config.json", "model.safetensors", "logs/run.txt", ".gitignore", "empty.txt"}
+    assert files(shared, name) == expected
     assert len(shared.api().list_repo_commits(name)) == before + 1
     assert "license:mit" in (shared.api().model_info(name).tags or [])
 

@@ -20,9 +20,9 @@ def status(error: pytest.ExceptionInfo[HfHubHTTPError]) -> int:
 
 
 def test_a_new_repository_is_there_under_the_url_that_was_told(shared: Shared) -> None:
-    made = shared.api("bob").create_repo("bob/new")
-    assert made.url == f"{shared.url}/bob/new"
-    assert made.repo_id == "bob/new"
+    url = shared.api("bob").create_repo("bob/new")
+    assert url.url == f"{shared.url}/bob/new"
+    assert url.repo_id == "bob/new"
     assert [file.rfilename for file in shared.api().model_info("bob/new").siblings or []] == [
         ".gitattributes"
     ]
@@ -34,8 +34,8 @@ def test_without_a_namespace_a_repository_is_the_askers_own(shared: Shared) -> N
 
 def test_a_dataset_may_have_the_name_of_a_model(shared: Shared) -> None:
     shared.api("bob").create_repo("bob/both")
-    made = shared.api("bob").create_repo("bob/both", repo_type="dataset")
-    assert made.url == f"{shared.url}/datasets/bob/both"
+    url = shared.api("bob").create_repo("bob/both", repo_type="dataset")
+    assert url.url == f"{shared.url}/datasets/bob/both"
 
 
 def test_one_that_is_there_is_a_conflict_unless_the_client_says_it_may_be(shared: Shared) -> None:
@@ -50,8 +50,8 @@ def test_one_that_is_there_is_a_conflict_unless_the_client_says_it_may_be(shared
 @pytest.mark.parametrize("wish", [{"visibility": "private"}, {"private": True}])
 def test_a_private_repository_is_seen_by_its_owner_only(shared: Shared, wish: dict[str, object]) -> None:
     name = f"hidden-{next(iter(wish))}"
-    made = shared.http("bob").post("/api/repos/create", json={"name": name, "organization": None, **wish})
-    assert made.status_code == 200
+    answer = shared.http("bob").post("/api/repos/create", json={"name": name, "organization": None, **wish})
+    assert answer.status_code == 200
     assert shared.api("bob").model_info(f"bob/{name}").private
     with pytest.raises(RepositoryNotFoundError):
         shared.api("dan").model_info(f"bob/{name}")

@@ -111,7 +111,7 @@ def login_page(
     visitor: VisitorDep,
     next: str = "/",  # noqa: A002
 ) -> Response:
-    """The form. It needs a cookie too, so a browser without a session gets one that opens nothing."""
+    """Show the form. Its token needs a cookie, so a browser without a session gets one that opens nothing."""
     if visitor.session is not None:
         return RedirectResponse(next_path(next), SEE_OTHER)
     url = base_url(request, options)
@@ -162,7 +162,7 @@ SAVED = "Saved."
 
 @profile_router.get("/settings")
 def profile_page(hub: HubDep, member: MemberDep, saved: str = "") -> Response:
-    """The form, as stored."""
+    """Show the form with the stored profile."""
     return render_profile_page(hub.accounts.get(member.name), Form(), SAVED if saved else "")
 
 
@@ -203,7 +203,7 @@ LIFETIMES = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), (NEVER, "u
 
 @tokens_router.get(PATH)
 def tokens_page(hub: HubDep, member: MemberDep) -> Response:
-    """The tokens, and the form for a new one."""
+    """Show the tokens, and the form for a new one."""
     return render_tokens_page(hub, member, Form())
 
 
@@ -282,7 +282,7 @@ MOST = 10  # that a user may administer, since each has a quota of its own
 
 @organisations_router.get(OWN)
 def own(member: MemberDep) -> Response:
-    """One's own organisations, and the form for a new one."""
+    """Show one's own organisations, and the form for a new one."""
     return page("organisations.html", form=Form(), organisations=member.organisations)
 
 
@@ -304,7 +304,7 @@ def create_organisation(hub: HubDep, member: MemberDep, form: FormDep) -> Respon
 
 @organisations_router.get(ONE)
 def organisation_page(hub: HubDep, member: MemberDep, organisation: Segment, saved: str = "") -> Response:
-    """The members, and for administrators the forms that change them."""
+    """Show the members, and to administrators the forms that change them."""
     account = get_organisation(hub, organisation)
     return render_organisation_page(hub, account, member, Form(), SAVED if saved else "")
 

@@ -38,7 +38,7 @@ ROWS = 50
 
 @accounts_router.get(ACCOUNTS_PATH)
 def accounts_page(hub: HubDep, _: AdministratorDep, q: str = "", after: str = "") -> Response:
-    """A page of the accounts whose name starts with `q`, and the form for a new user."""
+    """Show a page of the accounts whose name starts with `q`, and the form for a new user."""
     return render_accounts_page(hub, Form(), q.replace("\0", ""), after.replace("\0", ""))
 
 
@@ -60,7 +60,7 @@ def add(hub: HubDep, admin: AdministratorDep, form: FormDep) -> Response:
 
 @accounts_router.get(ONE)
 def account_page(hub: HubDep, _: AdministratorDep, name: Segment, saved: str = "") -> Response:
-    """An account with the forms that change it."""
+    """Show an account with the forms that change it."""
     return render_account_page(hub, hub.accounts.get(name), Form(), done=SAVED if saved else "")
 
 
@@ -164,7 +164,7 @@ class Storage:
 
 @quotas_router.get("/settings/hub/quotas")
 def quotas_page(hub: HubDep, options: OptionsDep, _: AdministratorDep) -> Response:
-    """The accounts that hold most."""
+    """Show the accounts that store most."""
     used = hub.accounts.all_used()
     stored = [
         Storage(account, used.get(account.id, 0), options.quota if account.quota is None else account.quota)
@@ -190,7 +190,7 @@ QUARANTINE_PATH = "/settings/hub/quarantine"
 
 @quarantine_router.get(QUARANTINE_PATH)
 def quarantine_page(hub: HubDep, _: AdministratorDep, saved: str = "") -> Response:
-    """The threshold and the quarantined cards."""
+    """Show the threshold and the quarantined cards."""
     return render_quarantine_page(hub, Form(), SAVED if saved else "")
 
 
@@ -242,7 +242,7 @@ def log_page(
     target: str = "",
     before: str = "",
 ) -> Response:
-    """Events, latest first, by action, actor or target."""
+    """Show events, latest first, by action, actor or target."""
     filters = {"action": action, "actor": actor, "target": target}
     filters = {key: value.replace("\0", "").strip() for key, value in filters.items()}
     events = hub.events.list(ROWS + 1, row_number(before), **{k: v or None for k, v in filters.items()})

@@ -1,4 +1,4 @@
-"""The page of a card: its figures, exams and how it is used."""
+"""What the page of a card shows: charts of its figures, its exam, and commands that use it."""
 
 import json
 import re
@@ -37,14 +37,14 @@ __all__ = [
     "Interval",
     "RepositoryRow",
     "Use",
-    "address",
-    "card",
-    "exam",
-    "histogram",
-    "history",
-    "row",
+    "list_uses",
+    "load_card",
+    "load_exam",
+    "load_row",
+    "make_histogram",
+    "make_history",
+    "page_address",
     "search_rows",
-    "uses",
 ]
 
 
@@ -111,7 +111,7 @@ class Histogram:
     height: float = 138.0
 
 
-def history(versions: Sequence[tuple[int, dict[str, float | None]]]) -> History | None:
+def make_history(versions: Sequence[tuple[int, dict[str, float | None]]]) -> History | None:
     """Return the chart of values by series of each version, oldest first; None if fewer than two versions have any."""
     measured = [
         (number, values) for number, values in versions if any(v is not None for v in values.values())
@@ -137,7 +137,7 @@ def history(versions: Sequence[tuple[int, dict[str, float | None]]]) -> History 
     return History(series, labels, [(_y_of(value), value) for value in (0.0, 0.25, 0.5, 0.75, 1.0)])
 
 
-def histogram(scores: Sequence[float]) -> Histogram | None:
+def make_histogram(scores: Sequence[float]) -> Histogram | None:
     """Return how many of the scores are in each tenth; None without scores."""
     if not scores:
         return None
@@ -218,7 +218,7 @@ class Use:
     text: str
 
 
-def uses(
+def list_uses(
     repository: Repository,
     manifest: Manifest | None,
     *,
@@ -318,7 +318,7 @@ class ExamView:
     shown: tuple[ExamQuestion, ...]
 
 
-def exam(blobs: Blobs, sha256: str) -> ExamView | None:
+def load_exam(blobs: Blobs, sha256: str) -> ExamView | None:
     """Return the exam in a blob; None if it can't be read or has nothing about the card's own corpus."""
     try:
         return _read_exam(blobs, sha256)
@@ -473,12 +473,12 @@ def search_rows(
     ], matches
 
 
-def row(hub: SharedHub, repository: Repository) -> RepositoryRow:
+def load_row(hub: SharedHub, repository: Repository) -> RepositoryRow:
     """Return a repository with its mark."""
     return RepositoryRow(repository, hub.publications.marks([repository.id]).get(repository.id))
 
 
-def card(
+def load_card(
     hub: SharedHub, recent: Recent, type_: Type, name: str, revision: str, identity: Identity | None
 ) -> CardView:
     """Return a repository at a revision. Raises NotThere if the client may not read it, or for an unknown revision."""
@@ -490,7 +490,7 @@ def card(
     published = {publication.tag for publication in publications}
     other_tags = (tag for tag in hub.refs.tags(repository) if tag.name not in published)
     view = CardView(
-        row=row(hub, repository),
+        row=load_row(hub, repository),
         revision=revision,
         commit=hub.commits.get(repository, sha),
         released=may_download(identity, repository, has_access(hub, identity, repository)),
@@ -516,11 +516,11 @@ def card(
         note = "There is no README.md."
     else:
         try:
-            readme = recent.readmes.html(tree[commits.README], address(repository, "resolve", sha))
+            readme = recent.readmes.html(tree[commits.README], page_address(repository, "resolve", sha))
         except (HubError, CardError) as error:
             note = f"README.md can't be shown: {error}"
     manifest = recent.manifests.of(tree)
-    examined = exam(hub.blobs, tree[EXAM_FILE].sha256) if EXAM_FILE in tree else None
+    examined = load_exam(hub.blobs, tree[EXAM_FILE].sha256) if EXAM_FILE in tree else None
     before = manifest.updates if manifest is not None else None
     # Questions that the author suggests as `widget` on branch main, else those that the card answered in its exam.
     widget = repository.card.get("widget")
@@ -542,7 +542,7 @@ def card(
     )
 
 
-def address(repository: Repository, *parts: str) -> str:
+def page_address(repository: Repository, *parts: str) -> str:
     """Return the path of a repository's page, or of a page below it; the parts are not quoted."""
     kind: Literal["", "/datasets"] = "/datasets" if repository.type == "dataset" else ""
     return "/".join([f"{kind}/{repository.name}", *parts])

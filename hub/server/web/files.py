@@ -1,4 +1,4 @@
-"""Pages of files."""
+"""Pages of files, of the history, and of single commits."""
 
 import difflib
 import json
@@ -21,7 +21,7 @@ from kcard.hub.server.dependencies import (
     require_download,
 )
 from kcard.hub.server.limits import IN_TURN
-from kcard.hub.server.web.cards import row
+from kcard.hub.server.web.cards import load_row
 from kcard.hub.server.web.render import page
 from kcard.hub.storage import Blobs
 from kcard.hub.values import Entry
@@ -177,7 +177,7 @@ COMMITS = 50
 def blob(
     hub: HubDep, identity: OptionalIdentity, repository: WebRepository, revision: Segment, path: Rest
 ) -> Response:
-    """A file."""
+    """Show a file."""
     require_download(hub, identity, repository)
     sha = hub.refs.resolve(repository, revision)
     entry = hub.commits.tree(repository, sha).get(path)
@@ -185,7 +185,7 @@ def blob(
         raise NotThere("entry", f"file {path[:200]!r} not found in {repository.name} at {revision[:100]!r}")
     return page(
         "blob.html",
-        row=row(hub, repository),
+        row=load_row(hub, repository),
         revision=revision,
         sha=sha,
         entry=entry,
@@ -201,12 +201,12 @@ def commits(
     repository: WebRepository,
     revision: Segment,
 ) -> Response:
-    """The history of a revision; an older page starts with the parent of the last commit of this one."""
+    """Show the history of a revision; the next page starts with the parent of the last commit of this one."""
     sha = hub.refs.resolve(repository, revision)
     history = hub.commits.list(repository, sha, 0, COMMITS)
     return page(
         "commits.html",
-        row=row(hub, repository),
+        row=load_row(hub, repository),
         revision=revision,
         commits=history,
         older=history[-1].parent,
@@ -222,7 +222,7 @@ def commit(
     repository: WebRepository,
     revision: Segment,
 ) -> Response:
-    """What a commit changed."""
+    """Show the changes of a commit."""
     require_download(hub, identity, repository)
     sha = hub.refs.resolve(repository, revision)
     details = hub.commits.get(repository, sha)
@@ -230,7 +230,7 @@ def commit(
     changed, omitted = differences(hub.blobs, before, hub.commits.tree(repository, sha))
     return page(
         "commit.html",
-        row=row(hub, repository),
+        row=load_row(hub, repository),
         revision=revision,
         commit=details,
         changed=changed,

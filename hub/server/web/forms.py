@@ -1,4 +1,4 @@
-"""Forms: their fields, tokens against forgery, and where they lead.
+"""Forms: their fields, their protection against forgery, and where they redirect.
 
 A form counts only with the session's cookie and its form token, and from a page of this hub, by the headers that
 browsers set and scripts can't. Nothing of it is used before that.

@@ -114,7 +114,7 @@ def describe(app: FastAPI) -> None:
 
 @router.get("/docs")
 def docs(request: Request) -> Response:
-    """The description as a page."""
+    """Show the description as a page."""
     app: FastAPI = request.app
     operations = [
         Operation(

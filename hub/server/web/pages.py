@@ -34,12 +34,12 @@ from kcard.hub.server.responses import parse_reference
 from kcard.hub.server.web.cards import (
     ExamQuestion,
     ExamView,
-    card,
-    exam,
-    histogram,
-    history,
+    list_uses,
+    load_card,
+    load_exam,
+    make_histogram,
+    make_history,
     search_rows,
-    uses,
 )
 from kcard.hub.server.web.render import page, read_template, render_template
 from kcard.hub.shared import SharedHub
@@ -51,15 +51,15 @@ __all__ = [
     "Figure",
     "Rights",
     "SameQuestion",
+    "compare_figures",
     "compare_router",
     "feed_router",
-    "figures",
     "home_router",
+    "list_references",
     "load_compared_version",
+    "match_questions",
     "page",
     "router",
-    "same_questions",
-    "versions",
 ]
 
 
@@ -104,7 +104,7 @@ DAY = "public, max-age=86400"
 
 @feed_router.get("/feed.atom", dependencies=[IN_TURN])
 def feed(request: Request, hub: HubDep, options: OptionsDep) -> Response:
-    """The versions that were published last in public repositories."""
+    """Show the versions that were published last in public repositories."""
     versions = hub_figures.recent(hub.database, ENTRIES)
     text = render_template("feed.xml", versions=versions, url=base_url(request, options))
     return Response(text, media_type="application/atom+xml")
@@ -168,17 +168,17 @@ def load_compared_version(hub: SharedHub, reference: str, identity: Identity | N
         raise NotThere("revision", f"{reference[:200]} is not a published version of a card: see its page")
     version = matching[-1]
     released = may_download(identity, repository, has_access(hub, identity, repository))
-    examined = exam(hub.blobs, version.exam) if version.exam and released else None
+    examined = load_exam(hub.blobs, version.exam) if version.exam and released else None
     return ComparedVersion(repository, version, examined)
 
 
-def versions(hub: SharedHub, side: ComparedVersion) -> list[str]:
+def list_references(hub: SharedHub, side: ComparedVersion) -> list[str]:
     """Return references of all published versions of a card, newest first."""
     published = hub_figures.figures(hub.database, side.repository)
     return [f"{side.repository.name}@v{version.number}" for version in reversed(published)]
 
 
-def figures(left: ComparedVersion, right: ComparedVersion) -> list[Figure]:
+def compare_figures(left: ComparedVersion, right: ComparedVersion) -> list[Figure]:
     """Return the figures that at least one of the two has."""
     sides = (left, right)
 
@@ -198,7 +198,7 @@ def figures(left: ComparedVersion, right: ComparedVersion) -> list[Figure]:
     return [row for row in rows if row.values != (None, None)]
 
 
-def same_questions(left: ComparedVersion, right: ComparedVersion) -> Sequence[SameQuestion]:
+def match_questions(left: ComparedVersion, right: ComparedVersion) -> Sequence[SameQuestion]:
     """Return the questions that both exams show."""
     if left.exam is None or right.exam is None:
         return []
@@ -219,7 +219,7 @@ LEADERS = 100
 
 @compare_router.get("/compare", dependencies=[IN_TURN])
 def compare(hub: HubDep, identity: OptionalIdentity, a: str = "", b: str = "") -> Response:
-    """Two versions; a form without them."""
+    """Show two versions side by side, or a form without them."""
     sides = [
         load_compared_version(hub, reference, identity) if reference.strip() else None for reference in (a, b)
     ]
@@ -230,9 +230,9 @@ def compare(hub: HubDep, identity: OptionalIdentity, a: str = "", b: str = "") -
         a=a,
         b=b,
         sides=sides,
-        suggested=versions(hub, left) if left is not None else [],
-        figures=figures(left, right) if left is not None and right is not None else [],
-        questions=same_questions(left, right) if left is not None and right is not None else [],
+        suggested=list_references(hub, left) if left is not None else [],
+        figures=compare_figures(left, right) if left is not None and right is not None else [],
+        questions=match_questions(left, right) if left is not None and right is not None else [],
         both=both,
         here="compare",
     )
@@ -240,7 +240,7 @@ def compare(hub: HubDep, identity: OptionalIdentity, a: str = "", b: str = "") -
 
 @compare_router.get("/leaderboard", dependencies=[IN_TURN])
 def leaderboard(hub: HubDep, domain: str = "") -> Response:
-    """Cards by the factuality that audits of this hub measured."""
+    """Rank cards by the factuality that audits of this hub measured."""
     ranking = hub.search.find(
         SearchQuery(facets={"domain": domain}, verified=True, sort="factuality", size=LEADERS)
     )
@@ -317,7 +317,7 @@ Parameters = Annotated[dict[str, Any], Depends(read_parameters)]
 def home(
     request: Request, hub: HubDep, identity: OptionalIdentity, options: OptionsDep, parameters: Parameters
 ) -> Response:
-    """The list of cards and models, or of datasets."""
+    """Show the list of cards and models, or of datasets."""
     type_: Type = "model" if request.scope["path"] == "/" else "dataset"
     query = _make_query(type_, parameters)
     rows, matches = search_rows(hub, query, identity)
@@ -486,7 +486,7 @@ def repository(
     namespace: Segment,
     name: Segment,
 ) -> Response:
-    """A card, model or dataset, on branch main."""
+    """Show a card, model or dataset on branch main."""
     return repository_at(request, hub, recent, identity, options, namespace, name, "main")
 
 
@@ -502,8 +502,8 @@ def repository_at(
     name: Segment,
     revision: Segment,
 ) -> Response:
-    """A card, model or dataset at a revision."""
-    view = card(hub, recent, web_type(request), f"{namespace}/{name}", revision, identity)
+    """Show a card, model or dataset at a revision."""
+    view = load_card(hub, recent, web_type(request), f"{namespace}/{name}", revision, identity)
     examined = view.exam
     published = view.row.mark is not None
     paths = [file.path for file in view.files]
@@ -511,7 +511,7 @@ def repository_at(
     # Factuality and recall over the versions.
     values = []
     for version in view.versions:
-        own = exam(hub.blobs, version.exam) if version.exam and view.released else None
+        own = load_exam(hub.blobs, version.exam) if version.exam and view.released else None
         recall = None if own is None or own.recall is None else own.recall.mean
         verified = None if version.verified is None else version.verified.factuality
         values.append(
@@ -526,9 +526,9 @@ def repository_at(
         view=view,
         tags=[tag for tag in view.row.repository.tags if not tag.startswith(SHOWN_ELSEWHERE)][:MOST_TAGS],
         here="datasets" if view.row.repository.type == "dataset" else "cards",
-        history=history(values),
-        histogram=None if examined is None else histogram(examined.scores),
-        uses=uses(
+        history=make_history(values),
+        histogram=None if examined is None else make_histogram(examined.scores),
+        uses=list_uses(
             view.row.repository,
             view.manifest,
             url=base_url(request, options),

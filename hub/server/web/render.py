@@ -1,4 +1,4 @@
-"""Templates, and refusals as pages."""
+"""Pages from templates, and errors as pages."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ from kcard.errors import KcardError
 from kcard.hub.errors import Gated, NotThere, Refused
 from kcard.hub.server.dependencies import LoginNeeded, visitor
 from kcard.hub.server.responses import make_json_error
-from kcard.hub.server.web.cards import address
+from kcard.hub.server.web.cards import page_address
 from kcard.hub.server.web.forms import Form
 from kcard.hub.values import Repository
 
@@ -113,17 +113,17 @@ def read_template(name: str) -> str:
 def quoted_address(repository: Repository, *parts: str) -> str:
     """Return a quoted path below a repository's page; the last part may be a path."""
     quoted = [quote(part, safe="" if place < len(parts) - 1 else "/") for place, part in enumerate(parts)]
-    return address(repository, *quoted)
+    return page_address(repository, *quoted)
 
 
 def revision_address(repository: Repository, revision: str, what: str = "tree") -> str:
     """Return the page of a repository at a revision, which may contain slashes."""
-    return address(repository, what, quote(revision, safe=""))
+    return page_address(repository, what, quote(revision, safe=""))
 
 
 def blob_address(repository: Repository, revision: str, path: str) -> str:
     """Return the page that shows a file."""
-    return address(repository, "blob", quote(revision, safe=""), quote(path))
+    return page_address(repository, "blob", quote(revision, safe=""), quote(path))
 
 
 def format_size(size: int) -> str:

@@ -33,7 +33,7 @@ from kcard.hub.server.routes.repos import (
     move_repository,
 )
 from kcard.hub.server.web.account import SAVED
-from kcard.hub.server.web.cards import address
+from kcard.hub.server.web.cards import page_address
 from kcard.hub.server.web.forms import Form, FormDep, fields, require_form_token, require_same_origin
 from kcard.hub.server.web.pages import Rights
 from kcard.hub.server.web.render import page
@@ -60,7 +60,7 @@ TYPES: tuple[tuple[Type, str], ...] = (("model", "Card or model"), ("dataset", "
 
 @new_repository_router.get("/new")
 def new_page(member: MemberDep, owner: str = "") -> Response:
-    """The form. `owner`: the namespace that is chosen at first."""
+    """Show the form. `owner`: the preselected namespace."""
     return render_new_repository_page(member, Form({"owner": owner} if owner else {}))
 
 
@@ -75,7 +75,7 @@ def create(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
         full = f"{form.text('owner')}/{form.text('name')}"
         if not form.errors:
             repository = create_repository(hub, member, type_, full, private=private)
-            return RedirectResponse(address(repository, "upload"), 303)
+            return RedirectResponse(page_address(repository, "upload"), 303)
     return render_new_repository_page(member, form)
 
 
@@ -103,7 +103,7 @@ MOST_FILES, MOST_FIELDS, LONGEST_FIELD = 100, 100, 100_000
 def upload_page(
     hub: HubDep, options: OptionsDep, member: MemberDep, repository: MemberRepository
 ) -> Response:
-    """The forms."""
+    """Show the forms."""
     require_write(member, repository)
     return render_upload_page(hub, options, repository, Form())
 
@@ -171,10 +171,10 @@ def _commit_upload(
     if form.errors:
         return render_upload_page(hub, options, repository, form)
     if not form.text("tag"):
-        return RedirectResponse(address(repository), 303)
+        return RedirectResponse(page_address(repository), 303)
     with form.beside("tag"):
         create_tag(hub, member, repository, form.text("tag"), commit.sha)
-        return RedirectResponse(address(repository), 303)
+        return RedirectResponse(page_address(repository), 303)
     return render_upload_page(hub, options, repository, form, done=f"{count} committed, not published.")
 
 
@@ -187,11 +187,11 @@ def publish(
     repository: MemberRepository,
     form: FormDep,
 ) -> Response:
-    """Publish what main has."""
+    """Publish the head of main."""
     require_write(member, repository)
     with form.beside("tag"):
         create_tag(hub, member, repository, form.text("tag"), hub.refs.resolve(repository, MAIN))
-        return RedirectResponse(address(repository), 303)
+        return RedirectResponse(page_address(repository), 303)
     return render_upload_page(hub, options, repository, form)
 
 
@@ -234,7 +234,7 @@ CHANGED = (
 @readme_router.get(EDIT)
 @readme_router.get("/datasets" + EDIT)
 def edit_page(hub: HubDep, member: MemberDep, repository: MemberRepository) -> Response:
-    """The README.md of main."""
+    """Show a form with the README.md of main."""
     require_write(member, repository)
     head = hub.refs.resolve(repository, MAIN)
     entry = hub.commits.tree(repository, head).get(README)
@@ -251,7 +251,7 @@ def save(
     repository: MemberRepository,
     form: FormDep,
 ) -> Response:
-    """Commit it, unless main has changed since the form was shown."""
+    """Commit the README.md, unless main has changed since the form was shown."""
     require_write(member, repository)
     with form.beside("text"), partial_folder(hub.blobs.partial) as folder:
         content = form.long_text("text").encode()
@@ -265,7 +265,7 @@ def save(
         except WrongParent:
             form.values = {**form.values, "parent": hub.refs.resolve(repository, MAIN)}
             raise WrongParent(CHANGED) from None
-        return RedirectResponse(address(repository), 303)
+        return RedirectResponse(page_address(repository), 303)
     return render_readme_page(repository, form)
 
 
@@ -288,7 +288,7 @@ GATES = (
 @repository_settings_router.get(SETTINGS)
 @repository_settings_router.get("/datasets" + SETTINGS)
 def settings_page(hub: HubDep, member: MemberDep, repository: MemberRepository, saved: str = "") -> Response:
-    """The forms, as stored."""
+    """Show the forms with the stored settings."""
     require_administer(member, repository)
     return render_repository_settings_page(hub, repository, Form(), SAVED if saved else "")
 
@@ -303,25 +303,25 @@ def save_settings(hub: HubDep, member: MemberDep, repository: MemberRepository, 
         gated = form.choice("gated", *(value for value, _ in GATES))
         gate = next(gate for gate in ("no", "auto", "manual") if gate == gated)
         change_settings(hub, member, repository, private=private, gated=gate)
-        return RedirectResponse(f"{address(repository, 'settings')}?saved=1", 303)
+        return RedirectResponse(f"{page_address(repository, 'settings')}?saved=1", 303)
     return render_repository_settings_page(hub, repository, form)
 
 
 @repository_settings_router.post(SETTINGS + "/move")
 @repository_settings_router.post("/datasets" + SETTINGS + "/move")
 def move(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
-    """Move or rename it."""
+    """Move or rename the repository."""
     require_administer(member, repository)
     with form.beside("to"):
         moved = move_repository(hub, member, repository, form.text("to"))
-        return RedirectResponse(f"{address(moved, 'settings')}?saved=1", 303)
+        return RedirectResponse(f"{page_address(moved, 'settings')}?saved=1", 303)
     return render_repository_settings_page(hub, repository, form)
 
 
 @repository_settings_router.post(SETTINGS + "/delete")
 @repository_settings_router.post("/datasets" + SETTINGS + "/delete")
 def delete(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
-    """Delete it, if its full name was typed."""
+    """Delete the repository, if its full name was typed."""
     require_administer(member, repository)
     with form.beside("confirm"):
         if form.text("confirm") != repository.name:
@@ -356,7 +356,7 @@ ACCESS = "/{namespace}/{name}/access"
 @requests_router.get(ACCESS)
 @requests_router.get("/datasets" + ACCESS)
 def access_page(hub: HubDep, member: MemberDep, repository: MemberRepository) -> Response:
-    """For administrators of the repository the requests, for others the state of their own."""
+    """Show all requests to administrators of the repository, and to others the state of their own."""
     require_gated(repository)
     return render_requests_page(hub, member, repository, Form())
 
@@ -368,7 +368,7 @@ def ask(hub: HubDep, member: MemberDep, repository: MemberRepository, form: Form
     require_gated(repository)
     with form.beside("note"):
         hub.repositories.request_access(repository, member.account_id, form.long_text("note").strip())
-        return RedirectResponse(address(repository), 303)
+        return RedirectResponse(page_address(repository), 303)
     return render_requests_page(hub, member, repository, form)
 
 
@@ -382,7 +382,7 @@ def answer(hub: HubDep, member: MemberDep, repository: MemberRepository, form: F
         state = form.choice("state", "granted", "rejected")
         user = find_user(hub, form.text("user"))
         decide(hub, repository, user, "granted" if state == "granted" else "rejected", member)
-        return RedirectResponse(address(repository, "access"), 303)
+        return RedirectResponse(page_address(repository, "access"), 303)
     return render_requests_page(hub, member, repository, form)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kcard.hub.audits import AuditFinding
 from kcard.hub.server.dependencies import ServerOptions
-from kcard.hub.server.web.cards import exam as read_exam
+from kcard.hub.server.web.cards import load_exam
 from kcard.hub.server.web.files import view_file
 from tests.hub.server.sample_cards import exam, fill, publish
 from tests.hub.server.test_pages import BROWSER, get
@@ -161,7 +161,7 @@ def test_what_is_odd_in_an_exam_is_left_out(shared: Shared) -> None:
     repository = shared.create("dan/odd")
     sha = shared.put("dan/odd", {f"{place}.txt": text for place, text in enumerate(odd)}).sha
     for path, entry in shared.hub.commits.tree(repository, sha).items():
-        view = read_exam(shared.hub.blobs, entry.sha256)
+        view = load_exam(shared.hub.blobs, entry.sha256)
         assert view is None or (view.recall, view.scores, view.shown) == (None, (), ()), path
 
 

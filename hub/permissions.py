@@ -147,29 +147,29 @@ def may_download(identity: Identity | None, repository: Repository, granted: boo
     if not may_read(identity, repository):
         return False
     insider = reach(identity).has(repository)
-    return repository.gated == "no" or insider or (granted and _works_for(identity, repository))
+    return repository.gated == "no" or insider or (granted and _is_token_for(identity, repository))
 
 
 def may_write(identity: Identity | None, repository: Repository) -> bool:
     """Whether the identity may change files, branches and tags."""
-    return _scope(identity, "write") and _role(identity, repository) >= RANKS["write"]
+    return _has_scope(identity, "write") and _rank(identity, repository) >= RANKS["write"]
 
 
 def may_administer(identity: Identity | None, repository: Repository) -> bool:
     """Whether the identity may delete, move, hide or gate the repository."""
-    return _scope(identity, "write") and _role(identity, repository) >= RANKS["admin"]
+    return _has_scope(identity, "write") and _rank(identity, repository) >= RANKS["admin"]
 
 
 def may_administer_namespace(identity: Identity | None, namespace: str) -> bool:
     """Whether the identity may change the description and the members. A token for one repository may not."""
-    if identity is None or identity.repository_id is not None or not _scope(identity, "write"):
+    if identity is None or identity.repository_id is not None or not _has_scope(identity, "write"):
         return False
     return is_administrator(identity) or _rank_in(identity, namespace) >= RANKS["admin"]
 
 
 def may_create(identity: Identity | None, namespace: str) -> bool:
     """Whether the identity may create repositories there. A token for one repository may not."""
-    if identity is None or identity.repository_id is not None or not _scope(identity, "write"):
+    if identity is None or identity.repository_id is not None or not _has_scope(identity, "write"):
         return False
     return is_administrator(identity) or _rank_in(identity, namespace) >= RANKS["write"]
 
@@ -204,14 +204,14 @@ def require_write(identity: Identity | None, repository: Repository) -> None:
     """As `require_read`, and raise Unknown or Forbidden unless `may_write`."""
     require_read(identity, repository)
     if not may_write(identity, repository):
-        raise _refusal(identity, f"change {repository.name}", RANKS["write"], _role(identity, repository))
+        raise _refusal(identity, f"change {repository.name}", RANKS["write"], _rank(identity, repository))
 
 
 def require_administer(identity: Identity | None, repository: Repository) -> None:
     """As `require_read`, and raise Unknown or Forbidden unless `may_administer`."""
     require_read(identity, repository)
     if not may_administer(identity, repository):
-        raise _refusal(identity, f"administer {repository.name}", RANKS["admin"], _role(identity, repository))
+        raise _refusal(identity, f"administer {repository.name}", RANKS["admin"], _rank(identity, repository))
 
 
 def require_create(identity: Identity | None, namespace: str) -> None:
@@ -230,7 +230,7 @@ def require_administer_namespace(identity: Identity | None, namespace: str) -> N
 
 def require_unbound(identity: Identity) -> None:
     """Raise Forbidden for a token that is limited to one repository or to reading."""
-    if identity.repository_id is not None or not _scope(identity, "write"):
+    if identity.repository_id is not None or not _has_scope(identity, "write"):
         limit = "for one repository" if identity.repository_id is not None else f"of scope {identity.scope}"
         raise Forbidden(f"a token {limit} does not allow this: use one of scope write for all repositories")
 
@@ -260,9 +260,9 @@ def _refusal(identity: Identity | None, what: str, needed: int, rank: int) -> Re
     return Forbidden(f"{identity.name} can't {what} with this token: ask the owner, or use another token")
 
 
-def _role(identity: Identity | None, repository: Repository) -> int:
+def _rank(identity: Identity | None, repository: Repository) -> int:
     """The rank of the identity in the repository's namespace, regardless of the token's scope; 0: none."""
-    if identity is None or not _works_for(identity, repository):
+    if identity is None or not _is_token_for(identity, repository):
         return 0
     if is_administrator(identity):
         return RANKS["admin"]
@@ -270,18 +270,18 @@ def _role(identity: Identity | None, repository: Repository) -> int:
 
 
 def _rank_in(identity: Identity, namespace: str) -> int:
-    wanted = folded(namespace)
-    if folded(identity.name) == wanted:
+    key = folded(namespace)
+    if folded(identity.name) == key:
         return RANKS["admin"]
-    roles = (role for name, role in identity.organisations.items() if folded(name) == wanted)
+    roles = (role for name, role in identity.organisations.items() if folded(name) == key)
     return max((RANKS[role] for role in roles), default=0)
 
 
-def _works_for(identity: Identity | None, repository: Repository) -> bool:
+def _is_token_for(identity: Identity | None, repository: Repository) -> bool:
     return identity is not None and identity.repository_id in {None, repository.id}
 
 
-def _scope(identity: Identity | None, least: Role) -> bool:
+def _has_scope(identity: Identity | None, least: Role) -> bool:
     return identity is not None and RANKS[identity.scope] >= RANKS[least]
 
 
@@ -296,7 +296,12 @@ def readable(identity: Identity | None) -> ColumnElement[bool]:
 def downloadable(identity: Identity | None) -> ColumnElement[bool]:
     """The condition on `repositories` for those whose files the identity may download."""
     public = repositories.c.visibility == PUBLIC
-    return or_(and_(public, or_(repositories.c.gated == "no", _granted(identity))), _belongs(identity))
+    granted: ColumnElement[bool] = false()
+    if identity is not None:
+        mine = (access.c.repository_id == repositories.c.id, access.c.account_id == identity.account_id)
+        requests = select(access.c.state).where(*mine, access.c.state == GRANTED).correlate(repositories)
+        granted = and_(requests.exists(), _bound(identity.repository_id))
+    return or_(and_(public, or_(repositories.c.gated == "no", granted)), _belongs(identity))
 
 
 def usable(connection: Connection, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
@@ -308,12 +313,14 @@ def usable(connection: Connection, identity: Identity, sha256s: Collection[str])
     if identity.repository_id is not None:
         mine.append(uploads.c.repository_id == identity.repository_id)
     rows = connection.execute(select(uploads.c.sha256, uploads.c.size).where(*mine))
-    found: dict[str, int] = dict(rows.tuples().all())
-    held = select(holdings.c.size).join_from(holdings, repositories).where(downloadable(identity)).limit(1)
-    for sha256 in sorted(set(sha256s) - found.keys()):  # one by one: many repositories may have the same file
-        if (size := connection.scalar(held.where(holdings.c.sha256 == sha256))) is not None:
-            found[sha256] = size
-    return found
+    sizes: dict[str, int] = dict(rows.tuples().all())
+    in_repositories = (
+        select(holdings.c.size).join_from(holdings, repositories).where(downloadable(identity)).limit(1)
+    )
+    for sha256 in sorted(set(sha256s) - sizes.keys()):  # one by one: many repositories may have the same file
+        if (size := connection.scalar(in_repositories.where(holdings.c.sha256 == sha256))) is not None:
+            sizes[sha256] = size
+    return sizes
 
 
 def _belongs(identity: Identity | None) -> ColumnElement[bool]:
@@ -324,14 +331,6 @@ def _belongs(identity: Identity | None) -> ColumnElement[bool]:
     return (
         and_(repositories.c.namespace_id.in_(owners), _bound(theirs.only)) if theirs.namespaces else false()
     )
-
-
-def _granted(identity: Identity | None) -> ColumnElement[bool]:
-    if identity is None:
-        return false()
-    mine = (access.c.repository_id == repositories.c.id, access.c.account_id == identity.account_id)
-    granted = select(access.c.state).where(*mine, access.c.state == GRANTED).correlate(repositories)
-    return and_(granted.exists(), _bound(identity.repository_id))
 
 
 def _bound(only: int | None) -> ColumnElement[bool]:

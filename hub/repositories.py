@@ -24,13 +24,13 @@ from sqlalchemy import (
     update,
 )
 
-from kcard.hub import commits, history, permissions, publications, search_index, trees, uploads
-from kcard.hub import rows as row_values
+from kcard.hub import commits, history, permissions, publications, rows, search_index, trees, uploads
 from kcard.hub.accounts import Identity, check_repository, check_unambiguous, folded, require_quota
 from kcard.hub.db.models import accounts, holdings, likes, now, repositories, terms, utc
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Invalid, NotThere
 from kcard.hub.permissions import GRANTED, AccessRequest, State, readable
+from kcard.hub.rows import PRIVATE, PUBLIC, REPOSITORY_COLUMNS
 from kcard.hub.search_index import AUTHOR, LONGEST, TAG, WORD, query_words
 from kcard.hub.storage import Blobs, partial_folder
 from kcard.hub.trees import git_oid
@@ -68,13 +68,15 @@ class Repositories:
             check_unambiguous(name.partition("/")[2])
             self._place()  # gc may have taken it meanwhile
             new = insert(repositories).values(fresh(type_, namespace_id, name, private))
-            made = int(connection.execute(new.returning(repositories.c.id)).scalar_one())
-            draft = history.prepare(str(made), None, tree, FIRST, "", by.name)
-            history.write(connection, made, MAIN, draft)
-            history.hold(connection, made, {entry.sha256: entry})
+            repository_id = int(connection.execute(new.returning(repositories.c.id)).scalar_one())
+            draft = history.prepare(str(repository_id), None, tree, FIRST, "", by.name)
+            history.write(connection, repository_id, MAIN, draft)
+            history.hold(connection, repository_id, {entry.sha256: entry})
             require_quota(connection, namespace_id, self._quota)
-            commits.write(connection, made, name, shown, sha=draft.commit.sha, at=draft.commit.date)
-            return _find(connection, repositories.c.id == made, name)
+            commits.write_metadata(
+                connection, repository_id, name, shown, sha=draft.commit.sha, at=draft.commit.date
+            )
+            return _find(connection, repositories.c.id == repository_id, name)
 
     def _place(self) -> None:
         sha256 = hashlib.sha256(ATTRIBUTES).hexdigest()
@@ -99,7 +101,7 @@ class Repositories:
         """Change visibility or gating; None: unchanged."""
         values: dict[str, str] = {}
         if private is not None:
-            values["visibility"] = row_values.PRIVATE if private else row_values.PUBLIC
+            values["visibility"] = PRIVATE if private else PUBLIC
         if gated is not None:
             values["gated"] = gated
         with self._database.write() as connection:
@@ -126,7 +128,7 @@ class Repositories:
             uploads.move(connection, repository.id, account)
             values = {"namespace_id": account, "name": to, "folded": folded(to)}
             connection.execute(update(repositories).where(_is(repository)).values(values))
-            publications.record(connection, repository.id, to)
+            publications.record_tags(connection, repository.id, to)
             search_index.put_terms(connection, repository.id, to, there.tags)
             search_index.put_rows(connection, repository.id)
             if there.namespace != to.partition("/")[0]:
@@ -135,10 +137,10 @@ class Repositories:
 
     def delete(self, repository: Repository) -> None:
         """Delete it with its history, all versions of its card, and the blobs that nothing else refers to."""
-        held = select(holdings.c.sha256).where(holdings.c.repository_id == repository.id)
+        files = select(holdings.c.sha256).where(holdings.c.repository_id == repository.id)
         with self._database.write() as connection:
             _find(connection, _is(repository), repository.name)
-            candidates = connection.scalars(held).all()
+            candidates = connection.scalars(files).all()
             uploads.remove(connection, repository.id)
             connection.execute(delete(repositories).where(_is(repository)))
             search_index.removed(connection)
@@ -210,7 +212,7 @@ def fresh(type_: Type, namespace_id: int, name: str, private: bool = False) -> d
         "namespace_id": namespace_id,
         "name": name,
         "folded": folded(name),
-        "visibility": row_values.PRIVATE if private else row_values.PUBLIC,
+        "visibility": PRIVATE if private else PUBLIC,
         "gated": "no",
         "created": at,
         "modified": at,
@@ -232,10 +234,10 @@ def _named(type_: Type, name: str) -> ColumnElement[bool]:
 
 
 def _find(connection: Connection, condition: ColumnElement[bool], name: str) -> Repository:
-    found = connection.execute(select(*row_values.REPOSITORY_COLUMNS).where(condition)).one_or_none()
-    if found is None:
+    row = connection.execute(select(*REPOSITORY_COLUMNS).where(condition)).one_or_none()
+    if row is None:
         raise NotThere("repository", f"repository {name[:200]!r} not found")
-    return row_values.repository(found)
+    return rows.repository(row)
 
 
 def _refuse_another(connection: Connection, type_: Type, name: str) -> None:
@@ -248,10 +250,10 @@ def _namespace(connection: Connection, name: str) -> tuple[int, str]:
     """The account of a repository name, and the name with the case of the account's."""
     namespace, _, own = name.partition("/")
     query = select(accounts.c.id, accounts.c.name).where(accounts.c.folded == folded(namespace))
-    found = connection.execute(query).one_or_none()
-    if found is None:
+    account = connection.execute(query).one_or_none()
+    if account is None:
         raise NotThere("account", f"can't move it to {name}: account {namespace!r} not found")
-    return found.id, f"{found.name}/{own}"
+    return account.id, f"{account.name}/{own}"
 
 
 # Paged listings of repositories: search, filter, sort.
@@ -322,10 +324,12 @@ class ListQuery:
         exact = [(TAG, tag.lower()[:LONGEST]) for tag in dict.fromkeys(tags)]
         if self.author is not None:
             exact.append((AUTHOR, folded(self.author)))
-        found: list[Condition] = [(terms.c.kind == kind) & (terms.c.term == term) for kind, term in exact]
+        conditions: list[Condition] = [
+            (terms.c.kind == kind) & (terms.c.term == term) for kind, term in exact
+        ]
         for word in sorted(query_words(self.search or "")):
-            found.append((terms.c.kind == WORD) & terms.c.term.between(word, word + LAST))
-        return found
+            conditions.append((terms.c.kind == WORD) & terms.c.term.between(word, word + LAST))
+        return conditions
 
 
 class Listing:
@@ -355,24 +359,23 @@ class Listing:
 def _rows(connection: Connection, ids: Sequence[int], card: bool) -> Iterator[Row[Any]]:
     """The rows of repositories in this order, a few at a time, since one may have half a megabyte of metadata."""
     columns = [
-        literal("{}").label("card") if c.name == "card" and not card else c
-        for c in row_values.REPOSITORY_COLUMNS
+        literal("{}").label("card") if c.name == "card" and not card else c for c in REPOSITORY_COLUMNS
     ]
     some = FEW if card else SOME
     for first in range(0, len(ids), some):
         here = select(*columns).where(repositories.c.id.in_(ids[first : first + some]))
-        found = {row.id: row for row in connection.execute(here)}
-        yield from (found[id_] for id_ in ids[first : first + some])
+        by_id = {row.id: row for row in connection.execute(here)}
+        yield from (by_id[id_] for id_ in ids[first : first + some])
 
 
-def _up_to(largest: int, found: Iterable[Row[Any]]) -> Iterator[Repository]:
+def _up_to(largest: int, page: Iterable[Row[Any]]) -> Iterator[Repository]:
     """The repositories until their texts have `largest` characters, at least one."""
     size = 0
-    for row in found:
+    for row in page:
         size += len(row.card) + len(row.tags)
         if size > largest and size > len(row.card) + len(row.tags):
             return
-        yield row_values.repository(row)
+        yield rows.repository(row)
 
 
 def _ids(connection: Connection, query: ListQuery, identity: Identity | None) -> list[int]:
@@ -394,9 +397,9 @@ def _ids(connection: Connection, query: ListQuery, identity: Identity | None) ->
         others = sought[:rarest] + sought[rarest + 1 :]
         return ids(_among(sought[rarest]), *(_has(term) for term in others))
     edge = _edge(connection, query, rest, order)
-    found = ids(*edge, *(_has(term) for term in sought))
+    matching = ids(*edge, *(_has(term) for term in sought))
     # Common terms may be rare together: then the scan would read all repositories.
-    return found if not edge or len(found) > query.limit else ids(_among(*sought))
+    return matching if not edge or len(matching) > query.limit else ids(_among(*sought))
 
 
 def _sorting(query: ListQuery) -> tuple[ColumnElement[Any], ColumnElement[int]]:
@@ -411,8 +414,8 @@ def _edge(
 ) -> list[Condition]:
     """How far to scan before giving up; empty if there are fewer repositories than that."""
     end = select(*_sorting(query)).where(*rest).order_by(*order).offset(SCANNED).limit(1)
-    found = connection.execute(end).one_or_none()
-    return [] if found is None else [_beyond(query, found[0], found[1], back=True)]
+    edge = connection.execute(end).one_or_none()
+    return [] if edge is None else [_beyond(query, edge[0], edge[1], back=True)]
 
 
 def _rarest(connection: Connection, sought: Sequence[Condition], limit: int) -> int | None:
@@ -422,15 +425,15 @@ def _rarest(connection: Connection, sought: Sequence[Condition], limit: int) -> 
         for t in sought
     ]
     newest = select(func.coalesce(func.max(repositories.c.id), 1))
-    total, *found = connection.execute(select(*(c.scalar_subquery() for c in (newest, *counts)))).one()
-    place = min(range(len(found)), key=found.__getitem__)
-    scanned = (limit + 1) * prod(total / max(count, 1) for count in found)
-    return place if found[place] < scanned else None
+    total, *frequencies = connection.execute(select(*(c.scalar_subquery() for c in (newest, *counts)))).one()
+    place = min(range(len(frequencies)), key=frequencies.__getitem__)
+    scanned = (limit + 1) * prod(total / max(count, 1) for count in frequencies)
+    return place if frequencies[place] < scanned else None
 
 
 def _among(*sought: Condition) -> Condition:
-    found = [select(terms.c.repository_id).where(term) for term in sought]
-    return repositories.c.id.in_(found[0] if len(found) == 1 else intersect(*found))
+    having = [select(terms.c.repository_id).where(term) for term in sought]
+    return repositories.c.id.in_(having[0] if len(having) == 1 else intersect(*having))
 
 
 def _has(term: Condition) -> Condition:
@@ -441,8 +444,13 @@ def _has(term: Condition) -> Condition:
 
 def _cursor(query: ListQuery, last: Repository) -> str:
     value = getattr(last, SORTS[query.sort].name)
-    said = [query.sort, query.direction, value.isoformat() if isinstance(value, datetime) else value, last.id]
-    return base64.urlsafe_b64encode(json.dumps(said).encode()).decode().rstrip("=")
+    state = [
+        query.sort,
+        query.direction,
+        value.isoformat() if isinstance(value, datetime) else value,
+        last.id,
+    ]
+    return base64.urlsafe_b64encode(json.dumps(state).encode()).decode().rstrip("=")
 
 
 def _after(query: ListQuery) -> list[Condition]:

@@ -18,10 +18,10 @@ __all__ = [
     "REPOSITORY_COLUMNS",
     "SETTING",
     "OwnNamespace",
-    "bare",
+    "bare_name",
     "commit",
-    "find",
-    "full",
+    "find_namespace",
+    "full_name",
     "repository",
 ]
 
@@ -42,7 +42,7 @@ class OwnNamespace(NamedTuple):
     name: str
 
 
-def find(connection: Connection) -> OwnNamespace | None:
+def find_namespace(connection: Connection) -> OwnNamespace | None:
     """The namespace; None if the hub never had a card of its own."""
     name = select(settings.c.value).where(settings.c.name == SETTING).scalar_subquery()
     row = connection.execute(
@@ -51,12 +51,12 @@ def find(connection: Connection) -> OwnNamespace | None:
     return None if row is None else OwnNamespace(*row)
 
 
-def full(own: OwnNamespace | None, name: str) -> str:
+def full_name(own: OwnNamespace | None, name: str) -> str:
     """The name of a card's repository: namespace/name."""
     return name if "/" in name or own is None else f"{own.name}/{name}"
 
 
-def bare(own: OwnNamespace | None, repository: str) -> str:
+def bare_name(own: OwnNamespace | None, repository: str) -> str:
     """The name of a repository's card: without the hub's own namespace."""
     return repository if own is None else repository.removeprefix(f"{own.name}/")
 

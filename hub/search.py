@@ -10,16 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select, text
 
-from kcard.hub import rows as row_values
+from kcard.hub import rows
 from kcard.hub.accounts import Identity, folded
 from kcard.hub.db.models import accounts, repositories, search, search_clock, terms, utc
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.permissions import reach
+from kcard.hub.rows import PUBLIC, REPOSITORY_COLUMNS
 from kcard.hub.search_index import AUTHOR, FACETS, LONGEST, TAG, row_words
 from kcard.hub.values import Repository, Type
 
-__all__ = ["FACTUALITY", "ORDERS", "Counts", "Found", "Order", "Search", "SearchQuery"]
+__all__ = ["FACTUALITY", "ORDERS", "Counts", "Found", "Order", "RepositorySearch", "SearchQuery"]
 
 Order: TypeAlias = Literal["relevance", "factuality", "downloads", "date"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -54,15 +55,15 @@ SCORES = {
 def matches(connection: Connection, words: Sequence[str]) -> NDArray[np.int64]:
     """The ids of the repositories that have all words, as normalised by search_rows.words."""
     database = connection.dialect.name
-    found: str | None = connection.scalar(text(MATCHES[database]), {"words": _query(database, words)})
-    return np.fromstring(found, dtype=np.int64, sep=",") if found else np.empty(0, np.int64)
+    ids: str | None = connection.scalar(text(MATCHES[database]), {"words": _query(database, words)})
+    return np.fromstring(ids, dtype=np.int64, sep=",") if ids else np.empty(0, np.int64)
 
 
 def scores(connection: Connection, words: Sequence[str]) -> dict[int, float]:
     """The same with how well each fits; more is better."""
     database = connection.dialect.name
-    found = connection.execute(text(SCORES[database]), {"words": _query(database, words)})
-    return {id_: float(score) for id_, score in found.tuples()}
+    rows = connection.execute(text(SCORES[database]), {"words": _query(database, words)})
+    return {id_: float(score) for id_, score in rows.tuples()}
 
 
 def _query(database: str, words: Sequence[str]) -> str:
@@ -127,21 +128,21 @@ class Snapshot:
 
     def of_type(self, type_: str) -> Array:
         """Whether each repository is of the type."""
-        found: Array = self.columns[1] == TYPES.index(type_)
-        return found
+        mask: Array = self.columns[1] == TYPES.index(type_)
+        return mask
 
     def codes(self, facet: str) -> Array:
         return self.columns[8 + FACETS.index(facet)]
 
     def having(self, ids: Sequence[int] | Array) -> Array:
         """Whether each repository is one of these."""
-        found: Array = np.zeros(len(self.ids), dtype=np.bool_)
-        wanted = np.asarray(ids, dtype=np.int64)
-        places = np.searchsorted(self.ids, wanted)
+        mask: Array = np.zeros(len(self.ids), dtype=np.bool_)
+        sought = np.asarray(ids, dtype=np.int64)
+        places = np.searchsorted(self.ids, sought)
         inside = places < len(self.ids)
-        places, wanted = places[inside], wanted[inside]
-        found[places[self.ids[places] == wanted]] = True
-        return found
+        places, sought = places[inside], sought[inside]
+        mask[places[self.ids[places] == sought]] = True
+        return mask
 
     @cached_property
     def by_date(self) -> Array:
@@ -173,14 +174,14 @@ class SearchIndex:
     def at(self, connection: Connection) -> Snapshot:
         """The snapshot with all changes that the connection sees, and perhaps later ones."""
         clock = connection.execute(select(search_clock.c.changed, search_clock.c.removed)).tuples().one()
-        found = self._snapshot
-        if not _is_behind(found, *clock):
-            return found
+        snapshot = self._snapshot
+        if not _is_behind(snapshot, *clock):
+            return snapshot
         with self._lock:
-            found = self._snapshot
-            if _is_behind(found, *clock):
-                self._snapshot = found = self._read(connection, found, *clock)
-            return found
+            snapshot = self._snapshot
+            if _is_behind(snapshot, *clock):
+                self._snapshot = snapshot = self._read(connection, snapshot, *clock)
+            return snapshot
 
     def _read(self, connection: Connection, last: Snapshot, changed: int, removed: int) -> Snapshot:
         query = select(*COLUMNS).join_from(repositories, search).where(search.c.changed > last.changed)
@@ -204,7 +205,7 @@ class SearchIndex:
         return (
             id_,
             TYPES.index(type_),
-            visibility == row_values.PUBLIC,
+            visibility == PUBLIC,
             namespace,
             at,
             downloads,
@@ -290,7 +291,7 @@ class Found:
     counts: Counts
 
 
-class Search:
+class RepositorySearch:
     """Search in a database."""
 
     def __init__(self, database: Database) -> None:
@@ -307,42 +308,42 @@ class Search:
             places = _ordered(connection, snapshot, query, matching)
             start = (query.page - 1) * query.size
             ids = [int(id_) for id_ in snapshot.ids[places[start : start + query.size]]]
-            here = select(*row_values.REPOSITORY_COLUMNS).where(repositories.c.id.in_(ids))
-            by_id = {row.id: row_values.repository(row) for row in connection.execute(here)}
+            here = select(*REPOSITORY_COLUMNS).where(repositories.c.id.in_(ids))
+            by_id = {row.id: rows.repository(row) for row in connection.execute(here)}
         total = int(np.count_nonzero(matching))
         pages = min(-(-total // query.size), MOST_PAGES)
-        found = [by_id[id_] for id_ in ids if id_ in by_id]  # another thread may have seen newer ones
-        return Found(found, total, pages, _counts(snapshot, always, chosen))
+        page = [by_id[id_] for id_ in ids if id_ in by_id]  # another thread may have seen newer ones
+        return Found(page, total, pages, _counts(snapshot, always, chosen))
 
 
 def _visible(connection: Connection, snapshot: Snapshot, identity: Identity | None) -> Array:
     """As readable.readable."""
-    found = reach(identity)
-    if found.everything:
+    reachable = reach(identity)
+    if reachable.everything:
         own: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
-    elif found.namespaces:
-        names = select(accounts.c.id).where(accounts.c.folded.in_(found.namespaces))
+    elif reachable.namespaces:
+        names = select(accounts.c.id).where(accounts.c.folded.in_(reachable.namespaces))
         own = np.isin(snapshot.namespaces, connection.scalars(names).all())
     else:
         return snapshot.public
-    if found.only is not None:
-        own &= snapshot.ids == found.only
+    if reachable.only is not None:
+        own &= snapshot.ids == reachable.only
     visible: Array = snapshot.public | own
     return visible
 
 
 def _named(connection: Connection, snapshot: Snapshot, query: SearchQuery) -> Array:
     """Whether each repository has all words, the author and the tags."""
-    found: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
+    matching: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
     if query.text.strip():
-        found &= snapshot.having(matches(connection, query.words) if query.words else [])
+        matching &= snapshot.having(matches(connection, query.words) if query.words else [])
     exact = [(TAG, tag.lower()[:LONGEST]) for tag in query.tags]
     if query.author:
         exact.append((AUTHOR, folded(query.author)))
     for kind, term in exact:
         having = select(terms.c.repository_id).where(terms.c.kind == kind, terms.c.term == term)
-        found &= snapshot.having(connection.scalars(having).all())
-    return found
+        matching &= snapshot.having(connection.scalars(having).all())
+    return matching
 
 
 def _chosen(snapshot: Snapshot, query: SearchQuery) -> dict[str, Array]:
@@ -358,17 +359,17 @@ def _chosen(snapshot: Snapshot, query: SearchQuery) -> dict[str, Array]:
 def _has(snapshot: Snapshot, facet: str, value: str) -> Array:
     below = f"{value}/" if facet == "domain" else None
     fits = [
-        known == value or (below is not None and known.startswith(below)) for known in snapshot.values[facet]
+        each == value or (below is not None and each.startswith(below)) for each in snapshot.values[facet]
     ]
-    found: Array = np.asarray(fits, dtype=np.bool_)[snapshot.codes(facet)]
-    return found
+    mask: Array = np.asarray(fits, dtype=np.bool_)[snapshot.codes(facet)]
+    return mask
 
 
 def _all(always: Array, chosen: Iterable[Array]) -> Array:
-    found = always.copy()
+    matching = always.copy()
     for mask in chosen:
-        found &= mask
-    return found
+        matching &= mask
+    return matching
 
 
 def _ordered(connection: Connection, snapshot: Snapshot, query: SearchQuery, matching: Array) -> Array:
@@ -386,8 +387,8 @@ def _ordered(connection: Connection, snapshot: Snapshot, query: SearchQuery, mat
         "downloads": snapshot.by_downloads,
         "factuality": snapshot.by_factuality,
     }[query.sort]
-    found: Array = order[matching[order]]
-    return found
+    filtered: Array = order[matching[order]]
+    return filtered
 
 
 def _counts(snapshot: Snapshot, always: Array, chosen: Mapping[str, Array]) -> Counts:
@@ -406,12 +407,12 @@ def _counts(snapshot: Snapshot, always: Array, chosen: Mapping[str, Array]) -> C
 def _counted(snapshot: Snapshot, facet: str, mask: Array) -> dict[str, int]:
     """By value, how many repositories have it, most frequent first; a domain counts for those above it too."""
     values = snapshot.values[facet]
-    found: dict[str, int] = {}
+    totals: dict[str, int] = {}
     counts = np.bincount(snapshot.codes(facet)[mask], minlength=len(values))
     for value, count in zip(values, counts.tolist(), strict=True):
         if not count:
             continue
         while value:
-            found[value] = found.get(value, 0) + count
+            totals[value] = totals.get(value, 0) + count
             value = value.rpartition("/")[0] if facet == "domain" and "/" in value else ""
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))

@@ -49,12 +49,12 @@ def query_words(*texts: str) -> set[str]:
 
 def of(name: str, tags: Iterable[str]) -> set[tuple[str, str]]:
     """Kind and text of all terms of a repository with this name and these tags."""
-    kept = [tag.lower()[:LONGEST] for tag in tags]
+    lowered = [tag.lower()[:LONGEST] for tag in tags]
     author = name.partition("/")[0].lower()
     return {
         (AUTHOR, author),
-        *((TAG, tag) for tag in kept),
-        *((WORD, word) for word in query_words(name, *kept)),
+        *((TAG, tag) for tag in lowered),
+        *((WORD, word) for word in query_words(name, *lowered)),
     }
 
 
@@ -192,17 +192,17 @@ def _described() -> Select[Any]:
 def _values(row: Row[Any]) -> dict[str, Any]:
     tags = json.loads(row.tags)
     card = json.loads(row.card)
-    found = facets(tags, row.library, card if isinstance(card, dict) else {})
-    domains = row_words(found.domain)
+    facet_values = facets(tags, row.library, card if isinstance(card, dict) else {})
+    domains = row_words(facet_values.domain)
     others = [word for tag in tags if not tag.startswith("dataset:corpus-") for word in row_words(tag)]
-    known = COMMON.union(domains)
+    redundant = COMMON.union(domains)
     return {
         "repository_id": row.id,
         "name_words": " ".join(row_words(row.name)),
         "domain_words": " ".join(domains),
         "description_words": " ".join(row_words(row.description or "")),
-        "tag_words": " ".join(dict.fromkeys(word for word in others if word not in known)),
-        **asdict(found),
+        "tag_words": " ".join(dict.fromkeys(word for word in others if word not in redundant)),
+        **asdict(facet_values),
         "updates": _updates(row.manifest),
         "verified": row.audited is not None,
         "factuality": row.factuality if row.audited is None else row.audited,
@@ -211,5 +211,5 @@ def _values(row: Row[Any]) -> dict[str, Any]:
 
 def _updates(manifest: str | None) -> str | None:
     """The version that a card was trained on from."""
-    found = json.loads(manifest).get("updates") if manifest else None
-    return found if isinstance(found, str) and len(found) <= 64 else None
+    updated = json.loads(manifest).get("updates") if manifest else None
+    return updated if isinstance(updated, str) and len(updated) <= 64 else None

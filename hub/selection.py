@@ -91,8 +91,8 @@ class Snapshots:
 def _intact(folder: Path, version: Version) -> bool:
     expected = version.files
     try:
-        found = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
-        return found == set(expected) and all(file_digest(folder / p) == sha for p, sha in expected.items())
+        paths = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
+        return paths == set(expected) and all(file_digest(folder / p) == sha for p, sha in expected.items())
     except FileNotFoundError:
         return False
 
@@ -149,25 +149,27 @@ def select(hub: "Hub", selection: Sequence[str] | None) -> Selection:
     else:
         meant = [_meant(hub, item) for item in selection]
         named = {
-            found[0].reference
-            for item, found in zip(selection, meant, strict=True)
+            versions[0].reference
+            for item, versions in zip(selection, meant, strict=True)
             if not (item.startswith(POOL) or item.endswith("/"))
         }
     every = {v.reference: v for found in meant for v in found}
     elsewhere = tuple(r for r, v in every.items() if v.manifest.asks_elsewhere and r not in named)
-    held = hub.quarantine.held([v for r, v in every.items() if r not in elsewhere])
-    left_out = tuple((reference, reason) for reference, reason in held.items() if reference not in named)
-    spared = tuple((reference, reason) for reference, reason in held.items() if reference in named)
+    quarantined = hub.quarantine.held([v for r, v in every.items() if r not in elsewhere])
+    left_out = tuple(
+        (reference, reason) for reference, reason in quarantined.items() if reference not in named
+    )
+    spared = tuple((reference, reason) for reference, reason in quarantined.items() if reference in named)
     chosen: dict[str, Version] = {}
     for version in (version for found in meant for version in found):
-        if version.reference not in named and version.reference in {*held, *elsewhere}:
+        if version.reference not in named and version.reference in {*quarantined, *elsewhere}:
             continue
         other = chosen.setdefault(version.name, version)
         if other.number != version.number:
             raise UsageError(
                 f"{other.reference} and {version.reference} are the same card: choose one version"
             )
-    threshold = hub.quarantine.threshold if held else None
+    threshold = hub.quarantine.threshold if quarantined else None
     if not chosen:
         raise _none(left_out, threshold, elsewhere)
     return Selection((*chosen.values(),), left_out, spared, threshold, elsewhere)
@@ -183,38 +185,40 @@ def _pooled(hub: "Hub", name: str) -> list[Version]:
     try:
         references = hub.pools.get(name).references
         newest = {v.name: v for v in hub.list()} if len(references) > SEVERAL else {}
-        found = [newest.get(reference) or hub.get(reference) for reference in references]
+        versions = [newest.get(reference) or hub.get(reference) for reference in references]
     except UnknownCard as error:
         raise UnknownCard(f"pool {name!r}: {error}; `kcard pool show {name}` marks missing cards") from error
-    if not found:
+    if not versions:
         raise UnknownCard(f"pool {name!r} is empty: add cards with `kcard pool add {name} CARD`")
-    return found
+    return versions
 
 
 def _subtree(hub: "Hub", domain: str) -> list[Version]:
-    if not (found := hub.list(domain=domain)):
+    if not (versions := hub.list(domain=domain)):
         raise UnknownCard(f"no cards in domain {domain!r}: `kcard cards list` shows the domains")
-    return found
+    return versions
 
 
-def _none(held: Sequence[tuple[str, Reason]], threshold: float | None, elsewhere: Sequence[str]) -> HubError:
-    if elsewhere and not held:
+def _none(
+    left_out: Sequence[tuple[str, Reason]], threshold: float | None, elsewhere: Sequence[str]
+) -> HubError:
+    if elsewhere and not left_out:
         return HubError(
             f"{', '.join(elsewhere)} would send the question to another service: to allow that, name the card (--cards "
             f"{elsewhere[0].partition('@')[0]})"
         )
-    if not held:
+    if not left_out:
         return UnknownCard("no cards selected: name cards, or a domain such as biomedical/")
-    card = held[0][0].partition("@")[0]
+    card = left_out[0][0].partition("@")[0]
     return HubError(
-        f"all selected cards are quarantined: {_quarantined(held, threshold)}; name one to use it anyway (--cards "
+        f"all selected cards are quarantined: {_quarantined(left_out, threshold)}; name one to use it anyway (--cards "
         f"{card}), or change the threshold (kcard hub threshold)"
     )
 
 
-def _quarantined(held: Sequence[tuple[str, Reason]], threshold: float | None) -> str:
+def _quarantined(quarantined: Sequence[tuple[str, Reason]], threshold: float | None) -> str:
     names = ", ".join(
-        f"{reference} ({reason.factuality:.2f} {reason.word})" for reference, reason in held[:SHOWN]
+        f"{reference} ({reason.factuality:.2f} {reason.word})" for reference, reason in quarantined[:SHOWN]
     )
-    more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
+    more = f" and {len(quarantined) - SHOWN} more" if len(quarantined) > SHOWN else ""
     return f"{names}{more}, with factuality below the hub's threshold of {threshold:g}"

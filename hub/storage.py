@@ -35,7 +35,9 @@ __all__ = [
     "is_digest",
     "is_full",
     "link_or_copy",
-    "opened_store",
+    "mismatch",
+    "open_store",
+    "open_verified",
     "partial_folder",
     "private",
     "put",
@@ -44,8 +46,6 @@ __all__ = [
     "sole_use",
     "sweep",
     "sync_folder",
-    "unlike",
-    "verified",
 ]
 
 
@@ -274,7 +274,7 @@ class Blobs(Protocol):
         """sha256 of every blob, sorted."""
 
 
-def opened_store(root: Path, url: str | None) -> Blobs:
+def open_store(root: Path, url: str | None) -> Blobs:
     """The store of the hub in the folder `root`: its blobs/, or the fsspec URL."""
 
     if url is None:
@@ -312,19 +312,19 @@ def fault(blobs: Blobs, sha256: str) -> str | None:
             digest.update(block)
     except DamagedCard:  # deleted concurrently
         return "missing"
-    return None if digest.hexdigest() == sha256 else unlike(digest.hexdigest(), sha256)
+    return None if digest.hexdigest() == sha256 else mismatch(digest.hexdigest(), sha256)
 
 
-def verified(blobs: Blobs, sha256: str) -> BinaryIO:
+def open_verified(blobs: Blobs, sha256: str) -> BinaryIO:
     """The blob as a stream, verified before. Raises DamagedCard."""
     if (wrong := fault(blobs, sha256)) is not None:
         raise DamagedCard(f"blob {blobs.where(sha256)} is {wrong}")
     return blobs.open(sha256)
 
 
-def unlike(found: str, sha256: str) -> str:
+def mismatch(actual: str, sha256: str) -> str:
     """The description of a sha256 mismatch."""
-    return f"damaged: sha256 {found[:12]}…, expected {sha256[:12]}…"
+    return f"damaged: sha256 {actual[:12]}…, expected {sha256[:12]}…"
 
 
 def is_digest(name: str) -> bool:
@@ -362,9 +362,9 @@ def create(
         for path, sha256 in files.items():
             (new / path).parent.mkdir(parents=True, exist_ok=True)
             with opened(path) as stream:
-                found, _ = copy_hashing(stream, new / path)
-            if found != sha256:
-                raise damaged(path, unlike(found, sha256))
+                actual, _ = copy_hashing(stream, new / path)
+            if actual != sha256:
+                raise damaged(path, mismatch(actual, sha256))
         if target.is_dir():
             target.rmdir()
         new.rename(target)

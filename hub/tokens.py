@@ -13,7 +13,7 @@ from typing import Any, get_args
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, insert, or_, select, update
 
 from kcard.errors import UsageError
-from kcard.hub.accounts import Identity, Scope, find, folded, organisations, write
+from kcard.hub.accounts import Identity, Scope, find_account, folded, organisations, write_event
 from kcard.hub.db.models import accounts, now, repositories, sessions, tokens, utc
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, NotThere, Unknown
@@ -27,7 +27,7 @@ __all__ = [
     "Tokens",
     "digest",
     "identity",
-    "owned",
+    "select_tokens",
 ]
 
 
@@ -89,7 +89,7 @@ class Tokens:
         token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
         created = now()
         with self._database.write() as connection:
-            account = find(connection, user)
+            account = find_account(connection, user)
             if account.kind != "user":
                 raise UsageError(f"{account.name} is an organisation: create a token for one of its members")
             values = {
@@ -103,7 +103,7 @@ class Tokens:
             }
             connection.execute(insert(tokens).values(values))
             detail = {"token": values["name"], "scope": scope, "repository": repository, "days": days}
-            write(connection, by, "token.created", account.name, **detail)
+            write_event(connection, by, "token.created", account.name, **detail)
         return token
 
     def list(self, user: str | None = None) -> "list[Token]":
@@ -116,17 +116,17 @@ class Tokens:
         )
         with self._database.read() as connection:
             if user is not None:
-                query = query.where(tokens.c.account_id == find(connection, user).id)
+                query = query.where(tokens.c.account_id == find_account(connection, user).id)
             return [_token(row) for row in connection.execute(query)]
 
     def revoke(self, user: str, name: str, *, by: str | None = None) -> None:
         """Revoke a token at once. Raises NotThere for an unknown name."""
         with self._database.write() as connection:
-            account = find(connection, user)
+            account = find_account(connection, user)
             where = (tokens.c.account_id == account.id, tokens.c.name == name)
             if not name.isprintable() or not connection.execute(delete(tokens).where(*where)).rowcount:
                 raise NotThere("object", f"{account.name} has no token {name[:100]!r}")
-            write(connection, by, "token.revoked", account.name, token=name)
+            write_event(connection, by, "token.revoked", account.name, token=name)
 
     def identify(self, text: str) -> Identity | None:
         """The identity of a token; None for an unknown token.
@@ -150,17 +150,17 @@ class Tokens:
         id_, _, start = reference.partition(".")
         # The id of a revoked token may be used again.
         same = and_(tokens.c.id == int(id_ or 0), tokens.c.digest.startswith(start))
-        if (found := self._identity(same)) is None:
+        if (owner := self._identity(same)) is None:
             raise Unknown("the token of this upload was revoked: start the upload again with another one")
-        return found
+        return owner
 
     def _identity(self, condition: ColumnElement[bool]) -> Identity | None:
         with self._database.read() as connection:
-            row = connection.execute(owned().where(condition)).one_or_none()
+            row = connection.execute(select_tokens().where(condition)).one_or_none()
             return None if row is None else identity(connection, row)
 
 
-def owned() -> Select[Any]:
+def select_tokens() -> Select[Any]:
     """Tokens with what `identity` needs of their accounts."""
     columns = (tokens, accounts.c.admin, accounts.c.disabled, accounts.c.fullname, accounts.c.email)
     joined = tokens.join(accounts, accounts.c.id == tokens.c.account_id)
@@ -168,7 +168,7 @@ def owned() -> Select[Any]:
 
 
 def identity(connection: Connection, row: Row[Any]) -> Identity:
-    """The identity of a row of `owned`. Raises Unknown for an expired token or a disabled user."""
+    """The identity of a row of `select_tokens`. Raises Unknown for an expired token or a disabled user."""
     _require_valid(row)
     return Identity(
         account_id=row.account_id,
@@ -212,10 +212,10 @@ def _repository_id(connection: Connection, name: str) -> int:
     own = name.removeprefix("datasets/")
     kind = "model" if own == name else "dataset"
     where = (repositories.c.type == kind, repositories.c.folded == folded(own))
-    found = connection.scalar(select(repositories.c.id).where(*where))
-    if found is None:
+    repository_id = connection.scalar(select(repositories.c.id).where(*where))
+    if repository_id is None:
         raise NotThere("repository", f"{kind} repository {own[:200]!r} not found")
-    return int(found)
+    return int(repository_id)
 
 
 def _token(row: Row[Any]) -> Token:
@@ -253,8 +253,8 @@ class Session:
 class Sessions:
     """The sessions of a hub."""
 
-    def __init__(self, database: Database, known: Tokens) -> None:
-        self._database, self._tokens = database, known
+    def __init__(self, database: Database, tokens: Tokens) -> None:
+        self._database, self._tokens = database, tokens
 
     def open(self, name: str, token: str) -> str:
         """Log in; returns the id of a new session.
@@ -274,14 +274,14 @@ class Sessions:
                 raise Unknown(REFUSED)
             row = {"token_id": token_id, "digest": digest(id_), "opened": at, "used": at}
             connection.execute(insert(sessions).values(row))
-            write(connection, who.name, "session.opened", who.name, token=who.token_name)
+            write_event(connection, who.name, "session.opened", who.name, token=who.token_name)
         return id_
 
     def find(self, id_: str) -> Session | None:
         """The session of an id, which this counts as used; None if there is none, or it is over."""
         if not id_ or len(id_) > LONGEST_ID or not id_.isascii():
             return None
-        query = owned().add_columns(sessions.c.id.label("session_id"), sessions.c.used)
+        query = select_tokens().add_columns(sessions.c.id.label("session_id"), sessions.c.used)
         query = query.join(sessions, sessions.c.token_id == tokens.c.id)
         at = now()
         with self._database.read() as connection:
@@ -290,11 +290,13 @@ class Sessions:
             if row is None:
                 return None
             try:
-                found = Session(identity(connection, row), None if row.expires is None else utc(row.expires))
+                session = Session(
+                    identity(connection, row), None if row.expires is None else utc(row.expires)
+                )
             except Unknown:
                 return None
         self._record_use(row, at)
-        return found
+        return session
 
     def close(self, id_: str) -> None:
         """Log out, if there is such a session."""

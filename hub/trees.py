@@ -30,25 +30,25 @@ __all__ = [
     "Stored",
     "StoredTree",
     "Tree",
-    "after",
-    "apply",
+    "apply_operations",
+    "apply_stored",
     "changed",
-    "chosen",
+    "choose_storage",
     "delta",
     "discard",
     "dumps",
-    "existing",
+    "existing_versions",
     "expire",
     "file_entry",
     "find",
     "full",
     "git_oid",
-    "kept",
     "loads",
-    "named",
     "packed",
     "pointer",
     "pointer_oid",
+    "referenced",
+    "repository_blobs",
     "size",
 ]
 
@@ -113,7 +113,7 @@ def size(tree: Mapping[str, Entry]) -> int:
     return sum(entry.size for entry in tree.values())
 
 
-def after(
+def apply_operations(
     tree: Mapping[str, Entry],
     operations: Iterable[Operation],
     at: Callable[[str], Mapping[str, Entry]],
@@ -135,16 +135,16 @@ def after(
             case DeleteFolder(path):
                 _delete_folder(new, path, head)
             case Copy(source, commit, path):
-                found = at(commit).get(source)
-                if found is None:
+                original = at(commit).get(source)
+                if original is None:
                     raise _absent(source, commit)
-                new[path] = Entry(path, found.oid, found.sha256, found.size, found.lfs)
+                new[path] = Entry(path, original.oid, original.sha256, original.size, original.lfs)
     check_tree(sorted(new))
     return {path: new[path] for path in sorted(new)}
 
 
 def _delete_folder(tree: Tree, path: str, head: str | None) -> None:
-    inside = [found for found in tree if found.startswith(path.rstrip("/") + "/")]
+    inside = [inner for inner in tree if inner.startswith(path.rstrip("/") + "/")]
     if not inside:
         raise _absent(path, head)
     for found in inside:
@@ -198,7 +198,9 @@ def packed(text: str) -> bytes:
     return zlib.compress(text.encode(), LEVEL)
 
 
-def chosen(parent: StoredTree | None, tree: Mapping[str, Entry]) -> tuple[Stored, Mapping[str, Stored]]:
+def choose_storage(
+    parent: StoredTree | None, tree: Mapping[str, Entry]
+) -> tuple[Stored, Mapping[str, Stored]]:
     """How to store the tree of a new commit, and the older commits to rewrite, by sha: at most one."""
     if parent is None:
         return full(tree), {}
@@ -250,8 +252,8 @@ def _chain(repository_id: int, sha: str) -> Select[Any]:
         .where(chain.c.delta, chain.c.place < LONGEST)
     )
     chain = chain.union_all(before)
-    found = select(commits.c.sha, commits.c.delta, commits.c.tree)
-    return found.join_from(chain, commits, mine & (commits.c.sha == chain.c.sha)).order_by(
+    rows = select(commits.c.sha, commits.c.delta, commits.c.tree)
+    return rows.join_from(chain, commits, mine & (commits.c.sha == chain.c.sha)).order_by(
         chain.c.place.desc()
     )
 
@@ -260,13 +262,13 @@ def _tree(sha: str, chain: Sequence[tuple[str, Stored]]) -> Tree:
     tree: Tree = {}
     for commit, stored in chain:
         try:
-            apply(tree, stored)
+            apply_stored(tree, stored)
         except HubError as error:
             raise _damaged(sha, f"commit {commit}: {error}") from error
     return {path: tree[path] for path in sorted(tree)}
 
 
-def apply(tree: Tree, stored: Stored) -> Tree:
+def apply_stored(tree: Tree, stored: Stored) -> Tree:
     """Change a tree by a delta, or fill an empty one; returns the files that were set. Raises HubError for damage."""
     new, gone = changed(stored)
     for path in gone:
@@ -302,12 +304,12 @@ GRACE = timedelta(hours=24)
 BATCH = 100  # blobs deleted in one transaction, which blocks other writers
 
 
-def kept(connection: Connection) -> dict[str, int]:
+def repository_blobs(connection: Connection) -> dict[str, int]:
     """sha256 and size of every blob of a repository."""
     return dict(connection.execute(select(holdings.c.sha256, holdings.c.size).distinct()).tuples().all())
 
 
-def named(connection: Connection, candidates: Collection[str]) -> set[str]:
+def referenced(connection: Connection, candidates: Collection[str]) -> set[str]:
     """Those of a few hundred sha256 that repositories or unexpired uploads refer to."""
     rows = union(
         select(holdings.c.sha256).where(holdings.c.sha256.in_(candidates)),
@@ -316,7 +318,7 @@ def named(connection: Connection, candidates: Collection[str]) -> set[str]:
     return set(connection.scalars(rows))
 
 
-def existing(connection: Connection, candidates: Collection[str]) -> set[str]:
+def existing_versions(connection: Connection, candidates: Collection[str]) -> set[str]:
     """Those of a few hundred sha256 that name a version."""
     return set(connection.scalars(select(versions.c.sha256).where(versions.c.sha256.in_(candidates))))
 
@@ -325,8 +327,8 @@ def discard(database: Database, blobs: Blobs, candidates: Sequence[str]) -> None
     """Delete those blobs that nothing refers to any more."""
     for few in (candidates[at : at + BATCH] for at in range(0, len(candidates), BATCH)):
         with database.write() as connection:  # whoever refers to one waits, and then stores it again
-            kept = named(connection, few)
-            blobs.delete(*(sha256 for sha256 in few if sha256 not in kept))
+            in_use = referenced(connection, few)
+            blobs.delete(*(sha256 for sha256 in few if sha256 not in in_use))
 
 
 def expire(connection: Connection) -> None:

@@ -25,8 +25,7 @@ from sqlalchemy import (
     update,
 )
 
-from kcard.hub import accounts as hub_accounts
-from kcard.hub.accounts import Identity
+from kcard.hub.accounts import Identity, charge, quota_limit, remaining_quota, require_quota
 from kcard.hub.db.models import accounts, commits, holdings, now, repositories, reservations, uploads
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Invalid, NotThere
@@ -67,15 +66,15 @@ class Reservations:
     def reserve(self, repository_id: int, size: int) -> int | None:
         """Reserve bytes for LIFETIME and return the id; None if the namespace has no quota. Raises TooLarge."""
         with self._database.read() as connection:
-            if hub_accounts.limit(connection, owner_of(connection, repository_id), self._quota) is None:
+            if quota_limit(connection, owner_of(connection, repository_id), self._quota) is None:
                 return None
         with self._database.write() as connection:
             owner = owner_of(connection, repository_id)
             connection.execute(delete(reservations).where(reservations.c.expires < now()))
-            hub_accounts.require_quota(connection, owner, self._quota, more=size)
+            require_quota(connection, owner, self._quota, more=size)
             row = {"namespace_id": owner, "size": size, "expires": now() + LIFETIME}
-            made = insert(reservations).values(row).returning(reservations.c.id)
-            return int(connection.execute(made).scalar_one())
+            new = insert(reservations).values(row).returning(reservations.c.id)
+            return int(connection.execute(new).scalar_one())
 
     def renew(self, reservation: int) -> None:
         """Reserve it for LIFETIME from now on."""
@@ -92,15 +91,15 @@ class Reservations:
     def remaining(self, repository_id: int) -> int | None:
         """Bytes that the quota of the repository's namespace has left; None: no limit."""
         with self._database.read() as connection:
-            return hub_accounts.remaining(connection, owner_of(connection, repository_id), self._quota)
+            return remaining_quota(connection, owner_of(connection, repository_id), self._quota)
 
 
 def owner_of(connection: Connection, repository_id: int) -> int:
     """The account whose namespace has the repository. Raises NotThere if it was deleted."""
-    found = connection.scalar(select(repositories.c.namespace_id).where(repositories.c.id == repository_id))
-    if found is None:
+    owner = connection.scalar(select(repositories.c.namespace_id).where(repositories.c.id == repository_id))
+    if owner is None:
         raise NotThere("repository", "the repository of this upload was deleted")
-    return int(found)
+    return int(owner)
 
 
 def settle(connection: Connection, reservation: int, size: int) -> None:
@@ -138,12 +137,14 @@ class Parts:
         path = self._root / upload / str(number)
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._database.write() as connection:
-            kept = True
+            is_reserved = True
             if reservation is not None:
                 values = {"upload": upload, "number": number, "expires": None}
                 here = reservations.c.id == reservation
-                kept = bool(connection.execute(update(reservations).where(here).values(values)).rowcount)
-            if path.exists() or not kept:
+                is_reserved = bool(
+                    connection.execute(update(reservations).where(here).values(values)).rowcount
+                )
+            if path.exists() or not is_reserved:
                 raise Conflict(f"part {number} is being sent by another request: send it again")
             part.replace(path)
 
@@ -186,11 +187,11 @@ class Parts:
         before = time.time() - STALE_SECONDS
         folders = self._root.iterdir() if self._root.is_dir() else ()
         old = [folder for folder in folders if folder.stat().st_mtime < before]
-        found = [(folder, sum(_size(part) for part in folder.iterdir())) for folder in old]
+        removed = [(folder, sum(_size(part) for part in folder.iterdir())) for folder in old]
         if not dry_run:
             for folder in old:
                 self.discard(folder.name)
-        return found
+        return removed
 
 
 def _size(path: Path) -> int:
@@ -263,7 +264,7 @@ class Uploads:
                 connection.execute(delete(reservations).where(reservations.c.upload == parts))
             _record(connection, account_id, sizes, repository_id, owner)
             if owner is not None:
-                hub_accounts.require_quota(connection, owner, self._quota)
+                require_quota(connection, owner, self._quota)
 
     def usable(self, identity: Identity, sha256: str) -> int | None:
         """Bytes of a blob that the identity uploaded or may download; None: no such blob."""
@@ -272,8 +273,8 @@ class Uploads:
     def usable_of(self, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
         """Sizes of those blobs that the identity uploaded or may download."""
         with self._database.read() as connection:
-            found = usable(connection, identity, sha256s)
-        return {sha256: size for sha256, size in found.items() if self._blobs.holds(sha256)}
+            sizes = usable(connection, identity, sha256s)
+        return {sha256: size for sha256, size in sizes.items() if self._blobs.holds(sha256)}
 
     def pending(self, account_id: int) -> int:
         """Bytes of the account's uploads that are in no commit."""
@@ -323,26 +324,24 @@ def add_tree(connection: Connection, repository_id: int, size: int) -> None:
     """Count the stored tree of a new commit; a negative size: of one that was deleted."""
     here = repositories.c.id == repository_id
     connection.execute(update(repositories).where(here).values(tree_bytes=repositories.c.tree_bytes + size))
-    hub_accounts.charge(connection, namespace(connection, repository_id), size)
+    charge(connection, namespace(connection, repository_id), size)
 
 
 def add_blobs(connection: Connection, repository_id: int, sha256s: Collection[str]) -> None:
     """Count blobs that the repository holds since now."""
     owner = namespace(connection, repository_id)
-    hub_accounts.charge(connection, owner, _exclusive(connection, repository_id, owner, sha256s))
+    charge(connection, owner, _exclusive(connection, repository_id, owner, sha256s))
 
 
 def remove_blobs(connection: Connection, repository_id: int, sha256s: Collection[str]) -> None:
     """Stop counting blobs that the repository is about to drop."""
     owner = namespace(connection, repository_id)
-    hub_accounts.charge(connection, owner, -_exclusive(connection, repository_id, owner, sha256s))
+    charge(connection, owner, -_exclusive(connection, repository_id, owner, sha256s))
 
 
 def remove(connection: Connection, repository_id: int) -> None:
     """Stop counting a repository that is about to be deleted."""
-    hub_accounts.charge(
-        connection, namespace(connection, repository_id), -_usage_size(connection, repository_id)
-    )
+    charge(connection, namespace(connection, repository_id), -_usage_size(connection, repository_id))
 
 
 def move(connection: Connection, repository_id: int, to: int) -> None:
@@ -350,7 +349,7 @@ def move(connection: Connection, repository_id: int, to: int) -> None:
     remove(connection, repository_id)
     here = holdings.c.repository_id == repository_id
     connection.execute(update(holdings).where(here).values(namespace_id=to))
-    hub_accounts.charge(connection, to, _usage_size(connection, repository_id, to))
+    charge(connection, to, _usage_size(connection, repository_id, to))
 
 
 def recount(connection: Connection) -> None:
@@ -367,7 +366,7 @@ def recount(connection: Connection) -> None:
     connection.execute(update(accounts).values(used=0))
     for query in (sizes, listed.group_by(repositories.c.namespace_id)):
         for account, size in connection.execute(query).tuples().all():
-            hub_accounts.charge(connection, account, int(size))
+            charge(connection, account, int(size))
 
 
 def _usage_size(connection: Connection, repository_id: int, owner: int | None = None) -> int:

@@ -24,13 +24,13 @@ class Verdicts:
 
     def find(self, keys: Collection[Key]) -> dict[Key, Verdict]:
         """The verdicts that are known."""
-        wanted, found = sorted({sha256 for sha256, _ in keys}), dict[Key, Verdict]()
+        digests, results = sorted({sha256 for sha256, _ in keys}), dict[Key, Verdict]()
         with self._database.read() as connection:
-            for batch in _batches(wanted):
+            for batch in _batches(digests):
                 there = (verdicts.c.sha256.in_(batch), verdicts.c.rules == RULES)
                 for row in connection.execute(select(verdicts).where(*there)):
-                    found[row.sha256, row.form] = Verdict(row.refusal, row.reason)
-        return found
+                    results[row.sha256, row.form] = Verdict(row.refusal, row.reason)
+        return results
 
     def keep(self, new: Mapping[Key, Verdict]) -> None:
         """Keep verdicts, replacing earlier ones."""

@@ -25,35 +25,34 @@ from sqlalchemy import (
 
 from kcard.errors import DamagedCard, UnknownCard, UsageError
 from kcard.hub import figures
-from kcard.hub import rows as row_values
-from kcard.hub.accounts import folded, write
+from kcard.hub.accounts import folded, write_event
 from kcard.hub.db.models import audits, now, refs, repositories, settings, utc
 from kcard.hub.db.models import versions as version_table
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.figures import COVERAGE, THRESHOLD, checked_share, limits
-from kcard.hub.rows import OwnNamespace
+from kcard.hub.rows import OwnNamespace, bare_name, find_namespace, full_name
 from kcard.hub.values import BRANCH, Declared, Reason, Repository, Verified, quarantine_reason
 from kcard.hub.values import MAIN as VALUES_MAIN
 from kcard.manifest import MANIFEST, NAME, Manifest
 
 __all__ = [
     "NUMBER",
-    "Catalogue",
+    "CardReference",
     "Contents",
     "Key",
     "Problem",
     "Quarantine",
-    "Reference",
     "Version",
+    "VersionCatalogue",
     "check_alias",
     "damaged",
-    "declared",
-    "find",
-    "key",
-    "named",
-    "newest",
-    "unexamined",
+    "declared_figures",
+    "find_key",
+    "find_versions",
+    "is_card",
+    "is_newest",
+    "is_unexamined",
     "versions",
 ]
 
@@ -126,7 +125,7 @@ class Contents:
 
 
 @dataclass(frozen=True)
-class Reference:
+class CardReference:
     """A parsed reference. At most one of number, digest and alias is set; none means the newest version.
 
     `digest` is a prefix of a version's sha256.
@@ -138,7 +137,7 @@ class Reference:
     alias: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> "Reference":
+    def parse(cls, text: str) -> "CardReference":
         """Raises UsageError for an invalid reference."""
         name, at, rest = text.partition("@")
         if not name or (at and not rest):
@@ -147,8 +146,8 @@ class Reference:
             )
         if not at:
             return cls(name)
-        if found := NUMBER.fullmatch(rest):
-            return cls(name, number=int(found[1]))
+        if match := NUMBER.fullmatch(rest):
+            return cls(name, number=int(match[1]))
         return cls(name, digest=rest) if DIGEST.fullmatch(rest) else cls(name, alias=rest)
 
     def names(self, version: Version) -> bool:
@@ -189,45 +188,45 @@ class Key(NamedTuple):
     sha: str
 
 
-def named(connection: Connection, card: str) -> ColumnElement[bool]:
+def is_card(connection: Connection, card: str) -> ColumnElement[bool]:
     """The condition on `repositories` for the one of a card."""
-    name = row_values.full(row_values.find(connection), card)
+    name = full_name(find_namespace(connection), card)
     # The index is on the folded name; cards are named by their exact one.
     same = and_(repositories.c.folded == folded(name), repositories.c.name == name)
     return and_(repositories.c.type == "model", same)
 
 
-def newest() -> ColumnElement[bool]:
+def is_newest() -> ColumnElement[bool]:
     """The condition on `versions` for the newest of each card."""
     other = version_table.alias()
     highest = select(func.max(other.c.number)).where(other.c.repository_id == version_table.c.repository_id)
     return version_table.c.number == highest.scalar_subquery()
 
 
-def find(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
+def find_versions(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
     """The versions that match, by card name, oldest first."""
-    own = row_values.find(connection)
+    own = find_namespace(connection)
     rows = connection.execute(_rows().where(*conditions)).all()
-    verified = figures.verified_rows(connection, {row.id for row in rows})
+    verified = figures.verified_by_version(connection, {row.id for row in rows})
     grouped = groupby(rows, key=lambda row: row.id)
-    found = [_version(list(same), own, verified.get(id_)) for id_, same in grouped]
-    return sorted(found, key=lambda version: (version.name, version.number))
+    matching = [_version(list(same), own, verified.get(id_)) for id_, same in grouped]
+    return sorted(matching, key=lambda version: (version.name, version.number))
 
 
-def key(connection: Connection, version: Version) -> Key | None:
+def find_key(connection: Connection, version: Version) -> Key | None:
     """The key of a version; None if it was removed."""
     columns = (version_table.c.id, version_table.c.repository_id, version_table.c.sha)
-    query = select(*columns).join_from(version_table, repositories).where(named(connection, version.name))
+    query = select(*columns).join_from(version_table, repositories).where(is_card(connection, version.name))
     row = connection.execute(query.where(version_table.c.sha256 == version.sha256)).one_or_none()
     return None if row is None else Key(*row)
 
 
-def declared(row: Row[Any]) -> Declared | None:
+def declared_figures(row: Row[Any]) -> Declared | None:
     """The self-declared figures of a row of `versions`."""
     return Declared(row.recall, row.factuality, row.fault, row.coverage) if row.examined else None
 
 
-def unexamined(row: Row[Any]) -> bool:
+def is_unexamined(row: Row[Any]) -> bool:
     """Whether a row of `versions` has weights, but no plausible exam."""
     return bool(row.weights and (not row.examined or row.fault))
 
@@ -246,7 +245,7 @@ def _rows() -> Select[Any]:
 
 def _version(rows: list[Row[Any]], own: OwnNamespace | None, verified: Verified | None) -> Version:
     row = rows[0]
-    name = row_values.bare(own, row.repository)
+    name = bare_name(own, row.repository)
     return Version(
         name=name,
         number=row.number,
@@ -255,9 +254,9 @@ def _version(rows: list[Row[Any]], own: OwnNamespace | None, verified: Verified 
         size=row.size,
         published=utc(row.published),
         aliases=tuple(r.alias for r in rows if r.alias is not None),
-        declared=declared(row),
+        declared=declared_figures(row),
         verified=verified,
-        unexamined=unexamined(row),
+        unexamined=is_unexamined(row),
     )
 
 
@@ -268,9 +267,9 @@ def versions(database: Database, repositories: Iterable[Repository]) -> dict[str
     """The newest version of each repository that has one, by the repository's name."""
     ids = [repository.id for repository in repositories]
     with database.read() as connection:
-        own = row_values.find(connection)
-        found = find(connection, newest(), version_table.c.repository_id.in_(ids))
-    return {row_values.full(own, version.name): version for version in found}
+        own = find_namespace(connection)
+        newest_versions = find_versions(connection, is_newest(), version_table.c.repository_id.in_(ids))
+    return {full_name(own, version.name): version for version in newest_versions}
 
 
 # Quarantine: cards below the hub's factuality threshold are visible, but used only if named.
@@ -305,7 +304,7 @@ class Quarantine:
         with self._database.write() as connection:
             connection.execute(delete(settings).where(settings.c.name == COVERAGE))
             connection.execute(insert(settings).values(name=COVERAGE, value=f"{floor:g}"))
-            write(connection, by, "quarantine.set", "hub", coverage=floor)
+            write_event(connection, by, "quarantine.set", "hub", coverage=floor)
 
     def set(self, threshold: float | None, *, by: str | None = None) -> None:
         """Set the threshold of this hub. Raises UsageError for one outside [0, 1].
@@ -318,7 +317,7 @@ class Quarantine:
             connection.execute(delete(settings).where(settings.c.name == THRESHOLD))
             if threshold is not None:
                 connection.execute(insert(settings).values(name=THRESHOLD, value=f"{threshold:g}"))
-            write(connection, by, "quarantine.set", "hub", threshold=threshold)
+            write_event(connection, by, "quarantine.set", "hub", threshold=threshold)
 
     def release(self, version: Version, *, by: str | None = None) -> None:
         """Release a version from the quarantine of its latest audit. A later audit is judged by itself.
@@ -326,10 +325,10 @@ class Quarantine:
         Raises UnknownCard if the version was removed, Invalid if no audit quarantines it.
         """
         with self._database.write() as connection:
-            row = key(connection, version)
+            row = find_key(connection, version)
             if row is None:
                 raise UnknownCard(f"{version.reference} was removed by another process")
-            [current] = find(connection, version_table.c.id == row.id)
+            [current] = find_versions(connection, version_table.c.id == row.id)
             limit, floor = limits(connection)
             reason = quarantine_reason(current.declared, current.verified, limit, floor)
             if reason is None:
@@ -340,7 +339,7 @@ class Quarantine:
                     "version with a new exam, or audit it (`kcard audit`)"
                 )
             connection.execute(update(audits).where(audits.c.id == reason.audit).values(released=now()))
-            write(connection, by, "card.released", version.reference, audit=reason.audit)
+            write_event(connection, by, "card.released", version.reference, audit=reason.audit)
 
     def held(self, candidates: Sequence[Version]) -> dict[str, Reason]:
         """Why versions are quarantined, by reference; others are omitted. The figures are those of the values."""
@@ -348,14 +347,14 @@ class Quarantine:
             return {}
         with self._database.read() as connection:
             limit, floor = limits(connection)
-        found = {v.reference: quarantine_reason(v.declared, v.verified, limit, floor) for v in candidates}
-        return {reference: reason for reference, reason in found.items() if reason is not None}
+        reasons = {v.reference: quarantine_reason(v.declared, v.verified, limit, floor) for v in candidates}
+        return {reference: reason for reference, reason in reasons.items() if reason is not None}
 
 
 # Reads the versions of a hub.
 
 
-class Catalogue:
+class VersionCatalogue:
     """The versions of a hub."""
 
     def __init__(self, database: Database) -> None:
@@ -367,17 +366,17 @@ class Catalogue:
             exists().where(version_table.c.repository_id == repositories.c.id)
         )
         with self._database.read() as connection:
-            own = row_values.find(connection)
-            return sorted(row_values.bare(own, name) for name in connection.scalars(query))
+            own = find_namespace(connection)
+            return sorted(bare_name(own, name) for name in connection.scalars(query))
 
     def versions(self, name: str | None = None) -> list[Version]:
         """Every version of a card, or of all cards, oldest first."""
         with self._database.read() as connection:
-            return find(connection, *([] if name is None else [named(connection, name)]))
+            return find_versions(connection, *([] if name is None else [is_card(connection, name)]))
 
     def newest(self, domain: str | None = None, base: str | None = None) -> list[Version]:
         """The newest version of every card, if it is in the domain subtree and has the base."""
-        conditions: list[ColumnElement[bool]] = [newest()]
+        conditions: list[ColumnElement[bool]] = [is_newest()]
         if domain is not None:
             inside = version_table.c.domain.startswith(domain + "/", autoescape=True)
             conditions.append(or_(version_table.c.domain == domain, inside))
@@ -385,4 +384,4 @@ class Catalogue:
             short = version_table.c.base.endswith("/" + base, autoescape=True)
             conditions.append(or_(version_table.c.base == base, short))
         with self._database.read() as connection:
-            return find(connection, *conditions)
+            return find_versions(connection, *conditions)

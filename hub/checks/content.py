@@ -138,8 +138,8 @@ class _Scan:
 
     def _ordinary(self, text: bytes, start: int) -> int:
         """The end of the text that starts there and has neither code keys nor unterminated strings."""
-        found = ORDINARY.match(text, start)
-        end = found.end() if found else start
+        match = ORDINARY.match(text, start)
+        end = match.end() if match else start
         self._nest(STRING.sub(b"", text[start:end]))
         return end
 
@@ -261,12 +261,12 @@ def _check_spans(path: str, spans: Spans, size: int) -> None:
 
 def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """The object. Raises ValueError for a duplicate key, which readers resolve differently."""
-    found: dict[str, Any] = {}
+    items: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in items:
             raise ValueError(f"duplicate key {key[:80]!r}")
-        found[key] = value
-    return found
+        items[key] = value
+    return items
 
 
 def _no_constant(text: str) -> None:

@@ -438,21 +438,21 @@ REASONS = (
 
 def kind_of(path: str, size: int) -> FileKind:
     """The kind of a file by its name. Raises Dangerous or Invalid for a name that is not allowed, TooLarge."""
-    kind = _found(path)
+    kind = _kind_by_name(path)
     if kind.largest is not None and size > kind.largest:
         raise TooLarge(f"{path} has {size} bytes: the limit for this kind of file is {kind.largest}")
     return kind
 
 
-def _found(path: str) -> FileKind:
+def _kind_by_name(path: str) -> FileKind:
     if path == "README.md":
         return README
-    if found := ARRAYS.get(path):
-        return found
+    if kind := ARRAYS.get(path):
+        return kind
     name = PurePosixPath(path)
     suffix = name.suffix.lower()
-    if found := KINDS.get(suffix):
-        return found
+    if kind := KINDS.get(suffix):
+        return kind
     if name.name.lower() in NAMES:
         return SMALL_TEXT
     if reason := next((why for endings, why in REASONS if suffix in endings.split()), None):

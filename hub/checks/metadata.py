@@ -47,8 +47,8 @@ Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def split(text: str) -> tuple[str, str]:
     """The front matter of a README ("" if none), and the text after it."""
     text = text.removeprefix("\ufeff")
-    found = FENCE.match(text)
-    return (found[1] or "", text[found.end() :]) if found else ("", text)
+    match = FENCE.match(text)
+    return (match[1] or "", text[match.end() :]) if match else ("", text)
 
 
 def load_yaml(text: str, where: str, most: int | None = MOST_NODES) -> Any:
@@ -187,8 +187,8 @@ def tags(
     Invalid tags (empty, too long, with control characters) are omitted.
     """
     files = frozenset(paths)
-    found = dict.fromkeys(tag for tag in _derived(card, files, manifest) if _is_tag(tag))
-    return tuple(found)[:MOST_TAGS]
+    unique = dict.fromkeys(tag for tag in _derived(card, files, manifest) if _is_tag(tag))
+    return tuple(unique)[:MOST_TAGS]
 
 
 def library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:

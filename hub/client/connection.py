@@ -106,22 +106,22 @@ class Credentials:
         """Delete a token. Returns whether it existed."""
         if is_hugging_face(url):
             raise UsageError(f"log out of {url} with `hf auth logout`: kcard does not store its token")
-        known = self._read()
-        if url not in known:
+        tokens = self._read()
+        if url not in tokens:
             return False
-        self._write({other: token for other, token in known.items() if other != url})
+        self._write({other: token for other, token in tokens.items() if other != url})
         return True
 
     def _read(self) -> dict[str, str]:
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
+            tokens = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
             raise HubError(f"can't read {self.path} ({error}): delete it and log in again") from error
-        if not isinstance(found, dict) or not all(isinstance(token, str) for token in found.values()):
+        if not isinstance(tokens, dict) or not all(isinstance(token, str) for token in tokens.values()):
             raise HubError(f"{self.path} is not a file of tokens by hub: delete it and log in again")
-        return found
+        return tokens
 
     def _write(self, tokens: Mapping[str, str]) -> None:
         with replacing(self.path, parents=True, mode=OWNER_ONLY) as stream:
@@ -296,11 +296,11 @@ def _install() -> None:
     if getattr(make, "guarded", False):
         return
 
-    def made() -> Any:
+    def make_guarded() -> Any:
         return _hooked(make())
 
-    made.guarded = True  # type: ignore[attr-defined]
-    http._GLOBAL_CLIENT_FACTORY = made
+    make_guarded.guarded = True  # type: ignore[attr-defined]
+    http._GLOBAL_CLIENT_FACTORY = make_guarded
     _hooked(http.get_session())
 
 
@@ -464,13 +464,13 @@ def who(url: str, token: str | None) -> Who:
     if token is None:
         raise HubError(f"not logged in to {url}: run `kcard login --hub {url}`")
     with connect(url, token) as api:
-        found = api.whoami()
-        shown = found.get("auth", {}).get("accessToken", {})
+        account = api.whoami()
+        shown = account.get("auth", {}).get("accessToken", {})
         return Who(
             hub=url,
-            name=str(found["name"]),
-            fullname=str(found.get("fullname") or ""),
-            organisations=tuple(str(org["name"]) for org in found.get("orgs", [])),
+            name=str(account["name"]),
+            fullname=str(account.get("fullname") or ""),
+            organisations=tuple(str(org["name"]) for org in account.get("orgs", [])),
             token=str(shown.get("displayName") or ""),
             role=str(shown.get("role") or ""),
         )

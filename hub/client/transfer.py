@@ -30,10 +30,10 @@ __all__ = [
     "Listed",
     "Published",
     "RemoteReference",
-    "Tagged",
+    "RemoteVersion",
     "branches",
     "fetched",
-    "holding",
+    "find_published",
     "install",
     "listed",
     "newest",
@@ -67,14 +67,14 @@ def listed(url: str, token: str | None, text: str | None = None, *, limit: int =
     with connect(url, token) as api:
         return [
             Listed(
-                repository=_cut(found.id),
-                private=bool(found.private),
-                downloads=int(found.downloads or 0),
-                likes=int(found.likes or 0),
-                modified=found.last_modified,
-                tags=tuple(_cut(tag) for tag in (found.tags or ())[:MOST_TAGS]),
+                repository=_cut(model.id),
+                private=bool(model.private),
+                downloads=int(model.downloads or 0),
+                likes=int(model.likes or 0),
+                modified=model.last_modified,
+                tags=tuple(_cut(tag) for tag in (model.tags or ())[:MOST_TAGS]),
             )
-            for found in api.list_models(
+            for model in api.list_models(
                 filter=CARD, search=text, sort="last_modified", limit=limit, full=True
             )
         ]
@@ -109,7 +109,7 @@ class RemoteReference:
 
 
 @dataclass(frozen=True)
-class Tagged:
+class RemoteVersion:
     """A version of a card on a hub: its number, from 1, and the commit of its tag."""
 
     number: int
@@ -120,18 +120,18 @@ class Tagged:
         return f"v{self.number}"
 
 
-def versions(api: "HfApi", repository: str) -> list[Tagged]:
+def versions(api: "HfApi", repository: str) -> list[RemoteVersion]:
     """The versions of a repository, newest first."""
-    found = api.list_repo_refs(repository).tags
-    numbered = ((NUMBERED.fullmatch(tag.name), tag.target_commit) for tag in found)
-    tagged = (Tagged(int(match[1]), commit) for match, commit in numbered if match is not None)
+    tags = api.list_repo_refs(repository).tags
+    numbered = ((NUMBERED.fullmatch(tag.name), tag.target_commit) for tag in tags)
+    tagged = (RemoteVersion(int(match[1]), commit) for match, commit in numbered if match is not None)
     return sorted(tagged, key=lambda version: -version.number)
 
 
 def newest(api: "HfApi", repository: str) -> str:
     """The commit of the newest version, or of main if none was published."""
-    found = versions(api, repository)
-    return found[0].commit if found else str(api.model_info(repository).sha)
+    tagged = versions(api, repository)
+    return tagged[0].commit if tagged else str(api.model_info(repository).sha)
 
 
 def branches(api: "HfApi", repository: str) -> dict[str, str]:
@@ -139,27 +139,27 @@ def branches(api: "HfApi", repository: str) -> dict[str, str]:
     return {branch.name: branch.target_commit for branch in api.list_repo_refs(repository).branches}
 
 
-def holding(api: "HfApi", repository: str, manifests: set[bytes]) -> Iterator[Tagged]:
+def find_published(api: "HfApi", repository: str, manifests: set[bytes]) -> Iterator[RemoteVersion]:
     """The versions whose kcard.json is one of these, newest first."""
     for version in versions(api, repository):
-        if any(holds(api, repository, version.commit, manifest) for manifest in manifests):
+        if any(has_manifest(api, repository, version.commit, manifest) for manifest in manifests):
             yield version
 
 
-def holds(api: "HfApi", repository: str, commit: str, manifest: bytes) -> bool:
+def has_manifest(api: "HfApi", repository: str, commit: str, manifest: bytes) -> bool:
     """Whether the kcard.json of a commit has these bytes, by the digest that the hub reports."""
-    found = api.get_paths_info(repository, [MANIFEST], revision=commit)
-    if not found:
+    entries = api.get_paths_info(repository, [MANIFEST], revision=commit)
+    if not entries:
         return False
-    lfs = getattr(found[0], "lfs", None)
+    lfs = getattr(entries[0], "lfs", None)
     if lfs is not None:
         return bool(lfs.sha256 == hashlib.sha256(manifest).hexdigest())
     blob = hashlib.sha1(b"blob %d\0" % len(manifest) + manifest, usedforsecurity=False).hexdigest()
-    return bool(getattr(found[0], "blob_id", None) == blob)
+    return bool(getattr(entries[0], "blob_id", None) == blob)
 
 
 README = "README.md"
-KEPT = {".gitattributes"}  # created by the hub
+CREATED_BY_HUB = {".gitattributes"}  # created by the hub
 ATTEMPTS = 4
 CONFLICT, MOVED_ON = 409, 412
 
@@ -216,7 +216,7 @@ def push(
     with connect(url, token, progress=progress) as api:
         user = str(api.whoami()["name"]) if token is not None else ""
         name = _made(api, repository or f"{user}/{manifest.name}", private)
-        version = next(holding(api, name, {text}), None)
+        version = next(find_published(api, name, {text}), None)
         unchanged = version is not None
         if version is None:
             version = _new(api, name, folder, manifest, text, page)
@@ -245,12 +245,14 @@ def _made(api: "HfApi", repository: str, private: bool) -> str:
     return found
 
 
-def _new(api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str) -> Tagged:
+def _new(
+    api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str
+) -> RemoteVersion:
     commit = _committed(api, repository, folder, manifest, text, page)
     digest = hashlib.sha256(text).hexdigest()
     for _ in range(ATTEMPTS):
         number = max((version.number for version in versions(api, repository)), default=0) + 1
-        version = Tagged(number, commit)
+        version = RemoteVersion(number, commit)
         message = f"{manifest.name} {digest}"
         try:
             api.create_tag(repository, tag=version.tag, revision=commit, tag_message=message)
@@ -259,7 +261,7 @@ def _new(api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: 
                 status(error) != CONFLICT
             ):  # a conflict: another client used the number, perhaps for the same card
                 raise
-            if (same := next(holding(api, repository, {text}), None)) is not None:
+            if (same := next(find_published(api, repository, {text}), None)) is not None:
                 return same
         else:
             return version
@@ -300,7 +302,7 @@ def _operations(
     there = api.list_repo_tree(repository, recursive=True, revision=head)
     gone = [entry.path for entry in there if isinstance(entry, RepoFile)]
     return [
-        *(CommitOperationDelete(path) for path in gone if path not in {*added, *KEPT}),
+        *(CommitOperationDelete(path) for path in gone if path not in {*added, *CREATED_BY_HUB}),
         *(CommitOperationAdd(path, content) for path, content in added.items()),
     ]
 
@@ -376,14 +378,14 @@ def _sizes(api: "HfApi", repository: str, commit: str, manifest: Manifest) -> di
     """The bytes of each file of the manifest, as the hub lists them. Raises CardError for a missing file."""
     entries = api.list_repo_tree(repository, recursive=True, revision=commit)
     listed = {entry.path: getattr(entry, "size", None) for entry in entries}
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for path in manifest.files:
         size = listed.get(path)
         if type(size) is not int or size < 0:
             raise CardError(f"{repository} at {commit[:12]}: {path}, listed in {MANIFEST}, is missing")
         kind_of(path, size)
-        found[path] = size
-    return found
+        sizes[path] = size
+    return sizes
 
 
 def _check_room(folder: Path, repository: str, needed: int) -> None:
@@ -397,12 +399,12 @@ def _check_room(folder: Path, repository: str, needed: int) -> None:
 
 def _commit(api: "HfApi", reference: RemoteReference) -> str:
     if reference.revision is None:
-        found = newest(api, reference.repository)
+        commit = newest(api, reference.repository)
     else:
-        found = str(api.model_info(reference.repository, revision=reference.revision).sha)
-    if not COMMIT.fullmatch(found):
-        raise HubError(f"{reference.repository}: the hub names {found[:80]!r}, which is no commit")
-    return found
+        commit = str(api.model_info(reference.repository, revision=reference.revision).sha)
+    if not COMMIT.fullmatch(commit):
+        raise HubError(f"{reference.repository}: the hub names {commit[:80]!r}, which is no commit")
+    return commit
 
 
 def _manifest(api: "HfApi", repository: str, commit: str, folder: Path) -> Manifest:
@@ -439,7 +441,7 @@ def published_there(url: str, token: str | None, repository: str, manifests: set
     """Whether the repository has a version with one of these kcard.json."""
     with connect(url, token) as api:
         try:
-            return next(holding(api, repository, manifests), None) is not None
+            return next(find_published(api, repository, manifests), None) is not None
         except OSError as error:
             if status(error) == 404:
                 return False

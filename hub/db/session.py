@@ -381,13 +381,13 @@ class Database:
         from alembic.script import ScriptDirectory
 
         config = _alembic()
-        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-        if revision is not None and revision < min(known):
+        revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+        if revision is not None and revision < min(revisions):
             raise HubError(
                 f"hub database {self.name} has schema {revision} of an earlier kcard, which this version can't read: "
                 "set KCARD_HOME to another folder, and publish the cards again"
             )
-        if revision is not None and revision not in known:
+        if revision is not None and revision not in revisions:
             raise HubError(
                 f"hub database {self.name} has schema {revision} of a newer kcard (this version supports up to {HEAD}):"
                 " upgrade kcard, or set KCARD_HOME to another folder"

@@ -168,7 +168,7 @@ def test_a_namespace_holds_no_more_than_its_quota_each_file_once(hub: Stand, car
 def test_more_files_than_allowed_are_refused() -> None:
     entries = (Add(Entry(f"{n}.txt", "0" * 40, "0" * 64, 1, lfs=False)) for n in range(MOST_FILES + 1))
     with pytest.raises(TooLarge, match=str(MOST_FILES)):
-        trees.after({}, entries, lambda _: {})
+        trees.apply_operations({}, entries, lambda _: {})
 
 
 def test_a_title_is_needed(hub: Stand, card: Repository) -> None:

@@ -125,7 +125,7 @@ def history_of(hub: Stand, card: Repository, count: int) -> dict[str, Mapping[st
                 changes[-1] = Delete(gone)
         made = commit(hub, card, *changes, branch=branch)
         heads[branch] = made.sha
-        expected[made.sha] = trees.after(files, changes, lambda sha: expected[sha])
+        expected[made.sha] = trees.apply_operations(files, changes, lambda sha: expected[sha])
     return expected
 
 

@@ -121,7 +121,7 @@ def test_without_a_quota_nothing_is_written(hub: Stand) -> None:
     assert Reservations(hub.registry.database).reserve(made.id, 1 << 50) is None
     with hub.registry.database.read() as connection:
         assert connection.scalar(select(func.count()).select_from(reservations)) == 0
-        assert hub_accounts.remaining(connection, hub.accounts.get("ada").id, None) is None
+        assert hub_accounts.remaining_quota(connection, hub.accounts.get("ada").id, None) is None
 
 
 def test_a_verdict_is_kept_by_content_form_and_rules_while_there_is_the_content(

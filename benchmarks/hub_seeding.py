@@ -110,7 +110,9 @@ def seed(database: Database, blobs: Blobs, count: int, *, draw: random.Random | 
         some = [_card(draw, number, topics, rare, configs) for number in numbers]
         names.extend(card.name for card in some if not _is_private(card))
         found.extend(
-            (kind, term, card.number) for card in some for kind, term in search_index.of(card.name, card.tags)
+            (kind, term, card.number)
+            for card in some
+            for kind, term in search_index.make_terms(card.name, card.tags)
         )
         with database.write() as connection:
             for table, rows in _rows(some):

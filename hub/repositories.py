@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import prod
@@ -13,7 +13,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
-    UnaryExpression,
     delete,
     func,
     insert,
@@ -59,9 +58,10 @@ class Repositories:
         Raises Invalid for an invalid name, Conflict, which has the `name`, if it exists, TooLarge over quota.
         """
         check_repository(name)
-        entry = _attributes()
+        sha256 = hashlib.sha256(ATTRIBUTES).hexdigest()
+        entry = Entry(".gitattributes", git_oid(ATTRIBUTES), sha256, len(ATTRIBUTES), lfs=False)
         tree = {entry.path: entry}
-        shown = commits.read(tree, self._blobs)
+        metadata = commits.read(tree, self._blobs)
         self._place()
         with self._database.write() as connection:
             _refuse_another(connection, type_, name)
@@ -74,7 +74,7 @@ class Repositories:
             history.hold(connection, repository_id, {entry.sha256: entry})
             require_quota(connection, namespace_id, self._quota)
             commits.write_metadata(
-                connection, repository_id, name, shown, sha=draft.commit.sha, at=draft.commit.date
+                connection, repository_id, name, metadata, sha=draft.commit.sha, at=draft.commit.date
             )
             return _find(connection, repositories.c.id == repository_id, name)
 
@@ -123,16 +123,22 @@ class Repositories:
             own = to.partition("/")[2]
             if folded(own) != folded(repository.name.partition("/")[2]):
                 check_unambiguous(own)
-            account, to = _namespace(connection, to)
+            # The name gets the case of the account's.
+            namespace = to.partition("/")[0]
+            query = select(accounts.c.id, accounts.c.name).where(accounts.c.folded == folded(namespace))
+            account = connection.execute(query).one_or_none()
+            if account is None:
+                raise NotThere("account", f"can't move it to {to}: account {namespace!r} not found")
+            to = f"{account.name}/{own}"
             there = _find(connection, _is(repository), repository.name)
-            uploads.move(connection, repository.id, account)
-            values = {"namespace_id": account, "name": to, "folded": folded(to)}
+            uploads.move(connection, repository.id, account.id)
+            values = {"namespace_id": account.id, "name": to, "folded": folded(to)}
             connection.execute(update(repositories).where(_is(repository)).values(values))
             publications.record_tags(connection, repository.id, to)
             search_index.put_terms(connection, repository.id, to, there.tags)
             search_index.put_rows(connection, repository.id)
             if there.namespace != to.partition("/")[0]:
-                require_quota(connection, account, self._quota)
+                require_quota(connection, account.id, self._quota)
             return _find(connection, _is(repository), to)
 
     def delete(self, repository: Repository) -> None:
@@ -199,11 +205,6 @@ class Repositories:
             return permissions.waiting(connection, repository)
 
 
-def _attributes() -> Entry:
-    sha256 = hashlib.sha256(ATTRIBUTES).hexdigest()
-    return Entry(".gitattributes", git_oid(ATTRIBUTES), sha256, len(ATTRIBUTES), lfs=False)
-
-
 def fresh(type_: Type, namespace_id: int, name: str, private: bool = False) -> dict[str, object]:
     """The row of a new repository."""
     at = now()
@@ -244,16 +245,6 @@ def _refuse_another(connection: Connection, type_: Type, name: str) -> None:
     there = connection.scalar(select(repositories.c.name).where(_named(type_, name)))
     if there is not None:
         raise Conflict(f"{type_} {there!r} already exists: choose another name", name=there)
-
-
-def _namespace(connection: Connection, name: str) -> tuple[int, str]:
-    """The account of a repository name, and the name with the case of the account's."""
-    namespace, _, own = name.partition("/")
-    query = select(accounts.c.id, accounts.c.name).where(accounts.c.folded == folded(namespace))
-    account = connection.execute(query).one_or_none()
-    if account is None:
-        raise NotThere("account", f"can't move it to {name}: account {namespace!r} not found")
-    return account.id, f"{account.name}/{own}"
 
 
 # Paged listings of repositories: search, filter, sort.
@@ -347,16 +338,25 @@ class Listing:
         if query.search is not None and query.search.strip() and not query_words(query.search):
             return [], None
         with self._database.read() as connection:
-            ids = _ids(connection, query, identity)
-            page = list(_up_to(LARGEST_PAGE, _rows(connection, ids[: query.limit], query.card)))
+            ids = _find_ids(connection, query, identity)
+            page: list[Repository] = []
+            size = 0
+            for row in _read_rows(connection, ids[: query.limit], query.card):
+                size += len(row.card) + len(row.tags)
+                if page and size > LARGEST_PAGE:
+                    break
+                page.append(rows.repository(row))
         return page, self.cursor(query, page[-1]) if len(ids) > len(page) else None
 
     def cursor(self, query: ListQuery, last: Repository) -> str:
         """The cursor of the page after this repository."""
-        return _cursor(query, last)
+        value = getattr(last, SORTS[query.sort].name)
+        text = value.isoformat() if isinstance(value, datetime) else value
+        state = [query.sort, query.direction, text, last.id]
+        return base64.urlsafe_b64encode(json.dumps(state).encode()).decode().rstrip("=")
 
 
-def _rows(connection: Connection, ids: Sequence[int], card: bool) -> Iterator[Row[Any]]:
+def _read_rows(connection: Connection, ids: Sequence[int], card: bool) -> Iterator[Row[Any]]:
     """The rows of repositories in this order, a few at a time, since one may have half a megabyte of metadata."""
     columns = [
         literal("{}").label("card") if c.name == "card" and not card else c for c in REPOSITORY_COLUMNS
@@ -368,17 +368,7 @@ def _rows(connection: Connection, ids: Sequence[int], card: bool) -> Iterator[Ro
         yield from (by_id[id_] for id_ in ids[first : first + some])
 
 
-def _up_to(largest: int, page: Iterable[Row[Any]]) -> Iterator[Repository]:
-    """The repositories until their texts have `largest` characters, at least one."""
-    size = 0
-    for row in page:
-        size += len(row.card) + len(row.tags)
-        if size > largest and size > len(row.card) + len(row.tags):
-            return
-        yield rows.repository(row)
-
-
-def _ids(connection: Connection, query: ListQuery, identity: Identity | None) -> list[int]:
+def _find_ids(connection: Connection, query: ListQuery, identity: Identity | None) -> list[int]:
     """The ids of the page in order, and one more if there is a next page."""
     rest = [repositories.c.type == query.type, *_after(query)]
     order = [column.desc() if query.direction == -1 else column.asc() for column in _sorting(query)]
@@ -395,27 +385,18 @@ def _ids(connection: Connection, query: ListQuery, identity: Identity | None) ->
         return ids()
     if (rarest := _rarest(connection, sought, query.limit)) is not None:
         others = sought[:rarest] + sought[rarest + 1 :]
-        return ids(_among(sought[rarest]), *(_has(term) for term in others))
-    edge = _edge(connection, query, rest, order)
-    matching = ids(*edge, *(_has(term) for term in sought))
+        return ids(_is_among(sought[rarest]), *(_has_term(term) for term in others))
+    # How far to scan before giving up; empty if there are fewer repositories than that.
+    end = select(*_sorting(query)).where(*rest).order_by(*order).offset(SCANNED).limit(1)
+    last = connection.execute(end).one_or_none()
+    edge = [] if last is None else [_beyond(query, last[0], last[1], back=True)]
+    matching = ids(*edge, *(_has_term(term) for term in sought))
     # Common terms may be rare together: then the scan would read all repositories.
-    return matching if not edge or len(matching) > query.limit else ids(_among(*sought))
+    return matching if not edge or len(matching) > query.limit else ids(_is_among(*sought))
 
 
 def _sorting(query: ListQuery) -> tuple[ColumnElement[Any], ColumnElement[int]]:
     return SORTS[query.sort], repositories.c.id
-
-
-def _edge(
-    connection: Connection,
-    query: ListQuery,
-    rest: Sequence[Condition],
-    order: Sequence[UnaryExpression[Any]],
-) -> list[Condition]:
-    """How far to scan before giving up; empty if there are fewer repositories than that."""
-    end = select(*_sorting(query)).where(*rest).order_by(*order).offset(SCANNED).limit(1)
-    edge = connection.execute(end).one_or_none()
-    return [] if edge is None else [_beyond(query, edge[0], edge[1], back=True)]
 
 
 def _rarest(connection: Connection, sought: Sequence[Condition], limit: int) -> int | None:
@@ -431,26 +412,15 @@ def _rarest(connection: Connection, sought: Sequence[Condition], limit: int) -> 
     return place if frequencies[place] < scanned else None
 
 
-def _among(*sought: Condition) -> Condition:
+def _is_among(*sought: Condition) -> Condition:
     having = [select(terms.c.repository_id).where(term) for term in sought]
     return repositories.c.id.in_(having[0] if len(having) == 1 else intersect(*having))
 
 
-def _has(term: Condition) -> Condition:
+def _has_term(term: Condition) -> Condition:
     # OFFSET 0 prevents PostgreSQL from joining with all rows of the term.
     here = select(terms.c.kind).where(terms.c.repository_id == repositories.c.id, term)
     return here.correlate(repositories).offset(0).exists()
-
-
-def _cursor(query: ListQuery, last: Repository) -> str:
-    value = getattr(last, SORTS[query.sort].name)
-    state = [
-        query.sort,
-        query.direction,
-        value.isoformat() if isinstance(value, datetime) else value,
-        last.id,
-    ]
-    return base64.urlsafe_b64encode(json.dumps(state).encode()).decode().rstrip("=")
 
 
 def _after(query: ListQuery) -> list[Condition]:

@@ -169,7 +169,7 @@ class SearchIndex:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._codes: dict[str, dict[str, int]] = {facet: {} for facet in FACETS}
-        self._snapshot = Snapshot(-1, -1, _arrays([]), {})
+        self._snapshot = Snapshot(-1, -1, _make_arrays([]), {})
 
     def at(self, connection: Connection) -> Snapshot:
         """The snapshot with all changes that the connection sees, and perhaps later ones."""
@@ -180,12 +180,12 @@ class SearchIndex:
         with self._lock:
             snapshot = self._snapshot
             if _is_behind(snapshot, *clock):
-                self._snapshot = snapshot = self._read(connection, snapshot, *clock)
+                self._snapshot = snapshot = self._read_changes(connection, snapshot, *clock)
             return snapshot
 
-    def _read(self, connection: Connection, last: Snapshot, changed: int, removed: int) -> Snapshot:
+    def _read_changes(self, connection: Connection, last: Snapshot, changed: int, removed: int) -> Snapshot:
         query = select(*COLUMNS).join_from(repositories, search).where(search.c.changed > last.changed)
-        fresh = _arrays([self._coded(row) for row in connection.execute(query)])
+        fresh = _make_arrays([self._encode(row) for row in connection.execute(query)])
         keep = ~np.isin(last.ids, fresh[0])
         if removed != last.removed and len(last.ids):
             keep &= np.isin(last.ids, np.asarray(connection.scalars(select(search.c.repository_id)).all()))
@@ -194,7 +194,7 @@ class SearchIndex:
         values = {facet: tuple(codes) for facet, codes in self._codes.items()}
         return Snapshot(changed, removed, tuple(column[order] for column in columns), values)
 
-    def _coded(self, row: Any) -> tuple[Any, ...]:
+    def _encode(self, row: Any) -> tuple[Any, ...]:
         id_, type_, visibility, namespace, modified, downloads, verified, factuality, *facets = row
         coded = [
             self._codes[facet].setdefault(value, len(self._codes[facet]))
@@ -220,7 +220,7 @@ def _is_behind(snapshot: Snapshot, changed: int, removed: int) -> bool:
     return snapshot.changed < changed or snapshot.removed < removed
 
 
-def _arrays(rows: Sequence[tuple[Any, ...]]) -> tuple[Array, ...]:
+def _make_arrays(rows: Sequence[tuple[Any, ...]]) -> tuple[Array, ...]:
     """An array for each column."""
     columns = zip(*rows, strict=True) if rows else [()] * len(KINDS)
     return tuple(np.asarray(column, kind) for column, kind in zip(columns, KINDS, strict=True))
@@ -301,11 +301,24 @@ class RepositorySearch:
         """A page of the repositories that the identity may read."""
         with self._database.read() as connection:
             snapshot = self._index.at(connection)
-            always = snapshot.of_type(query.type) & _visible(connection, snapshot, identity)
-            always &= _named(connection, snapshot, query)
-            chosen = _chosen(snapshot, query)
-            matching = _all(always, chosen.values())
-            places = _ordered(connection, snapshot, query, matching)
+            always = snapshot.of_type(query.type) & _readable(connection, snapshot, identity)
+            always &= _match_terms(connection, snapshot, query)
+            # Of each facet of the query, by name: the repositories that have its value.
+            chosen: dict[str, Array] = {}
+            for facet, value in (query.facets or {}).items():
+                if value:
+                    below = f"{value}/" if facet == "domain" else None
+                    fits = [
+                        each == value or (below is not None and each.startswith(below))
+                        for each in snapshot.values[facet]
+                    ]
+                    chosen[facet] = np.asarray(fits, dtype=np.bool_)[snapshot.codes(facet)]
+            if query.verified:
+                chosen["verified"] = snapshot.verified
+            if query.factuality is not None:
+                chosen["factuality"] = snapshot.verified & (snapshot.factuality >= query.factuality)
+            matching = _intersect(always, chosen.values())
+            places = _sort(connection, snapshot, query, matching)
             start = (query.page - 1) * query.size
             ids = [int(id_) for id_ in snapshot.ids[places[start : start + query.size]]]
             here = select(*REPOSITORY_COLUMNS).where(repositories.c.id.in_(ids))
@@ -313,11 +326,11 @@ class RepositorySearch:
         total = int(np.count_nonzero(matching))
         pages = min(-(-total // query.size), MOST_PAGES)
         page = [by_id[id_] for id_ in ids if id_ in by_id]  # another thread may have seen newer ones
-        return Found(page, total, pages, _counts(snapshot, always, chosen))
+        return Found(page, total, pages, _count_facets(snapshot, always, chosen))
 
 
-def _visible(connection: Connection, snapshot: Snapshot, identity: Identity | None) -> Array:
-    """As readable.readable."""
+def _readable(connection: Connection, snapshot: Snapshot, identity: Identity | None) -> Array:
+    """As permissions.readable."""
     reachable = reach(identity)
     if reachable.everything:
         own: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
@@ -332,7 +345,7 @@ def _visible(connection: Connection, snapshot: Snapshot, identity: Identity | No
     return visible
 
 
-def _named(connection: Connection, snapshot: Snapshot, query: SearchQuery) -> Array:
+def _match_terms(connection: Connection, snapshot: Snapshot, query: SearchQuery) -> Array:
     """Whether each repository has all words, the author and the tags."""
     matching: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
     if query.text.strip():
@@ -346,33 +359,14 @@ def _named(connection: Connection, snapshot: Snapshot, query: SearchQuery) -> Ar
     return matching
 
 
-def _chosen(snapshot: Snapshot, query: SearchQuery) -> dict[str, Array]:
-    """By name of each facet of the query, which repositories it leaves."""
-    chosen = {facet: _has(snapshot, facet, value) for facet, value in (query.facets or {}).items() if value}
-    if query.verified:
-        chosen["verified"] = snapshot.verified
-    if query.factuality is not None:
-        chosen["factuality"] = snapshot.verified & (snapshot.factuality >= query.factuality)
-    return chosen
-
-
-def _has(snapshot: Snapshot, facet: str, value: str) -> Array:
-    below = f"{value}/" if facet == "domain" else None
-    fits = [
-        each == value or (below is not None and each.startswith(below)) for each in snapshot.values[facet]
-    ]
-    mask: Array = np.asarray(fits, dtype=np.bool_)[snapshot.codes(facet)]
-    return mask
-
-
-def _all(always: Array, chosen: Iterable[Array]) -> Array:
+def _intersect(always: Array, chosen: Iterable[Array]) -> Array:
     matching = always.copy()
     for mask in chosen:
         matching &= mask
     return matching
 
 
-def _ordered(connection: Connection, snapshot: Snapshot, query: SearchQuery, matching: Array) -> Array:
+def _sort(connection: Connection, snapshot: Snapshot, query: SearchQuery, matching: Array) -> Array:
     """The places of the matching repositories in the order of the query."""
     by_relevance = query.sort == "relevance" and bool(query.words)
     if by_relevance and np.count_nonzero(matching) <= RANKED:
@@ -391,11 +385,11 @@ def _ordered(connection: Connection, snapshot: Snapshot, query: SearchQuery, mat
     return filtered
 
 
-def _counts(snapshot: Snapshot, always: Array, chosen: Mapping[str, Array]) -> Counts:
+def _count_facets(snapshot: Snapshot, always: Array, chosen: Mapping[str, Array]) -> Counts:
     def without(name: str) -> Array:
-        return _all(always, [mask for other, mask in chosen.items() if other != name])
+        return _intersect(always, [mask for other, mask in chosen.items() if other != name])
 
-    facets = {facet: _counted(snapshot, facet, without(facet)) for facet in FACETS}
+    facets = {facet: _count_values(snapshot, facet, without(facet)) for facet in FACETS}
     factuality = snapshot.factuality[without("factuality") & snapshot.verified]
     return Counts(
         facets,
@@ -404,7 +398,7 @@ def _counts(snapshot: Snapshot, always: Array, chosen: Mapping[str, Array]) -> C
     )
 
 
-def _counted(snapshot: Snapshot, facet: str, mask: Array) -> dict[str, int]:
+def _count_values(snapshot: Snapshot, facet: str, mask: Array) -> dict[str, int]:
     """By value, how many repositories have it, most frequent first; a domain counts for those above it too."""
     values = snapshot.values[facet]
     totals: dict[str, int] = {}

@@ -74,7 +74,7 @@ class SharedHub:
             registry=registry,
             database=database,
             blobs=blobs,
-            secret=_secret(database),
+            secret=_load_secret(database),
             accounts=Accounts(database),
             tokens=tokens,
             sessions=Sessions(database, tokens),
@@ -91,7 +91,7 @@ class SharedHub:
         )
 
 
-def _secret(database: Database) -> bytes:
+def _load_secret(database: Database) -> bytes:
     """The hub's key, created on first use and shared by all workers."""
     query = select(settings.c.value).where(settings.c.name == SECRET)
     with database.read() as connection:

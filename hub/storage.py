@@ -104,7 +104,7 @@ def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
     The process locks it, so that `remains` can tell it from the folder of a killed process.
     """
     parent.mkdir(parents=True, exist_ok=True)
-    folder, lock = _made(parent, prefix)
+    folder, lock = _make_locked(parent, prefix)
     try:
         yield folder
     finally:
@@ -137,7 +137,7 @@ def beside(target: Path) -> Iterator[Path]:
         yield folder
 
 
-def _made(parent: Path, prefix: str) -> tuple[Path, int | None]:
+def _make_locked(parent: Path, prefix: str) -> tuple[Path, int | None]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
@@ -417,7 +417,7 @@ class BlobStore:
     def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         stream = self.open(sha256)
         stream.seek(start)
-        return _blocks(stream, None if stop is None else stop - start)
+        return _read_blocks(stream, None if stop is None else stop - start)
 
     def open(self, sha256: str) -> BinaryIO:
         try:
@@ -464,7 +464,7 @@ class BlobStore:
             yield from sorted(path.name for path in folder.iterdir() if is_digest(path.name))
 
 
-def _blocks(stream: BinaryIO, left: int | None) -> Iterator[bytes]:
+def _read_blocks(stream: BinaryIO, left: int | None) -> Iterator[bytes]:
     with stream:
         while block := stream.read(BUFFER if left is None else min(BUFFER, left)):
             yield block

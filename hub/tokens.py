@@ -92,12 +92,21 @@ class Tokens:
             account = find_account(connection, user)
             if account.kind != "user":
                 raise UsageError(f"{account.name} is an organisation: create a token for one of its members")
+            free_name = _free_name(connection, account.id, name)
+            repository_id = None
+            if repository is not None:
+                full_name = repository.removeprefix("datasets/")
+                kind = "model" if full_name == repository else "dataset"
+                where = (repositories.c.type == kind, repositories.c.folded == folded(full_name))
+                repository_id = connection.scalar(select(repositories.c.id).where(*where))
+                if repository_id is None:
+                    raise NotThere("repository", f"{kind} repository {full_name[:200]!r} not found")
             values = {
                 "account_id": account.id,
-                "name": _free_name(connection, account.id, name),
+                "name": free_name,
                 "digest": digest(token),
                 "scope": scope,
-                "repository_id": None if repository is None else _repository_id(connection, repository),
+                "repository_id": repository_id,
                 "created": created,
                 "expires": None if days is None else created + timedelta(days=days),
             }
@@ -117,7 +126,17 @@ class Tokens:
         with self._database.read() as connection:
             if user is not None:
                 query = query.where(tokens.c.account_id == find_account(connection, user).id)
-            return [_token(row) for row in connection.execute(query)]
+            return [
+                Token(
+                    name=row.name,
+                    user=row.user,
+                    scope=row.scope,
+                    repository=row.repository,
+                    created=utc(row.created),
+                    expires=None if row.expires is None else utc(row.expires),
+                )
+                for row in connection.execute(query)
+            ]
 
     def revoke(self, user: str, name: str, *, by: str | None = None) -> None:
         """Revoke a token at once. Raises NotThere for an unknown name."""
@@ -169,7 +188,10 @@ def select_tokens() -> Select[Any]:
 
 def identity(connection: Connection, row: Row[Any]) -> Identity:
     """The identity of a row of `select_tokens`. Raises Unknown for an expired token or a disabled user."""
-    _require_valid(row)
+    if row.disabled:
+        raise Unknown(f"account {row.user} is disabled: contact an administrator of this hub")
+    if row.expires is not None and utc(row.expires) <= now():
+        raise Unknown(f"the token of {row.user} has expired: create a new one with `kcard hub token create`")
     return Identity(
         account_id=row.account_id,
         name=row.user,
@@ -189,13 +211,6 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _require_valid(row: Row[Any]) -> None:
-    if row.disabled:
-        raise Unknown(f"account {row.user} is disabled: contact an administrator of this hub")
-    if row.expires is not None and utc(row.expires) <= now():
-        raise Unknown(f"the token of {row.user} has expired: create a new one with `kcard hub token create`")
-
-
 def _free_name(connection: Connection, account_id: int, name: str | None) -> str:
     taken = set(connection.scalars(select(tokens.c.name).where(tokens.c.account_id == account_id)))
     if name is None:
@@ -206,27 +221,6 @@ def _free_name(connection: Connection, account_id: int, name: str | None) -> str
     if name in taken:
         raise Conflict(f"token {name!r} already exists: revoke it, or choose another name")
     return name
-
-
-def _repository_id(connection: Connection, name: str) -> int:
-    own = name.removeprefix("datasets/")
-    kind = "model" if own == name else "dataset"
-    where = (repositories.c.type == kind, repositories.c.folded == folded(own))
-    repository_id = connection.scalar(select(repositories.c.id).where(*where))
-    if repository_id is None:
-        raise NotThere("repository", f"{kind} repository {own[:200]!r} not found")
-    return int(repository_id)
-
-
-def _token(row: Row[Any]) -> Token:
-    return Token(
-        name=row.name,
-        user=row.user,
-        scope=row.scope,
-        repository=row.repository,
-        created=utc(row.created),
-        expires=None if row.expires is None else utc(row.expires),
-    )
 
 
 # Sessions of browsers.
@@ -268,7 +262,7 @@ class Sessions:
         id_, at = secrets.token_urlsafe(SESSION_BYTES), now()
         of_token = select(tokens.c.id).where(tokens.c.digest == digest(token))
         with self._database.write() as connection:
-            connection.execute(delete(sessions).where(_over(at)))
+            connection.execute(delete(sessions).where(_is_over(at)))
             token_id = connection.scalar(of_token)
             if token_id is None:  # revoked meanwhile
                 raise Unknown(REFUSED)
@@ -285,7 +279,7 @@ class Sessions:
         query = query.join(sessions, sessions.c.token_id == tokens.c.id)
         at = now()
         with self._database.read() as connection:
-            here = query.where(sessions.c.digest == digest(id_), ~_over(at))
+            here = query.where(sessions.c.digest == digest(id_), ~_is_over(at))
             row = connection.execute(here).one_or_none()
             if row is None:
                 return None
@@ -295,7 +289,9 @@ class Sessions:
                 )
             except Unknown:
                 return None
-        self._record_use(row, at)
+        if at - utc(row.used) >= PRECISION:
+            with self._database.write() as connection:
+                connection.execute(update(sessions).where(sessions.c.id == row.session_id).values(used=at))
         return session
 
     def close(self, id_: str) -> None:
@@ -309,12 +305,6 @@ class Sessions:
         with self._database.write() as connection:
             return connection.execute(delete(sessions).where(sessions.c.token_id.in_(theirs))).rowcount
 
-    def _record_use(self, row: Row[Any], at: datetime) -> None:
-        if at - utc(row.used) < PRECISION:
-            return
-        with self._database.write() as connection:
-            connection.execute(update(sessions).where(sessions.c.id == row.session_id).values(used=at))
 
-
-def _over(at: datetime) -> Any:
+def _is_over(at: datetime) -> Any:
     return or_(sessions.c.used <= at - IDLE, sessions.c.opened <= at - LONGEST_SESSION)

@@ -62,19 +62,16 @@ LARGEST_TEXT = 4_000_000  # bytes; larger text is a large file, as in uploads
 
 def file_entry(path: str, blob: Blob, content: Callable[[str], bytes]) -> Entry:
     """The entry of a file. `content` returns the bytes of a path; damaged text becomes a large file."""
-    if _is_text(path, blob.size):
+    try:
+        is_text = blob.size <= LARGEST_TEXT and kind_of(path, blob.size).form in TEXTS
+    except Refused:  # a kind that clients can't upload
+        is_text = False
+    if is_text:
         try:
             return Entry(path, git_oid(content(path)), blob.sha256, blob.size, lfs=False)
         except DamagedCard:
             pass  # reported when the card is used
     return Entry(path, pointer_oid(blob.sha256, blob.size), blob.sha256, blob.size, lfs=True)
-
-
-def _is_text(path: str, size: int) -> bool:
-    try:
-        return size <= LARGEST_TEXT and kind_of(path, size).form in TEXTS
-    except Refused:  # a kind that clients can't upload
-        return False
 
 
 def git_oid(content: bytes) -> str:
@@ -133,7 +130,11 @@ def apply_operations(
                 if new.pop(path, None) is None:
                     raise _absent(path, head)
             case DeleteFolder(path):
-                _delete_folder(new, path, head)
+                inside = [file for file in new if file.startswith(path.rstrip("/") + "/")]
+                if not inside:
+                    raise _absent(path, head)
+                for file in inside:
+                    del new[file]
             case Copy(source, commit, path):
                 original = at(commit).get(source)
                 if original is None:
@@ -141,14 +142,6 @@ def apply_operations(
                 new[path] = Entry(path, original.oid, original.sha256, original.size, original.lfs)
     check_tree(sorted(new))
     return {path: new[path] for path in sorted(new)}
-
-
-def _delete_folder(tree: Tree, path: str, head: str | None) -> None:
-    inside = [inner for inner in tree if inner.startswith(path.rstrip("/") + "/")]
-    if not inside:
-        raise _absent(path, head)
-    for found in inside:
-        del tree[found]
 
 
 def _absent(path: str, commit: str | None) -> NotThere:
@@ -208,21 +201,17 @@ def choose_storage(
     weights = [_weight(link) for _, link in parent.chain[1:]]
     if len(weights) + 1 < LONGEST and sum(weights) + _weight(stored) <= first:
         return stored, {}
-    whole = full(tree)
-    if len(whole.content) <= _weight(stored):
-        return whole, {}
-    return stored, _middle(parent, weights)
-
-
-def _middle(parent: StoredTree, weights: Sequence[int]) -> Mapping[str, Stored]:
-    """The commit in the middle of the chain, by weight, stored in full; none in a chain without deltas."""
+    complete = full(tree)
+    if len(complete.content) <= _weight(stored):
+        return complete, {}
+    # Rewrite the commit in the middle of the chain, by weight; none in a chain without deltas.
     half, passed = sum(weights) / 2, 0
     for place, weight in enumerate(weights, 1):
         passed += weight
         if passed >= half:
             sha = parent.chain[place][0]
-            return {sha: full(_tree(sha, parent.chain[: place + 1]))}
-    return {}
+            return stored, {sha: full(_build_tree(sha, parent.chain[: place + 1]))}
+    return stored, {}
 
 
 def _weight(stored: Stored) -> int:
@@ -231,16 +220,16 @@ def _weight(stored: Stored) -> int:
 
 def find(connection: Connection, repository_id: int, sha: str) -> StoredTree | None:
     """The tree of a commit; None: no such commit. Raises HubError if its chain is damaged."""
-    rows = connection.execute(_chain(repository_id, sha)).all()
+    rows = connection.execute(_select_chain(repository_id, sha)).all()
     if not rows:
         return None
     chain = [(row.sha, Stored(row.tree, row.delta)) for row in rows]
     if chain[0][1].delta:
         raise _damaged(sha, "a commit before it is missing")
-    return StoredTree(sha, _tree(sha, chain), chain)
+    return StoredTree(sha, _build_tree(sha, chain), chain)
 
 
-def _chain(repository_id: int, sha: str) -> Select[Any]:
+def _select_chain(repository_id: int, sha: str) -> Select[Any]:
     """The rows of a chain, the full tree first."""
     mine = commits.c.repository_id == repository_id
     columns = (commits.c.sha, commits.c.parent, commits.c.delta)
@@ -258,7 +247,7 @@ def _chain(repository_id: int, sha: str) -> Select[Any]:
     )
 
 
-def _tree(sha: str, chain: Sequence[tuple[str, Stored]]) -> Tree:
+def _build_tree(sha: str, chain: Sequence[tuple[str, Stored]]) -> Tree:
     tree: Tree = {}
     for commit, stored in chain:
         try:

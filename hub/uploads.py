@@ -7,7 +7,8 @@ that it may download.
 import hashlib
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -161,9 +162,10 @@ class Parts:
             try:
                 with target.open("xb") as whole:
                     for number in range(1, count + 1):
-                        for block in _blocks(folder / str(number)):
-                            digest.update(block)
-                            whole.write(block)
+                        with (folder / str(number)).open("rb") as part:
+                            while block := part.read(BUFFER):
+                                digest.update(block)
+                                whole.write(block)
                     whole.flush()
                     os.fsync(whole.fileno())
                     size = whole.tell()
@@ -187,24 +189,17 @@ class Parts:
         before = time.time() - STALE_SECONDS
         folders = self._root.iterdir() if self._root.is_dir() else ()
         old = [folder for folder in folders if folder.stat().st_mtime < before]
-        removed = [(folder, sum(_size(part) for part in folder.iterdir())) for folder in old]
+        removed = []
+        for folder in old:
+            size = 0
+            for part in folder.iterdir():
+                with suppress(FileNotFoundError):  # joined just now
+                    size += part.stat().st_size
+            removed.append((folder, size))
         if not dry_run:
             for folder in old:
                 self.discard(folder.name)
         return removed
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:  # joined just now
-        return 0
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as stream:
-        while block := stream.read(BUFFER):
-            yield block
 
 
 class Uploads:
@@ -262,7 +257,7 @@ class Uploads:
                 settle(connection, reservation, sum(sizes.values()))
             if parts is not None:
                 connection.execute(delete(reservations).where(reservations.c.upload == parts))
-            _record(connection, account_id, sizes, repository_id, owner)
+            _put_rows(connection, account_id, sizes, repository_id, owner)
             if owner is not None:
                 require_quota(connection, owner, self._quota)
 
@@ -290,7 +285,7 @@ def forget(connection: Connection, account_id: int, repository_id: int, sha256s:
     connection.execute(delete(uploads).where(*mine))
 
 
-def _record(
+def _put_rows(
     connection: Connection,
     account_id: int,
     sizes: Mapping[str, int],
@@ -330,18 +325,18 @@ def add_tree(connection: Connection, repository_id: int, size: int) -> None:
 def add_blobs(connection: Connection, repository_id: int, sha256s: Collection[str]) -> None:
     """Count blobs that the repository holds since now."""
     owner = namespace(connection, repository_id)
-    charge(connection, owner, _exclusive(connection, repository_id, owner, sha256s))
+    charge(connection, owner, _exclusive_bytes(connection, repository_id, owner, sha256s))
 
 
 def remove_blobs(connection: Connection, repository_id: int, sha256s: Collection[str]) -> None:
     """Stop counting blobs that the repository is about to drop."""
     owner = namespace(connection, repository_id)
-    charge(connection, owner, -_exclusive(connection, repository_id, owner, sha256s))
+    charge(connection, owner, -_exclusive_bytes(connection, repository_id, owner, sha256s))
 
 
 def remove(connection: Connection, repository_id: int) -> None:
     """Stop counting a repository that is about to be deleted."""
-    charge(connection, namespace(connection, repository_id), -_usage_size(connection, repository_id))
+    charge(connection, namespace(connection, repository_id), -_sole_bytes(connection, repository_id))
 
 
 def move(connection: Connection, repository_id: int, to: int) -> None:
@@ -349,12 +344,15 @@ def move(connection: Connection, repository_id: int, to: int) -> None:
     remove(connection, repository_id)
     here = holdings.c.repository_id == repository_id
     connection.execute(update(holdings).where(here).values(namespace_id=to))
-    charge(connection, to, _usage_size(connection, repository_id, to))
+    charge(connection, to, _sole_bytes(connection, repository_id, to))
 
 
 def recount(connection: Connection) -> None:
     """Count everything again, as for a hub whose counters are not to be trusted."""
-    trees = select(func.coalesce(func.sum(_stored_bytes(connection)), 0)).where(
+    stored_bytes: ColumnElement[int] = func.length(cast(commits.c.tree, LargeBinary))
+    if connection.dialect.name == "postgresql":  # SQLite's length counts characters of text
+        stored_bytes = func.octet_length(commits.c.tree)
+    trees = select(func.coalesce(func.sum(stored_bytes), 0)).where(
         commits.c.repository_id == repositories.c.id
     )
     owner = select(repositories.c.namespace_id).where(repositories.c.id == holdings.c.repository_id)
@@ -369,15 +367,15 @@ def recount(connection: Connection) -> None:
             charge(connection, account, int(size))
 
 
-def _usage_size(connection: Connection, repository_id: int, owner: int | None = None) -> int:
+def _sole_bytes(connection: Connection, repository_id: int, owner: int | None = None) -> int:
     """Bytes that the namespace has only for this repository."""
     owner = namespace(connection, repository_id) if owner is None else owner
     here = select(repositories.c.tree_bytes).where(repositories.c.id == repository_id)
     trees = int(connection.execute(here).scalar_one())
-    return trees + _exclusive(connection, repository_id, owner)
+    return trees + _exclusive_bytes(connection, repository_id, owner)
 
 
-def _exclusive(
+def _exclusive_bytes(
     connection: Connection, repository_id: int, owner: int, sha256s: Collection[str] | None = None
 ) -> int:
     """Bytes of the repository's blobs, or of some of them, that no other repository of the namespace holds."""
@@ -391,10 +389,3 @@ def _exclusive(
     if sha256s is not None:
         mine = and_(mine, holdings.c.sha256.in_(sha256s))
     return int(connection.scalar(select(func.coalesce(func.sum(holdings.c.size), 0)).where(mine)) or 0)
-
-
-def _stored_bytes(connection: Connection) -> ColumnElement[int]:
-    """Bytes of a commit's tree; SQLite's length counts characters of text."""
-    if connection.dialect.name == "postgresql":
-        return func.octet_length(commits.c.tree)
-    return func.length(cast(commits.c.tree, LargeBinary))

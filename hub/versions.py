@@ -12,7 +12,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
-    Select,
     and_,
     delete,
     exists,
@@ -32,8 +31,7 @@ from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.figures import COVERAGE, THRESHOLD, checked_share, limits
 from kcard.hub.rows import OwnNamespace, bare_name, find_namespace, full_name
-from kcard.hub.values import BRANCH, Declared, Reason, Repository, Verified, quarantine_reason
-from kcard.hub.values import MAIN as VALUES_MAIN
+from kcard.hub.values import BRANCH, MAIN, Declared, Reason, Repository, Verified, quarantine_reason
 from kcard.manifest import MANIFEST, NAME, Manifest
 
 __all__ = [
@@ -59,7 +57,6 @@ __all__ = [
 
 NUMBER = re.compile(r"v([1-9][0-9]{0,8})")
 DIGEST = re.compile(r"[0-9a-f]{6,64}")
-MAIN = "main"  # the branch with the newest version
 
 
 @dataclass(frozen=True)
@@ -206,10 +203,19 @@ def is_newest() -> ColumnElement[bool]:
 def find_versions(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
     """The versions that match, by card name, oldest first."""
     own = find_namespace(connection)
-    rows = connection.execute(_rows().where(*conditions)).all()
+    pointing = and_(
+        refs.c.repository_id == version_table.c.repository_id,
+        refs.c.kind == BRANCH,
+        refs.c.name != MAIN,
+        refs.c.sha == version_table.c.sha,
+    )
+    joined = version_table.join(repositories).outerjoin(refs, pointing)
+    columns = (repositories.c.name.label("repository"), version_table, refs.c.name.label("alias"))
+    query = select(*columns).select_from(joined).order_by(version_table.c.id, refs.c.name)
+    rows = connection.execute(query.where(*conditions)).all()
     verified = figures.verified_by_version(connection, {row.id for row in rows})
     grouped = groupby(rows, key=lambda row: row.id)
-    matching = [_version(list(same), own, verified.get(id_)) for id_, same in grouped]
+    matching = [_version_from_rows(list(same), own, verified.get(id_)) for id_, same in grouped]
     return sorted(matching, key=lambda version: (version.name, version.number))
 
 
@@ -231,19 +237,7 @@ def is_unexamined(row: Row[Any]) -> bool:
     return bool(row.weights and (not row.examined or row.fault))
 
 
-def _rows() -> Select[Any]:
-    pointing = and_(
-        refs.c.repository_id == version_table.c.repository_id,
-        refs.c.kind == BRANCH,
-        refs.c.name != VALUES_MAIN,
-        refs.c.sha == version_table.c.sha,
-    )
-    joined = version_table.join(repositories).outerjoin(refs, pointing)
-    columns = (repositories.c.name.label("repository"), version_table, refs.c.name.label("alias"))
-    return select(*columns).select_from(joined).order_by(version_table.c.id, refs.c.name)
-
-
-def _version(rows: list[Row[Any]], own: OwnNamespace | None, verified: Verified | None) -> Version:
+def _version_from_rows(rows: list[Row[Any]], own: OwnNamespace | None, verified: Verified | None) -> Version:
     row = rows[0]
     name = bare_name(own, row.repository)
     return Version(

@@ -65,7 +65,7 @@ def check_path(path: str) -> str:
     if len(names) > DEEPEST:
         raise Invalid(f"path {path[:80]!r}… is too deep: the limit is {DEEPEST} folders")
     for name in names:
-        if reason := _fault(name):
+        if reason := _path_fault(name):
             raise Dangerous(f"unsafe path {path!r}: {reason}")
     return path
 
@@ -88,7 +88,8 @@ def check_tree(paths: Iterable[str]) -> None:
             raise TooLarge(
                 f"too many files: the limit is {MOST_FILES}; merge files, or use several repositories"
             )
-        for folder in _folders(path):
+        # The parent folders, from the top.
+        for folder in accumulate(path.split("/")[:-1], lambda outer, inner: f"{outer}/{inner}"):
             other = folders.setdefault(folded(folder), folder)
             if len(folders) > MOST_FILES:
                 raise TooLarge(f"too many folders: the limit is {MOST_FILES}; use fewer levels")
@@ -107,12 +108,7 @@ def folded(path: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
 
 
-def _folders(path: str) -> Iterator[str]:
-    """The parent folders of a path, from the top."""
-    return accumulate(path.split("/")[:-1], lambda outer, inner: f"{outer}/{inner}")
-
-
-def _fault(name: str) -> str | None:
+def _path_fault(name: str) -> str | None:
     if not name:
         return "it is empty, or has an empty segment"
     if name in (".", ".."):
@@ -123,18 +119,14 @@ def _fault(name: str) -> str | None:
         return f"it contains {odd!r}"
     if name[0] == " " or name[-1] in " .":
         return f"{name!r} starts with a space, or ends with a space or a dot"
-    if _is_git(name):
+    # A file system may resolve .GIT, or on Windows git~1, to .git.
+    if unicodedata.normalize("NFKC", name).casefold() in (".git", "git~1"):
         return f"{name!r} is reserved for git"
     if folded(name).partition(".")[0].rstrip(" ") in DEVICES:
         return f"{name!r} is a device name on Windows"
     if len(name.encode()) > LONGEST_NAME:
         return f"{name[:40]!r}… is too long: the limit is {LONGEST_NAME} bytes"
     return None
-
-
-def _is_git(name: str) -> bool:
-    """Whether a file system may resolve the name to .git, such as .GIT, or git~1 on Windows."""
-    return unicodedata.normalize("NFKC", name).casefold() in (".git", "git~1")
 
 
 # Checks of text, read in parts: UTF-8 without NUL, so that neither binary data nor UTF-16 passes.
@@ -216,10 +208,18 @@ def what_it_is(start: bytes) -> str | None:
 
 
 def is_pickle(stream: BinaryIO) -> bool:
-    """Whether a file starts with a pickle, or several in a row, that calls something when loaded."""
+    """Whether a file starts with a pickle, or several in a row, that calls something when loaded. Runs nothing."""
     start = stream.read(2)
     stream.seek(0)
-    return bool(PICKLE.match(start)) or _calls(_Lines(stream))
+    if PICKLE.match(start):
+        return True
+    lines = _Lines(stream)
+    try:
+        while True:  # genops ends with each pickle, and raises ValueError at the end of the stream
+            if _next_pickle_calls(lines):
+                return True
+    except (ValueError, OverflowError):  # not a valid opcode: text
+        return False
 
 
 class _Lines:
@@ -242,21 +242,11 @@ class _Lines:
         return data
 
 
-def _calls(stream: _Lines) -> bool:
-    """Whether the bytes are pickles, one of which looks up a callable and calls it. Runs nothing."""
-    try:
-        while True:  # genops ends with each pickle, and raises ValueError at the end of the stream
-            if _one_calls(stream):
-                return True
-    except (ValueError, OverflowError):  # not a valid opcode: text
-        return False
-
-
-def _one_calls(stream: _Lines) -> bool:
+def _next_pickle_calls(stream: _Lines) -> bool:
     """Whether the next pickle calls something. Raises ValueError if it is not a pickle."""
     named, stack = False, list[object]()
     for opcode, argument, _ in pickletools.genops(stream):  # type: ignore[arg-type]  # it needs no more
-        if not _possible(opcode, stack):
+        if not _take_operands(opcode, stack):
             raise ValueError(f"no operands for {opcode.name}")
         if opcode.name in NAMED and not IMPORTABLE.fullmatch(str(argument)):
             raise ValueError(f"no callable is called {argument}")
@@ -266,7 +256,7 @@ def _one_calls(stream: _Lines) -> bool:
     return False
 
 
-def _possible(opcode: pickletools.OpcodeInfo, stack: list[object]) -> bool:
+def _take_operands(opcode: pickletools.OpcodeInfo, stack: list[object]) -> bool:
     """Whether the opcode's operands are on the stack, which is updated.
 
     Nearly every letter is an opcode: without this, text that starts with `lo` would be a list and a call.
@@ -341,7 +331,7 @@ def check_vocabulary(path: str, size: int, stream: BinaryIO) -> None:
         return check_text(path, stream)
     place, fields, end = 0, 0, len(data)
     while place < end and data[place] in VOCABULARY_TAGS:
-        length, place = _varint(data, place + 1)
+        length, place = _read_varint(data, place + 1)
         place += length
         fields += 1
         if fields > MOST_FIELDS:
@@ -351,7 +341,7 @@ def check_vocabulary(path: str, size: int, stream: BinaryIO) -> None:
     return None
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _read_varint(data: bytes, place: int) -> tuple[int, int]:
     """A varint and the place after it, which is beyond the data if the varint is incomplete."""
     if place < len(data) and data[place] < 0x80:  # most are short
         return data[place], place + 1

@@ -119,7 +119,9 @@ def _check_node(node: yaml.Node, where: str) -> None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_key(key): _plain(item) for key, item in value.items()}
+        return {
+            key if isinstance(key, str) else str(_plain(key)): _plain(item) for key, item in value.items()
+        }
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, date):  # a datetime is one
@@ -132,10 +134,6 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     raise ValueError(f"{type(value).__name__} is not a JSON value")
-
-
-def _key(key: object) -> str:
-    return key if isinstance(key, str) else str(_plain(key))
 
 
 LONGEST_DESCRIPTION = 2000  # characters
@@ -187,7 +185,7 @@ def tags(
     Invalid tags (empty, too long, with control characters) are omitted.
     """
     files = frozenset(paths)
-    unique = dict.fromkeys(tag for tag in _derived(card, files, manifest) if _is_tag(tag))
+    unique = dict.fromkeys(tag for tag in _derive_tags(card, files, manifest) if _is_tag(tag))
     return tuple(unique)[:MOST_TAGS]
 
 
@@ -208,7 +206,9 @@ def pipeline_tag(card: Mapping[str, Any]) -> str | None:
     return _text(card.get("pipeline_tag"))
 
 
-def _derived(card: Mapping[str, Any], files: frozenset[str], manifest: "Manifest | None") -> Iterator[str]:
+def _derive_tags(
+    card: Mapping[str, Any], files: frozenset[str], manifest: "Manifest | None"
+) -> Iterator[str]:
     yield from filter(None, [library(card, files)])
     if _has_tensors(files):
         yield "safetensors"
@@ -219,15 +219,6 @@ def _derived(card: Mapping[str, Any], files: frozenset[str], manifest: "Manifest
     # YAML reads the language code `no` as a boolean.
     yield from ("no" if code == "False" else code for code in _texts(card.get("language")))
     yield from (f"dataset:{name}" for name in _texts(card.get("datasets")))
-    yield from _bases(card, files)
-    yield from (f"license:{name.lower()}" for name in _texts(card.get("license")))
-    if manifest is not None:
-        yield "kcard"
-        yield f"kcard:kind:{manifest.kind}"
-        yield from (f"domain:{domain}" for domain in _upward(manifest.domain))
-
-
-def _bases(card: Mapping[str, Any], files: frozenset[str]) -> Iterator[str]:
     names = [*_texts(card.get("base_model"))]
     relation = card.get("base_model_relation")
     if relation not in RELATIONS:
@@ -236,11 +227,13 @@ def _bases(card: Mapping[str, Any], files: frozenset[str]) -> Iterator[str]:
     for name in names:
         yield f"base_model:{name}"
         yield f"base_model:{relation}:{name}"
-
-
-def _upward(domain: str) -> Iterator[str]:
-    """biomedical, biomedical/oncology for biomedical/oncology."""
-    return accumulate(domain.split("/"), lambda outer, inner: f"{outer}/{inner}")
+    yield from (f"license:{name.lower()}" for name in _texts(card.get("license")))
+    if manifest is not None:
+        yield "kcard"
+        yield f"kcard:kind:{manifest.kind}"
+        # biomedical and biomedical/oncology for biomedical/oncology
+        domains = accumulate(manifest.domain.split("/"), lambda outer, inner: f"{outer}/{inner}")
+        yield from (f"domain:{domain}" for domain in domains)
 
 
 def _has_tensors(files: frozenset[str]) -> bool:
@@ -356,12 +349,23 @@ def render(markdown: str, files: str = "", seconds: float = SECONDS) -> str:
     def located(_tag: str, attribute: str, value: str) -> str | None:
         if attribute not in ("src", "href"):
             return value
-        if (own := _own(value, files)) is not None:
+        if (own := _path_on_hub(value, files)) is not None:
             return own
-        return value if attribute == "href" and _elsewhere(value) else None
+        if attribute != "href":
+            return None
+        try:
+            return value if urlsplit(value).scheme.lower() in SCHEMES else None
+        except ValueError:
+            return None
 
+    text = markdown[:LONGEST]
+    parser = _make_parser(len(OPENED.findall(text)) <= MOST_HTML_TAGS)
+    try:
+        unsafe: str = parser.render(text, {DEADLINE: time.thread_time() + seconds})
+    except _TooSlow:
+        unsafe = f"{UNFORMATTED}<pre>{html.escape(text)}</pre>"
     return nh3.clean(
-        _formatted(markdown[:LONGEST], seconds) + ("" if len(markdown) <= LONGEST else REST),
+        unsafe + ("" if len(markdown) <= LONGEST else REST),
         tags=TAGS,
         attributes=ATTRIBUTES,
         attribute_filter=located,
@@ -370,34 +374,24 @@ def render(markdown: str, files: str = "", seconds: float = SECONDS) -> str:
     )
 
 
-def _formatted(text: str, seconds: float) -> str:
-    """HTML that is not yet safe."""
-    parser = _parser(len(OPENED.findall(text)) <= MOST_HTML_TAGS)
-    try:
-        formatted: str = parser.render(text, {DEADLINE: time.thread_time() + seconds})
-    except _TooSlow:
-        return f"{UNFORMATTED}<pre>{html.escape(text)}</pre>"
-    return formatted
-
-
 @cache
-def _parser(tags: bool) -> Any:
+def _make_parser(tags: bool) -> Any:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": tags}).enable(["table", "strikethrough"])
     # The first rules of a block and of a position in its text: every loop of the parser comes by here.
-    parser.block.ruler.before("table", DEADLINE, _in_time, {"alt": ["paragraph", "blockquote", "list"]})
-    parser.inline.ruler.before("text", DEADLINE, _in_time)
+    parser.block.ruler.before("table", DEADLINE, _check_time, {"alt": ["paragraph", "blockquote", "list"]})
+    parser.inline.ruler.before("text", DEADLINE, _check_time)
     return parser
 
 
-def _in_time(state: Any, *_: object) -> bool:
+def _check_time(state: Any, *_: object) -> bool:
     if time.thread_time() > state.env[DEADLINE]:
         raise _TooSlow
     return False
 
 
-def _own(address: str, files: str) -> str | None:
+def _path_on_hub(address: str, files: str) -> str | None:
     """The path on the hub of a URL that is relative to the repository; None for any other."""
     try:
         parts = urlsplit(address)
@@ -410,11 +404,3 @@ def _own(address: str, files: str) -> str | None:
     # Normalised from the root, so that `..` can't leave the repository.
     path = posixpath.normpath(posixpath.join("/", parts.path.lstrip("/")))
     return files + path + (f"#{parts.fragment}" if parts.fragment else "")
-
-
-def _elsewhere(address: str) -> bool:
-    """Whether it is a URL with an allowed scheme."""
-    try:
-        return urlsplit(address).scheme.lower() in SCHEMES
-    except ValueError:
-        return False

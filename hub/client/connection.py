@@ -51,9 +51,9 @@ def address(url: str) -> str:
         parts = urlsplit(url.strip())
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise _wrong(url) from None
+        raise _invalid_address(url) from None
     if parts.scheme not in PORTS or not host or parts.username is not None or parts.query or parts.fragment:
-        raise _wrong(url)
+        raise _invalid_address(url)
     shown = f"[{host}]" if ":" in host else host
     where = shown if port in {None, PORTS[parts.scheme]} else f"{shown}:{port}"
     return f"{parts.scheme}://{where}{parts.path.rstrip('/')}"
@@ -65,7 +65,7 @@ def is_hugging_face(url: str) -> bool:
     return host in {"huggingface.co", "hf.co"} or host.endswith(".huggingface.co")
 
 
-def _wrong(url: str) -> UsageError:
+def _invalid_address(url: str) -> UsageError:
     return UsageError(f"invalid hub URL {url!r}: use one such as https://hub.example.org")
 
 
@@ -173,7 +173,18 @@ class Guard:
 
     def check_request(self, request: Any) -> None:
         """Before a request is sent, also to follow a redirect. Raises Dangerous, TooLarge."""
-        self._check_destination(str(request.url), "authorization" in request.headers)
+        # The destination: encrypted if the hub is, and the token's own hub.
+        url, authorized = str(request.url), "authorization" in request.headers
+        ours, there = _origin(self.url), _origin(url)
+        if there[0] not in PORTS or (ours[0] == "https" and there[0] != "https"):
+            raise Dangerous(f"{self.url} leads to {there[0]}://{there[1]}, which is not encrypted: refused")
+        upgraded = ours[1] == there[1] and (*ours[::2], *there[::2]) == ("http", 80, "https", 443)
+        same = ours == there or upgraded or (is_hugging_face(self.url) and is_hugging_face(url))
+        if authorized and not same:
+            raise Dangerous(
+                f"{self.url} leads to {there[0]}://{there[1]}, which must not get your token: refused"
+            )
+        # Limits of requests and of time.
         request.headers["Accept-Encoding"] = "identity"
         if request.method in READING or "/api/" in request.url.path:  # no parts of an upload
             self.requests += 1
@@ -194,30 +205,22 @@ class Guard:
                 raise Dangerous(
                     f"{self.url} sent the {name} {headers[name][:80]!r}, which is no plain name: refused"
                 )
-        if response.status_code >= 400 and _wait(headers) > LONGEST_WAIT:
-            raise HubError(f"{self.url} is busy for more than {LONGEST_WAIT} s: try again later")
+        if response.status_code >= 400:
+            # Seconds for which the hub tells the client to wait.
+            waits = WAIT.findall(f"{headers.get('Retry-After', '')} {headers.get('RateLimit', '')}")
+            if max((int(retry or reset) for retry, reset in waits), default=0) > LONGEST_WAIT:
+                raise HubError(f"{self.url} is busy for more than {LONGEST_WAIT} s: try again later")
         if response.request.method == "HEAD":
             return
         length = headers.get("Content-Length", "")
         if response.status_code >= 400:
-            response.stream = _wrapped(response, self._start_of)
+            response.stream = _wrap_stream(response, self._cut_error)
         elif length.isdecimal() and int(length[:20]) > self.largest - self.received:
             raise self._too_large()
         else:
-            response.stream = _wrapped(response, self._counted)
+            response.stream = _wrap_stream(response, self._count_bytes)
 
-    def _check_destination(self, url: str, authorized: bool) -> None:
-        ours, there = _origin(self.url), _origin(url)
-        if there[0] not in PORTS or (ours[0] == "https" and there[0] != "https"):
-            raise Dangerous(f"{self.url} leads to {there[0]}://{there[1]}, which is not encrypted: refused")
-        upgraded = ours[1] == there[1] and (*ours[::2], *there[::2]) == ("http", 80, "https", 443)
-        same = ours == there or upgraded or (is_hugging_face(self.url) and is_hugging_face(url))
-        if authorized and not same:
-            raise Dangerous(
-                f"{self.url} leads to {there[0]}://{there[1]}, which must not get your token: refused"
-            )
-
-    def _counted(self, parts: Iterator[bytes]) -> Iterator[bytes]:
+    def _count_bytes(self, parts: Iterator[bytes]) -> Iterator[bytes]:
         for part in parts:
             self.received += len(part)
             if self.received > self.largest:
@@ -225,7 +228,7 @@ class Guard:
             yield part
 
     @staticmethod
-    def _start_of(parts: Iterator[bytes]) -> Iterator[bytes]:
+    def _cut_error(parts: Iterator[bytes]) -> Iterator[bytes]:
         left = LARGEST_ERROR
         for part in parts:
             yield part[:left]
@@ -244,13 +247,7 @@ def _origin(url: str) -> tuple[str, str, int | None]:
     return parts.scheme, parts.hostname or "", parts.port or PORTS.get(parts.scheme)
 
 
-def _wait(headers: Any) -> int:
-    """Seconds for which the headers of an error tell the client to wait."""
-    found = WAIT.findall(f"{headers.get('Retry-After', '')} {headers.get('RateLimit', '')}")
-    return max((int(seconds or again) for seconds, again in found), default=0)
-
-
-def _wrapped(response: Any, through: Callable[[Iterator[bytes]], Iterator[bytes]]) -> Any:
+def _wrap_stream(response: Any, through: Callable[[Iterator[bytes]], Iterator[bytes]]) -> Any:
     """The response's stream, read through a function; of the class that the HTTP library requires."""
     base: Any = import_module(type(response).__module__.partition(".")[0]).SyncByteStream
     whole = response.stream
@@ -278,7 +275,7 @@ _guards: dict[str, Guard] = {}
 @contextmanager
 def guarded(guard: Guard) -> Iterator[dict[str, str]]:
     """Apply the guard until the end of the block, to requests with the headers that it yields."""
-    _install()
+    _install_hooks()
     mark = uuid.uuid4().hex
     _guards[mark] = guard
     try:
@@ -287,7 +284,7 @@ def guarded(guard: Guard) -> Iterator[dict[str, str]]:
         del _guards[mark]
 
 
-def _install() -> None:
+def _install_hooks() -> None:
     """Hook into huggingface_hub's client and every later one: it makes a new one after a broken connection."""
     from huggingface_hub.utils import _http
 
@@ -297,14 +294,14 @@ def _install() -> None:
         return
 
     def make_guarded() -> Any:
-        return _hooked(make())
+        return _add_hooks(make())
 
     make_guarded.guarded = True  # type: ignore[attr-defined]
     http._GLOBAL_CLIENT_FACTORY = make_guarded
-    _hooked(http.get_session())
+    _add_hooks(http.get_session())
 
 
-def _hooked(client: Any) -> Any:
+def _add_hooks(client: Any) -> Any:
     if _on_request not in client.event_hooks["request"]:
         client.event_hooks["request"].append(_on_request)
         client.event_hooks["response"].append(_on_response)
@@ -342,8 +339,11 @@ def connect(
     other hubs than the Hugging Face Hub use LFS: hubs of this project do not speak Xet.
     """
     from huggingface_hub import HfApi, constants, utils
+    from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils.logging import get_verbosity, set_verbosity
 
+    # The bases include the errors of its HTTP library, which depends on the version.
+    failures: tuple[type[Exception], ...] = (*HfHubHTTPError.__bases__, RuntimeError, ValueError)
     bars: Any = utils  # its functions for progress bars are not exported for type checkers
     hidden = bars.are_progress_bars_disabled()
     xet, verbosity = constants.HF_HUB_DISABLE_XET, get_verbosity()
@@ -355,8 +355,8 @@ def connect(
         with guarded(Guard(url, largest)) as marked:
             # False: without a token for this hub, the client must not send the user's Hugging Face token.
             yield HfApi(endpoint=url, token=token or False, library_name="kcard", headers=marked)
-    except _failures() as error:
-        raise _explained(url, token, error) from error
+    except failures as error:
+        raise _translate(url, token, error) from error
     except MALFORMED as error:
         raise HubError(f"{url} sent an unexpected answer ({one_line(error)}): is it a hub?") from error
     finally:
@@ -364,14 +364,6 @@ def connect(
         set_verbosity(verbosity)
         if not progress and not hidden:
             bars.enable_progress_bars()
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    """The exceptions that the client raises."""
-    from huggingface_hub.errors import HfHubHTTPError
-
-    # The bases include the errors of its HTTP library, which depends on the version.
-    return (*HfHubHTTPError.__bases__, RuntimeError, ValueError)
 
 
 def status(error: BaseException) -> int | None:
@@ -386,7 +378,7 @@ def status(error: BaseException) -> int | None:
     return None
 
 
-def _explained(url: str, token: str | None, error: Exception) -> KcardError:
+def _translate(url: str, token: str | None, error: Exception) -> KcardError:
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
@@ -395,27 +387,31 @@ def _explained(url: str, token: str | None, error: Exception) -> KcardError:
         RevisionNotFoundError,
     )
 
-    cause = _root(error)
+    cause = _root_cause(error)
     if isinstance(cause, OfflineModeIsEnabled):
         return HubError(f"can't connect to {url}: HF_HUB_OFFLINE is set; unset it")
     if isinstance(cause, HFValidationError):
         return UsageError(f"{one_line(cause)}: use namespace/name")
-    code, said = status(error), _said(cause)
+    # The server's message, or the client's.
+    answer = getattr(cause, "response", None)
+    sent = getattr(cause, "server_message", None) or (answer and answer.headers.get("X-Error-Message"))
+    message = printable(" ".join(sent.split())[:300]) if sent else one_line(cause)
+    code = status(error)
     login = LOGIN.format(url=url)
     if isinstance(cause, GatedRepoError):
-        return HubError(f"{url}: access to these files must be requested: {said}")
+        return HubError(f"{url}: access to these files must be requested: {message}")
     if isinstance(cause, RevisionNotFoundError):
-        return UnknownCard(f"{url}: no such version, branch or commit: {said}")
+        return UnknownCard(f"{url}: no such version, branch or commit: {message}")
     if code == 401:
         if token is None:
             return HubError(f"{url} requires a token: {login}")
-        return HubError(f"{url} rejected your token ({said}): {login} with another one")
+        return HubError(f"{url} rejected your token ({message}): {login} with another one")
     if isinstance(cause, RepositoryNotFoundError):
         return UnknownCard(
-            f"{url}: repository not found, or private and not readable with your token: {said}"
+            f"{url}: repository not found, or private and not readable with your token: {message}"
         )
     if code is not None:
-        return HubError(f"{url} {'failed' if code >= 500 else 'refused'} ({code}): {said}")
+        return HubError(f"{url} {'failed' if code >= 500 else 'refused'} ({code}): {message}")
     if isinstance(cause, OSError) and cause.filename is not None:
         return HubError(f"{cause.filename}: {cause.strerror or cause}")
     if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
@@ -427,21 +423,14 @@ def _explained(url: str, token: str | None, error: Exception) -> KcardError:
     )
 
 
-def _root(error: BaseException) -> BaseException:
+def _root_cause(error: BaseException) -> BaseException:
     """The wrapped error: the server's response, or why there was none."""
     from huggingface_hub.errors import HfHubHTTPError
 
     wrapped = error.__cause__
     if isinstance(error, HfHubHTTPError) or wrapped is None:
         return error
-    return _root(wrapped)
-
-
-def _said(error: BaseException) -> str:
-    """The server's message, or the client's."""
-    answer = getattr(error, "response", None)
-    said = getattr(error, "server_message", None) or (answer and answer.headers.get("X-Error-Message"))
-    return printable(" ".join(said.split())[:300]) if said else one_line(error)
+    return _root_cause(wrapped)
 
 
 # The user's account on a hub.

@@ -67,12 +67,12 @@ def listed(url: str, token: str | None, text: str | None = None, *, limit: int =
     with connect(url, token) as api:
         return [
             Listed(
-                repository=_cut(model.id),
+                repository=_shorten(model.id),
                 private=bool(model.private),
                 downloads=int(model.downloads or 0),
                 likes=int(model.likes or 0),
                 modified=model.last_modified,
-                tags=tuple(_cut(tag) for tag in (model.tags or ())[:MOST_TAGS]),
+                tags=tuple(_shorten(tag) for tag in (model.tags or ())[:MOST_TAGS]),
             )
             for model in api.list_models(
                 filter=CARD, search=text, sort="last_modified", limit=limit, full=True
@@ -80,7 +80,7 @@ def listed(url: str, token: str | None, text: str | None = None, *, limit: int =
         ]
 
 
-def _cut(text: object) -> str:
+def _shorten(text: object) -> str:
     return str(text)[:LONGEST]
 
 
@@ -215,13 +215,24 @@ def push(
     text = (folder / MANIFEST).read_bytes()
     with connect(url, token, progress=progress) as api:
         user = str(api.whoami()["name"]) if token is not None else ""
-        name = _made(api, repository or f"{user}/{manifest.name}", private)
+        requested = repository or f"{user}/{manifest.name}"
+        name = api.create_repo(requested, private=private, exist_ok=True).repo_id
+        if name != requested:
+            raise HubError(
+                f"{requested} already exists as {name}: repository names must differ in more than case"
+            )
         version = next(find_published(api, name, {text}), None)
         unchanged = version is not None
         if version is None:
-            version = _new(api, name, folder, manifest, text, page)
+            version = _publish_version(api, name, folder, manifest, text, page)
         for alias in aliases:
-            _point(api, name, alias, version.commit)
+            # Move the branch, by deleting and recreating it.
+            head = branches(api, name).get(alias)
+            if head == version.commit:
+                continue
+            if head is not None:
+                api.delete_branch(name, branch=alias)
+            api.create_branch(name, branch=alias, revision=version.commit, exist_ok=True)
     paths = [folder / path for path in (*manifest.files, MANIFEST)]
     return Published(
         hub=url,
@@ -235,20 +246,10 @@ def push(
     )
 
 
-def _made(api: "HfApi", repository: str, private: bool) -> str:
-    """Create the repository unless it exists; returns its name."""
-    found = api.create_repo(repository, private=private, exist_ok=True).repo_id
-    if found != repository:
-        raise HubError(
-            f"{repository} already exists as {found}: repository names must differ in more than case"
-        )
-    return found
-
-
-def _new(
+def _publish_version(
     api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str
 ) -> RemoteVersion:
-    commit = _committed(api, repository, folder, manifest, text, page)
+    commit = _commit_card(api, repository, folder, manifest, text, page)
     digest = hashlib.sha256(text).hexdigest()
     for _ in range(ATTEMPTS):
         number = max((version.number for version in versions(api, repository)), default=0) + 1
@@ -268,7 +269,7 @@ def _new(
     raise HubError(f"{repository}: too many concurrent publications: try again")
 
 
-def _committed(
+def _commit_card(
     api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str
 ) -> str:
     """Commit the card to main, without any other files."""
@@ -278,7 +279,7 @@ def _committed(
             return str(
                 api.create_commit(
                     repository,
-                    _operations(api, repository, head, folder, manifest, text, page),
+                    _list_operations(api, repository, head, folder, manifest, text, page),
                     commit_message=f"{manifest.name} {hashlib.sha256(text).hexdigest()[:12]}",
                     commit_description=manifest.description,
                     parent_commit=head,
@@ -290,7 +291,7 @@ def _committed(
     raise HubError(f"{repository}: too many concurrent changes: try again")
 
 
-def _operations(
+def _list_operations(
     api: "HfApi", repository: str, head: str, folder: Path, manifest: Manifest, text: bytes, page: str
 ) -> list[Any]:
     """Add every file of the card and delete all others; the client skips unchanged files."""
@@ -305,16 +306,6 @@ def _operations(
         *(CommitOperationDelete(path) for path in gone if path not in {*added, *CREATED_BY_HUB}),
         *(CommitOperationAdd(path, content) for path, content in added.items()),
     ]
-
-
-def _point(api: "HfApi", repository: str, alias: str, commit: str) -> None:
-    """Move the branch `alias` to the commit, by deleting and recreating it."""
-    at = branches(api, repository).get(alias)
-    if at == commit:
-        return
-    if at is not None:
-        api.delete_branch(repository, branch=alias)
-    api.create_branch(repository, branch=alias, revision=commit, exist_ok=True)
 
 
 # Downloads a card from a hub that may be hostile: the files that its manifest lists, checked before they are used.
@@ -340,9 +331,18 @@ def fetched(
     from huggingface_hub import utils
 
     downloads.mkdir(parents=True, exist_ok=True)
-    _forget(downloads)
+    # Forget interrupted downloads that nobody resumed.
+    old = time.time() - STALE_SECONDS
+    for entry in downloads.iterdir():
+        if entry.is_dir() and entry.stat().st_mtime < old:
+            discard(entry)
+        elif entry.suffix == ".lock" and entry.stat().st_mtime < old:
+            entry.unlink(missing_ok=True)
     with connect(url, token) as api:
-        commit = _commit(api, reference)
+        name, revision = reference.repository, reference.revision
+        commit = newest(api, name) if revision is None else str(api.model_info(name, revision=revision).sha)
+        if not COMMIT.fullmatch(commit):
+            raise HubError(f"{name}: the hub names {commit[:80]!r}, which is no commit")
     key = hashlib.sha256(f"{url} {reference.repository} {commit}".encode()).hexdigest()[:32]
     folder = downloads / key
     locks: Any = utils  # the lock is not exported for type checkers
@@ -362,11 +362,16 @@ def _download(
     url: str, token: str | None, repository: str, commit: str, folder: Path, progress: bool
 ) -> None:
     with connect(url, token, largest=LARGEST_MANIFEST) as api:
-        manifest = _manifest(api, repository, commit, folder)
+        manifest = _read_manifest(api, repository, commit, folder)
     check_names(manifest)
     with connect(url, token) as api:
-        sizes = _sizes(api, repository, commit, manifest)
-    _check_room(folder, repository, sum(sizes.values()))
+        sizes = _list_sizes(api, repository, commit, manifest)
+    needed, free = sum(sizes.values()), shutil.disk_usage(folder).free
+    if needed > free:
+        raise HubError(
+            f"{repository} has {shown_size(needed)}, but only {shown_size(free)} are free in {folder.parent}: free "
+            "some space, or set KCARD_HOME to another disk"
+        )
     for path, size in sizes.items():  # one by one: with threads, Ctrl-C would wait for all of them
         with connect(url, token, progress=progress, largest=size + MARGIN) as api:
             api.hf_hub_download(repository, path, revision=commit, local_dir=folder)
@@ -374,7 +379,7 @@ def _download(
     check_contents(manifest, lambda path: (folder / path).open("rb"))
 
 
-def _sizes(api: "HfApi", repository: str, commit: str, manifest: Manifest) -> dict[str, int]:
+def _list_sizes(api: "HfApi", repository: str, commit: str, manifest: Manifest) -> dict[str, int]:
     """The bytes of each file of the manifest, as the hub lists them. Raises CardError for a missing file."""
     entries = api.list_repo_tree(repository, recursive=True, revision=commit)
     listed = {entry.path: getattr(entry, "size", None) for entry in entries}
@@ -388,26 +393,7 @@ def _sizes(api: "HfApi", repository: str, commit: str, manifest: Manifest) -> di
     return sizes
 
 
-def _check_room(folder: Path, repository: str, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise HubError(
-            f"{repository} has {shown_size(needed)}, but only {shown_size(free)} are free in {folder.parent}: free "
-            "some space, or set KCARD_HOME to another disk"
-        )
-
-
-def _commit(api: "HfApi", reference: RemoteReference) -> str:
-    if reference.revision is None:
-        commit = newest(api, reference.repository)
-    else:
-        commit = str(api.model_info(reference.repository, revision=reference.revision).sha)
-    if not COMMIT.fullmatch(commit):
-        raise HubError(f"{reference.repository}: the hub names {commit[:80]!r}, which is no commit")
-    return commit
-
-
-def _manifest(api: "HfApi", repository: str, commit: str, folder: Path) -> Manifest:
+def _read_manifest(api: "HfApi", repository: str, commit: str, folder: Path) -> Manifest:
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
@@ -446,12 +432,3 @@ def published_there(url: str, token: str | None, repository: str, manifests: set
             if status(error) == 404:
                 return False
             raise
-
-
-def _forget(downloads: Path) -> None:
-    old = time.time() - STALE_SECONDS
-    for entry in downloads.iterdir():
-        if entry.is_dir() and entry.stat().st_mtime < old:
-            discard(entry)
-        elif entry.suffix == ".lock" and entry.stat().st_mtime < old:
-            entry.unlink(missing_ok=True)

@@ -31,7 +31,7 @@ from kcard.hub.checks.formats import (
 )
 from kcard.hub.checks.metadata import check_yaml, read
 from kcard.hub.errors import Dangerous, Invalid, Refused, TooLarge
-from kcard.manifest import MANIFEST, Manifest
+from kcard.manifest import MANIFEST, Manifest, check_counts
 
 __all__ = [
     "RULES",

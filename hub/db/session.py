@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import (
     URL,
@@ -27,9 +27,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from kcard.errors import DiskFull, HubError, MissingExtra, Unavailable, UsageError
 from kcard.hub.db.models import HEAD
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "WAIT_SECONDS",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from sqlalchemy import Connection, exists, insert, select
+from sqlalchemy import exists, insert, select
 
 from kcard.errors import UnknownCard
 from kcard.hub import search_index
@@ -108,9 +108,37 @@ class Audits:
                 raise UnknownCard(
                     f"{version.reference} was removed during its audit: the result was not stored"
                 )
-            numbers = [
-                _store_finding(connection, row.id, version.reference, finding, by) for finding in findings
-            ]
+            numbers, reference = [], version.reference
+            for finding in findings:
+                values = {"version_id": row.id, "taken": now(), "author": by, **asdict(finding)}
+                number = int(
+                    connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one()
+                )
+                owner = select(versions.c.repository_id).where(versions.c.id == row.id)
+                search_index.put_rows(connection, connection.execute(owner).scalar_one())
+                named = ("recall", "faithfulness", "factuality", "evidence", "coverage", "overlap")
+                measurements = {key: getattr(finding, key) for key in named}
+                write_event(
+                    connection,
+                    by,
+                    "card.measured",
+                    reference,
+                    audit=number,
+                    kind=finding.kind,
+                    **measurements,
+                )
+                (limit, floor), score = limits(connection), finding.factuality
+                counts = is_independent(finding.overlap) and covers(finding.coverage, floor)
+                if (
+                    finding.kind == AUDIT
+                    and limit is not None
+                    and score is not None
+                    and score < limit
+                    and counts
+                ):
+                    why = {"factuality": score, "threshold": limit, "evidence": finding.evidence}
+                    write_event(connection, by, "card.quarantined", reference, audit=number, **why)
+                numbers.append(number)
             query = select(audits.c.taken).where(audits.c.id.in_(numbers)).order_by(audits.c.id)
             times = [utc(taken) for taken in connection.scalars(query)]
         pairs = zip(times, findings, strict=True)
@@ -150,22 +178,3 @@ class Audits:
                 )
                 for row in rows
             ]
-
-
-def _store_finding(
-    connection: Connection, version_id: int, reference: str, finding: AuditFinding, by: str | None
-) -> int:
-    """Write a finding and its events; returns the number of the audit."""
-    values = {"version_id": version_id, "taken": now(), "author": by, **asdict(finding)}
-    number = int(connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one())
-    owner = select(versions.c.repository_id).where(versions.c.id == version_id)
-    search_index.put_rows(connection, connection.execute(owner).scalar_one())
-    named = ("recall", "faithfulness", "factuality", "evidence", "coverage", "overlap")
-    measurements = {key: getattr(finding, key) for key in named}
-    write_event(connection, by, "card.measured", reference, audit=number, kind=finding.kind, **measurements)
-    (limit, floor), score = limits(connection), finding.factuality
-    counts = is_independent(finding.overlap) and covers(finding.coverage, floor)
-    if finding.kind == AUDIT and limit is not None and score is not None and score < limit and counts:
-        why = {"factuality": score, "threshold": limit, "evidence": finding.evidence}
-        write_event(connection, by, "card.quarantined", reference, audit=number, **why)
-    return number

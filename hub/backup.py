@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from sqlalchemy import Connection, Integer, delete, func, insert, select, text, update
 
@@ -42,7 +42,7 @@ from kcard.hub.db.models import (
 )
 from kcard.hub.db.session import Database
 from kcard.hub.registry import refuse_pickles
-from kcard.hub.rows import OwnNamespace, bare_name, find_namespace
+from kcard.hub.rows import bare_name, find_namespace
 from kcard.hub.storage import (
     Blobs,
     Readable,
@@ -54,7 +54,7 @@ from kcard.hub.storage import (
     put_stream,
     sync_folder,
 )
-from kcard.hub.trees import Stored, StoredTree, Tree, referenced, repository_blobs
+from kcard.hub.trees import Stored, Tree, referenced, repository_blobs
 from kcard.hub.uploads import recount
 from kcard.hub.versions import VersionCatalogue
 from kcard.manifest import MANIFEST, Manifest, file_digest
@@ -201,7 +201,22 @@ def _write_backup(
     folder: Path, target: Path, database: Database, blobs: Blobs, report: Report | None
 ) -> dict[str, int]:
     """Write the backup; returns the counts of its contents. Raises _Removed if it must start again."""
-    blob_sizes, counts = _copy_and_link(folder, database, blobs)
+    # Copy the database to a folder, and hard-link its blobs there if the store can.
+    (folder / "hub").mkdir(parents=True)
+    copy = Database(folder / DATABASE)
+    with database.read() as source:
+        with copy.write() as rows:
+            copy_rows(source, rows)
+        blob_sizes, counts = dict(sorted(repository_blobs(source).items())), numbers(source)
+    copy.close_log()
+    for sha256 in blob_sizes:
+        second = folder / member(sha256)
+        second.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if not blobs.hard_link(sha256, second):
+                break
+        except DamagedCard:
+            _missing(sha256, database)
     sizes = {DATABASE: (folder / DATABASE).stat().st_size} | {
         member(sha): size for sha, size in blob_sizes.items()
     }
@@ -219,29 +234,6 @@ def _write_backup(
         stream.flush()
         os.fsync(stream.fileno())
     return counts | {"blobs": len(blob_sizes), "size": sum(blob_sizes.values())}
-
-
-def _copy_and_link(folder: Path, database: Database, blobs: Blobs) -> tuple[dict[str, int], dict[str, int]]:
-    """Copy the database to a folder and hard-link its blobs there, if the store can.
-
-    Returns the sizes of the blobs by sha256, and the numbers of rows.
-    """
-    (folder / "hub").mkdir(parents=True)
-    copy = Database(folder / DATABASE)
-    with database.read() as source:
-        with copy.write() as target:
-            copy_rows(source, target)
-        blob_sizes, counts = dict(sorted(repository_blobs(source).items())), numbers(source)
-    copy.close_log()
-    for sha256 in blob_sizes:
-        second = folder / member(sha256)
-        second.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            if not blobs.hard_link(sha256, second):
-                break
-        except DamagedCard:
-            _missing(sha256, database)
-    return blob_sizes, counts
 
 
 def _missing(sha256: str, database: Database) -> NoReturn:
@@ -316,8 +308,27 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
                 f"{path} is an incomplete backup: {len(missing)} files of its cards are not listed"
             )
         _put(tar, files, blobs, path, report)
-        _check_trees(source, path)
-        _check_cards(source, blobs, path)
+        # The checks of a commit: safe paths that don't conflict, of files that exist.
+        with source.read() as connection:
+            for repository in connection.scalars(select(commits.c.repository_id).distinct()).all():
+                theirs = select(holdings.c.sha256).where(holdings.c.repository_id == repository)
+                available = set(connection.scalars(theirs))
+                try:
+                    for sha, new in _new_files(connection, repository):
+                        if any(entry.sha256 not in available for entry in new.values()):
+                            raise HubError(f"commit {sha} has unlisted files")
+                except HubError as error:
+                    raise HubError(f"{path}: {error}; nothing was restored") from error
+        # The checks for publishing: safe paths, no pickles, a manifest that lists the files.
+        try:
+            for version in VersionCatalogue(source).versions():
+                paths = version.files
+                refuse_pickles(version.manifest, lambda name, paths=paths: blobs.open(paths[name]))  # type: ignore[misc]
+            strange = inconsistent(source)
+        except CardError as error:
+            raise HubError(f"{path}: {error}; nothing was restored") from error
+        if strange:
+            raise HubError(f"{path}: {strange[0]} does not match its manifest; nothing was restored")
         with database.write() as connection:
             _require_empty(connection, database)
             _put(tar, {sha256 for sha256 in files if not blobs.holds(sha256)}, blobs, path, None)
@@ -391,33 +402,6 @@ def _put(tar: tarfile.TarFile, files: set[str], blobs: Blobs, path: Path, report
         done = counted.done
 
 
-def _check_cards(source: Database, blobs: Blobs, path: Path) -> None:
-    """The checks for publishing: safe paths, no pickles, a manifest that lists the files."""
-    try:
-        for version in VersionCatalogue(source).versions():
-            files = version.files
-            refuse_pickles(version.manifest, lambda name, files=files: blobs.open(files[name]))  # type: ignore[misc]
-        strange = inconsistent(source)
-    except CardError as error:
-        raise HubError(f"{path}: {error}; nothing was restored") from error
-    if strange:
-        raise HubError(f"{path}: {strange[0]} does not match its manifest; nothing was restored")
-
-
-def _check_trees(source: Database, path: Path) -> None:
-    """The checks of a commit: safe paths that don't conflict, of files that exist."""
-    with source.read() as connection:
-        for repository in connection.scalars(select(commits.c.repository_id).distinct()).all():
-            theirs = select(holdings.c.sha256).where(holdings.c.repository_id == repository)
-            available = set(connection.scalars(theirs))
-            try:
-                for sha, new in _new_files(connection, repository):
-                    if any(entry.sha256 not in available for entry in new.values()):
-                        raise HubError(f"commit {sha} has unlisted files")
-            except HubError as error:
-                raise HubError(f"{path}: {error}; nothing was restored") from error
-
-
 def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, Tree]]:
     """Each commit with the files that its stored tree sets, after checks of their paths.
 
@@ -452,16 +436,15 @@ def inconsistent(database: Database) -> list[str]:
     with database.read() as connection:
         own = find_namespace(connection)
         rows = connection.execute(query.execution_options(yield_per=20))
-        return sorted(
-            f"{bare_name(own, row.name)}@v{row.number}"
-            for row in rows
-            if not _is_consistent(row, trees.find(connection, row.repository_id, row.sha), own)
-        )
-
-
-def _is_consistent(row: Any, stored: StoredTree | None, own: OwnNamespace | None) -> bool:
-    manifest, card = Manifest.from_json(row.manifest), bare_name(own, row.name)
-    named = card == manifest.name or "/" in card  # cards in other namespaces are called namespace/name
-    right = hashlib.sha256(row.manifest.encode()).hexdigest() == row.sha256
-    files = {} if stored is None else {path: entry.sha256 for path, entry in stored.tree.items()}
-    return named and right and {**manifest.files, MANIFEST: row.sha256}.items() <= files.items()
+        strange = []
+        for row in rows:
+            stored = trees.find(connection, row.repository_id, row.sha)
+            manifest, card = Manifest.from_json(row.manifest), bare_name(own, row.name)
+            # Cards in other namespaces are called namespace/name.
+            has_name = card == manifest.name or "/" in card
+            has_digest = hashlib.sha256(row.manifest.encode()).hexdigest() == row.sha256
+            files = {} if stored is None else {path: entry.sha256 for path, entry in stored.tree.items()}
+            has_files = {**manifest.files, MANIFEST: row.sha256}.items() <= files.items()
+            if not (has_name and has_digest and has_files):
+                strange.append(f"{card}@v{row.number}")
+        return sorted(strange)

@@ -16,7 +16,6 @@ from kcard.hub.checks.metadata import MOST_NODES
 from kcard.hub.db.models import commits, repositories
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid, NotThere, WrongParent
-from kcard.hub.history import CommitDraft
 from kcard.hub.rows import COMMIT_COLUMNS
 from kcard.hub.storage import Blobs
 from kcard.hub.trees import StoredTree
@@ -168,7 +167,19 @@ class Commits:
             with self._database.write() as connection:
                 if history.head(connection, repository.id, branch) != head:
                     continue  # a concurrent commit: try again
-                self._write_commit(connection, repository, branch, draft, operations, identity)
+                added = {o.entry.sha256: o.entry for o in operations if isinstance(o, Add)}
+                unknown = added.keys() - permissions.usable(connection, identity, added).keys()
+                for entry in (added[sha256] for sha256 in sorted(unknown)):
+                    if entry.lfs:  # the same message if other accounts have it
+                        raise Invalid(
+                            f"{entry.path}: no upload with sha256 {entry.sha256}: upload the file first"
+                        )
+                    if not self._blobs.holds(entry.sha256):
+                        raise HubError(f"{entry.path} expired before it was committed: commit it again")
+                history.write(connection, repository.id, branch, draft)
+                history.hold(connection, repository.id, added)
+                uploads.forget(connection, identity.account_id, repository.id, added)
+                require_quota(connection, uploads.namespace(connection, repository.id), self._quota)
                 if metadata_of_main is not None:
                     sha, at = draft.commit.sha, draft.commit.date
                     # The repository may have been moved: its current name counts.
@@ -177,27 +188,6 @@ class Commits:
                     write_metadata(connection, repository.id, name, metadata_of_main, sha=sha, at=at)
             return draft.commit
         raise WrongParent(f"too many concurrent commits to branch {branch!r} of {repository.name}: try again")
-
-    def _write_commit(
-        self,
-        connection: Connection,
-        repository: Repository,
-        branch: str,
-        draft: CommitDraft,
-        operations: Sequence[Operation],
-        identity: Identity,
-    ) -> None:
-        added = {o.entry.sha256: o.entry for o in operations if isinstance(o, Add)}
-        unknown = added.keys() - permissions.usable(connection, identity, added).keys()
-        for entry in (added[sha256] for sha256 in sorted(unknown)):
-            if entry.lfs:  # the same message if other accounts have it
-                raise Invalid(f"{entry.path}: no upload with sha256 {entry.sha256}: upload the file first")
-            if not self._blobs.holds(entry.sha256):
-                raise HubError(f"{entry.path} expired before it was committed: commit it again")
-        history.write(connection, repository.id, branch, draft)
-        history.hold(connection, repository.id, added)
-        uploads.forget(connection, identity.account_id, repository.id, added)
-        require_quota(connection, uploads.namespace(connection, repository.id), self._quota)
 
     def get(self, repository: Repository, sha: str) -> Commit:
         """The commit of that sha. Raises NotThere."""

@@ -372,30 +372,26 @@ def _latest_audits(connection: Connection, ids: Sequence[int]) -> dict[int, Audi
     rows = sorted(
         connection.execute(query.order_by(audits.c.id)), key=lambda row: is_independent(row.overlap)
     )
-    return {
-        row.version_id: AuditedFigures(
+    by_version = {}
+    for row in rows:
+        try:
+            audit = json.loads(row.record)
+        except ValueError:
+            audit = None
+        count = audit.get("asked") if isinstance(audit, Mapping) else None
+        by_version[row.version_id] = AuditedFigures(
             row.factuality,
             row.faithfulness,
             utc(row.taken),
             row.checker,
             row.evidence,
             row.queries,
-            _question_count(row.record),
+            count if isinstance(count, int) else None,
             row.coverage,
             row.judged,
             is_independent(row.overlap),
         )
-        for row in rows
-    }
-
-
-def _question_count(record: str) -> int | None:
-    try:
-        audit = json.loads(record)
-    except ValueError:
-        return None
-    count = audit.get("asked") if isinstance(audit, Mapping) else None
-    return count if isinstance(count, int) else None
+    return by_version
 
 
 def _select_links() -> Select[Any]:

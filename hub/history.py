@@ -147,7 +147,14 @@ def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
     if row is None:  # two versions may have had one commit
         return None
     parent: str | None = row.parent
-    grown = _detach(connection, repository_id, sha, parent)
+    # Store the trees of its children without reference to it.
+    children = connection.scalars(select(commits.c.sha).where(mine, commits.c.parent == sha, commits.c.delta))
+    before = None if parent is None else trees.find(connection, repository_id, parent)
+    grown = 0
+    for child in list(children):
+        child_tree = trees.find(connection, repository_id, child)
+        assert child_tree is not None  # as just read
+        grown += _rewrite(connection, repository_id, child, trees.choose_storage(before, child_tree.tree)[0])
     uploads.add_tree(connection, repository_id, grown - int(row[1]))
     connection.execute(update(commits).where(mine, commits.c.parent == sha).values(parent=parent))
     connection.execute(delete(refs).where(refs.c.repository_id == repository_id, refs.c.sha == sha))
@@ -159,19 +166,6 @@ def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
     uploads.remove_blobs(connection, repository_id, unneeded)
     connection.execute(delete(holdings).where(here, holdings.c.sha256.in_(unneeded)))
     return parent
-
-
-def _detach(connection: Connection, repository_id: int, sha: str, parent: str | None) -> int:
-    """Store the trees of a commit's children without reference to it; returns the bytes by which they grew."""
-    of = commits.c.repository_id == repository_id
-    children = connection.scalars(select(commits.c.sha).where(of, commits.c.parent == sha, commits.c.delta))
-    before = None if parent is None else trees.find(connection, repository_id, parent)
-    grown = 0
-    for child in list(children):
-        child_tree = trees.find(connection, repository_id, child)
-        assert child_tree is not None  # as just read
-        grown += _rewrite(connection, repository_id, child, trees.choose_storage(before, child_tree.tree)[0])
-    return grown
 
 
 def hold(connection: Connection, repository_id: int, entries: Mapping[str, Entry]) -> None:

@@ -66,7 +66,15 @@ class OwnCards:
         `manifest` is the text of kcard.json, `blobs` has every file of the card by path, `content` returns the bytes of
         a path. `locked` is called once no other process can write, before any row is written.
         """
-        card = _describe(manifest, blobs, content)
+        parsed = Manifest.from_json(manifest)
+        tree = {path: file_entry(path, blob, content) for path, blob in sorted(blobs.items())}
+        readme = content(README).decode(errors="replace") if README in tree else ""
+        try:
+            metadata = describe_card(tree, readme, parsed)
+        except Refused:  # an invalid README.md
+            metadata = describe_card(tree, "", parsed)
+        exam = read_exam(content(EXAM_FILE), parsed) if EXAM_FILE in tree else None
+        card = _UnpublishedCard(parsed, tree, metadata, exam)
         with self._database.write() as connection:
             locked()
             own = find_namespace(connection)
@@ -76,7 +84,7 @@ class OwnCards:
                     connection, DEFAULT if connection.scalar(taken) is None else INSTEAD
                 )
                 connection.execute(insert(settings).values(name=SETTING, value=folded(own.name)))
-            name = card.manifest.name
+            name = parsed.name
             here = select(*REPOSITORY_COLUMNS).where(is_card(connection, name))
             if (row := connection.execute(here).one_or_none()) is None:
                 new = fresh("model", own.id, full_name(own, name))
@@ -132,7 +140,20 @@ class OwnCards:
                 connection.execute(insert(settings).values(name=SETTING, value=folded(name)))
                 return
             connection.execute(update(settings).where(settings.c.name == SETTING).values(value=folded(name)))
-            _move(connection, own, new)
+            columns = select(*REPOSITORY_COLUMNS).where(repositories.c.namespace_id == own.id)
+            for there in [rows.repository(row) for row in connection.execute(columns)]:
+                to = f"{new.name}/{there.name.partition('/')[2]}"
+                taken = (repositories.c.type == there.type, repositories.c.folded == folded(to))
+                if connection.scalar(select(repositories.c.id).where(*taken)) is not None:
+                    raise HubError(
+                        f"can't move the hub's own cards to {new.name}: {to} already exists; choose another name"
+                    )
+                uploads.move(connection, there.id, new.id)
+                values = {"namespace_id": new.id, "name": to, "folded": folded(to)}
+                connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
+                publications.record_tags(connection, there.id, to)
+                search_index.put_terms(connection, there.id, to, there.tags)
+                search_index.put_rows(connection, there.id)
 
 
 @dataclass(frozen=True)
@@ -143,19 +164,6 @@ class _UnpublishedCard:
     tree: Tree
     metadata: CardMetadata
     declared: Declared | None
-
-
-def _describe(text: str, blobs: Mapping[str, Blob], content: Callable[[str], bytes]) -> _UnpublishedCard:
-    manifest = Manifest.from_json(text)
-    tree = {path: file_entry(path, blob, content) for path, blob in sorted(blobs.items())}
-    readme = content(README).decode(errors="replace") if README in tree else ""
-    try:
-        metadata = describe_card(tree, readme, manifest)
-    except Refused:  # an invalid README.md
-        metadata = describe_card(tree, "", manifest)
-    return _UnpublishedCard(
-        manifest, tree, metadata, read_exam(content(EXAM_FILE), manifest) if EXAM_FILE in tree else None
-    )
 
 
 def _publish(
@@ -214,23 +222,6 @@ def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) 
     except (Refused, DamagedCard):  # an invalid or missing README.md
         metadata = CardMetadata(size=trees.size(tree))
     write_metadata(connection, repository_id, repository.name, metadata, sha=parent, at=utc(date))
-
-
-def _move(connection: Connection, own: OwnNamespace, new: OwnNamespace) -> None:
-    columns = select(*REPOSITORY_COLUMNS).where(repositories.c.namespace_id == own.id)
-    for there in [rows.repository(row) for row in connection.execute(columns)]:
-        to = f"{new.name}/{there.name.partition('/')[2]}"
-        taken = (repositories.c.type == there.type, repositories.c.folded == folded(to))
-        if connection.scalar(select(repositories.c.id).where(*taken)) is not None:
-            raise HubError(
-                f"can't move the hub's own cards to {new.name}: {to} already exists; choose another name"
-            )
-        uploads.move(connection, there.id, new.id)
-        values = {"namespace_id": new.id, "name": to, "folded": folded(to)}
-        connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
-        publications.record_tags(connection, there.id, to)
-        search_index.put_terms(connection, there.id, to, there.tags)
-        search_index.put_rows(connection, there.id)
 
 
 def _find_or_create_organisation(connection: Connection, name: str) -> OwnNamespace:

@@ -80,23 +80,19 @@ def _is_pickle(stream: BinaryIO) -> bool:
     start = stream.read(9)
     if PICKLE.match(start):
         # Safetensors start with the length of their header, which may have the same bytes.
-        return not _is_safetensors(stream)
+        size = stream.seek(0, 2)
+        stream.seek(0)
+        length = int.from_bytes(stream.read(8), "little")
+        if length > size - 8:
+            return True
+        try:
+            return not isinstance(json.loads(stream.read(length)), dict)
+        except ValueError:
+            return True
     if start.startswith(b"PK") and zipfile.is_zipfile(stream):  # torch.save writes a zip with data.pkl
         with zipfile.ZipFile(stream) as archive:
             return any(name.lower().endswith(".pkl") for name in archive.namelist())
     return False
-
-
-def _is_safetensors(stream: BinaryIO) -> bool:
-    size = stream.seek(0, 2)
-    stream.seek(0)
-    length = int.from_bytes(stream.read(8), "little")
-    if length > size - 8:
-        return False
-    try:
-        return isinstance(json.loads(stream.read(length)), dict)
-    except ValueError:
-        return False
 
 
 Versions: TypeAlias = list[Version]  # `list` is a method below
@@ -180,7 +176,30 @@ class Hub:
             if Manifest.from_json(text) != manifest:
                 raise HubError(f"{folder} was sealed again during publication: publish it again")
             sweep(self.blobs.partial)
-            return self._store(folder, manifest, text, aliases)
+            # Blobs precede rows, so that every visible version is complete. A concurrent gc may delete a blob that no
+            # row refers to yet, so missing ones are stored again once no other process can write.
+            files = {**manifest.files, MANIFEST: hashlib.sha256(text.encode()).hexdigest()}
+
+            def put_missing() -> None:
+                for path, sha256 in files.items():
+                    if not self.blobs.holds(sha256):
+                        put(self.blobs, folder / path, sha256)
+
+            published = False
+            try:
+                blobs = {path: put(self.blobs, folder / path, sha256) for path, sha256 in files.items()}
+                version = self._own_cards.add(
+                    text,
+                    blobs,
+                    aliases,
+                    lambda path: (folder / path).read_bytes(),
+                    put_missing,
+                )
+                published = True
+                return version
+            finally:
+                if not published:
+                    self.gc()
 
     def published(self, folder: Path | str) -> Version | None:
         """Return the version that a card folder is already, by the sha256 of its manifest; None where it is none yet.
@@ -191,32 +210,6 @@ class Hub:
         name = Manifest.read(folder).name
         digest = file_digest(folder / MANIFEST)
         return next((v for v in self._catalogue.versions(name) if v.sha256 == digest), None)
-
-    def _store(self, folder: Path, manifest: Manifest, text: str, aliases: Sequence[str]) -> Version:
-        # Blobs precede rows, so that every visible version is complete. A concurrent gc may delete a blob that no row
-        # refers to yet, so missing ones are stored again once no other process can write.
-        files = {**manifest.files, MANIFEST: hashlib.sha256(text.encode()).hexdigest()}
-
-        def put_missing() -> None:
-            for path, sha256 in files.items():
-                if not self.blobs.holds(sha256):
-                    put(self.blobs, folder / path, sha256)
-
-        published = False
-        try:
-            blobs = {path: put(self.blobs, folder / path, sha256) for path, sha256 in files.items()}
-            version = self._own_cards.add(
-                text,
-                blobs,
-                aliases,
-                lambda path: (folder / path).read_bytes(),
-                put_missing,
-            )
-            published = True
-            return version
-        finally:
-            if not published:
-                self.gc()
 
     def get(self, ref: str) -> Version:
         """The version of a reference: card (the newest), card@v2, card@alias or card@sha256 (6 digits or more).

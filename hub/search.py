@@ -180,19 +180,28 @@ class SearchIndex:
         with self._lock:
             snapshot = self._snapshot
             if _is_behind(snapshot, *clock):
-                self._snapshot = snapshot = self._read_changes(connection, snapshot, *clock)
+                # Read the rows that changed since the last snapshot.
+                changed, removed = clock
+                query = (
+                    select(*COLUMNS)
+                    .join_from(repositories, search)
+                    .where(search.c.changed > snapshot.changed)
+                )
+                fresh = _make_arrays([self._encode(row) for row in connection.execute(query)])
+                keep = ~np.isin(snapshot.ids, fresh[0])
+                if removed != snapshot.removed and len(snapshot.ids):
+                    keep &= np.isin(
+                        snapshot.ids, np.asarray(connection.scalars(select(search.c.repository_id)).all())
+                    )
+                columns = [
+                    np.concatenate([old[keep], new]) for old, new in zip(snapshot.columns, fresh, strict=True)
+                ]
+                order = np.argsort(columns[0])
+                values = {facet: tuple(codes) for facet, codes in self._codes.items()}
+                self._snapshot = snapshot = Snapshot(
+                    changed, removed, tuple(column[order] for column in columns), values
+                )
             return snapshot
-
-    def _read_changes(self, connection: Connection, last: Snapshot, changed: int, removed: int) -> Snapshot:
-        query = select(*COLUMNS).join_from(repositories, search).where(search.c.changed > last.changed)
-        fresh = _make_arrays([self._encode(row) for row in connection.execute(query)])
-        keep = ~np.isin(last.ids, fresh[0])
-        if removed != last.removed and len(last.ids):
-            keep &= np.isin(last.ids, np.asarray(connection.scalars(select(search.c.repository_id)).all()))
-        columns = [np.concatenate([old[keep], new]) for old, new in zip(last.columns, fresh, strict=True)]
-        order = np.argsort(columns[0])
-        values = {facet: tuple(codes) for facet, codes in self._codes.items()}
-        return Snapshot(changed, removed, tuple(column[order] for column in columns), values)
 
     def _encode(self, row: Any) -> tuple[Any, ...]:
         id_, type_, visibility, namespace, modified, downloads, verified, factuality, *facets = row
@@ -302,7 +311,15 @@ class RepositorySearch:
         with self._database.read() as connection:
             snapshot = self._index.at(connection)
             always = snapshot.of_type(query.type) & _readable(connection, snapshot, identity)
-            always &= _match_terms(connection, snapshot, query)
+            # All words, the author and the tags.
+            if query.text.strip():
+                always &= snapshot.having(matches(connection, query.words) if query.words else [])
+            exact = [(TAG, tag.lower()[:LONGEST]) for tag in query.tags]
+            if query.author:
+                exact.append((AUTHOR, folded(query.author)))
+            for kind, term in exact:
+                having = select(terms.c.repository_id).where(terms.c.kind == kind, terms.c.term == term)
+                always &= snapshot.having(connection.scalars(having).all())
             # Of each facet of the query, by name: the repositories that have its value.
             chosen: dict[str, Array] = {}
             for facet, value in (query.facets or {}).items():
@@ -343,20 +360,6 @@ def _readable(connection: Connection, snapshot: Snapshot, identity: Identity | N
         own &= snapshot.ids == reachable.only
     visible: Array = snapshot.public | own
     return visible
-
-
-def _match_terms(connection: Connection, snapshot: Snapshot, query: SearchQuery) -> Array:
-    """Whether each repository has all words, the author and the tags."""
-    matching: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
-    if query.text.strip():
-        matching &= snapshot.having(matches(connection, query.words) if query.words else [])
-    exact = [(TAG, tag.lower()[:LONGEST]) for tag in query.tags]
-    if query.author:
-        exact.append((AUTHOR, folded(query.author)))
-    for kind, term in exact:
-        having = select(terms.c.repository_id).where(terms.c.kind == kind, terms.c.term == term)
-        matching &= snapshot.having(connection.scalars(having).all())
-    return matching
 
 
 def _intersect(always: Array, chosen: Iterable[Array]) -> Array:

@@ -70,11 +70,21 @@ class SharedHub:
         registry = Hub(home, database_url=database_url, blobs_url=blobs_url, serving=True)
         database, blobs = registry.database, registry.blobs
         tokens = Tokens(database)
+        # The hub's key, created on first use and shared by all workers.
+        query = select(settings.c.value).where(settings.c.name == SECRET)
+        with database.read() as connection:
+            key = connection.scalar(query)
+        if key is None:
+            with database.write() as connection:
+                key = connection.scalar(query)
+                if key is None:
+                    key = secrets.token_hex(32)
+                    connection.execute(insert(settings).values(name=SECRET, value=key))
         return cls(
             registry=registry,
             database=database,
             blobs=blobs,
-            secret=_load_secret(database),
+            secret=bytes.fromhex(key),
             accounts=Accounts(database),
             tokens=tokens,
             sessions=Sessions(database, tokens),
@@ -89,17 +99,3 @@ class SharedHub:
             verdicts=Verdicts(database),
             publications=Publications(database, blobs, exam_required=exam_required),
         )
-
-
-def _load_secret(database: Database) -> bytes:
-    """The hub's key, created on first use and shared by all workers."""
-    query = select(settings.c.value).where(settings.c.name == SECRET)
-    with database.read() as connection:
-        key = connection.scalar(query)
-    if key is None:
-        with database.write() as connection:
-            key = connection.scalar(query)
-            if key is None:
-                key = secrets.token_hex(32)
-                connection.execute(insert(settings).values(name=SECRET, value=key))
-    return bytes.fromhex(key)

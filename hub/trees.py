@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, literal, select, union
+from sqlalchemy import ColumnElement, Connection, delete, literal, select, union
 
 from kcard.errors import DamagedCard, HubError
 from kcard.hub.checks.formats import check_tree, kind_of
@@ -220,31 +220,28 @@ def _weight(stored: Stored) -> int:
 
 def find(connection: Connection, repository_id: int, sha: str) -> StoredTree | None:
     """The tree of a commit; None: no such commit. Raises HubError if its chain is damaged."""
-    rows = connection.execute(_select_chain(repository_id, sha)).all()
+    # The rows of the chain, the full tree first.
+    mine = commits.c.repository_id == repository_id
+    columns = (commits.c.sha, commits.c.parent, commits.c.delta)
+    start = select(*columns, literal(1).label("place")).where(mine, commits.c.sha == sha)
+    linked = start.cte(recursive=True)
+    before = (
+        select(*columns, linked.c.place + 1)
+        .join_from(linked, commits, mine & (commits.c.sha == linked.c.parent))
+        .where(linked.c.delta, linked.c.place < LONGEST)
+    )
+    linked = linked.union_all(before)
+    links = select(commits.c.sha, commits.c.delta, commits.c.tree)
+    query = links.join_from(linked, commits, mine & (commits.c.sha == linked.c.sha)).order_by(
+        linked.c.place.desc()
+    )
+    rows = connection.execute(query).all()
     if not rows:
         return None
     chain = [(row.sha, Stored(row.tree, row.delta)) for row in rows]
     if chain[0][1].delta:
         raise _damaged(sha, "a commit before it is missing")
     return StoredTree(sha, _build_tree(sha, chain), chain)
-
-
-def _select_chain(repository_id: int, sha: str) -> Select[Any]:
-    """The rows of a chain, the full tree first."""
-    mine = commits.c.repository_id == repository_id
-    columns = (commits.c.sha, commits.c.parent, commits.c.delta)
-    start = select(*columns, literal(1).label("place")).where(mine, commits.c.sha == sha)
-    chain = start.cte(recursive=True)
-    before = (
-        select(*columns, chain.c.place + 1)
-        .join_from(chain, commits, mine & (commits.c.sha == chain.c.parent))
-        .where(chain.c.delta, chain.c.place < LONGEST)
-    )
-    chain = chain.union_all(before)
-    rows = select(commits.c.sha, commits.c.delta, commits.c.tree)
-    return rows.join_from(chain, commits, mine & (commits.c.sha == chain.c.sha)).order_by(
-        chain.c.place.desc()
-    )
 
 
 def _build_tree(sha: str, chain: Sequence[tuple[str, Stored]]) -> Tree:

@@ -257,7 +257,25 @@ class Uploads:
                 settle(connection, reservation, sum(sizes.values()))
             if parts is not None:
                 connection.execute(delete(reservations).where(reservations.c.upload == parts))
-            _put_rows(connection, account_id, sizes, repository_id, owner)
+            mine = (
+                uploads.c.account_id == account_id,
+                uploads.c.repository_id.is_not_distinct_from(repository_id),
+                uploads.c.sha256.in_(sizes),
+            )
+            at = now()
+            there = set(
+                connection.scalars(update(uploads).where(*mine).values(at=at).returning(uploads.c.sha256))
+            )
+            whose = {
+                "account_id": account_id,
+                "repository_id": repository_id,
+                "namespace_id": owner,
+                "at": at,
+            }
+            if rows := [
+                {"sha256": key, "size": size} | whose for key, size in sizes.items() if key not in there
+            ]:
+                connection.execute(insert(uploads), rows)
             if owner is not None:
                 require_quota(connection, owner, self._quota)
 
@@ -283,25 +301,6 @@ def forget(connection: Connection, account_id: int, repository_id: int, sha256s:
     here = or_(uploads.c.repository_id == repository_id, uploads.c.repository_id.is_(None))
     mine = (uploads.c.account_id == account_id, here, uploads.c.sha256.in_(sha256s))
     connection.execute(delete(uploads).where(*mine))
-
-
-def _put_rows(
-    connection: Connection,
-    account_id: int,
-    sizes: Mapping[str, int],
-    repository_id: int | None,
-    owner: int | None,
-) -> None:
-    mine = (
-        uploads.c.account_id == account_id,
-        uploads.c.repository_id.is_not_distinct_from(repository_id),
-        uploads.c.sha256.in_(sizes),
-    )
-    at = now()
-    there = set(connection.scalars(update(uploads).where(*mine).values(at=at).returning(uploads.c.sha256)))
-    whose = {"account_id": account_id, "repository_id": repository_id, "namespace_id": owner, "at": at}
-    if rows := [{"sha256": key, "size": size} | whose for key, size in sizes.items() if key not in there]:
-        connection.execute(insert(uploads), rows)
 
 
 # Counts the committed bytes of namespaces: their distinct blobs, and the trees of their commits.

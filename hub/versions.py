@@ -30,7 +30,7 @@ from kcard.hub.db.models import versions as version_table
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.figures import COVERAGE, THRESHOLD, checked_share, limits
-from kcard.hub.rows import OwnNamespace, bare_name, find_namespace, full_name
+from kcard.hub.rows import bare_name, find_namespace, full_name
 from kcard.hub.values import BRANCH, MAIN, Declared, Reason, Repository, Verified, quarantine_reason
 from kcard.manifest import MANIFEST, NAME, Manifest
 
@@ -215,7 +215,23 @@ def find_versions(connection: Connection, *conditions: ColumnElement[bool]) -> l
     rows = connection.execute(query.where(*conditions)).all()
     verified = figures.verified_by_version(connection, {row.id for row in rows})
     grouped = groupby(rows, key=lambda row: row.id)
-    matching = [_version_from_rows(list(same), own, verified.get(id_)) for id_, same in grouped]
+    matching = []
+    for id_, same in grouped:
+        row, *others = same
+        name = bare_name(own, row.repository)
+        version = Version(
+            name=name,
+            number=row.number,
+            sha256=row.sha256,
+            manifest=Manifest.from_json(row.manifest, f"{name}@v{row.number}"),
+            size=row.size,
+            published=utc(row.published),
+            aliases=tuple(r.alias for r in (row, *others) if r.alias is not None),
+            declared=declared_figures(row),
+            verified=verified.get(id_),
+            unexamined=is_unexamined(row),
+        )
+        matching.append(version)
     return sorted(matching, key=lambda version: (version.name, version.number))
 
 
@@ -235,23 +251,6 @@ def declared_figures(row: Row[Any]) -> Declared | None:
 def is_unexamined(row: Row[Any]) -> bool:
     """Whether a row of `versions` has weights, but no plausible exam."""
     return bool(row.weights and (not row.examined or row.fault))
-
-
-def _version_from_rows(rows: list[Row[Any]], own: OwnNamespace | None, verified: Verified | None) -> Version:
-    row = rows[0]
-    name = bare_name(own, row.repository)
-    return Version(
-        name=name,
-        number=row.number,
-        sha256=row.sha256,
-        manifest=Manifest.from_json(row.manifest, f"{name}@v{row.number}"),
-        size=row.size,
-        published=utc(row.published),
-        aliases=tuple(r.alias for r in rows if r.alias is not None),
-        declared=declared_figures(row),
-        verified=verified,
-        unexamined=is_unexamined(row),
-    )
 
 
 # The newest versions of many repositories at once.

@@ -216,8 +216,15 @@ def is_pickle(stream: BinaryIO) -> bool:
     lines = _Lines(stream)
     try:
         while True:  # genops ends with each pickle, and raises ValueError at the end of the stream
-            if _next_pickle_calls(lines):
-                return True
+            named, stack = False, list[object]()
+            for opcode, argument, _ in pickletools.genops(lines):  # type: ignore[arg-type]  # it needs no more
+                if not _take_operands(opcode, stack):
+                    raise ValueError(f"no operands for {opcode.name}")
+                if opcode.name in NAMED and not IMPORTABLE.fullmatch(str(argument)):
+                    raise ValueError(f"no callable is called {argument}")
+                named = named or opcode.name in LOOKS_UP
+                if named and opcode.name in CALLS:
+                    return True
     except (ValueError, OverflowError):  # not a valid opcode: text
         return False
 
@@ -240,20 +247,6 @@ class _Lines:
     def _counted(self, data: bytes) -> bytes:
         self._left -= len(data)
         return data
-
-
-def _next_pickle_calls(stream: _Lines) -> bool:
-    """Whether the next pickle calls something. Raises ValueError if it is not a pickle."""
-    named, stack = False, list[object]()
-    for opcode, argument, _ in pickletools.genops(stream):  # type: ignore[arg-type]  # it needs no more
-        if not _take_operands(opcode, stack):
-            raise ValueError(f"no operands for {opcode.name}")
-        if opcode.name in NAMED and not IMPORTABLE.fullmatch(str(argument)):
-            raise ValueError(f"no callable is called {argument}")
-        named = named or opcode.name in LOOKS_UP
-        if named and opcode.name in CALLS:
-            return True
-    return False
 
 
 def _take_operands(opcode: pickletools.OpcodeInfo, stack: list[object]) -> bool:

@@ -365,7 +365,15 @@ def _download(
         manifest = _read_manifest(api, repository, commit, folder)
     check_names(manifest)
     with connect(url, token) as api:
-        sizes = _list_sizes(api, repository, commit, manifest)
+        entries = api.list_repo_tree(repository, recursive=True, revision=commit)
+        listed = {entry.path: getattr(entry, "size", None) for entry in entries}
+        sizes: dict[str, int] = {}
+        for path in manifest.files:
+            size = listed.get(path)
+            if type(size) is not int or size < 0:
+                raise CardError(f"{repository} at {commit[:12]}: {path}, listed in {MANIFEST}, is missing")
+            kind_of(path, size)
+            sizes[path] = size
     needed, free = sum(sizes.values()), shutil.disk_usage(folder).free
     if needed > free:
         raise HubError(
@@ -377,20 +385,6 @@ def _download(
             api.hf_hub_download(repository, path, revision=commit, local_dir=folder)
     check_files(folder, manifest)
     check_contents(manifest, lambda path: (folder / path).open("rb"))
-
-
-def _list_sizes(api: "HfApi", repository: str, commit: str, manifest: Manifest) -> dict[str, int]:
-    """The bytes of each file of the manifest, as the hub lists them. Raises CardError for a missing file."""
-    entries = api.list_repo_tree(repository, recursive=True, revision=commit)
-    listed = {entry.path: getattr(entry, "size", None) for entry in entries}
-    sizes: dict[str, int] = {}
-    for path in manifest.files:
-        size = listed.get(path)
-        if type(size) is not int or size < 0:
-            raise CardError(f"{repository} at {commit[:12]}: {path}, listed in {MANIFEST}, is missing")
-        kind_of(path, size)
-        sizes[path] = size
-    return sizes
 
 
 def _read_manifest(api: "HfApi", repository: str, commit: str, folder: Path) -> Manifest:

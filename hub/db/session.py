@@ -128,13 +128,9 @@ def postgresql_engine(url: URL, *, write: bool, serving: bool) -> Engine:
         )
     except ModuleNotFoundError:
         raise MissingExtra("PostgreSQL needs psycopg: pip install 'kcard[postgres]'") from None
-    if seconds is not None:
-        _close_silent_connections(engine, seconds)
-    return engine
-
-
-def _close_silent_connections(engine: Engine, seconds: float) -> None:
-    """Close connections to a silent server, at the pool's ping sooner than in a transaction."""
+    if seconds is None:
+        return engine
+    # Close connections to a silent server, at the pool's ping sooner than in a transaction.
     from kcard.hub.db.psycopg_connection import PING_SECONDS, ImpatientConnection
 
     @event.listens_for(engine, "do_connect")
@@ -151,6 +147,8 @@ def _close_silent_connections(engine: Engine, seconds: float) -> None:
         if connection is not None:
             connection.patience = PING_SECONDS
 
+    return engine
+
 
 def wait_for_writers(connection: Connection) -> None:
     """Take the lock of writers, at the begin of a transaction. Raises Unavailable after WAIT_SECONDS.
@@ -160,24 +158,21 @@ def wait_for_writers(connection: Connection) -> None:
     if connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({WRITERS_LOCK})").scalar():
         return
     deadline = time.monotonic() + WAIT_SECONDS
-    while not _try_lock(connection):
+    while True:
+        try:
+            with connection.begin_nested():
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {STEP_SECONDS * 1000}")
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS_LOCK})")
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
+        except OperationalError as error:
+            if error.connection_invalidated or "lock timeout" not in str(error.orig):
+                raise
+        else:
+            return
         if time.monotonic() > deadline:
             raise Unavailable(
                 f"the database was locked by another process for {WAIT_SECONDS} s: try again later"
             )
-
-
-def _try_lock(connection: Connection) -> bool:
-    try:
-        with connection.begin_nested():
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {STEP_SECONDS * 1000}")
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS_LOCK})")
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
-    except OperationalError as error:
-        if error.connection_invalidated or "lock timeout" not in str(error.orig):
-            raise
-        return False
-    return True
 
 
 # SQLAlchemy engines for SQLite and PostgreSQL: a reader sees a snapshot and never waits; there is one writer.

@@ -66,12 +66,12 @@ def test_a_word_of_the_name_is_more_relevant_than_one_of_the_description(three: 
 
 
 def test_facets_narrow_and_are_counted_with_the_rest_of_the_query(three: RepositorySearch) -> None:
-    found = three.find(SearchQuery(facets={"domain": "science"}))
-    assert {repository.name for repository in found.repositories} == {"ada/moons", "ada/tides"}
-    assert found.total == 2
-    assert found.counts.facets["licence"] == {"cc-by-4.0": 1, "mit": 1}
+    results = three.find(SearchQuery(facets={"domain": "science"}))
+    assert {repository.name for repository in results.repositories} == {"ada/moons", "ada/tides"}
+    assert results.total == 2
+    assert results.counts.facets["licence"] == {"cc-by-4.0": 1, "mit": 1}
     # The facet itself is counted without its own choice.
-    assert found.counts.facets["domain"] == {
+    assert results.counts.facets["domain"] == {
         "science": 2,
         "history": 1,
         "science/astronomy": 1,
@@ -87,9 +87,9 @@ def test_an_audit_verifies_and_a_removed_version_does_not_count(hub: Stand, thre
     finding = AuditFinding("minilm", None, "atlas", "ab" * 32, "own", "cd" * 32, 0, None, 0.8, "{}")
     version = hub.registry.get("ada/moons")
     hub.registry.audits.add(version, finding)
-    found = three.find(SearchQuery(verified=True, factuality=0.7))
-    assert [repository.name for repository in found.repositories] == ["ada/moons"]
-    assert found.counts.factuality == {0.5: 1, 0.7: 1, 0.9: 0}
+    results = three.find(SearchQuery(verified=True, factuality=0.7))
+    assert [repository.name for repository in results.repositories] == ["ada/moons"]
+    assert results.counts.factuality == {0.5: 1, 0.7: 1, 0.9: 0}
     assert names(three, SearchQuery(sort="factuality"))[0] == "ada/moons"
     assert names(three, SearchQuery(factuality=0.5)) == ["ada/moons"]  # what others declare does not count
     hub.registry.remove("ada/moons@v1")

@@ -65,17 +65,17 @@ TAKEN = {"ask", "compare", "favicon.ico", "favicon.svg", "feed.atom", "leaderboa
 
 
 def folded(name: str) -> str:
-    """The form in which names are compared: they differ in more than case."""
+    """Return the form in which names are compared: two names must differ in more than case."""
     return name.lower()
 
 
 def is_name(name: str) -> bool:
-    """Whether a name is well-formed, so that it is worth looking up."""
+    """Return whether a name is well-formed, so that it is worth looking up."""
     return len(name) <= LONGEST_NAME and PART.fullmatch(name) is not None
 
 
 def check_name(name: str) -> str:
-    """The name, if it is valid for a namespace or a repository. Raises Invalid."""
+    """Return the name, if it is valid for a namespace or a repository. Raises Invalid."""
     if len(name) > LONGEST_NAME:
         raise Invalid(
             f"name {name[:40]!r}... is too long: {len(name)} characters, the limit is {LONGEST_NAME}"
@@ -92,7 +92,7 @@ def check_name(name: str) -> str:
 
 
 def check_namespace(name: str) -> str:
-    """The name, if it is valid for an account: as `check_name`, and not reserved."""
+    """Return the name, if it is valid for an account: as `check_name`, and not reserved."""
     if folded(check_name(name)) in RESERVED:
         raise Invalid(f"name {name!r} is reserved: choose another")
     return name
@@ -105,7 +105,7 @@ def check_unambiguous(name: str, *, account: bool = False) -> None:
 
 
 def check_repository(name: str) -> str:
-    """namespace/name, if both parts are valid; the namespace need not exist."""
+    """Return namespace/name, if both parts are valid; the namespace need not exist. Raises Invalid."""
     namespace, slash, own = name.partition("/")
     if not slash:
         raise Invalid(f"invalid repository name {name[:200]!r}: use namespace/name")
@@ -165,7 +165,7 @@ def charge(connection: Connection, account_id: int, size: int) -> None:
 
 
 def charged(connection: Connection, account_id: int) -> int:
-    """Bytes that the account's quota is charged for."""
+    """Return the bytes that the account's quota is charged for."""
     committed = select(holdings.c.sha256).where(
         holdings.c.namespace_id == account_id, holdings.c.sha256 == uploads.c.sha256
     )
@@ -181,18 +181,18 @@ def charged(connection: Connection, account_id: int) -> int:
 
 
 def all_used(connection: Connection) -> dict[int, int]:
-    """As `used`, by the id of each account."""
+    """Return what `used` does, by the id of each account."""
     return dict(connection.execute(select(accounts.c.id, accounts.c.used)).tuples().all())
 
 
 def quota_limit(connection: Connection, account_id: int, default: int | None) -> int | None:
-    """The account's quota in bytes, or `default` if it has none of its own; None: no limit."""
+    """Return the account's quota in bytes, or `default` if it has none of its own; None: no limit."""
     own = connection.scalar(select(accounts.c.quota).where(accounts.c.id == account_id))
     return default if own is None else int(own)
 
 
 def remaining_quota(connection: Connection, account_id: int, default: int | None) -> int | None:
-    """Bytes that the account's quota has left; None: no limit."""
+    """Return the bytes that the account's quota has left; None: no limit."""
     most = quota_limit(connection, account_id, default)
     return None if most is None else most - charged(connection, account_id)
 
@@ -284,7 +284,7 @@ class Events:
         actor: str | None = None,
         target: str | None = None,
     ) -> "list[Event]":
-        """Events, newest first, at most `limit`; only those with numbers below `before`."""
+        """Return at most `limit` events with numbers below `before`, newest first."""
         query = select(events).order_by(events.c.id.desc()).limit(limit)
         if before is not None:
             query = query.where(events.c.id < before)
@@ -388,17 +388,17 @@ class Accounts:
             return _insert(connection, "user", FIRST, None, "", "", True, None)
 
     def get(self, name: str) -> Account:
-        """The account of that name, in any case. Raises NotThere."""
+        """Return the account of that name, in any case. Raises NotThere."""
         with self._database.read() as connection:
             return find_account(connection, name)
 
     def list(self) -> "list[Account]":
-        """Every account, by name."""
+        """Return every account, by name."""
         with self._database.read() as connection:
             return [_account(row) for row in connection.execute(select(accounts).order_by(accounts.c.folded))]
 
     def page(self, search: str = "", after: str = "", limit: int = 50) -> "AccountList":
-        """Accounts by name, at most `limit`, whose name starts with `search`; only those after the name `after`."""
+        """Return at most `limit` accounts whose name starts with `search` and follows `after`, by name."""
         start = folded(search)
         query = select(accounts).where(accounts.c.folded.startswith(start, autoescape=True))
         query = query.where(accounts.c.folded > folded(after)).order_by(accounts.c.folded).limit(limit)
@@ -473,7 +473,7 @@ class Accounts:
             write_event(connection, by, "member.changed", group.name, user=member.name, role=role or "none")
 
     def members(self, organisation: str) -> dict[str, Role]:
-        """The roles in an organisation by user name."""
+        """Return the roles in an organisation by user name."""
         with self._database.read() as connection:
             group = _of_kind(connection, organisation, "organisation")
             query = (
@@ -485,24 +485,24 @@ class Accounts:
             return dict(connection.execute(query).tuples().all())
 
     def administered(self, user_id: int) -> int:
-        """How many organisations a user administers."""
+        """Return how many organisations a user administers."""
         mine = (memberships.c.user_id == user_id, memberships.c.role == OWNER)
         with self._database.read() as connection:
             return int(connection.scalar(select(func.count()).where(*mine)) or 0)
 
     def all_used(self) -> dict[int, int]:
-        """As `used`, by the id of each account that has repositories."""
+        """Return what `used` does, by the id of each account that has repositories."""
         with self._database.read() as connection:
             return all_used(connection)
 
     def used(self, name: str) -> int:
-        """Bytes of the distinct files in the account's repositories, including older commits."""
+        """Return the bytes of the distinct files in the account's repositories, including older commits."""
         with self._database.read() as connection:
             return used(connection, find_account(connection, name).id)
 
 
 def find_account(connection: Connection, name: str) -> Account:
-    """The account of that name, in any case. Raises NotThere."""
+    """Return the account of that name, in any case. Raises NotThere."""
     query = select(accounts).where(accounts.c.folded == folded(name))
     row = connection.execute(query).one_or_none() if is_name(name) else None
     if row is None:
@@ -511,7 +511,7 @@ def find_account(connection: Connection, name: str) -> Account:
 
 
 def organisations(connection: Connection, user_id: int) -> Mapping[str, Role]:
-    """A user's roles by organisation name, without disabled organisations."""
+    """Return a user's roles by organisation name, without disabled organisations."""
     query = (
         select(accounts.c.name, memberships.c.role)
         .join(memberships, memberships.c.organisation_id == accounts.c.id)

@@ -30,7 +30,7 @@ Unverified: TypeAlias = tuple[str, int, str, str]
 
 
 def measurable(manifest: Manifest) -> bool:
-    """Whether the card can be measured without reaching other services or downloading a model."""
+    """Return whether the card can be measured without reaching other services or downloading a model."""
     return manifest.kind not in ELSEWHERE and not manifest.asks_elsewhere
 
 
@@ -92,7 +92,7 @@ class Audits:
         self._database = database
 
     def add(self, version: Version, finding: AuditFinding, *, by: str | None = None) -> StoredAudit:
-        """As `add_all`, for one finding."""
+        """Store one finding, as `add_all` does."""
         return self.add_all(version, [finding], by=by)[0]
 
     def add_all(
@@ -145,7 +145,7 @@ class Audits:
         return [StoredAudit(version.name, version.number, taken, each, by) for taken, each in pairs]
 
     def unverified(self, after: int, limit: int) -> tuple[Sequence[Unverified], int | None]:
-        """A page of the versions that can be measured, but were not: those after a row's id, oldest first.
+        """Return a page of the versions that can be measured, but were not: those after a row's id, oldest first.
 
         Returns the rows, and where the next page starts; None: this is the last one.
         """
@@ -159,7 +159,7 @@ class Audits:
         return [tuple(row)[1:5] for row in candidates], rows[-1].id if len(rows) == limit else None
 
     def list(self, card: str | None = None) -> "list[StoredAudit]":
-        """The audits of all versions of a card, or of all cards, oldest first."""
+        """Return the audits of all versions of a card, or of all cards, oldest first."""
         joined = audits.join(versions).join(repositories)
         query = select(repositories.c.name, versions.c.number, audits).select_from(joined)
         with self._database.read() as connection:

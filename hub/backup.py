@@ -85,7 +85,7 @@ LEFT_OUT = {sessions, uploads, reservations, verdicts, search_clock}
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Copy every table to a database that `filled` has nothing of.
+    """Copy every table to a database for which `filled` returns nothing.
 
     Its settings, events and what remains of cards that were removed are replaced.
     """
@@ -108,7 +108,7 @@ def copy_rows(source: Connection, target: Connection) -> None:
 
 
 def numbers(connection: Connection) -> dict[str, int]:
-    """The numbers of cards with their versions, and of repositories."""
+    """Return the numbers of cards with their versions, and of repositories."""
     counts = {
         "cards": select(func.count(versions.c.repository_id.distinct())),
         "versions": select(func.count()).select_from(versions),
@@ -118,7 +118,7 @@ def numbers(connection: Connection) -> dict[str, int]:
 
 
 def filled(connection: Connection) -> dict[str, int]:
-    """The numbers of cards, pools, users, unpublished repositories and runs, without zeros."""
+    """Return the numbers of cards, pools, users, unpublished repositories and runs, without zeros."""
     published = select(versions.c.repository_id)
     counts = {
         "cards": select(func.count(versions.c.repository_id.distinct())),
@@ -141,7 +141,7 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Backup:
-    """A backup, and what it has: published versions of cards, repositories, and `blobs` of `size` bytes."""
+    """A backup and its contents: versions of cards, repositories, and `blobs` of `size` bytes."""
 
     path: Path
     cards: int
@@ -245,7 +245,7 @@ def _missing(sha256: str, database: Database) -> NoReturn:
 
 @contextmanager
 def _open_file(second: Path, sha256: str, database: Database, blobs: Blobs) -> Iterator[Readable]:
-    """A file of the backup, from its hard link or from the store."""
+    """Yield a file of the backup, from its hard link or from the store."""
     if second.exists():
         with second.open("rb") as stream:
             yield stream
@@ -259,7 +259,7 @@ def _open_file(second: Path, sha256: str, database: Database, blobs: Blobs) -> I
 
 
 def member(sha256: str) -> str:
-    """The name of a blob in the backup."""
+    """Return the name of a blob in the backup."""
     return f"{BLOBS}/{sha256[:2]}/{sha256}"
 
 
@@ -358,7 +358,7 @@ def _open_backup(path: Path) -> Iterator[tarfile.TarFile]:
 
 
 def _sums(tar: tarfile.TarFile, path: Path) -> dict[str, str]:
-    """sha256 by name of every file in the backup, which must be these regular files only."""
+    """Return the sha256 of every file in the backup, by name. Raises HubError for anything but these regular files."""
     first = tar.next()
     if first is None or first.name != SUMS or not first.isreg() or first.size > LONGEST_SUMS:
         raise HubError(f"{path} is not a kcard backup: it does not start with {SUMS}")
@@ -403,7 +403,7 @@ def _put(tar: tarfile.TarFile, files: set[str], blobs: Blobs, path: Path, report
 
 
 def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, Tree]]:
-    """Each commit with the files that its stored tree sets, after checks of their paths.
+    """Yield each commit with the files that its stored tree sets, after checks of their paths.
 
     Most commits follow their parent, whose tree then is not read again.
     """
@@ -431,7 +431,7 @@ def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, T
 
 
 def inconsistent(database: Database) -> list[str]:
-    """References of versions whose rows do not match their manifest."""
+    """Return the references of versions whose rows do not match their manifest."""
     query = select(repositories.c.name, versions).join_from(versions, repositories)
     with database.read() as connection:
         own = find_namespace(connection)

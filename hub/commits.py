@@ -34,7 +34,7 @@ LONGEST = 4_000_000
 
 @dataclass(frozen=True)
 class CardMetadata:
-    """What a repository shows and is found by."""
+    """The metadata that a repository shows and that searches read."""
 
     card: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class CardMetadata:
 
 
 def read(tree: Mapping[str, Entry], blobs: Blobs, before: Mapping[str, Entry] | None = None) -> CardMetadata:
-    """The metadata of a tree. Raises Invalid for an unreadable README.md. Reads blobs: not for transactions.
+    """Return the metadata of a tree. Raises Invalid for an unreadable README.md. Reads blobs: not for transactions.
 
     With the tree of its parent, `before`, raises TooLarge if README.md or the manifest is new and exceeds the limits;
     older ones are read whatever their size.
@@ -60,7 +60,7 @@ def read(tree: Mapping[str, Entry], blobs: Blobs, before: Mapping[str, Entry] | 
 def describe_card(
     tree: Mapping[str, Entry], readme: str, manifest: Manifest | None, most: int | None = None
 ) -> CardMetadata:
-    """The metadata of a tree with this README.md and manifest. Raises Invalid for an unreadable README.md.
+    """Return the metadata of a tree with this README.md and manifest. Raises Invalid for an unreadable README.md.
 
     `most`: keys and values of its metadata; None: any number.
     """
@@ -72,7 +72,7 @@ def describe_card(
 
 
 def manifest(tree: Mapping[str, Entry], blobs: Blobs) -> Manifest | None:
-    """The manifest of a tree; None if missing or invalid."""
+    """Return the manifest of a tree; None if missing or invalid."""
     if MANIFEST not in tree:
         return None
     try:
@@ -82,7 +82,7 @@ def manifest(tree: Mapping[str, Entry], blobs: Blobs) -> Manifest | None:
 
 
 def text(blobs: Blobs, entry: Entry) -> str:
-    """A file as text; invalid UTF-8 is replaced."""
+    """Return a file as text; invalid UTF-8 is replaced."""
     with blobs.open(entry.sha256) as stream:
         content: bytes = stream.read(LONGEST)
     return content.decode(errors="replace")
@@ -190,7 +190,7 @@ class Commits:
         raise WrongParent(f"too many concurrent commits to branch {branch!r} of {repository.name}: try again")
 
     def get(self, repository: Repository, sha: str) -> Commit:
-        """The commit of that sha. Raises NotThere."""
+        """Return the commit of that sha. Raises NotThere."""
         query = select(*COMMIT_COLUMNS).where(*_here(repository, sha))
         with self._database.read() as connection:
             row = connection.execute(query).one_or_none()
@@ -199,7 +199,7 @@ class Commits:
         return rows.commit(row)
 
     def list(self, repository: Repository, sha: str, page: int = 0, size: int = 50) -> CommitList:
-        """A page of the history, starting with the commit; pages count from 0.
+        """Return a page of the history, starting with the commit; pages count from 0.
 
         Raises Invalid for a page that starts after DEEPEST commits: start with a later commit.
         """
@@ -230,7 +230,7 @@ class Commits:
         return ancestors
 
     def tree(self, repository: Repository, sha: str) -> dict[str, Entry]:
-        """The files of a commit by path, sorted. Raises NotThere."""
+        """Return the files of a commit by path, sorted. Raises NotThere."""
         return self._stored_tree(repository, sha).tree
 
     def _stored_tree(self, repository: Repository, sha: str) -> StoredTree:

@@ -1,4 +1,4 @@
-"""Exams of versions and the figures that they yield."""
+"""Figures of versions: self-declared ones from exams, verified ones from audits."""
 
 import json
 import re
@@ -58,7 +58,7 @@ MOST_QUESTIONS = 10_000
 
 
 def read_exam(exam: bytes, manifest: Manifest) -> Declared:
-    """The figures of the exam.json of a card. Figures that can't be read are omitted."""
+    """Return the figures of the exam.json of a card. Figures that can't be read are omitted."""
     try:
         document = parse(exam.decode())
     except ValueError as error:
@@ -75,19 +75,19 @@ def read_exam(exam: bytes, manifest: Manifest) -> Declared:
 
 
 def has_weights(manifest: Manifest) -> bool:
-    """Whether the card has a model, or files that are weights, whatever kind of card it claims to be."""
+    """Return whether the card has a model, or files that are weights, whatever kind of card it claims to be."""
     return manifest.has_model or any(path.lower().endswith(WEIGHTS) for path in manifest.files)
 
 
 def checked_share(value: float, name: str = "threshold", other: str = ", or off") -> float:
-    """The value. Raises UsageError, with its name and what it may be besides, unless it is in [0, 1]."""
+    """Return the value. Raises UsageError unless it is in [0, 1]; `other` ends its message."""
     if not 0 <= value <= 1:
         raise UsageError(f"{name} {value:g}: it must be between 0 and 1{other}")
     return value
 
 
 def _exam_fault(exam: object, manifest: Manifest) -> str | None:
-    """Why it can't be the exam of the card; None if it can."""
+    """Return why the exam can't be that of the card; None if it can."""
     if not isinstance(exam, dict) or exam.get("format") != FORMAT:
         return f"its format is not {FORMAT}"
     if exam.get("card") != manifest.name:
@@ -124,7 +124,7 @@ def _run_fault(run: Mapping[str, Any]) -> str | None:
 
 
 def _scores_fault(figure: object, name: str) -> str | None:
-    """Why scores and their mean can't be right."""
+    """Return why scores and their mean can't be right."""
     scores = _object(figure).get("scores")
     if not isinstance(scores, list) or any(_share(score) is None for score in scores):
         return f"{name} has no list of scores between 0 and 1"
@@ -138,7 +138,7 @@ def _scores_fault(figure: object, name: str) -> str | None:
 
 
 def _mean_fault(figure: object, name: str, count: int) -> str | None:
-    """Why a mean with its interval can't be right."""
+    """Return why a mean with its interval can't be right."""
     low, mean, high = (_share(_object(figure).get(key)) for key in ("low", "mean", "high"))
     if low is None or mean is None or high is None:
         return f"{name} has no mean with an interval between 0 and 1"
@@ -152,7 +152,7 @@ def _object(value: object) -> Mapping[str, Any]:
 
 
 def _share(value: object) -> float | None:
-    """The value if it is a number in [0, 1]."""
+    """Return the value if it is a number in [0, 1]."""
     number = type(value) in {int, float} and 0 <= value <= 1  # type: ignore[operator]
     return float(value) if number else None  # type: ignore[arg-type]
 
@@ -179,7 +179,7 @@ def limits(connection: Connection) -> tuple[float | None, float]:
     return stored.get(THRESHOLD), stored.get(COVERAGE, FLOOR)
 
 
-# Reads the verified figures of versions from their audits.
+# The verified figures of versions, from their audits.
 
 AuditKind: TypeAlias = Literal["audit", "exam"]
 AUDIT: AuditKind = "audit"
@@ -188,7 +188,7 @@ MOST_NAMED = 500  # versions from which reading all audits is faster
 
 
 def verified_by_version(connection: Connection, ids: Collection[int]) -> dict[int, Verified]:
-    """The verified figures of these versions, by id; versions without any are omitted."""
+    """Return the verified figures of these versions, by id; versions without any are omitted."""
     if not ids:
         return {}
     columns = [column for column in audits.c if column.name != "record"]
@@ -203,7 +203,7 @@ def verified_by_version(connection: Connection, ids: Collection[int]) -> dict[in
 
 
 def audited() -> ScalarSelect[float]:
-    """SQL: the factuality of a row of `versions` by the latest audit with independent evidence that measured it."""
+    """Return SQL for the factuality of a row of `versions`, by the latest audit with independent evidence."""
     measured = (
         audits.c.version_id == versions.c.id,
         audits.c.kind == AUDIT,
@@ -215,12 +215,15 @@ def audited() -> ScalarSelect[float]:
 
 
 def independent() -> ColumnElement[bool]:
-    """SQL: whether the evidence of an audit is independent of the card's corpus; unknown counts as independent."""
+    """Return SQL for whether an audit's evidence is independent of the card's corpus; unknown overlap counts so."""
     return or_(audits.c.overlap.is_(None), audits.c.overlap < OVERLAP)
 
 
 def _verified_figures(rows: Iterable[Row[Any]], floor: float) -> Verified:
-    """The figures of the latest audits; factuality by the latest with independent evidence that covers enough."""
+    """Return the figures of the latest audits.
+
+    Factuality is that of the latest audit whose evidence is independent and covers enough.
+    """
     rows = [*rows]
     independent = [row for row in rows if is_independent(row.overlap)]
     covering = [row for row in independent if covers(row.coverage, floor)]
@@ -247,7 +250,7 @@ def _verified_figures(rows: Iterable[Row[Any]], floor: float) -> Verified:
 
 
 def _latest(rows: Iterable[Row[Any]], kind: AuditKind, figure: str) -> Row[Any] | None:
-    """The latest audit of the kind that measured the figure."""
+    """Return the latest audit of the kind that measured the figure."""
     matching = [row for row in rows if row.kind == kind and getattr(row, figure) is not None]
     return matching[-1] if matching else None
 
@@ -307,7 +310,7 @@ class VersionLink:
 
 
 def figures(database: Database, repository: Repository) -> list[VersionFigures]:
-    """The newest versions of a repository, at most 30, oldest first."""
+    """Return the newest versions of a repository, at most 30, oldest first."""
     query = select(versions).where(versions.c.repository_id == repository.id)
     with database.read() as connection:
         rows = connection.execute(query.order_by(versions.c.number.desc()).limit(MOST)).all()
@@ -333,7 +336,7 @@ def figures(database: Database, repository: Repository) -> list[VersionFigures]:
 
 
 def version_of(database: Database, sha256: str, identity: Identity | None) -> VersionLink | None:
-    """The version with that manifest which the identity may read; None if this hub has none."""
+    """Return the version with that manifest, if the identity may read it; None if this hub has none."""
     query = _select_links().where(versions.c.sha256 == sha256, readable(identity)).limit(1)
     with database.read() as connection:
         row = connection.execute(query).one_or_none()
@@ -341,7 +344,7 @@ def version_of(database: Database, sha256: str, identity: Identity | None) -> Ve
 
 
 def derived(database: Database, sha256: Sequence[str], identity: Identity | None) -> list[VersionLink]:
-    """The cards whose newest version was trained on from one of these versions."""
+    """Return the cards whose newest version is an update of one of these versions."""
     query = _select_newest().join(search, search.c.repository_id == repositories.c.id)
     query = query.where(search.c.updates.in_(sha256), readable(identity)).limit(MOST)
     with database.read() as connection:
@@ -349,14 +352,14 @@ def derived(database: Database, sha256: Sequence[str], identity: Identity | None
 
 
 def recent(database: Database, count: int) -> list[VersionLink]:
-    """The versions that were published last in public repositories, newest first."""
+    """Return the versions that were published last in public repositories, newest first."""
     query = _select_links().where(readable(None)).order_by(versions.c.id.desc()).limit(count)
     with database.read() as connection:
         return [_link(row) for row in connection.execute(query)]
 
 
 def verified_figures(database: Database, cards: Sequence[Repository]) -> list[VersionLink]:
-    """The newest versions of repositories, in their order, if an audit measured their factuality."""
+    """Return the newest version of each repository whose factuality an audit measured, in the order given."""
     query = _select_newest().where(versions.c.repository_id.in_([repository.id for repository in cards]))
     with database.read() as connection:
         rows = {row.name: row for row in connection.execute(query)}
@@ -366,7 +369,7 @@ def verified_figures(database: Database, cards: Sequence[Repository]) -> list[Ve
 
 
 def _latest_audits(connection: Connection, ids: Sequence[int]) -> dict[int, AuditedFigures]:
-    """The latest audit that measured factuality, by version; one with independent evidence, if there is any."""
+    """Return the latest audit that measured factuality by version id, if possible with independent evidence."""
     measured = (audits.c.kind == AUDIT, audits.c.factuality.is_not(None))
     query = select(audits).where(audits.c.version_id.in_(ids), *measured)
     rows = sorted(
@@ -400,7 +403,7 @@ def _select_links() -> Select[Any]:
 
 
 def _select_newest() -> Select[Any]:
-    """Newest versions."""
+    """Return the query for the newest version of each repository."""
     other = versions.alias()
     newest = select(other.c.number).where(other.c.repository_id == versions.c.repository_id)
     first = newest.order_by(other.c.number.desc()).limit(1).scalar_subquery()

@@ -28,7 +28,7 @@ DELETED = 100
 
 @dataclass(frozen=True)
 class Garbage:
-    """Something to delete. `size`: the bytes that this frees."""
+    """A file or folder to delete, which frees `size` bytes."""
 
     what: Literal["file", "snapshot", "remains"]
     where: str
@@ -93,7 +93,7 @@ def _unneeded(
     needed: "Callable[[Connection, Sequence[str]], set[str]]",
     delete: Callable[[Sequence[str]], None] | None,
 ) -> Iterator[str]:
-    """The candidates that the database does not need, after deleting them."""
+    """Yield the candidates that the database does not need, after deleting them."""
     for batch in _batches(candidates, LOOKED_AT):
         with database.read() as connection:
             in_use = needed(connection, batch)
@@ -110,7 +110,7 @@ def _unneeded(
 
 
 def _freed_size(path: Path) -> int:
-    """Bytes that deleting a file or a folder frees; files with other hard links free none."""
+    """Return the bytes that deleting a file or a folder frees; files with other hard links free none."""
     if path.is_file():
         return path.stat().st_size
     stats = [file.stat() for file in path.rglob("*") if file.is_file()]

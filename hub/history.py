@@ -65,7 +65,7 @@ def prepare(
     message: str,
     author: str,
 ) -> CommitDraft:
-    """A commit of that tree after the commit `before`; its sha is the sha1 of its canonical JSON.
+    """Make a commit of these files after the commit `before`; its sha is the sha1 of its canonical JSON.
 
     `identity` makes equal commits of two repositories differ.
     """
@@ -77,19 +77,19 @@ def prepare(
 
 
 def head(connection: Connection, repository_id: int, branch: str) -> str | None:
-    """The commit of a branch; None if there is no such branch."""
+    """Return the commit of a branch; None if there is no such branch."""
     here = (refs.c.repository_id == repository_id, refs.c.kind == BRANCH, refs.c.name == branch)
     sha: str | None = connection.scalar(select(refs.c.sha).where(*here))
     return sha
 
 
 def tree(connection: Connection, repository: Repository, sha: str) -> Tree:
-    """The files of a commit by path, sorted. Raises NotThere, and HubError if they are damaged."""
+    """Return the files of a commit by path, sorted. Raises NotThere, and HubError if they are damaged."""
     return stored_tree(connection, repository, sha).tree
 
 
 def stored_tree(connection: Connection, repository: Repository, sha: str) -> StoredTree:
-    """As `tree`, with what it was read from, which `prepare` needs of a parent."""
+    """Return what `tree` does, with the chain that it was read from, which `prepare` needs of a parent."""
     commit_tree = trees.find(connection, repository.id, sha)
     if commit_tree is None:
         raise no_commit(repository, sha)
@@ -97,7 +97,7 @@ def stored_tree(connection: Connection, repository: Repository, sha: str) -> Sto
 
 
 def no_commit(repository: Repository, sha: str) -> NotThere:
-    """The error for an unknown commit."""
+    """Return the error for an unknown commit."""
     return NotThere("revision", f"commit {sha[:64]!r} not found in {repository.name}")
 
 
@@ -199,7 +199,7 @@ class Refs:
         self._database = database
 
     def resolve(self, repository: Repository, revision: str) -> str:
-        """The commit sha of a branch, a tag or a commit, in this order.
+        """Return the commit sha of a revision: a branch, a tag or a commit, in this order.
 
         A commit may be abbreviated to 7 digits. Raises NotThere, also for an ambiguous abbreviation.
         """
@@ -221,11 +221,11 @@ class Refs:
         )
 
     def branches(self, repository: Repository) -> RefList:
-        """All branches: main, then the others by name."""
+        """Return all branches: main, then the others by name."""
         return sorted(self._list(repository, BRANCH), key=lambda ref: (ref.name != MAIN, ref.name))
 
     def tags(self, repository: Repository) -> RefList:
-        """All tags by name."""
+        """Return all tags by name."""
         return self._list(repository, TAG)
 
     def _list(self, repository: Repository, kind: str) -> RefList:
@@ -285,7 +285,7 @@ class Refs:
 
 
 def check_ref(name: str, what: str) -> str:
-    """The name. Raises Invalid if it is not valid for a branch or a tag."""
+    """Return the name, if it is valid for a branch or a tag. Raises Invalid."""
     parts = name.split("/")
     odd = (
         ".." in name

@@ -1,4 +1,4 @@
-"""Writes the cards of the hub's own namespace.
+"""Write the cards of the hub's own namespace.
 
 A version is a commit of the card's repository, a tag and a row in `versions`. An alias is a branch.
 """
@@ -225,7 +225,7 @@ def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) 
 
 
 def _find_or_create_organisation(connection: Connection, name: str) -> OwnNamespace:
-    """An organisation of the hub's own, created if needed: what has members was created by one of them."""
+    """Return an organisation of the hub's own, created if needed. Raises HubError if the account has members."""
     query = select(accounts.c.id, accounts.c.name, accounts.c.kind).where(accounts.c.folded == folded(name))
     there = connection.execute(query).one_or_none()
     if there is not None:

@@ -55,7 +55,7 @@ class ObjectStore:
         return self._opened
 
     def path(self, sha256: str) -> str:
-        """The path of a blob in the store, whether or not it exists."""
+        """Return the path of a blob in the store, whether or not it exists."""
         return f"{self.root}/{sha256[:2]}/{sha256}"
 
     def where(self, sha256: str | None = None) -> str:

@@ -76,7 +76,7 @@ class AccessRequest:
 
 
 def find(connection: Connection, repository: Repository, account_id: int) -> State | None:
-    """The state of an account's request; None without one."""
+    """Return the state of an account's request; None without one."""
     here = (access.c.repository_id == repository.id, access.c.account_id == account_id)
     state: State | None = connection.scalar(select(access.c.state).where(*here))
     return state
@@ -95,7 +95,7 @@ def put(
 
 
 def waiting(connection: Connection, repository: Repository) -> list[AccessRequest]:
-    """All requests, oldest first."""
+    """Return all requests, oldest first."""
     query = (
         select(accounts.c.name, access.c.state, access.c.asked, access.c.note)
         .join_from(access, accounts)
@@ -123,14 +123,14 @@ class Reach:
     only: int | None = None
 
     def has(self, repository: Repository) -> bool:
-        """Whether it includes a repository."""
+        """Return whether the reach includes a repository."""
         if self.only not in {None, repository.id}:
             return False
         return self.everything or folded(repository.namespace) in self.namespaces
 
 
 def reach(identity: Identity | None) -> Reach:
-    """The private repositories that the identity sees."""
+    """Return the private repositories that the identity sees."""
     if identity is None:
         return Reach()
     names = frozenset(folded(name) for name in (identity.name, *identity.organisations))
@@ -138,12 +138,12 @@ def reach(identity: Identity | None) -> Reach:
 
 
 def may_read(identity: Identity | None, repository: Repository) -> bool:
-    """Whether the identity may know of the repository and read it."""
+    """Return whether the identity may see and read the repository."""
     return not repository.private or reach(identity).has(repository)
 
 
 def may_download(identity: Identity | None, repository: Repository, granted: bool) -> bool:
-    """Whether the identity may download files; `granted`: whether the account has access to a gated repository."""
+    """Return whether the identity may download files; `granted`: whether its request for access was granted."""
     if not may_read(identity, repository):
         return False
     insider = reach(identity).has(repository)
@@ -151,31 +151,31 @@ def may_download(identity: Identity | None, repository: Repository, granted: boo
 
 
 def may_write(identity: Identity | None, repository: Repository) -> bool:
-    """Whether the identity may change files, branches and tags."""
+    """Return whether the identity may change files, branches and tags."""
     return _has_scope(identity, "write") and _rank(identity, repository) >= RANKS["write"]
 
 
 def may_administer(identity: Identity | None, repository: Repository) -> bool:
-    """Whether the identity may delete, move, hide or gate the repository."""
+    """Return whether the identity may delete, move, hide or gate the repository."""
     return _has_scope(identity, "write") and _rank(identity, repository) >= RANKS["admin"]
 
 
 def may_administer_namespace(identity: Identity | None, namespace: str) -> bool:
-    """Whether the identity may change the description and the members. A token for one repository may not."""
+    """Return whether the identity may change the description and the members. A token for one repository may not."""
     if identity is None or identity.repository_id is not None or not _has_scope(identity, "write"):
         return False
     return is_administrator(identity) or _rank_in(identity, namespace) >= RANKS["admin"]
 
 
 def may_create(identity: Identity | None, namespace: str) -> bool:
-    """Whether the identity may create repositories there. A token for one repository may not."""
+    """Return whether the identity may create repositories there. A token for one repository may not."""
     if identity is None or identity.repository_id is not None or not _has_scope(identity, "write"):
         return False
     return is_administrator(identity) or _rank_in(identity, namespace) >= RANKS["write"]
 
 
 def is_administrator(identity: Identity | None) -> bool:
-    """Whether the identity administers the hub: an administrator with a token of scope admin."""
+    """Return whether the identity administers the hub: an administrator with a token of scope admin."""
     return (
         identity is not None
         and identity.admin
@@ -191,7 +191,7 @@ def require_read(identity: Identity | None, repository: Repository) -> None:
 
 
 def require_download(identity: Identity | None, repository: Repository, granted: bool) -> None:
-    """As `require_read`, and raise Gated unless `may_download`."""
+    """Raise as `require_read`, and Gated unless `may_download`."""
     require_read(identity, repository)
     if not may_download(identity, repository, granted):
         raise Gated(
@@ -201,14 +201,14 @@ def require_download(identity: Identity | None, repository: Repository, granted:
 
 
 def require_write(identity: Identity | None, repository: Repository) -> None:
-    """As `require_read`, and raise Unknown or Forbidden unless `may_write`."""
+    """Raise as `require_read`, and Unknown or Forbidden unless `may_write`."""
     require_read(identity, repository)
     if not may_write(identity, repository):
         raise _refusal(identity, f"change {repository.name}", RANKS["write"], _rank(identity, repository))
 
 
 def require_administer(identity: Identity | None, repository: Repository) -> None:
-    """As `require_read`, and raise Unknown or Forbidden unless `may_administer`."""
+    """Raise as `require_read`, and Unknown or Forbidden unless `may_administer`."""
     require_read(identity, repository)
     if not may_administer(identity, repository):
         raise _refusal(identity, f"administer {repository.name}", RANKS["admin"], _rank(identity, repository))
@@ -244,7 +244,7 @@ def require_administrator(identity: Identity | None) -> None:
 
 
 def absent(name: str, identity: Identity | None) -> NotThere:
-    """The error for a missing repository and, identically, for one that the identity may not read.
+    """Return the error for a missing repository and, identically, for one that the identity may not read.
 
     `name` is as in the request, since the case of a private repository's name is private too.
     """
@@ -261,7 +261,7 @@ def _refusal(identity: Identity | None, what: str, needed: int, rank: int) -> Re
 
 
 def _rank(identity: Identity | None, repository: Repository) -> int:
-    """The rank of the identity in the repository's namespace, regardless of the token's scope; 0: none."""
+    """Return the rank of the identity in the repository's namespace, regardless of the token's scope; 0: none."""
     if identity is None or not _is_token_for(identity, repository):
         return 0
     if is_administrator(identity):
@@ -289,12 +289,12 @@ def _has_scope(identity: Identity | None, least: Role) -> bool:
 
 
 def readable(identity: Identity | None) -> ColumnElement[bool]:
-    """The condition on `repositories` for those that the identity may read."""
+    """Return the condition on `repositories` for those that the identity may read."""
     return or_(repositories.c.visibility == PUBLIC, _belongs(identity))
 
 
 def downloadable(identity: Identity | None) -> ColumnElement[bool]:
-    """The condition on `repositories` for those whose files the identity may download."""
+    """Return the condition on `repositories` for those whose files the identity may download."""
     public = repositories.c.visibility == PUBLIC
     granted: ColumnElement[bool] = false()
     if identity is not None:
@@ -305,7 +305,7 @@ def downloadable(identity: Identity | None) -> ColumnElement[bool]:
 
 
 def usable(connection: Connection, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
-    """Sizes of the blobs that the account uploaded recently, or that are in a repository that it may download.
+    """Return the sizes of the blobs that the account uploaded recently or may download from a repository.
 
     A token for one repository may use only what was uploaded for it.
     """
@@ -334,5 +334,5 @@ def _belongs(identity: Identity | None) -> ColumnElement[bool]:
 
 
 def _bound(only: int | None) -> ColumnElement[bool]:
-    """A token for one repository counts as anonymous elsewhere."""
+    """Return the condition for the only repository of a token, which counts as anonymous elsewhere."""
     return true() if only is None else repositories.c.id == only

@@ -73,13 +73,13 @@ class Pools:
             connection.execute(delete(pools).where(pools.c.id == self._require_id(connection, name)))
 
     def get(self, name: str) -> Pool:
-        """The pool of that name. Raises HubError, which lists the pools."""
+        """Return the pool of that name. Raises HubError, which lists the pools."""
         with self._database.read() as connection:
             self._require_id(connection, name)
             return _pool(connection, name)
 
     def list(self) -> "list[Pool]":
-        """Every pool, by name."""
+        """Return every pool, by name."""
         with self._database.read() as connection:
             return [
                 _pool(connection, name)
@@ -87,7 +87,7 @@ class Pools:
             ]
 
     def _check_references(self, cards: Sequence[str]) -> dict[str, str]:
-        """References by card, checked; a sha256 is replaced by the version's number."""
+        """Return the reference of each card, by name; a sha256 is replaced by the version's number."""
         references: dict[str, str] = {}
         for text in cards:
             version = self._find(text)
@@ -131,7 +131,7 @@ def _put(connection: Connection, pool: int, references: dict[str, str]) -> None:
         connection.execute(insert(members).values(row))
 
 
-# Evaluation runs: what was asked and what came of it, as texts whose content evaluations know.
+# Evaluation runs: plans and results as texts, whose content only kcard.evaluation reads.
 
 
 @dataclass(frozen=True)
@@ -190,17 +190,17 @@ class Runs:
                 connection.execute(insert(run_results), rows)
 
     def list(self) -> "list[StoredRun]":
-        """Every run, oldest first."""
+        """Return every run, oldest first."""
         with self._database.read() as connection:
             return [_run_from_row(row) for row in connection.execute(_select_runs().order_by(runs.c.id))]
 
     def get(self, number: int) -> StoredRun:
-        """Raises HubError for an unknown run."""
+        """Return a run. Raises HubError if it is unknown."""
         with self._database.read() as connection:
             return _run(connection, number)
 
     def results(self, number: int) -> Iterator[tuple[int, StoredResult]]:
-        """The stored results with their positions, in that order. Raises HubError for an unknown run."""
+        """Yield the stored results with their positions, in that order. Raises HubError for an unknown run."""
         query = select(run_results).where(run_results.c.run_id == number).order_by(run_results.c.position)
         with self._database.read() as connection:
             _run(connection, number)
@@ -223,7 +223,7 @@ def _run(connection: Connection, number: int) -> StoredRun:
 
 
 def _select_runs() -> Any:
-    """Runs, each with the numbers of its answered and failed results."""
+    """Return the query for runs with the numbers of their answered and failed results."""
     failed = func.coalesce(func.sum(case((run_results.c.failed, 1), else_=0)), 0).label("failed")
     stored = func.count(run_results.c.position).label("stored")
     return select(runs, stored, failed).outerjoin(run_results).group_by(runs.c.id)

@@ -36,9 +36,9 @@ __all__ = ["Publications", "add_publication", "add_version", "next_number", "rec
 
 
 def next_number(connection: Connection, repository_id: int, sha256: str) -> int:
-    """The number of the repository's next version, whose manifest has this sha256: it never was that of another one.
+    """Return the number of the repository's next version, whose manifest has this sha256.
 
-    In a repository that was created again, the same card gets its old number.
+    No other version ever had it. In a repository that was created again, the same card gets its old number.
     """
     here = select(repositories.c.newest, repositories.c.folded).where(repositories.c.id == repository_id)
     newest, name = connection.execute(here).one()
@@ -178,12 +178,12 @@ class Publications:
         return _publication(row)
 
     def of(self, repository: Repository) -> list[Publication]:
-        """The publications of a repository, oldest first."""
+        """Return the publications of a repository, oldest first."""
         with self._database.read() as connection:
             return [_publication(row) for row in connection.execute(_select_publications(repository))]
 
     def marks(self, ids: Iterable[int]) -> dict[int, Mark]:
-        """A summary of the newest version of each of these repositories, if it has one."""
+        """Return a summary of the newest version of each of these repositories, if it has one."""
         repository_ids = list(ids)
         if not repository_ids:
             return {}
@@ -196,7 +196,7 @@ class Publications:
         return {row.repository_id: _summary(row, verified.get(row.id), threshold, floor) for row in rows}
 
     def quarantined(self, limit: int) -> list[Mark]:
-        """The marks of quarantined cards, least factual first, at most `limit`."""
+        """Return summaries of at most `limit` quarantined cards, least factual first."""
         audited, claimed = figures.audited(), versions.c.factuality
         with self._database.read() as connection:
             threshold, floor = figures.limits(connection)
@@ -211,7 +211,7 @@ class Publications:
         return [*islice((mark for mark in marks if mark.quarantined), limit)]
 
     def _checked_files(self, tree: Mapping[str, Entry], manifest: Manifest) -> dict[str, Entry]:
-        """The files of the card with the manifest, all matching it and allowed to be stored."""
+        """Return the files of the card. Raises Invalid unless all match the manifest and are allowed."""
         files = {MANIFEST: tree[MANIFEST]}
         for path, sha256 in manifest.files.items():
             entry = tree.get(path)
@@ -256,7 +256,7 @@ def _publication(row: Row[Any]) -> Publication:
 
 
 def _select_newest() -> Select[Any]:
-    """The newest version of each repository."""
+    """Return the query for the newest version of each repository."""
     dropped = {"manifest", "description"}
     columns = [column for column in versions.c if column.name not in dropped]
     # Versions that were published before descriptions had a limit, or locally, may have longer ones.

@@ -38,7 +38,7 @@ __all__ = ["Hub", "draft", "refuse_pickles"]
 
 
 def draft(drafts: Path, card: Path | str | None) -> Path:
-    """The folder for `card`: None is the draft sealed last, a bare name that draft or folder, otherwise a path.
+    """Return the folder of a card: a draft by its name, a folder by its path; None: the draft sealed last.
 
     Raises HubError if there is none.
     """
@@ -212,7 +212,7 @@ class Hub:
         return next((v for v in self._catalogue.versions(name) if v.sha256 == digest), None)
 
     def get(self, ref: str) -> Version:
-        """The version of a reference: card (the newest), card@v2, card@alias or card@sha256 (6 digits or more).
+        """Return the version of a reference: card (the newest), card@v2, card@alias or card@sha256 (6 digits or more).
 
         Raises UnknownCard, which suggests near matches, and UsageError for an invalid reference.
         """
@@ -231,7 +231,7 @@ class Hub:
         return matches[0]
 
     def versions(self, name: str) -> Versions:
-        """Every version of a card, oldest first. Raises UnknownCard."""
+        """Return every version of a card, oldest first. Raises UnknownCard."""
         if versions := self._catalogue.versions(name):
             return versions
         import difflib
@@ -244,7 +244,7 @@ class Hub:
         raise UnknownCard(f"unknown card {name!r}: {hint}")
 
     def select(self, selection: Sequence[str] | None) -> Selection:
-        """The distinct versions of a selection, in the order given.
+        """Return the distinct versions of a selection, in the order given.
 
         An item is a reference, a pool (pool:NAME) or a domain subtree (ending in "/"); None means the newest version of
         every card. Quarantined versions are excluded, and reported, unless a reference names them. Raises UnknownCard
@@ -254,17 +254,17 @@ class Hub:
         return select(self, selection)
 
     def resolve(self, selection: Sequence[str] | None) -> Versions:
-        """The versions of `select`; raises as it does."""
+        """Return the versions that `select` selects. Raises as it does."""
         return [*select(self, selection).versions]
 
     def folder(self, ref: str) -> Path:
-        """A read-only folder with the version's files, newly verified, for from_pretrained. Raises DamagedCard."""
+        """Return a read-only folder with the version's verified files, for from_pretrained. Raises DamagedCard."""
         version = self.get(ref)
         with explained(f"can't create a snapshot of {version.reference}"):
             return self._snapshots.folder(version)
 
     def open(self, ref: str, path: str) -> BinaryIO:
-        """One verified file of a version; the caller closes it. Raises HubError for an unknown file, DamagedCard."""
+        """Open a verified file of a version; the caller closes it. Raises HubError for an unknown file, DamagedCard."""
         version = self.get(ref)
         if (sha256 := version.files.get(path)) is None:
             raise HubError(
@@ -276,7 +276,7 @@ class Hub:
             raise damaged(version, path, "missing or damaged") from error
 
     def read(self, version: Version, path: str) -> bytes:
-        """One verified file of a version, a small one, without a query to the database. Raises as `open` does."""
+        """Return the content of a small verified file, without a query to the database. Raises as `open` does."""
         if (sha256 := version.files.get(path)) is None:
             raise HubError(f"file {path!r} not found in card {version.reference}")
         data = b"".join(self.blobs.read(sha256))
@@ -323,7 +323,7 @@ class Hub:
             return collect(self.database, self.blobs, self._snapshots, dry_run=dry_run)
 
     def info(self) -> Contents:
-        """The size and location of the hub."""
+        """Return the size and location of the hub."""
         versions = self._catalogue.versions()
         sizes = dict(self.blobs.sizes())
         return Contents(
@@ -367,7 +367,7 @@ class Hub:
                 self.gc()
 
     def verify(self, ref: str | None = None) -> list[Problem]:
-        """The missing or damaged files of a version, of all versions of a card, or of the whole hub."""
+        """Return the missing or damaged files of a version, of all versions of a card, or of the whole hub."""
         faults: dict[str, str | None] = {}
         problems = []
         for version in self._catalogue.versions() if ref is None else self._versions_of(ref):
@@ -379,7 +379,7 @@ class Hub:
         return problems
 
     def _versions_of(self, ref: str) -> Versions:
-        """Every version for a card name, else the one of the reference."""
+        """Return every version for a card name, else the one of the reference."""
         return [self.get(ref)] if "@" in ref else self.versions(ref)
 
     def __iter__(self) -> Iterator[Version]:
@@ -395,7 +395,7 @@ class Hub:
         return bool(self._catalogue.versions(str(name)))
 
     def list(self, text: str | None = None, domain: str | None = None, base: str | None = None) -> Versions:
-        """The newest version of every card, by name.
+        """Return the newest version of every card, by name.
 
         text    words that must all occur in name, description or domain, in any case
         domain  that domain and those below it

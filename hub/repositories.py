@@ -86,12 +86,12 @@ class Repositories:
                 self._blobs.place(scratch / "blob", sha256, len(ATTRIBUTES))
 
     def get(self, type_: Type, name: str) -> Repository:
-        """The repository of that name, in any case. Raises NotThere."""
+        """Return the repository of that name, in any case. Raises NotThere."""
         with self._database.read() as connection:
             return _find(connection, _named(type_, name), name)
 
     def readable(self, type_: Type, name: str, identity: Identity | None) -> Repository:
-        """As `get`, for the identity. Raises NotThere also if it may not read it, after the same work."""
+        """Return a repository that the identity may read. Raises NotThere otherwise, after the same work."""
         with self._database.read() as connection:
             return _find(connection, _named(type_, name) & readable(identity), name)
 
@@ -188,25 +188,25 @@ class Repositories:
             permissions.put(connection, repository, account_id, state)
 
     def granted(self, repository: Repository, account_id: int | None) -> bool:
-        """Whether an account was granted access to a gated repository."""
+        """Return whether an account was granted access to a gated repository."""
         if account_id is None:
             return False
         with self._database.read() as connection:
             return permissions.find(connection, repository, account_id) == GRANTED
 
     def access_state(self, repository: Repository, account_id: int) -> State | None:
-        """The state of an account's request; None without one."""
+        """Return the state of an account's request; None without one."""
         with self._database.read() as connection:
             return permissions.find(connection, repository, account_id)
 
     def requests(self, repository: Repository) -> list[AccessRequest]:
-        """All requests for access, oldest first."""
+        """Return all requests for access, oldest first."""
         with self._database.read() as connection:
             return permissions.waiting(connection, repository)
 
 
 def fresh(type_: Type, namespace_id: int, name: str, private: bool = False) -> dict[str, object]:
-    """The row of a new repository."""
+    """Return the row of a new repository."""
     at = now()
     return {
         "type": type_,
@@ -330,7 +330,7 @@ class Listing:
         self._database = database
 
     def page(self, query: ListQuery, identity: Identity | None) -> tuple[list[Repository], str | None]:
-        """A page of the repositories that the identity may read, and the cursor of the next page; None: the last page.
+        """Return a page of the repositories that the identity may read, and the cursor of the next page, if any.
 
         A page ends early if its tags and metadata exceed LARGEST_PAGE, but has at least one repository. Changes between
         two pages neither repeat nor omit other repositories. Raises Invalid for a cursor of another query.
@@ -349,7 +349,7 @@ class Listing:
         return page, self.cursor(query, page[-1]) if len(ids) > len(page) else None
 
     def cursor(self, query: ListQuery, last: Repository) -> str:
-        """The cursor of the page after this repository."""
+        """Return the cursor of the page after this repository."""
         value = getattr(last, SORTS[query.sort].name)
         text = value.isoformat() if isinstance(value, datetime) else value
         state = [query.sort, query.direction, text, last.id]
@@ -357,7 +357,7 @@ class Listing:
 
 
 def _read_rows(connection: Connection, ids: Sequence[int], card: bool) -> Iterator[Row[Any]]:
-    """The rows of repositories in this order, a few at a time, since one may have half a megabyte of metadata."""
+    """Yield the rows of repositories in this order, a few at a time, since one may have half a megabyte of metadata."""
     columns = [
         literal("{}").label("card") if c.name == "card" and not card else c for c in REPOSITORY_COLUMNS
     ]
@@ -369,7 +369,7 @@ def _read_rows(connection: Connection, ids: Sequence[int], card: bool) -> Iterat
 
 
 def _find_ids(connection: Connection, query: ListQuery, identity: Identity | None) -> list[int]:
-    """The ids of the page in order, and one more if there is a next page."""
+    """Return the ids of the page in order, and one more if there is a next page."""
     rest = [repositories.c.type == query.type, *_after(query)]
     order = [column.desc() if query.direction == -1 else column.asc() for column in _sorting(query)]
     conditions = [*rest, readable(identity)]
@@ -400,7 +400,7 @@ def _sorting(query: ListQuery) -> tuple[ColumnElement[Any], ColumnElement[int]]:
 
 
 def _rarest(connection: Connection, sought: Sequence[Condition], limit: int) -> int | None:
-    """The term to look up; None if scanning reads fewer rows."""
+    """Return the place of the rarest term, which is looked up; None if scanning reads fewer rows."""
     counts = [
         select(func.count()).select_from(select(terms.c.kind).where(t).limit(COUNTED).subquery())
         for t in sought
@@ -424,7 +424,7 @@ def _has_term(term: Condition) -> Condition:
 
 
 def _after(query: ListQuery) -> list[Condition]:
-    """What comes after the cursor, if any."""
+    """Return the condition for what comes after the cursor, if any."""
     if query.cursor is None:
         return []
     try:
@@ -441,7 +441,7 @@ def _after(query: ListQuery) -> list[Condition]:
 
 
 def _beyond(query: ListQuery, value: Any, id_: int, *, back: bool = False) -> Condition:
-    """What comes after a repository in the query's order, or before it with `back`."""
+    """Return the condition for what comes after a repository in the query's order; with `back`, before it."""
     column, key = _sorting(query)
     here, there = tuple_(column, key), tuple_(literal(value, column.type), literal(id_))
     return here < there if (query.direction == -1) != back else here > there

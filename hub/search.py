@@ -53,21 +53,21 @@ SCORES = {
 
 
 def matches(connection: Connection, words: Sequence[str]) -> NDArray[np.int64]:
-    """The ids of the repositories that have all words, as normalised by search_rows.words."""
+    """Return the ids of the repositories that have all words, as normalised by search_index.row_words."""
     database = connection.dialect.name
     ids: str | None = connection.scalar(text(MATCHES[database]), {"words": _query(database, words)})
     return np.fromstring(ids, dtype=np.int64, sep=",") if ids else np.empty(0, np.int64)
 
 
 def scores(connection: Connection, words: Sequence[str]) -> dict[int, float]:
-    """The same with how well each fits; more is better."""
+    """Return the same ids with their scores; higher is better."""
     database = connection.dialect.name
     rows = connection.execute(text(SCORES[database]), {"words": _query(database, words)})
     return {id_: float(score) for id_, score in rows.tuples()}
 
 
 def _query(database: str, words: Sequence[str]) -> str:
-    """The words in the database's query language, which letters and digits can't break out of."""
+    """Return a query for the words in the database's language. Letters and digits need no escapes."""
     if database == "postgresql":
         return " & ".join(f"{word}:*" for word in words)
     return " ".join(f'"{word}"*' for word in words)
@@ -127,7 +127,7 @@ class Snapshot:
         return self.columns[7]
 
     def of_type(self, type_: str) -> Array:
-        """Whether each repository is of the type."""
+        """Return whether each repository is of the type."""
         mask: Array = self.columns[1] == TYPES.index(type_)
         return mask
 
@@ -135,7 +135,7 @@ class Snapshot:
         return self.columns[8 + FACETS.index(facet)]
 
     def having(self, ids: Sequence[int] | Array) -> Array:
-        """Whether each repository is one of these."""
+        """Return whether each repository is one of these."""
         mask: Array = np.zeros(len(self.ids), dtype=np.bool_)
         sought = np.asarray(ids, dtype=np.int64)
         places = np.searchsorted(self.ids, sought)
@@ -172,7 +172,7 @@ class SearchIndex:
         self._snapshot = Snapshot(-1, -1, _make_arrays([]), {})
 
     def at(self, connection: Connection) -> Snapshot:
-        """The snapshot with all changes that the connection sees, and perhaps later ones."""
+        """Return the snapshot with all changes that the connection sees, and perhaps later ones."""
         clock = connection.execute(select(search_clock.c.changed, search_clock.c.removed)).tuples().one()
         snapshot = self._snapshot
         if not _is_behind(snapshot, *clock):
@@ -230,7 +230,7 @@ def _is_behind(snapshot: Snapshot, changed: int, removed: int) -> bool:
 
 
 def _make_arrays(rows: Sequence[tuple[Any, ...]]) -> tuple[Array, ...]:
-    """An array for each column."""
+    """Return an array for each column."""
     columns = zip(*rows, strict=True) if rows else [()] * len(KINDS)
     return tuple(np.asarray(column, kind) for column, kind in zip(columns, KINDS, strict=True))
 
@@ -307,7 +307,7 @@ class RepositorySearch:
         self._database, self._index = database, SearchIndex()
 
     def find(self, query: SearchQuery, identity: Identity | None = None) -> Found:
-        """A page of the repositories that the identity may read."""
+        """Return a page of the repositories that the identity may read."""
         with self._database.read() as connection:
             snapshot = self._index.at(connection)
             always = snapshot.of_type(query.type) & _readable(connection, snapshot, identity)
@@ -347,7 +347,7 @@ class RepositorySearch:
 
 
 def _readable(connection: Connection, snapshot: Snapshot, identity: Identity | None) -> Array:
-    """As permissions.readable."""
+    """Return which repositories the identity may read, by the rules of permissions.readable."""
     reachable = reach(identity)
     if reachable.everything:
         own: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
@@ -370,7 +370,7 @@ def _intersect(always: Array, chosen: Iterable[Array]) -> Array:
 
 
 def _sort(connection: Connection, snapshot: Snapshot, query: SearchQuery, matching: Array) -> Array:
-    """The places of the matching repositories in the order of the query."""
+    """Return the places of the matching repositories in the order of the query."""
     by_relevance = query.sort == "relevance" and bool(query.words)
     if by_relevance and np.count_nonzero(matching) <= RANKED:
         places = np.flatnonzero(matching)

@@ -1,4 +1,4 @@
-"""What a search looks in: rows of words, terms and facets, and the clock that tells which changed."""
+"""The index that searches read: rows of words, terms and facets, and a clock that counts their changes."""
 
 import json
 import re
@@ -43,12 +43,12 @@ WORDS = re.compile(r"[^\W_]+")
 
 
 def query_words(*texts: str) -> set[str]:
-    """The words of texts, in lower case."""
+    """Return the distinct words of texts, in lower case."""
     return {word[:LONGEST] for text in texts for word in WORDS.findall(text.lower())}
 
 
 def make_terms(name: str, tags: Iterable[str]) -> set[tuple[str, str]]:
-    """Kind and text of all terms of a repository with this name and these tags."""
+    """Return the kind and the text of all terms of a repository with this name and these tags."""
     lowered = [tag.lower()[:LONGEST] for tag in tags]
     author = name.partition("/")[0].lower()
     return {
@@ -87,7 +87,7 @@ class Facets:
 
 
 def facets(tags: Sequence[str], library: str | None, card: Mapping[str, Any]) -> Facets:
-    """The facets of a repository with these tags, this library and this metadata of README.md."""
+    """Return the facets of a repository with these tags, this library and this metadata of README.md."""
     language = card.get("language")
     if isinstance(language, list):
         language = next(iter(language), "")
@@ -103,17 +103,17 @@ def facets(tags: Sequence[str], library: str | None, card: Mapping[str, Any]) ->
 
 
 def kind(tags: Sequence[str], library: str | None) -> str:
-    """The kind of a knowledge card, otherwise the library."""
+    """Return the kind of a knowledge card, otherwise the library."""
     return next(iter(_values_of(KIND, tags)), "") or library or ""
 
 
 def domain(tags: Sequence[str]) -> str:
-    """The domain of a knowledge card."""
+    """Return the domain of a knowledge card."""
     return max(_values_of(DOMAIN, tags), key=len, default="")
 
 
 def bases(tags: Sequence[str]) -> list[str]:
-    """The base models."""
+    """Return the base models."""
     return [name for name in _values_of(BASE, tags) if ":" not in name]
 
 
@@ -130,7 +130,7 @@ COMMON = frozenset({"kcard", "kind", "domain", "base", "model", "license", "know
 
 
 def row_words(text: str) -> list[str]:
-    """The words of a text in order: runs of letters and digits, in lower case and without accents."""
+    """Return the words of a text in order: runs of letters and digits, in lower case and without accents."""
     plain = text[:LONGEST_TEXT].casefold()
     if not plain.isascii():
         plain = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c))
@@ -166,7 +166,7 @@ def _tick(connection: Connection, what: str) -> int:
 
 
 def _select_described() -> Select[Any]:
-    """Repositories with their newest version and its latest audit."""
+    """Return the query for repositories with their newest version and its latest audit."""
     other = versions.alias()
     newest = select(func.max(other.c.number)).where(other.c.repository_id == repositories.c.id)
     of_newest = (versions.c.repository_id == repositories.c.id) & (
@@ -192,7 +192,7 @@ def _make_row(row: Row[Any]) -> dict[str, Any]:
     domains = row_words(facet_values.domain)
     others = [word for tag in tags if not tag.startswith("dataset:corpus-") for word in row_words(tag)]
     redundant = COMMON.union(domains)
-    # The version that the card was trained on from.
+    # The version that this one updates.
     updated = json.loads(row.manifest).get("updates") if row.manifest else None
     return {
         "repository_id": row.id,

@@ -1,4 +1,4 @@
-"""Which cards a name or a query selects, and snapshots of them on disk.
+"""Select cards by name, pool or domain, and keep snapshots of them on disk.
 
 Only a reference names a card. All cards, a domain subtree and a pool name none, since their contents may change later.
 Cards that send the question to another service are used only if named.
@@ -37,7 +37,7 @@ class Snapshots:
     blobs: Blobs
 
     def folder(self, version: Version) -> Path:
-        """The version's folder, verified, and rebuilt if it was modified. Raises DamagedCard."""
+        """Return the version's folder, verified, and rebuilt if it was modified. Raises DamagedCard."""
         target = self.root / version.name.replace("/", "--") / version.sha256
         if not _is_intact(target, version):
             with partial_folder(self.blobs.partial) as scratch:
@@ -175,7 +175,7 @@ def select(hub: "Hub", selection: Sequence[str] | None) -> Selection:
 
 
 def _versions_of(hub: "Hub", item: str) -> list[Version]:
-    """The versions of an item of a selection. Raises UnknownCard if there are none."""
+    """Return the versions of an item of a selection. Raises UnknownCard if there are none."""
     if item.startswith(POOL):
         name = item.removeprefix(POOL)
         try:

@@ -116,7 +116,7 @@ class Tokens:
         return token
 
     def list(self, user: str | None = None) -> "list[Token]":
-        """The tokens of a user, or of all users, oldest first, including expired ones."""
+        """Return the tokens of a user, or of all users, oldest first, including expired ones."""
         query = (
             select(tokens, accounts.c.name.label("user"), repositories.c.name.label("repository"))
             .join(accounts, accounts.c.id == tokens.c.account_id)
@@ -148,7 +148,7 @@ class Tokens:
             write_event(connection, by, "token.revoked", account.name, token=name)
 
     def identify(self, text: str) -> Identity | None:
-        """The identity of a token; None for an unknown token.
+        """Return the identity of a token; None for an unknown token.
 
         Raises Unknown for an expired token, a disabled user or a Hugging Face token.
         """
@@ -162,7 +162,7 @@ class Tokens:
         return self._identity(tokens.c.digest == digest(text))
 
     def resume(self, reference: str) -> Identity:
-        """The identity of the token that a ticket refers to.
+        """Return the identity of the token that a ticket refers to.
 
         Raises Unknown if the token was revoked or has expired, or its user was disabled.
         """
@@ -180,14 +180,14 @@ class Tokens:
 
 
 def select_tokens() -> Select[Any]:
-    """Tokens with what `identity` needs of their accounts."""
+    """Return the query for tokens with what `identity` needs of their accounts."""
     columns = (tokens, accounts.c.admin, accounts.c.disabled, accounts.c.fullname, accounts.c.email)
     joined = tokens.join(accounts, accounts.c.id == tokens.c.account_id)
     return select(*columns, accounts.c.name.label("user")).select_from(joined)
 
 
 def identity(connection: Connection, row: Row[Any]) -> Identity:
-    """The identity of a row of `select_tokens`. Raises Unknown for an expired token or a disabled user."""
+    """Return the identity of a row of `select_tokens`. Raises Unknown for an expired token or a disabled user."""
     if row.disabled:
         raise Unknown(f"account {row.user} is disabled: contact an administrator of this hub")
     if row.expires is not None and utc(row.expires) <= now():
@@ -207,7 +207,7 @@ def identity(connection: Connection, row: Row[Any]) -> Identity:
 
 
 def digest(secret: str) -> str:
-    """What is stored of a token or of a session's id."""
+    """Return what is stored of a token or of a session's id."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -272,7 +272,7 @@ class Sessions:
         return id_
 
     def find(self, id_: str) -> Session | None:
-        """The session of an id, which this counts as used; None if there is none, or it is over."""
+        """Return the session of an id, and record its use; None if there is none, or it is over."""
         if not id_ or len(id_) > LONGEST_ID or not id_.isascii():
             return None
         query = select_tokens().add_columns(sessions.c.id.label("session_id"), sessions.c.used)

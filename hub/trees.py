@@ -61,7 +61,7 @@ LARGEST_TEXT = 4_000_000  # bytes; larger text is a large file, as in uploads
 
 
 def file_entry(path: str, blob: Blob, content: Callable[[str], bytes]) -> Entry:
-    """The entry of a file. `content` returns the bytes of a path; damaged text becomes a large file."""
+    """Return the entry of a file. `content` returns the bytes of a path; damaged text becomes a large file."""
     try:
         is_text = blob.size <= LARGEST_TEXT and kind_of(path, blob.size).form in TEXTS
     except Refused:  # a kind that clients can't upload
@@ -75,17 +75,17 @@ def file_entry(path: str, blob: Blob, content: Callable[[str], bytes]) -> Entry:
 
 
 def git_oid(content: bytes) -> str:
-    """The oid of a file with this content."""
+    """Return the oid of a file with this content."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def pointer_oid(sha256: str, size: int) -> str:
-    """The oid of the LFS pointer of a file."""
+    """Return the oid of the LFS pointer of a file."""
     return git_oid(pointer(sha256, size))
 
 
 def pointer(sha256: str, size: int) -> bytes:
-    """The LFS pointer, which git stores in place of a large file."""
+    """Return the LFS pointer, which git stores in place of a large file."""
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
 
 
@@ -95,18 +95,18 @@ Tree: TypeAlias = dict[str, Entry]
 
 
 def dumps(tree: Mapping[str, Entry]) -> str:
-    """Canonical JSON, sorted by path: equal trees have equal text."""
+    """Return canonical JSON, sorted by path: equal trees have equal text."""
     rows = [[e.path, e.oid, e.sha256, e.size, e.lfs] for _, e in sorted(tree.items())]
     return json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
 
 
 def loads(text: str | bytes) -> Tree:
-    """The tree from the text of `dumps`, sorted by path."""
+    """Return the tree from the text of `dumps`, sorted by path."""
     return {row[0]: Entry(*row) for row in json.loads(text)}
 
 
 def size(tree: Mapping[str, Entry]) -> int:
-    """Bytes of all files of a tree."""
+    """Return the bytes of all files of a tree."""
     return sum(entry.size for entry in tree.values())
 
 
@@ -116,7 +116,7 @@ def apply_operations(
     at: Callable[[str], Mapping[str, Entry]],
     head: str | None = None,
 ) -> Tree:
-    """The tree after the operations.
+    """Apply operations to a tree and return the new one.
 
     `at` returns the tree of another commit of the repository, for copies. Raises NotThere for a missing path to delete
     or copy, Invalid for conflicting paths, TooLarge for too many files.
@@ -174,12 +174,12 @@ class StoredTree:
 
 
 def full(tree: Mapping[str, Entry]) -> Stored:
-    """A tree stored in full."""
+    """Encode a tree in full."""
     return Stored(packed(dumps(tree)), delta=False)
 
 
 def delta(before: Mapping[str, Entry], tree: Mapping[str, Entry]) -> Stored:
-    """A tree stored as its differences from another: the changed files, and the paths that are gone."""
+    """Encode a tree as its differences from another: the changed files, and the paths that are gone."""
     new = {path: entry for path, entry in tree.items() if before.get(path) != entry}
     gone = sorted(before.keys() - tree.keys())
     text = f"[{dumps(new)},{json.dumps(gone, separators=(',', ':'), ensure_ascii=False)}]"
@@ -187,14 +187,14 @@ def delta(before: Mapping[str, Entry], tree: Mapping[str, Entry]) -> Stored:
 
 
 def packed(text: str) -> bytes:
-    """The text of a tree as it is stored."""
+    """Compress the text of a tree, as it is stored."""
     return zlib.compress(text.encode(), LEVEL)
 
 
 def choose_storage(
     parent: StoredTree | None, tree: Mapping[str, Entry]
 ) -> tuple[Stored, Mapping[str, Stored]]:
-    """How to store the tree of a new commit, and the older commits to rewrite, by sha: at most one."""
+    """Choose how to store the tree of a new commit, and which older commit to rewrite, by sha, if any."""
     if parent is None:
         return full(tree), {}
     stored, first = delta(parent.tree, tree), len(parent.chain[0][1].content)
@@ -219,7 +219,7 @@ def _weight(stored: Stored) -> int:
 
 
 def find(connection: Connection, repository_id: int, sha: str) -> StoredTree | None:
-    """The tree of a commit; None: no such commit. Raises HubError if its chain is damaged."""
+    """Return the tree of a commit; None: no such commit. Raises HubError if its chain is damaged."""
     # The rows of the chain, the full tree first.
     mine = commits.c.repository_id == repository_id
     columns = (commits.c.sha, commits.c.parent, commits.c.delta)
@@ -265,7 +265,7 @@ def apply_stored(tree: Tree, stored: Stored) -> Tree:
 
 
 def changed(stored: Stored) -> tuple[Tree, Sequence[str]]:
-    """The files that a stored tree sets, and the paths that it deletes. Raises HubError if it is damaged."""
+    """Return the files that a stored tree sets, and the paths that it deletes. Raises HubError if it is damaged."""
     unpacking = zlib.decompressobj()
     try:
         text = unpacking.decompress(stored.content, LARGEST)
@@ -283,7 +283,7 @@ def _damaged(sha: str, why: str) -> HubError:
     return HubError(f"the tree of commit {sha} is damaged ({why}): restore a backup of the hub")
 
 
-# The blobs that the database refers to, which the hub must keep.
+# The blobs that the database refers to: the hub must keep them.
 
 # How long uncommitted uploads are kept: clients may resume the next day.
 GRACE = timedelta(hours=24)
@@ -291,12 +291,12 @@ BATCH = 100  # blobs deleted in one transaction, which blocks other writers
 
 
 def repository_blobs(connection: Connection) -> dict[str, int]:
-    """sha256 and size of every blob of a repository."""
+    """Return the sha256 and the size of every blob of a repository."""
     return dict(connection.execute(select(holdings.c.sha256, holdings.c.size).distinct()).tuples().all())
 
 
 def referenced(connection: Connection, candidates: Collection[str]) -> set[str]:
-    """Those of a few hundred sha256 that repositories or unexpired uploads refer to."""
+    """Return those of a few hundred digests that repositories or unexpired uploads refer to."""
     rows = union(
         select(holdings.c.sha256).where(holdings.c.sha256.in_(candidates)),
         select(uploads.c.sha256).where(uploads.c.sha256.in_(candidates), ~_expired()),
@@ -305,7 +305,7 @@ def referenced(connection: Connection, candidates: Collection[str]) -> set[str]:
 
 
 def existing_versions(connection: Connection, candidates: Collection[str]) -> set[str]:
-    """Those of a few hundred sha256 that name a version."""
+    """Return those of a few hundred digests that name a version."""
     return set(connection.scalars(select(versions.c.sha256).where(versions.c.sha256.in_(candidates))))
 
 

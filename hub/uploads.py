@@ -1,4 +1,4 @@
-"""Uploads in parts, reservations, and how much is used.
+"""Multipart uploads, reservations, and the bytes that count against quotas.
 
 Knowing the sha256 of a blob gives no access to it: an account may use its own recent uploads, and files of repositories
 that it may download.
@@ -90,13 +90,13 @@ class Reservations:
             connection.execute(delete(reservations).where(*here))
 
     def remaining(self, repository_id: int) -> int | None:
-        """Bytes that the quota of the repository's namespace has left; None: no limit."""
+        """Return the bytes that the quota of the repository's namespace has left; None: no limit."""
         with self._database.read() as connection:
             return remaining_quota(connection, owner_of(connection, repository_id), self._quota)
 
 
 def owner_of(connection: Connection, repository_id: int) -> int:
-    """The account whose namespace has the repository. Raises NotThere if it was deleted."""
+    """Return the account whose namespace has the repository. Raises NotThere if it was deleted."""
     owner = connection.scalar(select(repositories.c.namespace_id).where(repositories.c.id == repository_id))
     if owner is None:
         raise NotThere("repository", "the repository of this upload was deleted")
@@ -280,17 +280,17 @@ class Uploads:
                 require_quota(connection, owner, self._quota)
 
     def usable(self, identity: Identity, sha256: str) -> int | None:
-        """Bytes of a blob that the identity uploaded or may download; None: no such blob."""
+        """Return the bytes of a blob that the identity uploaded or may download; None: no such blob."""
         return self.usable_of(identity, [sha256]).get(sha256)
 
     def usable_of(self, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
-        """Sizes of those blobs that the identity uploaded or may download."""
+        """Return the sizes of those blobs that the identity uploaded or may download."""
         with self._database.read() as connection:
             sizes = usable(connection, identity, sha256s)
         return {sha256: size for sha256, size in sizes.items() if self._blobs.holds(sha256)}
 
     def pending(self, account_id: int) -> int:
-        """Bytes of the account's uploads that are in no commit."""
+        """Return the bytes of the account's uploads that are in no commit."""
         query = select(func.coalesce(func.sum(uploads.c.size), 0)).where(uploads.c.account_id == account_id)
         with self._database.read() as connection:
             return int(connection.scalar(query) or 0)
@@ -309,7 +309,7 @@ def forget(connection: Connection, account_id: int, repository_id: int, sha256s:
 
 
 def namespace(connection: Connection, repository_id: int) -> int:
-    """The account whose namespace has the repository."""
+    """Return the account whose namespace has the repository."""
     here = select(repositories.c.namespace_id).where(repositories.c.id == repository_id)
     return int(connection.execute(here).scalar_one())
 
@@ -322,7 +322,7 @@ def add_tree(connection: Connection, repository_id: int, size: int) -> None:
 
 
 def add_blobs(connection: Connection, repository_id: int, sha256s: Collection[str]) -> None:
-    """Count blobs that the repository holds since now."""
+    """Count blobs that were added to the repository."""
     owner = namespace(connection, repository_id)
     charge(connection, owner, _exclusive_bytes(connection, repository_id, owner, sha256s))
 
@@ -347,7 +347,7 @@ def move(connection: Connection, repository_id: int, to: int) -> None:
 
 
 def recount(connection: Connection) -> None:
-    """Count everything again, as for a hub whose counters are not to be trusted."""
+    """Count everything again, for a hub whose counters can't be trusted."""
     stored_bytes: ColumnElement[int] = func.length(cast(commits.c.tree, LargeBinary))
     if connection.dialect.name == "postgresql":  # SQLite's length counts characters of text
         stored_bytes = func.octet_length(commits.c.tree)
@@ -367,7 +367,7 @@ def recount(connection: Connection) -> None:
 
 
 def _sole_bytes(connection: Connection, repository_id: int, owner: int | None = None) -> int:
-    """Bytes that the namespace has only for this repository."""
+    """Return the bytes that the namespace has only for this repository."""
     owner = namespace(connection, repository_id) if owner is None else owner
     here = select(repositories.c.tree_bytes).where(repositories.c.id == repository_id)
     trees = int(connection.execute(here).scalar_one())
@@ -377,7 +377,7 @@ def _sole_bytes(connection: Connection, repository_id: int, owner: int | None = 
 def _exclusive_bytes(
     connection: Connection, repository_id: int, owner: int, sha256s: Collection[str] | None = None
 ) -> int:
-    """Bytes of the repository's blobs, or of some of them, that no other repository of the namespace holds."""
+    """Return the bytes of (some of) the repository's blobs that no other repository of the namespace holds."""
     others = holdings.alias()
     elsewhere = select(others.c.sha256).where(
         others.c.namespace_id == owner,

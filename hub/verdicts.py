@@ -1,4 +1,4 @@
-"""Kept verdicts: no content is checked twice for the same form by the same rules."""
+"""Stored verdicts, so that no content is checked twice for the same form by the same rules."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
@@ -23,7 +23,7 @@ class Verdicts:
         self._database = database
 
     def find(self, keys: Collection[Key]) -> dict[Key, Verdict]:
-        """The verdicts that are known."""
+        """Return the stored verdicts for these keys."""
         digests, results = sorted({sha256 for sha256, _ in keys}), dict[Key, Verdict]()
         with self._database.read() as connection:
             for batch in _batches(digests):
@@ -33,7 +33,7 @@ class Verdicts:
         return results
 
     def keep(self, new: Mapping[Key, Verdict]) -> None:
-        """Keep verdicts, replacing earlier ones."""
+        """Store verdicts, replacing earlier ones."""
         with self._database.write() as connection:
             for batch in _batches(sorted(new)):
                 for sha256, form in batch:

@@ -135,7 +135,7 @@ class CardReference:
 
     @classmethod
     def parse(cls, text: str) -> "CardReference":
-        """Raises UsageError for an invalid reference."""
+        """Parse a reference. Raises UsageError if it is invalid."""
         name, at, rest = text.partition("@")
         if not name or (at and not rest):
             raise UsageError(
@@ -148,7 +148,7 @@ class CardReference:
         return cls(name, digest=rest) if DIGEST.fullmatch(rest) else cls(name, alias=rest)
 
     def names(self, version: Version) -> bool:
-        """Whether the number, digest or alias matches the version."""
+        """Return whether the number, digest or alias matches the version."""
         if self.digest is not None:
             return version.sha256.startswith(self.digest)
         return version.number == self.number or self.alias in version.aliases
@@ -167,7 +167,7 @@ def check_alias(alias: str) -> None:
 
 
 def damaged(version: Version, path: str, fault: str) -> DamagedCard:
-    """The error for a missing or damaged file of a version."""
+    """Return the error for a missing or damaged file of a version."""
     return DamagedCard(
         f"card {version.reference}: {path} is {fault} in the hub: `kcard verify {version.name}` lists all damage; "
         f"publish the card's folder again, or pull it again"
@@ -186,7 +186,7 @@ class Key(NamedTuple):
 
 
 def is_card(connection: Connection, card: str) -> ColumnElement[bool]:
-    """The condition on `repositories` for the one of a card."""
+    """Return the condition on `repositories` for the one of a card."""
     name = full_name(find_namespace(connection), card)
     # The index is on the folded name; cards are named by their exact one.
     same = and_(repositories.c.folded == folded(name), repositories.c.name == name)
@@ -194,14 +194,14 @@ def is_card(connection: Connection, card: str) -> ColumnElement[bool]:
 
 
 def is_newest() -> ColumnElement[bool]:
-    """The condition on `versions` for the newest of each card."""
+    """Return the condition on `versions` for the newest of each card."""
     other = version_table.alias()
     highest = select(func.max(other.c.number)).where(other.c.repository_id == version_table.c.repository_id)
     return version_table.c.number == highest.scalar_subquery()
 
 
 def find_versions(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
-    """The versions that match, by card name, oldest first."""
+    """Return the versions that match, by card name, oldest first."""
     own = find_namespace(connection)
     pointing = and_(
         refs.c.repository_id == version_table.c.repository_id,
@@ -236,7 +236,7 @@ def find_versions(connection: Connection, *conditions: ColumnElement[bool]) -> l
 
 
 def find_key(connection: Connection, version: Version) -> Key | None:
-    """The key of a version; None if it was removed."""
+    """Return the key of a version; None if it was removed."""
     columns = (version_table.c.id, version_table.c.repository_id, version_table.c.sha)
     query = select(*columns).join_from(version_table, repositories).where(is_card(connection, version.name))
     row = connection.execute(query.where(version_table.c.sha256 == version.sha256)).one_or_none()
@@ -244,12 +244,12 @@ def find_key(connection: Connection, version: Version) -> Key | None:
 
 
 def declared_figures(row: Row[Any]) -> Declared | None:
-    """The self-declared figures of a row of `versions`."""
+    """Return the self-declared figures of a row of `versions`."""
     return Declared(row.recall, row.factuality, row.fault, row.coverage) if row.examined else None
 
 
 def is_unexamined(row: Row[Any]) -> bool:
-    """Whether a row of `versions` has weights, but no plausible exam."""
+    """Return whether a row of `versions` has weights, but no plausible exam."""
     return bool(row.weights and (not row.examined or row.fault))
 
 
@@ -257,7 +257,7 @@ def is_unexamined(row: Row[Any]) -> bool:
 
 
 def versions(database: Database, repositories: Iterable[Repository]) -> dict[str, Version]:
-    """The newest version of each repository that has one, by the repository's name."""
+    """Return the newest version of each repository that has one, by the repository's name."""
     ids = [repository.id for repository in repositories]
     with database.read() as connection:
         own = find_namespace(connection)
@@ -335,7 +335,7 @@ class Quarantine:
             write_event(connection, by, "card.released", version.reference, audit=reason.audit)
 
     def held(self, candidates: Sequence[Version]) -> dict[str, Reason]:
-        """Why versions are quarantined, by reference; others are omitted. The figures are those of the values."""
+        """Return why versions are quarantined, by reference; others are omitted. Uses the figures of the values."""
         if not candidates:
             return {}
         with self._database.read() as connection:
@@ -354,7 +354,7 @@ class VersionCatalogue:
         self._database = database
 
     def names(self) -> list[str]:
-        """Every card's name, sorted."""
+        """Return every card's name, sorted."""
         query = select(repositories.c.name).where(
             exists().where(version_table.c.repository_id == repositories.c.id)
         )
@@ -363,12 +363,12 @@ class VersionCatalogue:
             return sorted(bare_name(own, name) for name in connection.scalars(query))
 
     def versions(self, name: str | None = None) -> list[Version]:
-        """Every version of a card, or of all cards, oldest first."""
+        """Return every version of a card, or of all cards, oldest first."""
         with self._database.read() as connection:
             return find_versions(connection, *([] if name is None else [is_card(connection, name)]))
 
     def newest(self, domain: str | None = None, base: str | None = None) -> list[Version]:
-        """The newest version of every card, if it is in the domain subtree and has the base."""
+        """Return the newest version of every card, if it is in the domain subtree and has the base."""
         conditions: list[ColumnElement[bool]] = [is_newest()]
         if domain is not None:
             inside = version_table.c.domain.startswith(domain + "/", autoescape=True)

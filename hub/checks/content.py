@@ -1,4 +1,4 @@
-"""What the files of a commit may hold, and the verdicts on them."""
+"""Checks of the content of files, and their verdicts."""
 
 import json
 import re
@@ -63,7 +63,7 @@ CODE_KEYS = ("auto_map", "custom_pipelines")
 
 
 def _json_spellings(letter: str) -> str:
-    """A letter as JSON may spell it."""
+    """Return a regular expression for a letter as JSON may spell it."""
     code = "".join(f"[{digit}{digit.upper()}]" for digit in f"{ord(letter):04x}")
     return rf"(?:{letter}|\\u{code})"
 
@@ -105,7 +105,7 @@ def check_jsonl(path: str, stream: BinaryIO) -> None:
 
 
 def _cut_at_line_ends(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces, cut at the ends of lines."""
+    """Yield the pieces, cut at the ends of lines."""
     rest = b""
     for piece in pieces:
         whole, end, rest = (rest + piece).rpartition(b"\n")
@@ -144,7 +144,7 @@ class _Scan:
         return b""
 
     def _skip_ordinary(self, text: bytes, start: int) -> int:
-        """The end of the text that starts there and has neither code keys nor unterminated strings."""
+        """Return the end of the text from `start` that has neither code keys nor unterminated strings."""
         match = ORDINARY.match(text, start)
         end = match.end() if match else start
         # Count the brackets outside of strings.
@@ -220,7 +220,7 @@ def check_safetensors(path: str, size: int, stream: BinaryIO) -> None:
 
 
 def _span(path: str, name: str, tensor: object) -> tuple[int, int]:
-    """The tensor's offsets after the header."""
+    """Return the tensor's offsets after the header."""
     shown = repr(name[:80])
     if len(name) > LONGEST_NAME or not isinstance(tensor, Mapping):
         raise _invalid_safetensors(path, f"tensor {shown} has an invalid name or description")
@@ -243,12 +243,12 @@ def _span(path: str, name: str, tensor: object) -> tuple[int, int]:
 
 
 def _are_sizes(value: object) -> bool:
-    """Whether it is a list of non-negative 64-bit integers."""
+    """Return whether it is a list of non-negative 64-bit integers."""
     return isinstance(value, list) and all(type(item) is int and 0 <= item < 1 << 63 for item in value)
 
 
 def _reject_duplicates(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """The object. Raises ValueError for a duplicate key, which readers resolve differently."""
+    """Return the object. Raises ValueError for a duplicate key, which readers resolve differently."""
     items: dict[str, Any] = {}
     for key, value in pairs:
         if key in items:
@@ -275,7 +275,7 @@ def check_file(path: str, size: int, open: Callable[[], BinaryIO]) -> None:  # n
 
 
 def check_name(path: str, size: int) -> Form:
-    """The form that a file must have, by its path. Raises Invalid, Dangerous or TooLarge if it is not allowed."""
+    """Return the form that a file must have, by its path. Raises Invalid, Dangerous or TooLarge."""
     check_path(path)
     return kind_of(path, size).form
 
@@ -350,7 +350,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check found, whatever the path: nothing, or the name of a refusal and its reason."""
+    """The result of a check, whatever the path: empty, or the name of a refusal and its reason."""
 
     refusal: str = ""
     reason: str = ""
@@ -362,12 +362,12 @@ class Verdict:
 
 
 def opened(path: Path) -> BinaryIO:
-    """A file on this machine, for `Candidate.open`."""
+    """Open a file on this machine, for `Candidate.open`."""
     return path.open("rb")
 
 
 def judge(candidates: Sequence[Candidate]) -> list[Verdict]:
-    """The verdict on each candidate."""
+    """Return the verdict on each candidate."""
     verdicts = []
     for candidate in candidates:
         try:

@@ -1,6 +1,6 @@
-"""Kinds of files: by name, by their first bytes, and which paths are allowed.
+"""Checks of paths, and kinds of files by their name and first bytes.
 
-None of them passes the check for an allowed kind of file, except a pickle of protocol 0, which looks like text.
+No dangerous kind passes the check for an allowed one, except a pickle of protocol 0, which looks like text.
 """
 
 import codecs
@@ -58,7 +58,7 @@ FORBIDDEN = frozenset('\\:<>"|?*')
 
 
 def check_path(path: str) -> str:
-    """The path, if it is safe on every system. Raises Invalid or Dangerous."""
+    """Return the path, if it is safe on every system. Raises Invalid or Dangerous."""
     if len(path) > LONGEST or len(path.encode("utf-8", "surrogatepass")) > LONGEST:
         raise Invalid(f"path {path[:80]!r}… is too long: the limit is {LONGEST} bytes")
     names = path.split("/")
@@ -103,7 +103,7 @@ def check_tree(paths: Iterable[str]) -> None:
 
 
 def folded(path: str) -> str:
-    """A key that is equal for paths that differ only in case or Unicode normalisation."""
+    """Return a key that is equal for paths that differ only in case or Unicode normalisation."""
     # Case folding may denormalise text, so normalise before and after.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
 
@@ -135,13 +135,13 @@ PART = 1 << 20
 
 
 def parts(stream: BinaryIO) -> Iterator[bytes]:
-    """The rest of the stream, a megabyte at a time."""
+    """Yield the rest of the stream, a megabyte at a time."""
     while part := stream.read(PART):
         yield part
 
 
 def checked(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces, unchanged. Raises Invalid if they are not text."""
+    """Yield the pieces, unchanged. Raises Invalid if they are not text."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for piece in pieces:
@@ -196,7 +196,7 @@ ODD = bytes.maketrans(bytes([*range(0x80, 0x100), ord("\\")]), b"?" * 129)
 
 
 def what_it_is(start: bytes) -> str | None:
-    """What a file with these first NEEDED bytes is, if dangerous.
+    """Return what a file with these first NEEDED bytes is, if dangerous.
 
     Some signatures are plain letters: use it only for files that failed the check of their kind.
     """
@@ -208,7 +208,7 @@ def what_it_is(start: bytes) -> str | None:
 
 
 def is_pickle(stream: BinaryIO) -> bool:
-    """Whether a file starts with a pickle, or several in a row, that calls something when loaded. Runs nothing."""
+    """Return whether a file starts with pickles that call something when loaded. Runs nothing."""
     start = stream.read(2)
     stream.seek(0)
     if PICKLE.match(start):
@@ -250,7 +250,7 @@ class _Lines:
 
 
 def _take_operands(opcode: pickletools.OpcodeInfo, stack: list[object]) -> bool:
-    """Whether the opcode's operands are on the stack, which is updated.
+    """Return whether the opcode's operands are on the stack, which is updated.
 
     Nearly every letter is an opcode: without this, text that starts with `lo` would be a list and a call.
     """
@@ -335,7 +335,7 @@ def check_vocabulary(path: str, size: int, stream: BinaryIO) -> None:
 
 
 def _read_varint(data: bytes, place: int) -> tuple[int, int]:
-    """A varint and the place after it, which is beyond the data if the varint is incomplete."""
+    """Return a varint and the place after it, which is beyond the data if the varint is incomplete."""
     if place < len(data) and data[place] < 0x80:  # most are short
         return data[place], place + 1
     number = 0
@@ -420,7 +420,7 @@ REASONS = (
 
 
 def kind_of(path: str, size: int) -> FileKind:
-    """The kind of a file by its name. Raises Dangerous or Invalid for a name that is not allowed, TooLarge."""
+    """Return the kind of a file by its name. Raises Dangerous or Invalid for a name that is not allowed, TooLarge."""
     kind = _kind_by_name(path)
     if kind.largest is not None and size > kind.largest:
         raise TooLarge(f"{path} has {size} bytes: the limit for this kind of file is {kind.largest}")

@@ -45,14 +45,14 @@ Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def split(text: str) -> tuple[str, str]:
-    """The front matter of a README ("" if none), and the text after it."""
+    """Return the front matter of a README ("" if none), and the text after it."""
     text = text.removeprefix("\ufeff")
     match = FENCE.match(text)
     return (match[1] or "", text[match.end() :]) if match else ("", text)
 
 
 def load_yaml(text: str, where: str, most: int | None = MOST_NODES) -> Any:
-    """The value of one YAML document as JSON values: dates, NaN and infinities become strings.
+    """Return the value of one YAML document as JSON values: dates, NaN and infinities become strings.
 
     `most`: nodes of the document; None: any number. Raises Dangerous for anchors, aliases and tags, Invalid for
     malformed or deeply nested YAML, TooLarge.
@@ -99,7 +99,7 @@ def check_yaml(text: str, where: str, most: int | None = None) -> None:
 
 
 def _check_node(node: yaml.Node, where: str) -> None:
-    """Keys must be unique strings, and numbers short: parsing a long one takes quadratic time."""
+    """Check that keys are unique strings and numbers short: parsing a long one takes quadratic time."""
     if isinstance(node, yaml.MappingNode):
         keys: set[str] = set()
         for key, value in node.value:
@@ -145,7 +145,7 @@ ADAPTER = "adapter_config.json"
 
 
 def read(readme: str, most: int | None = MOST_NODES) -> tuple[dict[str, Any], str]:
-    """The metadata as JSON values, and the text below it. Raises Invalid, Dangerous, TooLarge.
+    """Return the metadata as JSON values, and the text below it. Raises Invalid, Dangerous, TooLarge.
 
     `most`: keys and values; None, for what is stored already: any number.
     """
@@ -179,7 +179,7 @@ def check_manifest(manifest: "Manifest") -> None:
 def tags(
     card: Mapping[str, Any], paths: Iterable[str], manifest: "Manifest | None" = None
 ) -> tuple[str, ...]:
-    """The tags of a repository, derived as on the Hugging Face Hub: words and `key:value`.
+    """Return the tags of a repository, derived as on the Hugging Face Hub: words and `key:value`.
 
     With the manifest of a knowledge card, also kcard, kcard:kind:…, and domain:… for its domain and each one above.
     Invalid tags (empty, too long, with control characters) are omitted.
@@ -190,7 +190,7 @@ def tags(
 
 
 def library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
-    """The library that loads it, from the metadata, else from its files."""
+    """Return the library that loads the repository, from its metadata or else from its files."""
     if named := _text(card.get("library_name")):
         return named
     files = frozenset(paths)
@@ -202,7 +202,7 @@ def library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
 
 
 def pipeline_tag(card: Mapping[str, Any]) -> str | None:
-    """Its task, from the metadata."""
+    """Return the task of the repository, from its metadata."""
     return _text(card.get("pipeline_tag"))
 
 
@@ -249,7 +249,7 @@ def _text(value: object) -> str | None:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """The value, or the items of a list."""
+    """Yield the value, or the items of a list."""
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, str | int | float):
             yield str(item)
@@ -337,7 +337,7 @@ class _TooSlow(Exception):
 
 
 def render(markdown: str, files: str = "", seconds: float = SECONDS) -> str:
-    """The HTML of a README without its front matter.
+    """Return the HTML of a README without its front matter.
 
     files    path of the repository's files, such as /ada/moons/resolve/main, for relative pictures and links
     seconds  of processor time; a text that takes longer is shown as it is
@@ -392,7 +392,7 @@ def _check_time(state: Any, *_: object) -> bool:
 
 
 def _path_on_hub(address: str, files: str) -> str | None:
-    """The path on the hub of a URL that is relative to the repository; None for any other."""
+    """Return the path on the hub of a URL that is relative to the repository; None for any other."""
     try:
         parts = urlsplit(address)
     except ValueError:

@@ -43,7 +43,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 def address(url: str) -> str:
-    """The URL with lower-case scheme and host, without a default port or trailing slash.
+    """Return the URL with lower-case scheme and host, without a default port or trailing slash.
 
     Raises UsageError unless it is an http or https URL without user, password, query and fragment.
     """
@@ -60,7 +60,7 @@ def address(url: str) -> str:
 
 
 def is_hugging_face(url: str) -> bool:
-    """Whether the host belongs to the Hugging Face Hub."""
+    """Return whether the host belongs to the Hugging Face Hub."""
     host = urlsplit(url).hostname or ""
     return host in {"huggingface.co", "hf.co"} or host.endswith(".huggingface.co")
 
@@ -85,7 +85,7 @@ class Credentials:
     path: Path
 
     def token(self, url: str) -> str | None:
-        """The token for a hub; None if not logged in."""
+        """Return the token for a hub; None if not logged in."""
         if not is_hugging_face(url):
             return self._read().get(url)
         from huggingface_hub import get_token
@@ -161,7 +161,7 @@ WAIT = re.compile(r"^\s*([0-9]{1,20})|r=0\s*;\s*t=([0-9]{1,20})")
 
 @dataclass
 class Guard:
-    """The limits for one hub, and what was used of them.
+    """The limits for one hub, and how much of them was used.
 
     largest  bytes of all answers
     """
@@ -172,7 +172,7 @@ class Guard:
     requests: int = 0
 
     def check_request(self, request: Any) -> None:
-        """Before a request is sent, also to follow a redirect. Raises Dangerous, TooLarge."""
+        """Check a request before it is sent, also to follow a redirect. Raises Dangerous, TooLarge."""
         # The destination: encrypted if the hub is, and the token's own hub.
         url, authorized = str(request.url), "authorization" in request.headers
         ours, there = _origin(self.url), _origin(url)
@@ -196,7 +196,7 @@ class Guard:
         request.extensions["timeout"] = {key: limits.get(key) or TIMEOUT[key] for key in TIMEOUT}
 
     def check_response(self, response: Any) -> None:
-        """Before the body of an answer is read. Raises Dangerous, TooLarge, HubError."""
+        """Check an answer before its body is read. Raises Dangerous, TooLarge, HubError."""
         headers = response.headers
         if headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
             raise Dangerous(f"{self.url} sent a compressed answer, which was not requested: refused")
@@ -248,7 +248,7 @@ def _origin(url: str) -> tuple[str, str, int | None]:
 
 
 def _wrap_stream(response: Any, through: Callable[[Iterator[bytes]], Iterator[bytes]]) -> Any:
-    """The response's stream, read through a function; of the class that the HTTP library requires."""
+    """Return a stream of the class that the HTTP library requires, which reads the response through a function."""
     base: Any = import_module(type(response).__module__.partition(".")[0]).SyncByteStream
     whole = response.stream
 
@@ -321,7 +321,7 @@ def _on_response(response: Any) -> None:
         guard.check_response(response)
 
 
-# What huggingface_hub raises for JSON of another shape.
+# Exceptions of huggingface_hub for JSON of another shape.
 MALFORMED = (KeyError, TypeError, AttributeError)
 LOGIN = "`kcard login --hub {url}`"
 
@@ -330,7 +330,7 @@ LOGIN = "`kcard login --hub {url}`"
 def connect(
     url: str, token: str | None, *, progress: bool = False, largest: int = LARGEST_ANSWERS
 ) -> "Iterator[HfApi]":
-    """The client for a hub. Errors inside the block become a HubError with one line.
+    """Open the client for a hub. Errors inside the block become a HubError with one line.
 
     progress  whether huggingface_hub shows progress bars on stderr
     largest   most bytes of all answers within the block; more raise HubError
@@ -367,7 +367,7 @@ def connect(
 
 
 def status(error: BaseException) -> int | None:
-    """The HTTP status of a client's error; None without a response."""
+    """Return the HTTP status of a client's error; None without a response."""
     from huggingface_hub.errors import HfHubHTTPError
 
     cause: BaseException | None = error
@@ -424,7 +424,7 @@ def _translate(url: str, token: str | None, error: Exception) -> KcardError:
 
 
 def _root_cause(error: BaseException) -> BaseException:
-    """The wrapped error: the server's response, or why there was none."""
+    """Return the innermost cause: the server's response, or why there was none."""
     from huggingface_hub.errors import HfHubHTTPError
 
     wrapped = error.__cause__
@@ -449,7 +449,7 @@ class Who:
 
 
 def who(url: str, token: str | None) -> Who:
-    """The owner of the token. Raises HubError if there is no token, or the hub rejects it or does not answer."""
+    """Return the owner of the token. Raises HubError if there is no token, or the hub rejects it or does not answer."""
     if token is None:
         raise HubError(f"not logged in to {url}: run `kcard login --hub {url}`")
     with connect(url, token) as api:

@@ -63,7 +63,7 @@ class Listed:
 
 
 def listed(url: str, token: str | None, text: str | None = None, *, limit: int = 100) -> list[Listed]:
-    """The visible cards of a hub, last changed first; `text` searches names and tags."""
+    """Return the visible cards of a hub, last changed first; `text` searches names and tags."""
     with connect(url, token) as api:
         return [
             Listed(
@@ -99,7 +99,7 @@ class RemoteReference:
 
     @classmethod
     def parse(cls, text: str) -> "RemoteReference":
-        """Raises UsageError for an invalid reference."""
+        """Parse a reference. Raises UsageError if it is invalid."""
         repository, at, revision = text.partition("@")
         if not NAME.fullmatch(repository) or (at and not revision):
             raise UsageError(
@@ -121,7 +121,7 @@ class RemoteVersion:
 
 
 def versions(api: "HfApi", repository: str) -> list[RemoteVersion]:
-    """The versions of a repository, newest first."""
+    """Return the versions of a repository, newest first."""
     tags = api.list_repo_refs(repository).tags
     numbered = ((NUMBERED.fullmatch(tag.name), tag.target_commit) for tag in tags)
     tagged = (RemoteVersion(int(match[1]), commit) for match, commit in numbered if match is not None)
@@ -129,25 +129,25 @@ def versions(api: "HfApi", repository: str) -> list[RemoteVersion]:
 
 
 def newest(api: "HfApi", repository: str) -> str:
-    """The commit of the newest version, or of main if none was published."""
+    """Return the commit of the newest version, or of main if none was published."""
     tagged = versions(api, repository)
     return tagged[0].commit if tagged else str(api.model_info(repository).sha)
 
 
 def branches(api: "HfApi", repository: str) -> dict[str, str]:
-    """The commit of each branch, by name."""
+    """Return the commit of each branch, by name."""
     return {branch.name: branch.target_commit for branch in api.list_repo_refs(repository).branches}
 
 
 def find_published(api: "HfApi", repository: str, manifests: set[bytes]) -> Iterator[RemoteVersion]:
-    """The versions whose kcard.json is one of these, newest first."""
+    """Yield the versions whose kcard.json is one of these, newest first."""
     for version in versions(api, repository):
         if any(has_manifest(api, repository, version.commit, manifest) for manifest in manifests):
             yield version
 
 
 def has_manifest(api: "HfApi", repository: str, commit: str, manifest: bytes) -> bool:
-    """Whether the kcard.json of a commit has these bytes, by the digest that the hub reports."""
+    """Return whether the kcard.json of a commit has these bytes, by the digest that the hub reports."""
     entries = api.get_paths_info(repository, [MANIFEST], revision=commit)
     if not entries:
         return False
@@ -322,7 +322,7 @@ MARGIN = 1 << 20  # bytes beside a file: the answers about it
 def fetched(
     url: str, token: str | None, reference: RemoteReference, downloads: Path, *, progress: bool = False
 ) -> "Iterator[Path]":
-    """A folder with the verified files of a card, deleted at the end of the block.
+    """Yield a folder with the verified files of a card, deleted at the end of the block.
 
     An interrupted download keeps its complete files under `downloads` for a week, and the next one resumes there.
     Raises UnknownCard for an unknown card, HubError if the hub refuses, does not answer or exceeds a limit, CardError
@@ -418,7 +418,7 @@ def install(folder: Path, destination: Path) -> Path:
 
 
 def published_there(url: str, token: str | None, repository: str, manifests: set[bytes]) -> bool:
-    """Whether the repository has a version with one of these kcard.json."""
+    """Return whether a repository has a version with one of these manifests (the bytes of kcard.json)."""
     with connect(url, token) as api:
         try:
             return next(find_published(api, repository, manifests), None) is not None

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-# A database that does not answer: one transaction at a time tries it, all others fail at once.
+# Outages: while a database does not answer, one transaction at a time tries it, and all others fail at once.
 #
 # Otherwise, each of them would wait, and occupy a thread, until it notices by itself.
 
@@ -51,7 +51,7 @@ TRY_SECONDS = 10.0  # until another transaction tries, if the one that does take
 
 
 class Outage:
-    """Whether the database `name` is known not to answer. Thread-safe."""
+    """The state of a database: whether it is known not to answer. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self._name, self._lock = name, threading.Lock()
@@ -78,7 +78,7 @@ class Outage:
                 self._next_try = time.monotonic() + AGAIN_SECONDS
 
     def ended(self) -> None:
-        """The database answers."""
+        """End the outage: the database answers."""
         if self._next_try is not None:
             with self._lock:
                 self._next_try = None
@@ -107,7 +107,7 @@ NETWORK = {
 
 
 def postgresql_engine(url: URL, *, write: bool, serving: bool) -> Engine:
-    """An engine for writers or readers. `serving`: statements that take seconds fail. Raises MissingExtra."""
+    """Make an engine for writers or readers. `serving`: statements that take seconds fail. Raises MissingExtra."""
     seconds = (WRITE_SECONDS if write else READ_SECONDS) if serving else None
     arguments = NETWORK | {"connect_timeout": CONNECT_SECONDS if serving else 10, "application_name": "kcard"}
     from_url = url.query.get("options", "")
@@ -183,7 +183,7 @@ READER_WAITS, SERVED_READER_WAITS = 10, 2
 
 
 def locate(location: Path | str) -> URL:
-    """The URL of a database; a Path is a SQLite file. Raises UsageError, without passwords, for an invalid URL."""
+    """Return the URL of a database; a Path is a SQLite file. Raises UsageError for an invalid URL."""
     if isinstance(location, Path):
         return URL.create("sqlite", database=str(location))
     try:
@@ -198,7 +198,7 @@ def locate(location: Path | str) -> URL:
 
 
 def shown(url: URL) -> str:
-    """A database in messages: its file, or host and name, without credentials."""
+    """Return the name of a database in messages: its file, or host and name, without credentials."""
     if url.drivername == "sqlite":
         return str(url.database)
     bare = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
@@ -206,7 +206,7 @@ def shown(url: URL) -> str:
 
 
 def engine(url: URL, *, write: bool, serving: bool = False) -> Engine:
-    """An engine for a URL from `locate`, for writers or for readers.
+    """Make an engine for a URL from `locate`, for writers or for readers.
 
     `serving`: for servers, which keep connections open and wait for seconds only. Raises MissingExtra without the
     PostgreSQL driver.
@@ -298,14 +298,14 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A read transaction, which sees one snapshot and never waits."""
+        """Open a read transaction, which sees one snapshot and never waits."""
         self._after_fork()
         with self._transaction(self._readers, write=False) as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A write transaction, exclusive among writers; rolled back if the block raises."""
+        """Open a write transaction, exclusive among writers; rolled back if the block raises."""
         self._after_fork()
         # Threads of this process wait here, without a connection.
         turn = self._turn

@@ -199,7 +199,32 @@ def verified_by_version(connection: Connection, ids: Collection[int]) -> dict[in
     for row in connection.execute(query):
         by_version.setdefault(row.version_id, []).append(row)
     _, floor = limits(connection)
-    return {id_: _verified_figures(rows, floor) for id_, rows in by_version.items()}
+    verified = {}
+    for id_, rows in by_version.items():
+        # Factuality is that of the latest audit whose evidence is independent and covers enough.
+        independent = [row for row in rows if is_independent(row.overlap)]
+        covering = [row for row in independent if covers(row.coverage, floor)]
+        figures = (_latest(chosen, AUDIT, "factuality") for chosen in (covering, independent, rows))
+        measured = next(filter(None, figures), None)
+        faithful = _latest(rows, AUDIT, "faithfulness") or _latest(rows, EXAM_FIGURES, "faithfulness")
+        verified[id_] = Verified(
+            at=utc(rows[-1].taken),
+            recall=getattr(_latest(rows, EXAM_FIGURES, "recall"), "recall", None),
+            faithfulness=getattr(faithful, "faithfulness", None),
+            factuality=getattr(measured, "factuality", None),
+            audit=getattr(measured, "id", None),
+            taken=None if measured is None else utc(measured.taken),
+            evidence=getattr(measured, "evidence", None),
+            evidence_sha256=getattr(measured, "evidence_sha256", None),
+            checker=getattr(measured, "checker", None),
+            coverage=getattr(measured, "coverage", None),
+            judged=getattr(measured, "judged", None),
+            overlap=getattr(measured, "overlap", None),
+            released=getattr(measured, "released", None) is not None,
+            author=rows[-1].author,
+            kcard=rows[-1].kcard,
+        )
+    return verified
 
 
 def audited() -> ScalarSelect[float]:
@@ -217,36 +242,6 @@ def audited() -> ScalarSelect[float]:
 def independent() -> ColumnElement[bool]:
     """Return SQL for whether an audit's evidence is independent of the card's corpus; unknown overlap counts so."""
     return or_(audits.c.overlap.is_(None), audits.c.overlap < OVERLAP)
-
-
-def _verified_figures(rows: Iterable[Row[Any]], floor: float) -> Verified:
-    """Return the figures of the latest audits.
-
-    Factuality is that of the latest audit whose evidence is independent and covers enough.
-    """
-    rows = [*rows]
-    independent = [row for row in rows if is_independent(row.overlap)]
-    covering = [row for row in independent if covers(row.coverage, floor)]
-    figures = (_latest(chosen, AUDIT, "factuality") for chosen in (covering, independent, rows))
-    measured = next(filter(None, figures), None)
-    faithful = _latest(rows, AUDIT, "faithfulness") or _latest(rows, EXAM_FIGURES, "faithfulness")
-    return Verified(
-        at=utc(rows[-1].taken),
-        recall=getattr(_latest(rows, EXAM_FIGURES, "recall"), "recall", None),
-        faithfulness=getattr(faithful, "faithfulness", None),
-        factuality=getattr(measured, "factuality", None),
-        audit=getattr(measured, "id", None),
-        taken=None if measured is None else utc(measured.taken),
-        evidence=getattr(measured, "evidence", None),
-        evidence_sha256=getattr(measured, "evidence_sha256", None),
-        checker=getattr(measured, "checker", None),
-        coverage=getattr(measured, "coverage", None),
-        judged=getattr(measured, "judged", None),
-        overlap=getattr(measured, "overlap", None),
-        released=getattr(measured, "released", None) is not None,
-        author=rows[-1].author,
-        kcard=rows[-1].kcard,
-    )
 
 
 def _latest(rows: Iterable[Row[Any]], kind: AuditKind, figure: str) -> Row[Any] | None:

@@ -242,7 +242,8 @@ class Refs:
         """
         check_ref(name, BRANCH)
         with self._database.write() as connection:
-            if exist_ok and _exists(connection, repository, BRANCH, name):
+            here = _here(repository, BRANCH, name)
+            if exist_ok and connection.scalar(select(refs.c.sha).where(*here)) is not None:
                 return
             _put(connection, repository, BRANCH, name, sha, "")
 
@@ -322,7 +323,7 @@ def _put(
     require_unpublished(connection, repository.id, repository.name, {name: card})
     # A branch with the name of a tag would hide the tag.
     for other in (BRANCH, TAG):
-        if _exists(connection, repository, other, name):
+        if connection.scalar(select(refs.c.sha).where(*_here(repository, other, name))) is not None:
             raise Conflict(f"{other} {name!r} already exists in {repository.name}: choose another name")
     count = select(func.count()).select_from(refs).where(refs.c.repository_id == repository.id)
     if (connection.scalar(count) or 0) >= MOST:
@@ -357,10 +358,6 @@ def require_unpublished(
 def _delete(connection: Connection, repository: Repository, kind: str, name: str) -> None:
     if connection.execute(delete(refs).where(*_here(repository, kind, name))).rowcount == 0:
         raise NotThere("revision", f"{kind} {name[:LONGEST]!r} not found in {repository.name}")
-
-
-def _exists(connection: Connection, repository: Repository, kind: str, name: str) -> bool:
-    return connection.scalar(select(refs.c.sha).where(*_here(repository, kind, name))) is not None
 
 
 def _here(repository: Repository, kind: str, name: str) -> tuple[ColumnElement[bool], ...]:

@@ -343,7 +343,19 @@ class RepositorySearch:
         total = int(np.count_nonzero(matching))
         pages = min(-(-total // query.size), MOST_PAGES)
         page = [by_id[id_] for id_ in ids if id_ in by_id]  # another thread may have seen newer ones
-        return Found(page, total, pages, _count_facets(snapshot, always, chosen))
+
+        def without(name: str) -> Array:
+            return _intersect(always, [mask for other, mask in chosen.items() if other != name])
+
+        # How many repositories there would be with each value of a facet.
+        facets = {facet: _count_values(snapshot, facet, without(facet)) for facet in FACETS}
+        factuality = snapshot.factuality[without("factuality") & snapshot.verified]
+        counts = Counts(
+            facets,
+            int(np.count_nonzero(without("verified") & snapshot.verified)),
+            {least: int(np.count_nonzero(factuality >= least)) for least in FACTUALITY},
+        )
+        return Found(page, total, pages, counts)
 
 
 def _readable(connection: Connection, snapshot: Snapshot, identity: Identity | None) -> Array:
@@ -386,19 +398,6 @@ def _sort(connection: Connection, snapshot: Snapshot, query: SearchQuery, matchi
     }[query.sort]
     filtered: Array = order[matching[order]]
     return filtered
-
-
-def _count_facets(snapshot: Snapshot, always: Array, chosen: Mapping[str, Array]) -> Counts:
-    def without(name: str) -> Array:
-        return _intersect(always, [mask for other, mask in chosen.items() if other != name])
-
-    facets = {facet: _count_values(snapshot, facet, without(facet)) for facet in FACETS}
-    factuality = snapshot.factuality[without("factuality") & snapshot.verified]
-    return Counts(
-        facets,
-        int(np.count_nonzero(without("verified") & snapshot.verified)),
-        {least: int(np.count_nonzero(factuality >= least)) for least in FACTUALITY},
-    )
 
 
 def _count_values(snapshot: Snapshot, facet: str, mask: Array) -> dict[str, int]:

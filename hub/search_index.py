@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from kcard.hub import figures
 from kcard.hub.db.models import repositories, search, search_clock, terms, versions
@@ -141,7 +141,24 @@ def put_rows(connection: Connection, *repository_ids: int) -> None:
     """Replace the rows of repositories by what other tables have now."""
     at = _tick(connection, "changed")
     connection.execute(delete(search).where(search.c.repository_id.in_(repository_ids)))
-    rows = connection.execute(_select_described().where(repositories.c.id.in_(repository_ids)))
+    # Repositories with their newest version and its latest audit.
+    other = versions.alias()
+    newest = select(func.max(other.c.number)).where(other.c.repository_id == repositories.c.id)
+    of_newest = (versions.c.repository_id == repositories.c.id) & (
+        versions.c.number == newest.scalar_subquery()
+    )
+    query = select(
+        repositories.c.id,
+        repositories.c.name,
+        repositories.c.card,
+        repositories.c.tags,
+        repositories.c.library,
+        versions.c.description,
+        versions.c.manifest,
+        versions.c.factuality,
+        figures.audited().label("audited"),
+    ).select_from(repositories.outerjoin(versions, of_newest))
+    rows = connection.execute(query.where(repositories.c.id.in_(repository_ids)))
     if values := [_make_row(row) | {"changed": at} for row in rows]:
         connection.execute(insert(search), values)
 
@@ -163,26 +180,6 @@ def _tick(connection: Connection, what: str) -> int:
     column = search_clock.c[what]
     connection.execute(update(search_clock).values({column: column + 1}))
     return int(connection.execute(select(column)).scalar_one())
-
-
-def _select_described() -> Select[Any]:
-    """Return the query for repositories with their newest version and its latest audit."""
-    other = versions.alias()
-    newest = select(func.max(other.c.number)).where(other.c.repository_id == repositories.c.id)
-    of_newest = (versions.c.repository_id == repositories.c.id) & (
-        versions.c.number == newest.scalar_subquery()
-    )
-    return select(
-        repositories.c.id,
-        repositories.c.name,
-        repositories.c.card,
-        repositories.c.tags,
-        repositories.c.library,
-        versions.c.description,
-        versions.c.manifest,
-        versions.c.factuality,
-        figures.audited().label("audited"),
-    ).select_from(repositories.outerjoin(versions, of_newest))
 
 
 def _make_row(row: Row[Any]) -> dict[str, Any]:

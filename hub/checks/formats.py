@@ -421,25 +421,17 @@ REASONS = (
 
 def kind_of(path: str, size: int) -> FileKind:
     """Return the kind of a file by its name. Raises Dangerous or Invalid for a name that is not allowed, TooLarge."""
-    kind = _kind_by_name(path)
+    name = PurePosixPath(path)
+    suffix = name.suffix.lower()
+    kind = README if path == "README.md" else ARRAYS.get(path) or KINDS.get(suffix)
+    if kind is None and name.name.lower() in NAMES:
+        kind = SMALL_TEXT
+    if kind is None:
+        if reason := next((why for endings, why in REASONS if suffix in endings.split()), None):
+            raise Dangerous(f"{path}: {suffix} files are not allowed: {reason}")
+        raise Invalid(
+            f"{path}: unknown kind of file; allowed are {', '.join(KINDS)}, licences and .gitattributes"
+        )
     if kind.largest is not None and size > kind.largest:
         raise TooLarge(f"{path} has {size} bytes: the limit for this kind of file is {kind.largest}")
     return kind
-
-
-def _kind_by_name(path: str) -> FileKind:
-    if path == "README.md":
-        return README
-    if kind := ARRAYS.get(path):
-        return kind
-    name = PurePosixPath(path)
-    suffix = name.suffix.lower()
-    if kind := KINDS.get(suffix):
-        return kind
-    if name.name.lower() in NAMES:
-        return SMALL_TEXT
-    if reason := next((why for endings, why in REASONS if suffix in endings.split()), None):
-        raise Dangerous(f"{path}: {suffix} files are not allowed: {reason}")
-    raise Invalid(
-        f"{path}: unknown kind of file; allowed are {', '.join(KINDS)}, licences and .gitattributes"
-    )

@@ -275,30 +275,25 @@ _guards: dict[str, Guard] = {}
 @contextmanager
 def guarded(guard: Guard) -> Iterator[dict[str, str]]:
     """Apply the guard until the end of the block, to requests with the headers that it yields."""
-    _install_hooks()
+    # Hook into huggingface_hub's client and every later one: it makes a new one after a broken connection.
+    from huggingface_hub.utils import _http
+
+    http: Any = _http
+    make: Callable[[], Any] = http._GLOBAL_CLIENT_FACTORY  # set_client_factory would close connections
+    if not getattr(make, "guarded", False):
+
+        def make_guarded() -> Any:
+            return _add_hooks(make())
+
+        make_guarded.guarded = True  # type: ignore[attr-defined]
+        http._GLOBAL_CLIENT_FACTORY = make_guarded
+        _add_hooks(http.get_session())
     mark = uuid.uuid4().hex
     _guards[mark] = guard
     try:
         yield {MARK: mark}
     finally:
         del _guards[mark]
-
-
-def _install_hooks() -> None:
-    """Hook into huggingface_hub's client and every later one: it makes a new one after a broken connection."""
-    from huggingface_hub.utils import _http
-
-    http: Any = _http
-    make: Callable[[], Any] = http._GLOBAL_CLIENT_FACTORY  # set_client_factory would close connections
-    if getattr(make, "guarded", False):
-        return
-
-    def make_guarded() -> Any:
-        return _add_hooks(make())
-
-    make_guarded.guarded = True  # type: ignore[attr-defined]
-    http._GLOBAL_CLIENT_FACTORY = make_guarded
-    _add_hooks(http.get_session())
 
 
 def _add_hooks(client: Any) -> Any:

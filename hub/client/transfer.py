@@ -361,8 +361,19 @@ def fetched(
 def _download(
     url: str, token: str | None, repository: str, commit: str, folder: Path, progress: bool
 ) -> None:
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
     with connect(url, token, largest=LARGEST_MANIFEST) as api:
-        manifest = _read_manifest(api, repository, commit, folder)
+        try:
+            manifest_path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
+        except LocalEntryNotFoundError:  # no response
+            raise
+        except EntryNotFoundError:
+            raise UnknownCard(f"{repository} at {commit[:12]} is not a card: {MANIFEST} is missing") from None
+        try:
+            manifest = Manifest.from_json(manifest_path.read_bytes().decode(), f"{repository}: {MANIFEST}")
+        except UnicodeDecodeError:
+            raise HubError(f"{repository}: {MANIFEST} is not UTF-8 text") from None
     check_names(manifest)
     with connect(url, token) as api:
         entries = api.list_repo_tree(repository, recursive=True, revision=commit)
@@ -385,21 +396,6 @@ def _download(
             api.hf_hub_download(repository, path, revision=commit, local_dir=folder)
     check_files(folder, manifest)
     check_contents(manifest, lambda path: (folder / path).open("rb"))
-
-
-def _read_manifest(api: "HfApi", repository: str, commit: str, folder: Path) -> Manifest:
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
-    try:
-        path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
-    except LocalEntryNotFoundError:  # no response
-        raise
-    except EntryNotFoundError:
-        raise UnknownCard(f"{repository} at {commit[:12]} is not a card: {MANIFEST} is missing") from None
-    try:
-        return Manifest.from_json(path.read_bytes().decode(), f"{repository}: {MANIFEST}")
-    except UnicodeDecodeError:
-        raise HubError(f"{repository}: {MANIFEST} is not UTF-8 text") from None
 
 
 def install(folder: Path, destination: Path) -> Path:

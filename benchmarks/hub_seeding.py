@@ -199,7 +199,7 @@ def _card(
         "tags": ["kcard", topic, _often(draw, topics)],
     }
     tags = metadata.tags(card, [entry.path for entry in entries], manifest)
-    tree = trees.full({entry.path: entry for entry in entries}).content
+    tree = trees.encode_full({entry.path: entry for entry in entries}).content
     downloads = int(draw.paretovariate(0.7))
     return _Card(
         number, f"{owner}/{own}", topic, text_, sha256, card, tags, tree, entries, at, min(downloads, 10**9)

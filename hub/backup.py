@@ -66,12 +66,12 @@ __all__ = [
     "Backup",
     "Counted",
     "Report",
+    "blob_name",
     "copy_rows",
-    "filled",
-    "inconsistent",
+    "count_cards",
+    "count_contents",
+    "inconsistent_versions",
     "load",
-    "member",
-    "numbers",
     "save",
 ]
 
@@ -85,7 +85,7 @@ LEFT_OUT = {sessions, uploads, reservations, verdicts, search_clock}
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Copy every table to a database for which `filled` returns nothing.
+    """Copy every table to a database for which `count_contents` returns nothing.
 
     Its settings, events and what remains of cards that were removed are replaced.
     """
@@ -107,7 +107,7 @@ def copy_rows(source: Connection, target: Connection) -> None:
     target.execute(update(search).values(changed=select(search_clock.c.changed).scalar_subquery()))
 
 
-def numbers(connection: Connection) -> dict[str, int]:
+def count_cards(connection: Connection) -> dict[str, int]:
     """Return the numbers of cards with their versions, and of repositories."""
     counts = {
         "cards": select(func.count(versions.c.repository_id.distinct())),
@@ -117,7 +117,7 @@ def numbers(connection: Connection) -> dict[str, int]:
     return {name: connection.scalar(count) or 0 for name, count in counts.items()}
 
 
-def filled(connection: Connection) -> dict[str, int]:
+def count_contents(connection: Connection) -> dict[str, int]:
     """Return the numbers of cards, pools, users, unpublished repositories and runs, without zeros."""
     published = select(versions.c.repository_id)
     counts = {
@@ -207,10 +207,10 @@ def _write_backup(
     with database.read() as source:
         with copy.write() as rows:
             copy_rows(source, rows)
-        blob_sizes, counts = dict(sorted(repository_blobs(source).items())), numbers(source)
+        blob_sizes, counts = dict(sorted(repository_blobs(source).items())), count_cards(source)
     copy.close_log()
     for sha256 in blob_sizes:
-        second = folder / member(sha256)
+        second = folder / blob_name(sha256)
         second.parent.mkdir(parents=True, exist_ok=True)
         try:
             if not blobs.hard_link(sha256, second):
@@ -218,9 +218,11 @@ def _write_backup(
         except DamagedCard:
             _missing(sha256, database)
     sizes = {DATABASE: (folder / DATABASE).stat().st_size} | {
-        member(sha): size for sha, size in blob_sizes.items()
+        blob_name(sha): size for sha, size in blob_sizes.items()
     }
-    digests = {DATABASE: file_digest(folder / DATABASE)} | {member(sha256): sha256 for sha256 in blob_sizes}
+    digests = {DATABASE: file_digest(folder / DATABASE)} | {
+        blob_name(sha256): sha256 for sha256 in blob_sizes
+    }
     with open(target, "xb", opener=private) as stream:
         with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
             sums = "".join(f"{sha256}  {name}\n" for name, sha256 in digests.items()).encode()
@@ -258,7 +260,7 @@ def _open_file(second: Path, sha256: str, database: Database, blobs: Blobs) -> I
         yield stored
 
 
-def member(sha256: str) -> str:
+def blob_name(sha256: str) -> str:
     """Return the name of a blob in the backup."""
     return f"{BLOBS}/{sha256[:2]}/{sha256}"
 
@@ -324,7 +326,7 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
             for version in VersionCatalogue(source).versions():
                 paths = version.files
                 refuse_pickles(version.manifest, lambda name, paths=paths: blobs.open(paths[name]))  # type: ignore[misc]
-            strange = inconsistent(source)
+            strange = inconsistent_versions(source)
         except CardError as error:
             raise HubError(f"{path}: {error}; nothing was restored") from error
         if strange:
@@ -338,7 +340,7 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
 
 
 def _require_empty(connection: Connection, database: Database) -> None:
-    if there := filled(connection):
+    if there := count_contents(connection):
         contents = " and ".join(f"{count} {name}" for name, count in there.items())
         raise HubError(
             f"the hub in {database.name} is not empty ({contents}): set KCARD_HOME to a new folder, or "
@@ -369,7 +371,7 @@ def _sums(tar: tarfile.TarFile, path: Path) -> dict[str, str]:
         raise HubError(f"{path} is not a kcard backup: {SUMS} is not text") from None
     lines = [LINE.fullmatch(line) for line in text.splitlines()]
     listed = {match[2]: match[1] for match in lines if match is not None}
-    if None in lines or any(name != DATABASE and name != member(sha) for name, sha in listed.items()):
+    if None in lines or any(name != DATABASE and name != blob_name(sha) for name, sha in listed.items()):
         raise HubError(f"{path} is not a kcard backup: its {SUMS} lists other files than a hub's")
     there = [m.name if m.isreg() else f"{m.name} (not a file)" for m in tar if m.name != SUMS]
     for name in there:
@@ -393,10 +395,10 @@ def _stream(tar: tarfile.TarFile, name: str) -> Iterator[Readable]:
 def _put(tar: tarfile.TarFile, files: set[str], blobs: Blobs, path: Path, report: Report | None) -> None:
     done = 0
     for sha256 in sorted(files):
-        with _stream(tar, member(sha256)) as stream:
+        with _stream(tar, blob_name(sha256)) as stream:
             counted = Counted(stream, done, report)
             try:
-                put_stream(blobs, counted, sha256, f"{path}: {member(sha256)}")
+                put_stream(blobs, counted, sha256, f"{path}: {blob_name(sha256)}")
             except DamagedCard as error:
                 raise HubError(f"{error}; nothing was restored") from error
         done = counted.done
@@ -419,7 +421,7 @@ def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, T
             else:
                 stored_tree = trees.find(connection, repository, row.sha)
                 assert stored_tree is not None  # as just read
-                tree, new = stored_tree.tree, trees.changed(stored)[0]
+                tree, new = stored_tree.tree, trees.decode(stored)[0]
             for each in new:
                 check_path(each)
             if not new.keys() <= checked_paths:
@@ -430,7 +432,7 @@ def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, T
         yield row.sha, new
 
 
-def inconsistent(database: Database) -> list[str]:
+def inconsistent_versions(database: Database) -> list[str]:
     """Return the references of versions whose rows do not match their manifest."""
     query = select(repositories.c.name, versions).join_from(versions, repositories)
     with database.read() as connection:

@@ -28,7 +28,7 @@ __all__ = [
     "AuditedFigures",
     "VersionFigures",
     "VersionLink",
-    "audited",
+    "audited_factuality",
     "checked_share",
     "derived",
     "figures",
@@ -227,7 +227,7 @@ def verified_by_version(connection: Connection, ids: Collection[int]) -> dict[in
     return verified
 
 
-def audited() -> ScalarSelect[float]:
+def audited_factuality() -> ScalarSelect[float]:
     """Return SQL for the factuality of a row of `versions`, by the latest audit with independent evidence."""
     measured = (
         audits.c.version_id == versions.c.id,

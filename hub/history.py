@@ -160,7 +160,7 @@ def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
     connection.execute(delete(refs).where(refs.c.repository_id == repository_id, refs.c.sha == sha))
     connection.execute(delete(commits).where(mine, commits.c.sha == sha))
     rows = connection.execute(select(commits.c.tree, commits.c.delta).where(mine))
-    named = {entry.sha256 for row in rows for entry in trees.changed(Stored(*row))[0].values()}
+    named = {entry.sha256 for row in rows for entry in trees.decode(Stored(*row))[0].values()}
     here = holdings.c.repository_id == repository_id
     unneeded = set(connection.scalars(select(holdings.c.sha256).where(here))) - named
     uploads.remove_blobs(connection, repository_id, unneeded)

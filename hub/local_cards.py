@@ -28,7 +28,7 @@ from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Refused
 from kcard.hub.figures import EXAM_FILE, read_exam
 from kcard.hub.history import put_tag
-from kcard.hub.repositories import fresh
+from kcard.hub.repositories import make_repository_row
 from kcard.hub.rows import (
     DEFAULT,
     INSTEAD,
@@ -87,7 +87,7 @@ class OwnCards:
             name = parsed.name
             here = select(*REPOSITORY_COLUMNS).where(is_card(connection, name))
             if (row := connection.execute(here).one_or_none()) is None:
-                new = fresh("model", own.id, full_name(own, name))
+                new = make_repository_row("model", own.id, full_name(own, name))
                 connection.execute(insert(repositories).values(new))
                 row = connection.execute(here).one()
             repository = rows.repository(row)

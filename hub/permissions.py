@@ -34,15 +34,16 @@ __all__ = [
     "State",
     "absent",
     "downloadable",
-    "find",
+    "find_state",
     "is_administrator",
+    "list_requests",
     "may_administer",
     "may_administer_namespace",
     "may_create",
     "may_download",
     "may_read",
     "may_write",
-    "put",
+    "put_request",
     "reach",
     "readable",
     "require_administer",
@@ -54,7 +55,6 @@ __all__ = [
     "require_unbound",
     "require_write",
     "usable",
-    "waiting",
 ]
 
 
@@ -75,14 +75,14 @@ class AccessRequest:
     note: str = ""
 
 
-def find(connection: Connection, repository: Repository, account_id: int) -> State | None:
+def find_state(connection: Connection, repository: Repository, account_id: int) -> State | None:
     """Return the state of an account's request; None without one."""
     here = (access.c.repository_id == repository.id, access.c.account_id == account_id)
     state: State | None = connection.scalar(select(access.c.state).where(*here))
     return state
 
 
-def put(
+def put_request(
     connection: Connection, repository: Repository, account_id: int, state: State, note: str = ""
 ) -> None:
     """Set the state of an account's request, creating it with the note if needed. Raises Invalid for a long note."""
@@ -94,7 +94,7 @@ def put(
         connection.execute(insert(access).values(state=state, asked=now(), note=note, **key))
 
 
-def waiting(connection: Connection, repository: Repository) -> list[AccessRequest]:
+def list_requests(connection: Connection, repository: Repository) -> list[AccessRequest]:
     """Return all requests, oldest first."""
     query = (
         select(accounts.c.name, access.c.state, access.c.asked, access.c.note)

@@ -197,7 +197,7 @@ class Publications:
 
     def quarantined(self, limit: int) -> list[Mark]:
         """Return summaries of at most `limit` quarantined cards, least factual first."""
-        audited, claimed = figures.audited(), versions.c.factuality
+        audited, claimed = figures.audited_factuality(), versions.c.factuality
         with self._database.read() as connection:
             threshold, floor = figures.limits(connection)
             if threshold is None:

@@ -35,7 +35,7 @@ from kcard.hub.storage import Blobs, partial_folder
 from kcard.hub.trees import git_oid
 from kcard.hub.values import MAIN, Entry, Repository, Type
 
-__all__ = ["LIMIT", "MOST", "SORTS", "Gate", "ListQuery", "Listing", "Repositories", "fresh"]
+__all__ = ["LIMIT", "MOST", "SORTS", "Gate", "ListQuery", "Listing", "Repositories", "make_repository_row"]
 
 
 Gate = Literal["no", "auto", "manual"]
@@ -67,7 +67,7 @@ class Repositories:
             _refuse_another(connection, type_, name)
             check_unambiguous(name.partition("/")[2])
             self._place()  # gc may have taken it meanwhile
-            new = insert(repositories).values(fresh(type_, namespace_id, name, private))
+            new = insert(repositories).values(make_repository_row(type_, namespace_id, name, private))
             repository_id = int(connection.execute(new.returning(repositories.c.id)).scalar_one())
             draft = history.prepare(str(repository_id), None, tree, FIRST, "", by.name)
             history.write(connection, repository_id, MAIN, draft)
@@ -175,37 +175,39 @@ class Repositories:
         """Request access to a gated repository, unless already done; `note`: why. Returns the state."""
         with self._database.write() as connection:
             there = _find(connection, _is(repository), repository.name)
-            state = permissions.find(connection, repository, account_id)
+            state = permissions.find_state(connection, repository, account_id)
             if state is None:
                 state = "pending" if there.gated == "manual" else GRANTED
-                permissions.put(connection, repository, account_id, state, note)
+                permissions.put_request(connection, repository, account_id, state, note)
             return state
 
     def grant(self, repository: Repository, account_id: int, state: State = GRANTED) -> None:
         """Set the access of an account, with or without a request."""
         with self._database.write() as connection:
             _find(connection, _is(repository), repository.name)
-            permissions.put(connection, repository, account_id, state)
+            permissions.put_request(connection, repository, account_id, state)
 
     def granted(self, repository: Repository, account_id: int | None) -> bool:
         """Return whether an account was granted access to a gated repository."""
         if account_id is None:
             return False
         with self._database.read() as connection:
-            return permissions.find(connection, repository, account_id) == GRANTED
+            return permissions.find_state(connection, repository, account_id) == GRANTED
 
     def access_state(self, repository: Repository, account_id: int) -> State | None:
         """Return the state of an account's request; None without one."""
         with self._database.read() as connection:
-            return permissions.find(connection, repository, account_id)
+            return permissions.find_state(connection, repository, account_id)
 
     def requests(self, repository: Repository) -> list[AccessRequest]:
         """Return all requests for access, oldest first."""
         with self._database.read() as connection:
-            return permissions.waiting(connection, repository)
+            return permissions.list_requests(connection, repository)
 
 
-def fresh(type_: Type, namespace_id: int, name: str, private: bool = False) -> dict[str, object]:
+def make_repository_row(
+    type_: Type, namespace_id: int, name: str, private: bool = False
+) -> dict[str, object]:
     """Return the row of a new repository."""
     at = now()
     return {

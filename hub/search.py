@@ -52,14 +52,14 @@ SCORES = {
 }
 
 
-def matches(connection: Connection, words: Sequence[str]) -> NDArray[np.int64]:
+def find_matches(connection: Connection, words: Sequence[str]) -> NDArray[np.int64]:
     """Return the ids of the repositories that have all words, as normalised by search_index.row_words."""
     database = connection.dialect.name
     ids: str | None = connection.scalar(text(MATCHES[database]), {"words": _query(database, words)})
     return np.fromstring(ids, dtype=np.int64, sep=",") if ids else np.empty(0, np.int64)
 
 
-def scores(connection: Connection, words: Sequence[str]) -> dict[int, float]:
+def score_matches(connection: Connection, words: Sequence[str]) -> dict[int, float]:
     """Return the same ids with their scores; higher is better."""
     database = connection.dialect.name
     rows = connection.execute(text(SCORES[database]), {"words": _query(database, words)})
@@ -313,7 +313,7 @@ class RepositorySearch:
             always = snapshot.of_type(query.type) & _readable(connection, snapshot, identity)
             # All words, the author and the tags.
             if query.text.strip():
-                always &= snapshot.having(matches(connection, query.words) if query.words else [])
+                always &= snapshot.having(find_matches(connection, query.words) if query.words else [])
             exact = [(TAG, tag.lower()[:LONGEST]) for tag in query.tags]
             if query.author:
                 exact.append((AUTHOR, folded(query.author)))
@@ -386,7 +386,7 @@ def _sort(connection: Connection, snapshot: Snapshot, query: SearchQuery, matchi
     by_relevance = query.sort == "relevance" and bool(query.words)
     if by_relevance and np.count_nonzero(matching) <= RANKED:
         places = np.flatnonzero(matching)
-        scored = scores(connection, query.words)
+        scored = score_matches(connection, query.words)
         score = np.asarray([scored.get(int(id_), 0.0) for id_ in snapshot.ids[places]])
         ranked: Array = places[np.lexsort((-snapshot.ids[places], -score))]
         return ranked

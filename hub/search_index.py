@@ -156,7 +156,7 @@ def put_rows(connection: Connection, *repository_ids: int) -> None:
         versions.c.description,
         versions.c.manifest,
         versions.c.factuality,
-        figures.audited().label("audited"),
+        figures.audited_factuality().label("audited"),
     ).select_from(repositories.outerjoin(versions, of_newest))
     rows = connection.execute(query.where(repositories.c.id.in_(repository_ids)))
     if values := [_make_row(row) | {"changed": at} for row in rows]:

@@ -32,19 +32,19 @@ __all__ = [
     "Tree",
     "apply_operations",
     "apply_stored",
-    "changed",
     "choose_storage",
-    "delta",
+    "compress",
+    "decode",
     "discard",
     "dumps",
+    "encode_delta",
+    "encode_full",
     "existing_versions",
     "expire",
     "file_entry",
     "find",
-    "full",
     "git_oid",
     "loads",
-    "packed",
     "pointer",
     "pointer_oid",
     "referenced",
@@ -173,20 +173,20 @@ class StoredTree:
     chain: Sequence[tuple[str, Stored]]
 
 
-def full(tree: Mapping[str, Entry]) -> Stored:
+def encode_full(tree: Mapping[str, Entry]) -> Stored:
     """Encode a tree in full."""
-    return Stored(packed(dumps(tree)), delta=False)
+    return Stored(compress(dumps(tree)), delta=False)
 
 
-def delta(before: Mapping[str, Entry], tree: Mapping[str, Entry]) -> Stored:
+def encode_delta(before: Mapping[str, Entry], tree: Mapping[str, Entry]) -> Stored:
     """Encode a tree as its differences from another: the changed files, and the paths that are gone."""
     new = {path: entry for path, entry in tree.items() if before.get(path) != entry}
     gone = sorted(before.keys() - tree.keys())
     text = f"[{dumps(new)},{json.dumps(gone, separators=(',', ':'), ensure_ascii=False)}]"
-    return Stored(packed(text), delta=True)
+    return Stored(compress(text), delta=True)
 
 
-def packed(text: str) -> bytes:
+def compress(text: str) -> bytes:
     """Compress the text of a tree, as it is stored."""
     return zlib.compress(text.encode(), LEVEL)
 
@@ -196,12 +196,12 @@ def choose_storage(
 ) -> tuple[Stored, Mapping[str, Stored]]:
     """Choose how to store the tree of a new commit, and which older commit to rewrite, by sha, if any."""
     if parent is None:
-        return full(tree), {}
-    stored, first = delta(parent.tree, tree), len(parent.chain[0][1].content)
+        return encode_full(tree), {}
+    stored, first = encode_delta(parent.tree, tree), len(parent.chain[0][1].content)
     weights = [_weight(link) for _, link in parent.chain[1:]]
     if len(weights) + 1 < LONGEST and sum(weights) + _weight(stored) <= first:
         return stored, {}
-    complete = full(tree)
+    complete = encode_full(tree)
     if len(complete.content) <= _weight(stored):
         return complete, {}
     # Rewrite the commit in the middle of the chain, by weight; none in a chain without deltas.
@@ -210,7 +210,7 @@ def choose_storage(
         passed += weight
         if passed >= half:
             sha = parent.chain[place][0]
-            return stored, {sha: full(_build_tree(sha, parent.chain[: place + 1]))}
+            return stored, {sha: encode_full(_build_tree(sha, parent.chain[: place + 1]))}
     return stored, {}
 
 
@@ -256,7 +256,7 @@ def _build_tree(sha: str, chain: Sequence[tuple[str, Stored]]) -> Tree:
 
 def apply_stored(tree: Tree, stored: Stored) -> Tree:
     """Change a tree by a delta, or fill an empty one; returns the files that were set. Raises HubError for damage."""
-    new, gone = changed(stored)
+    new, gone = decode(stored)
     for path in gone:
         if tree.pop(path, None) is None:
             raise HubError(f"{path!r} is to be deleted, but missing")
@@ -264,7 +264,7 @@ def apply_stored(tree: Tree, stored: Stored) -> Tree:
     return new
 
 
-def changed(stored: Stored) -> tuple[Tree, Sequence[str]]:
+def decode(stored: Stored) -> tuple[Tree, Sequence[str]]:
     """Return the files that a stored tree sets, and the paths that it deletes. Raises HubError if it is damaged."""
     unpacking = zlib.decompressobj()
     try:

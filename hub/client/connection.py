@@ -27,9 +27,9 @@ __all__ = [
     "Guard",
     "Who",
     "address",
+    "apply_guard",
     "check_token",
     "connect",
-    "guarded",
     "is_hugging_face",
     "status",
     "who",
@@ -273,14 +273,14 @@ _guards: dict[str, Guard] = {}
 
 
 @contextmanager
-def guarded(guard: Guard) -> Iterator[dict[str, str]]:
+def apply_guard(guard: Guard) -> Iterator[dict[str, str]]:
     """Apply the guard until the end of the block, to requests with the headers that it yields."""
     # Hook into huggingface_hub's client and every later one: it makes a new one after a broken connection.
     from huggingface_hub.utils import _http
 
     http: Any = _http
     make: Callable[[], Any] = http._GLOBAL_CLIENT_FACTORY  # set_client_factory would close connections
-    if not getattr(make, "guarded", False):
+    if not getattr(make, "apply_guard", False):
 
         def make_guarded() -> Any:
             return _add_hooks(make())
@@ -347,7 +347,7 @@ def connect(
     if not progress and not hidden:
         bars.disable_progress_bars()
     try:
-        with guarded(Guard(url, largest)) as marked:
+        with apply_guard(Guard(url, largest)) as marked:
             # False: without a token for this hub, the client must not send the user's Hugging Face token.
             yield HfApi(endpoint=url, token=token or False, library_name="kcard", headers=marked)
     except failures as error:

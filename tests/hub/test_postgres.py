@@ -21,7 +21,7 @@ from kcard.hub.audits import AuditFinding
 from kcard.hub.db.models import accounts, commits, holdings, metadata, repositories, uploads, verdicts
 from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
-from kcard.hub.trees import packed
+from kcard.hub.trees import compress
 from kcard.manifest import Manifest, seal
 from tests.hub.postgres import Cluster, running
 from tests.hub.test_database import is_declared
@@ -75,7 +75,7 @@ def repository(connection: Connection, name: str, sha256: str, size: int) -> int
     connection.execute(insert(holdings).values(repository_id=repository_id, sha256=sha256, size=size))
     tree = f'[["weights.bin","{"0" * 40}","{sha256}",{size},true]]'
     row = {"repository_id": repository_id, "sha": "1" * 40, "title": "first", "message": "", "author": name}
-    connection.execute(insert(commits).values(**row, date=NOW, tree=packed(tree), delta=False))
+    connection.execute(insert(commits).values(**row, date=NOW, tree=compress(tree), delta=False))
     return repository_id
 
 
@@ -230,7 +230,7 @@ def test_a_commit_in_a_backup_passes_what_a_sent_one_must(
     weights = stored(hub, b"weights")
     with hub.database.write() as connection:
         repository(connection, "ada", weights, 7)
-        connection.execute(commits.update().values(tree=packed(tree.replace("{}", weights))))
+        connection.execute(commits.update().values(tree=compress(tree.replace("{}", weights))))
     other = Hub(tmp_path / "other")
     with pytest.raises(HubError, match=words):
         other.restore(hub.backup(tmp_path / "hub.tar"))

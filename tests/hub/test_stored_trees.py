@@ -177,7 +177,7 @@ def test_a_damaged_tree_is_one_clear_error_and_no_other_commit_suffers(
         "swapped": {"tree": content},
         "parent": {"parent": "0" * 40},
         "cycle": {"parent": commits_[2].sha},
-        "text": {"tree": trees.packed("[1,2]")},
+        "text": {"tree": trees.compress("[1,2]")},
     }
     with hub.registry.database.write() as connection:
         connection.execute(update(commits).where(commits.c.sha == middle).values(values[damage]))
@@ -233,7 +233,7 @@ def test_a_conflict_that_differences_bring_is_found_in_a_backup(
     head = commit(hub, card, named("new/1.txt"))
     entry = entry_of("DATA/00001.TXT", b"same")
     with hub.registry.database.write() as connection:
-        delta = trees.delta({}, {entry.path: entry})
+        delta = trees.encode_delta({}, {entry.path: entry})
         connection.execute(update(commits).where(commits.c.sha == head.sha).values(tree=delta.content))
     path = hub.registry.backup(tmp_path / "hub.tar")
     with pytest.raises(HubError, match=rf"commit {head.sha}: .*case-insensitive.*nothing was restored"):
@@ -241,8 +241,8 @@ def test_a_conflict_that_differences_bring_is_found_in_a_backup(
 
 
 def test_content_that_unpacks_to_more_than_any_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    bomb = Stored(trees.packed("[" + " " * 5000 + "]"), delta=False)
-    assert trees.changed(bomb) == ({}, ())
+    bomb = Stored(trees.compress("[" + " " * 5000 + "]"), delta=False)
+    assert trees.decode(bomb) == ({}, ())
     monkeypatch.setattr(trees, "LARGEST", 1000)
     with pytest.raises(HubError, match="incomplete or too large"):
-        trees.changed(bomb)
+        trees.decode(bomb)

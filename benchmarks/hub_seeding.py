@@ -110,7 +110,9 @@ def seed(database: Database, blobs: Blobs, count: int, *, draw: random.Random | 
         some = [_card(draw, number, topics, rare, configs) for number in numbers]
         names.extend(card.name for card in some if not _is_private(card))
         found.extend(
-            (kind, term, card.number) for card in some for kind, term in search_index.of(card.name, card.tags)
+            (kind, term, card.number)
+            for card in some
+            for kind, term in search_index.make_terms(card.name, card.tags)
         )
         with database.write() as connection:
             for table, rows in _rows(some):
@@ -197,7 +199,7 @@ def _card(
         "tags": ["kcard", topic, _often(draw, topics)],
     }
     tags = metadata.tags(card, [entry.path for entry in entries], manifest)
-    tree = trees.full({entry.path: entry for entry in entries}).content
+    tree = trees.encode_full({entry.path: entry for entry in entries}).content
     downloads = int(draw.paretovariate(0.7))
     return _Card(
         number, f"{owner}/{own}", topic, text_, sha256, card, tags, tree, entries, at, min(downloads, 10**9)

@@ -35,12 +35,12 @@ __all__ = [
     "check_repository",
     "check_text",
     "check_unambiguous",
-    "find",
+    "find_account",
     "folded",
     "is_name",
-    "limit",
     "organisations",
-    "remaining",
+    "quota_limit",
+    "remaining_quota",
     "require_quota",
     "used",
 ]
@@ -65,17 +65,17 @@ TAKEN = {"ask", "compare", "favicon.ico", "favicon.svg", "feed.atom", "leaderboa
 
 
 def folded(name: str) -> str:
-    """The form in which names are compared: they differ in more than case."""
+    """Return the form in which names are compared: two names must differ in more than case."""
     return name.lower()
 
 
 def is_name(name: str) -> bool:
-    """Whether a name is well-formed, so that it is worth looking up."""
+    """Return whether a name is well-formed, so that it is worth looking up."""
     return len(name) <= LONGEST_NAME and PART.fullmatch(name) is not None
 
 
 def check_name(name: str) -> str:
-    """The name, if it is valid for a namespace or a repository. Raises Invalid."""
+    """Return the name, if it is valid for a namespace or a repository. Raises Invalid."""
     if len(name) > LONGEST_NAME:
         raise Invalid(
             f"name {name[:40]!r}... is too long: {len(name)} characters, the limit is {LONGEST_NAME}"
@@ -92,7 +92,7 @@ def check_name(name: str) -> str:
 
 
 def check_namespace(name: str) -> str:
-    """The name, if it is valid for an account: as `check_name`, and not reserved."""
+    """Return the name, if it is valid for an account: as `check_name`, and not reserved."""
     if folded(check_name(name)) in RESERVED:
         raise Invalid(f"name {name!r} is reserved: choose another")
     return name
@@ -105,7 +105,7 @@ def check_unambiguous(name: str, *, account: bool = False) -> None:
 
 
 def check_repository(name: str) -> str:
-    """namespace/name, if both parts are valid; the namespace need not exist."""
+    """Return namespace/name, if both parts are valid; the namespace need not exist. Raises Invalid."""
     namespace, slash, own = name.partition("/")
     if not slash:
         raise Invalid(f"invalid repository name {name[:200]!r}: use namespace/name")
@@ -165,12 +165,12 @@ def charge(connection: Connection, account_id: int, size: int) -> None:
 
 
 def charged(connection: Connection, account_id: int) -> int:
-    """Bytes that the account's quota is charged for."""
-    held = select(holdings.c.sha256).where(
+    """Return the bytes that the account's quota is charged for."""
+    committed = select(holdings.c.sha256).where(
         holdings.c.namespace_id == account_id, holdings.c.sha256 == uploads.c.sha256
     )
     pending = select(func.coalesce(func.sum(uploads.c.size), 0)).where(
-        uploads.c.namespace_id == account_id, ~held.exists()
+        uploads.c.namespace_id == account_id, ~committed.exists()
     )
     live = or_(reservations.c.expires.is_(None), reservations.c.expires > now())
     reserved = select(func.coalesce(func.sum(reservations.c.size), 0)).where(
@@ -181,19 +181,19 @@ def charged(connection: Connection, account_id: int) -> int:
 
 
 def all_used(connection: Connection) -> dict[int, int]:
-    """As `used`, by the id of each account."""
+    """Return what `used` does, by the id of each account."""
     return dict(connection.execute(select(accounts.c.id, accounts.c.used)).tuples().all())
 
 
-def limit(connection: Connection, account_id: int, default: int | None) -> int | None:
-    """The account's quota in bytes, or `default` if it has none of its own; None: no limit."""
+def quota_limit(connection: Connection, account_id: int, default: int | None) -> int | None:
+    """Return the account's quota in bytes, or `default` if it has none of its own; None: no limit."""
     own = connection.scalar(select(accounts.c.quota).where(accounts.c.id == account_id))
     return default if own is None else int(own)
 
 
-def remaining(connection: Connection, account_id: int, default: int | None) -> int | None:
-    """Bytes that the account's quota has left; None: no limit."""
-    most = limit(connection, account_id, default)
+def remaining_quota(connection: Connection, account_id: int, default: int | None) -> int | None:
+    """Return the bytes that the account's quota has left; None: no limit."""
+    most = quota_limit(connection, account_id, default)
     return None if most is None else most - charged(connection, account_id)
 
 
@@ -202,7 +202,7 @@ def require_quota(connection: Connection, account_id: int, default: int | None =
 
     Call it in the transaction that writes what is charged, which the error rolls back.
     """
-    most = limit(connection, account_id, default)
+    most = quota_limit(connection, account_id, default)
     if most is None:
         return
     total = charged(connection, account_id) + more
@@ -271,10 +271,10 @@ class Events:
     ) -> None:
         """Write an event, within the given transaction or in its own."""
         if connection is not None:
-            write(connection, actor, action, target, **detail)
+            write_event(connection, actor, action, target, **detail)
             return
         with self._database.write() as own:
-            write(own, actor, action, target, **detail)
+            write_event(own, actor, action, target, **detail)
 
     def list(
         self,
@@ -284,7 +284,7 @@ class Events:
         actor: str | None = None,
         target: str | None = None,
     ) -> "list[Event]":
-        """Events, newest first, at most `limit`; only those with numbers below `before`."""
+        """Return at most `limit` events with numbers below `before`, newest first."""
         query = select(events).order_by(events.c.id.desc()).limit(limit)
         if before is not None:
             query = query.where(events.c.id < before)
@@ -295,27 +295,28 @@ class Events:
         if target is not None:
             query = query.where(events.c.target == target)
         with self._database.read() as connection:
-            return [_event(row) for row in connection.execute(query)]
+            return [
+                Event(row.id, utc(row.at), row.actor, row.action, row.target, json.loads(row.detail))
+                for row in connection.execute(query)
+            ]
 
 
-def write(connection: Connection, actor: str | None, action: Action, target: str, **detail: object) -> None:
+def write_event(
+    connection: Connection, actor: str | None, action: Action, target: str, **detail: object
+) -> None:
     """Write an event within a transaction. `detail` must be JSON values."""
-    given = {key: value for key, value in detail.items() if value is not None}
-    text = json.dumps(given, sort_keys=True)
+    values = {key: value for key, value in detail.items() if value is not None}
+    text = json.dumps(values, sort_keys=True)
     connection.execute(
         insert(events).values(at=now(), actor=actor, action=action, target=target, detail=text)
     )
-
-
-def _event(row: Row[Any]) -> Event:
-    return Event(row.id, utc(row.at), row.actor, row.action, row.target, json.loads(row.detail))
 
 
 FIRST = "admin"
 UNLOGGED = {"email", "description"}
 LONGEST = {"fullname": 100, "email": 200, "description": 2000}  # characters
 OWNER: Role = "admin"
-Found: TypeAlias = list["Account"]  # `list` is a method below
+AccountList: TypeAlias = list["Account"]  # `list` is a method below
 KEEP: Any = object()  # default of arguments for which None has a meaning
 
 
@@ -373,11 +374,11 @@ class Accounts:
         """Create an organisation with its first administrator. Raises as `add_user`, NotThere for an unknown owner."""
         with self._database.write() as connection:
             user = _of_kind(connection, owner, "user")
-            made = _insert(connection, "organisation", name, by, fullname, "", False, quota)
-            row = {"organisation_id": made.id, "user_id": user.id, "role": OWNER}
+            organisation = _insert(connection, "organisation", name, by, fullname, "", False, quota)
+            row = {"organisation_id": organisation.id, "user_id": user.id, "role": OWNER}
             connection.execute(insert(memberships).values(row))
-            write(connection, by, "member.changed", made.name, user=user.name, role=OWNER)
-            return made
+            write_event(connection, by, "member.changed", organisation.name, user=user.name, role=OWNER)
+            return organisation
 
     def first(self) -> Account | None:
         """Create the administrator `admin` if there is no user yet, else return None. Safe to call concurrently."""
@@ -387,17 +388,17 @@ class Accounts:
             return _insert(connection, "user", FIRST, None, "", "", True, None)
 
     def get(self, name: str) -> Account:
-        """The account of that name, in any case. Raises NotThere."""
+        """Return the account of that name, in any case. Raises NotThere."""
         with self._database.read() as connection:
-            return find(connection, name)
+            return find_account(connection, name)
 
     def list(self) -> "list[Account]":
-        """Every account, by name."""
+        """Return every account, by name."""
         with self._database.read() as connection:
             return [_account(row) for row in connection.execute(select(accounts).order_by(accounts.c.folded))]
 
-    def page(self, search: str = "", after: str = "", limit: int = 50) -> "Found":
-        """Accounts by name, at most `limit`, whose name starts with `search`; only those after the name `after`."""
+    def page(self, search: str = "", after: str = "", limit: int = 50) -> "AccountList":
+        """Return at most `limit` accounts whose name starts with `search` and follows `after`, by name."""
         start = folded(search)
         query = select(accounts).where(accounts.c.folded.startswith(start, autoescape=True))
         query = query.where(accounts.c.folded > folded(after)).order_by(accounts.c.folded).limit(limit)
@@ -423,22 +424,28 @@ class Accounts:
         texts = {"fullname": fullname, "email": email, "description": description}
         for key, text in texts.items():
             check_text(key, text or "")
-        wanted = {"disabled": disabled, "admin": admin, **texts}
-        changes: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
+        fields = {"disabled": disabled, "admin": admin, **texts}
+        changes: dict[str, Any] = {key: value for key, value in fields.items() if value is not None}
         if quota is not KEEP:
             changes["quota"] = _checked_quota(quota)
         with self._database.write() as connection:
-            account = find(connection, name)
+            account = find_account(connection, name)
             if admin and account.kind == "organisation":
                 raise UsageError(f"{account.name} is an organisation: only users can administer the hub")
             if account.admin and not account.disabled and (disabled or admin is False):
-                _require_another(connection, account)
+                others = (
+                    accounts.c.admin.is_(True),
+                    accounts.c.disabled.is_(False),
+                    accounts.c.id != account.id,
+                )
+                if not connection.scalar(select(func.count()).where(*others)):
+                    raise Forbidden(f"{account.name} is the only administrator: add another one first")
             if changes:
                 connection.execute(update(accounts).where(accounts.c.id == account.id).values(changes))
                 # The log does not contain email addresses, nor long texts.
                 detail = {key: True if key in UNLOGGED else value for key, value in changes.items()}
-                write(connection, by, "account.updated", account.name, **detail)
-            return find(connection, name)
+                write_event(connection, by, "account.updated", account.name, **detail)
+            return find_account(connection, name)
 
     def set_member(self, organisation: str, user: str, role: Role | None, *, by: str | None = None) -> None:
         """Set a user's role in an organisation; None removes the user.
@@ -448,21 +455,25 @@ class Accounts:
         if role is not None and role not in get_args(Role):
             raise UsageError(f"unknown role {role!r}: use {', '.join(get_args(Role))}")
         with self._database.write() as connection:
-            group, member = _of_kind(connection, organisation, "organisation"), find(connection, user)
+            group, member = _of_kind(connection, organisation, "organisation"), find_account(connection, user)
             if member.kind != "user":
                 raise UsageError(f"{member.name} is an organisation: only users can be members")
             where = (memberships.c.organisation_id == group.id, memberships.c.user_id == member.id)
             before = connection.scalar(select(memberships.c.role).where(*where))
             connection.execute(delete(memberships).where(*where))
             if before == OWNER and role != OWNER:
-                _require_owner(connection, group, member)
+                owners = (memberships.c.organisation_id == group.id, memberships.c.role == OWNER)
+                if not connection.scalar(select(func.count()).where(*owners)):
+                    raise Forbidden(
+                        f"{member.name} is the only administrator of {group.name}: add another one first"
+                    )
             if role is not None:
                 row = {"organisation_id": group.id, "user_id": member.id, "role": role}
                 connection.execute(insert(memberships).values(row))
-            write(connection, by, "member.changed", group.name, user=member.name, role=role or "none")
+            write_event(connection, by, "member.changed", group.name, user=member.name, role=role or "none")
 
     def members(self, organisation: str) -> dict[str, Role]:
-        """The roles in an organisation by user name."""
+        """Return the roles in an organisation by user name."""
         with self._database.read() as connection:
             group = _of_kind(connection, organisation, "organisation")
             query = (
@@ -474,24 +485,24 @@ class Accounts:
             return dict(connection.execute(query).tuples().all())
 
     def administered(self, user_id: int) -> int:
-        """How many organisations a user administers."""
+        """Return how many organisations a user administers."""
         mine = (memberships.c.user_id == user_id, memberships.c.role == OWNER)
         with self._database.read() as connection:
             return int(connection.scalar(select(func.count()).where(*mine)) or 0)
 
     def all_used(self) -> dict[int, int]:
-        """As `used`, by the id of each account that has repositories."""
+        """Return what `used` does, by the id of each account that has repositories."""
         with self._database.read() as connection:
             return all_used(connection)
 
     def used(self, name: str) -> int:
-        """Bytes of the distinct files in the account's repositories, including older commits."""
+        """Return the bytes of the distinct files in the account's repositories, including older commits."""
         with self._database.read() as connection:
-            return used(connection, find(connection, name).id)
+            return used(connection, find_account(connection, name).id)
 
 
-def find(connection: Connection, name: str) -> Account:
-    """The account of that name, in any case. Raises NotThere."""
+def find_account(connection: Connection, name: str) -> Account:
+    """Return the account of that name, in any case. Raises NotThere."""
     query = select(accounts).where(accounts.c.folded == folded(name))
     row = connection.execute(query).one_or_none() if is_name(name) else None
     if row is None:
@@ -500,7 +511,7 @@ def find(connection: Connection, name: str) -> Account:
 
 
 def organisations(connection: Connection, user_id: int) -> Mapping[str, Role]:
-    """A user's roles by organisation name, without disabled organisations."""
+    """Return a user's roles by organisation name, without disabled organisations."""
     query = (
         select(accounts.c.name, memberships.c.role)
         .join(memberships, memberships.c.organisation_id == accounts.c.id)
@@ -538,22 +549,16 @@ def _insert(
         "created": now(),
     }
     row = connection.execute(insert(accounts).values(values).returning(accounts)).one()
-    write(connection, by, "account.created", name, kind=kind, admin=admin or None, quota=quota)
+    write_event(connection, by, "account.created", name, kind=kind, admin=admin or None, quota=quota)
     return _account(row)
 
 
 def _of_kind(connection: Connection, name: str, kind: Literal["user", "organisation"]) -> Account:
-    account = find(connection, name)
+    account = find_account(connection, name)
     if account.kind != kind:
         article = {"user": "a user", "organisation": "an organisation"}
         raise NotThere("account", f"{account.name} is {article[account.kind]}: expected {article[kind]}")
     return account
-
-
-def _require_another(connection: Connection, account: Account) -> None:
-    others = (accounts.c.admin.is_(True), accounts.c.disabled.is_(False), accounts.c.id != account.id)
-    if not connection.scalar(select(func.count()).where(*others)):
-        raise Forbidden(f"{account.name} is the only administrator: add another one first")
 
 
 def check_text(field: str, text: str) -> None:
@@ -563,12 +568,6 @@ def check_text(field: str, text: str) -> None:
     allowed = text.replace("\n", "") if field == "description" else text
     if not allowed.isprintable():
         raise UsageError(f"{field} contains a control character: use plain text")
-
-
-def _require_owner(connection: Connection, group: Account, member: Account) -> None:
-    owners = (memberships.c.organisation_id == group.id, memberships.c.role == OWNER)
-    if not connection.scalar(select(func.count()).where(*owners)):
-        raise Forbidden(f"{member.name} is the only administrator of {group.name}: add another one first")
 
 
 def _checked_quota(quota: int | None) -> int | None:

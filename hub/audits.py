@@ -6,20 +6,19 @@ They are append-only and never change the files of a version.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from sqlalchemy import Connection, Row, exists, insert, select
+from sqlalchemy import exists, insert, select
 
 from kcard.errors import UnknownCard
-from kcard.hub import rows as row_values
 from kcard.hub import search_index
-from kcard.hub import versions as hub_versions
-from kcard.hub.accounts import write
+from kcard.hub.accounts import write_event
 from kcard.hub.db.models import audits, now, repositories, utc, versions
 from kcard.hub.db.session import Database
 from kcard.hub.figures import AUDIT, AuditKind, limits
+from kcard.hub.rows import bare_name, find_namespace
 from kcard.hub.values import covers, is_independent
-from kcard.hub.versions import Version
+from kcard.hub.versions import Version, find_key, is_card
 from kcard.manifest import Manifest
 
 __all__ = ["AuditFinding", "Audits", "StoredAudit", "measurable"]
@@ -31,7 +30,7 @@ Unverified: TypeAlias = tuple[str, int, str, str]
 
 
 def measurable(manifest: Manifest) -> bool:
-    """Whether the card can be measured without reaching other services or downloading a model."""
+    """Return whether the card can be measured without reaching other services or downloading a model."""
     return manifest.kind not in ELSEWHERE and not manifest.asks_elsewhere
 
 
@@ -93,7 +92,7 @@ class Audits:
         self._database = database
 
     def add(self, version: Version, finding: AuditFinding, *, by: str | None = None) -> StoredAudit:
-        """As `add_all`, for one finding."""
+        """Store one finding, as `add_all` does."""
         return self.add_all(version, [finding], by=by)[0]
 
     def add_all(
@@ -104,19 +103,49 @@ class Audits:
         `by`: the account that measured; None: the command line.
         """
         with self._database.write() as connection:
-            row = hub_versions.key(connection, version)
+            row = find_key(connection, version)
             if row is None:
                 raise UnknownCard(
                     f"{version.reference} was removed during its audit: the result was not stored"
                 )
-            numbers = [_store(connection, row.id, version.reference, finding, by) for finding in findings]
+            numbers, reference = [], version.reference
+            for finding in findings:
+                values = {"version_id": row.id, "taken": now(), "author": by, **asdict(finding)}
+                number = int(
+                    connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one()
+                )
+                owner = select(versions.c.repository_id).where(versions.c.id == row.id)
+                search_index.put_rows(connection, connection.execute(owner).scalar_one())
+                named = ("recall", "faithfulness", "factuality", "evidence", "coverage", "overlap")
+                measurements = {key: getattr(finding, key) for key in named}
+                write_event(
+                    connection,
+                    by,
+                    "card.measured",
+                    reference,
+                    audit=number,
+                    kind=finding.kind,
+                    **measurements,
+                )
+                (limit, floor), score = limits(connection), finding.factuality
+                counts = is_independent(finding.overlap) and covers(finding.coverage, floor)
+                if (
+                    finding.kind == AUDIT
+                    and limit is not None
+                    and score is not None
+                    and score < limit
+                    and counts
+                ):
+                    why = {"factuality": score, "threshold": limit, "evidence": finding.evidence}
+                    write_event(connection, by, "card.quarantined", reference, audit=number, **why)
+                numbers.append(number)
             query = select(audits.c.taken).where(audits.c.id.in_(numbers)).order_by(audits.c.id)
             times = [utc(taken) for taken in connection.scalars(query)]
         pairs = zip(times, findings, strict=True)
         return [StoredAudit(version.name, version.number, taken, each, by) for taken, each in pairs]
 
     def unverified(self, after: int, limit: int) -> tuple[Sequence[Unverified], int | None]:
-        """A page of the versions that can be measured, but were not: those after a row's id, oldest first.
+        """Return a page of the versions that can be measured, but were not: those after a row's id, oldest first.
 
         Returns the rows, and where the next page starts; None: this is the last one.
         """
@@ -126,40 +155,26 @@ class Audits:
         query = query.where(~measured, versions.c.id > after).order_by(versions.c.id).limit(limit)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
-        wanted = [row for row in rows if measurable(Manifest.from_json(row.manifest))]
-        return [tuple(row)[1:5] for row in wanted], rows[-1].id if len(rows) == limit else None
+        candidates = [row for row in rows if measurable(Manifest.from_json(row.manifest))]
+        return [tuple(row)[1:5] for row in candidates], rows[-1].id if len(rows) == limit else None
 
     def list(self, card: str | None = None) -> "list[StoredAudit]":
-        """The audits of all versions of a card, or of all cards, oldest first."""
+        """Return the audits of all versions of a card, or of all cards, oldest first."""
         joined = audits.join(versions).join(repositories)
         query = select(repositories.c.name, versions.c.number, audits).select_from(joined)
         with self._database.read() as connection:
             if card is not None:
-                query = query.where(hub_versions.named(connection, card))
-            own = row_values.find(connection)
+                query = query.where(is_card(connection, card))
+            own = find_namespace(connection)
             rows = connection.execute(query.order_by(audits.c.id))
-            return [_stored(row, row_values.bare(own, row.name)) for row in rows]
-
-
-def _store(
-    connection: Connection, version_id: int, reference: str, finding: AuditFinding, by: str | None
-) -> int:
-    """Write a finding and its events; returns the number of the audit."""
-    values = {"version_id": version_id, "taken": now(), "author": by, **asdict(finding)}
-    number = int(connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one())
-    owner = select(versions.c.repository_id).where(versions.c.id == version_id)
-    search_index.put_rows(connection, connection.execute(owner).scalar_one())
-    named = ("recall", "faithfulness", "factuality", "evidence", "coverage", "overlap")
-    found = {key: getattr(finding, key) for key in named}
-    write(connection, by, "card.measured", reference, audit=number, kind=finding.kind, **found)
-    (limit, floor), score = limits(connection), finding.factuality
-    counts = is_independent(finding.overlap) and covers(finding.coverage, floor)
-    if finding.kind == AUDIT and limit is not None and score is not None and score < limit and counts:
-        why = {"factuality": score, "threshold": limit, "evidence": finding.evidence}
-        write(connection, by, "card.quarantined", reference, audit=number, **why)
-    return number
-
-
-def _stored(row: Row[Any], card: str) -> StoredAudit:
-    values = {name: getattr(row, name) for name in AuditFinding.__dataclass_fields__}
-    return StoredAudit(card, row.number, utc(row.taken), AuditFinding(**values), row.author)
+            fields = AuditFinding.__dataclass_fields__
+            return [
+                StoredAudit(
+                    bare_name(own, row.name),
+                    row.number,
+                    utc(row.taken),
+                    AuditFinding(**{name: getattr(row, name) for name in fields}),
+                    row.author,
+                )
+                for row in rows
+            ]

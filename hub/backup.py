@@ -10,18 +10,16 @@ import io
 import os
 import re
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
-from sqlalchemy import Connection, Integer, Table, delete, func, insert, select, text, update
+from sqlalchemy import Connection, Integer, delete, func, insert, select, text, update
 
 from kcard.errors import CardError, DamagedCard, HubError, UsageError
-from kcard.hub import rows as row_values
 from kcard.hub import trees
-from kcard.hub import uploads as hub_uploads
 from kcard.hub.checks.formats import check_path, check_tree
 from kcard.hub.db.models import (
     accounts,
@@ -44,7 +42,7 @@ from kcard.hub.db.models import (
 )
 from kcard.hub.db.session import Database
 from kcard.hub.registry import refuse_pickles
-from kcard.hub.rows import OwnNamespace
+from kcard.hub.rows import bare_name, find_namespace
 from kcard.hub.storage import (
     Blobs,
     Readable,
@@ -56,8 +54,9 @@ from kcard.hub.storage import (
     put_stream,
     sync_folder,
 )
-from kcard.hub.trees import Stored, StoredTree, Tree, kept, named
-from kcard.hub.versions import Catalogue
+from kcard.hub.trees import Stored, Tree, referenced, repository_blobs
+from kcard.hub.uploads import recount
+from kcard.hub.versions import VersionCatalogue
 from kcard.manifest import MANIFEST, Manifest, file_digest
 
 __all__ = [
@@ -67,12 +66,12 @@ __all__ = [
     "Backup",
     "Counted",
     "Report",
+    "blob_name",
     "copy_rows",
-    "filled",
-    "inconsistent",
+    "count_cards",
+    "count_contents",
+    "inconsistent_versions",
     "load",
-    "member",
-    "numbers",
     "save",
 ]
 
@@ -86,37 +85,30 @@ LEFT_OUT = {sessions, uploads, reservations, verdicts, search_clock}
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Copy every table to a database that `filled` has nothing of.
+    """Copy every table to a database for which `count_contents` returns nothing.
 
     Its settings, events and what remains of cards that were removed are replaced.
     """
     for table in (settings, events, accounts, published_tags):
         target.execute(delete(table))
     for table in metadata.sorted_tables:
-        if table not in LEFT_OUT:
-            _copy(table, source, target)
+        if table in LEFT_OUT:
+            continue
+        result = source.execute(select(table).execution_options(yield_per=CHUNK)).mappings()
+        for rows in result.partitions():
+            target.execute(insert(table), [dict(row) for row in rows])
+        if target.dialect.name == "postgresql" and "id" in table.c:
+            # New rows must get ids after the copied ones.
+            assert isinstance(table.c.id.type, Integer)
+            highest = func.coalesce(func.max(table.c.id), 0) + 1
+            sequence = func.pg_get_serial_sequence(table.name, "id")
+            target.execute(select(func.setval(sequence, select(highest).scalar_subquery(), text("false"))))
     target.execute(update(search_clock).values(changed=search_clock.c.changed + 1))
     target.execute(update(search).values(changed=select(search_clock.c.changed).scalar_subquery()))
 
 
-def _copy(table: Table, source: Connection, target: Connection) -> None:
-    found = source.execute(select(table).execution_options(yield_per=CHUNK)).mappings()
-    for rows in found.partitions():
-        target.execute(insert(table), [dict(row) for row in rows])
-    if target.dialect.name == "postgresql" and "id" in table.c:
-        _advance_ids(table, target)
-
-
-def _advance_ids(table: Table, target: Connection) -> None:
-    """Make new rows get ids after the copied ones."""
-    assert isinstance(table.c.id.type, Integer)
-    highest = func.coalesce(func.max(table.c.id), 0) + 1
-    sequence = func.pg_get_serial_sequence(table.name, "id")
-    target.execute(select(func.setval(sequence, select(highest).scalar_subquery(), text("false"))))
-
-
-def numbers(connection: Connection) -> dict[str, int]:
-    """The numbers of cards with their versions, and of repositories."""
+def count_cards(connection: Connection) -> dict[str, int]:
+    """Return the numbers of cards with their versions, and of repositories."""
     counts = {
         "cards": select(func.count(versions.c.repository_id.distinct())),
         "versions": select(func.count()).select_from(versions),
@@ -125,8 +117,8 @@ def numbers(connection: Connection) -> dict[str, int]:
     return {name: connection.scalar(count) or 0 for name, count in counts.items()}
 
 
-def filled(connection: Connection) -> dict[str, int]:
-    """The numbers of cards, pools, users, unpublished repositories and runs, without zeros."""
+def count_contents(connection: Connection) -> dict[str, int]:
+    """Return the numbers of cards, pools, users, unpublished repositories and runs, without zeros."""
     published = select(versions.c.repository_id)
     counts = {
         "cards": select(func.count(versions.c.repository_id.distinct())),
@@ -149,7 +141,7 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Backup:
-    """A backup, and what it has: published versions of cards, repositories, and `blobs` of `size` bytes."""
+    """A backup and its contents: versions of cards, repositories, and `blobs` of `size` bytes."""
 
     path: Path
     cards: int
@@ -184,13 +176,15 @@ def save(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
     target = path.expanduser().absolute()
     if target.exists():
         raise UsageError(f"{target} already exists: choose a new file")
-    with partial_folder(blobs.partial) as held, beside(target) as scratch:
+    with partial_folder(blobs.partial) as folder, beside(target) as scratch:
         for attempt in range(ATTEMPTS):
             try:
-                counts = _save(held / str(attempt), scratch / f"backup{attempt}", database, blobs, report)
+                counts = _write_backup(
+                    folder / str(attempt), scratch / f"backup{attempt}", database, blobs, report
+                )
                 break
             except _Removed:
-                discard(held / str(attempt))
+                discard(folder / str(attempt))
                 (scratch / f"backup{attempt}").unlink(missing_ok=True)
         else:
             raise HubError("cards were removed during the backup: try again when nobody removes cards")
@@ -203,58 +197,57 @@ class _Removed(Exception):
     """A file was removed from the hub, with its versions, since the copy of the database."""
 
 
-def _save(
-    held: Path, target: Path, database: Database, blobs: Blobs, report: Report | None
+def _write_backup(
+    folder: Path, target: Path, database: Database, blobs: Blobs, report: Report | None
 ) -> dict[str, int]:
     """Write the backup; returns the counts of its contents. Raises _Removed if it must start again."""
-    found, counts = _hold(held, database, blobs)
-    sizes = {DATABASE: (held / DATABASE).stat().st_size} | {member(sha): size for sha, size in found.items()}
-    digests = {DATABASE: file_digest(held / DATABASE)} | {member(sha256): sha256 for sha256 in found}
-    with open(target, "xb", opener=private) as stream:
-        with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
-            _list(tar, digests)
-            done = 0
-            for name, sha256 in digests.items():
-                with _opened(held / name, sha256, database, blobs) as source:
-                    done = _add(tar, name, sizes[name], sha256, Counted(source, done, report))
-        stream.flush()
-        os.fsync(stream.fileno())
-    return counts | {"blobs": len(found), "size": sum(found.values())}
-
-
-def _hold(held: Path, database: Database, blobs: Blobs) -> tuple[dict[str, int], dict[str, int]]:
-    """Copy the database to a folder and hard-link its blobs there, if the store can.
-
-    Returns the sizes of the blobs by sha256, and the numbers of rows.
-    """
-    (held / "hub").mkdir(parents=True)
-    copy = Database(held / DATABASE)
+    # Copy the database to a folder, and hard-link its blobs there if the store can.
+    (folder / "hub").mkdir(parents=True)
+    copy = Database(folder / DATABASE)
     with database.read() as source:
-        with copy.write() as target:
-            copy_rows(source, target)
-        found, counts = dict(sorted(kept(source).items())), numbers(source)
+        with copy.write() as rows:
+            copy_rows(source, rows)
+        blob_sizes, counts = dict(sorted(repository_blobs(source).items())), count_cards(source)
     copy.close_log()
-    for sha256 in found:
-        second = held / member(sha256)
+    for sha256 in blob_sizes:
+        second = folder / blob_name(sha256)
         second.parent.mkdir(parents=True, exist_ok=True)
         try:
             if not blobs.hard_link(sha256, second):
                 break
         except DamagedCard:
             _missing(sha256, database)
-    return found, counts
+    sizes = {DATABASE: (folder / DATABASE).stat().st_size} | {
+        blob_name(sha): size for sha, size in blob_sizes.items()
+    }
+    digests = {DATABASE: file_digest(folder / DATABASE)} | {
+        blob_name(sha256): sha256 for sha256 in blob_sizes
+    }
+    with open(target, "xb", opener=private) as stream:
+        with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            sums = "".join(f"{sha256}  {name}\n" for name, sha256 in digests.items()).encode()
+            info = tarfile.TarInfo(SUMS)
+            info.size, info.mode = len(sums), 0o400
+            tar.addfile(info, io.BytesIO(sums))
+            done = 0
+            for name, sha256 in digests.items():
+                with _open_file(folder / name, sha256, database, blobs) as source:
+                    done = _add_file(tar, name, sizes[name], sha256, Counted(source, done, report))
+        stream.flush()
+        os.fsync(stream.fileno())
+    return counts | {"blobs": len(blob_sizes), "size": sum(blob_sizes.values())}
 
 
 def _missing(sha256: str, database: Database) -> NoReturn:
     with database.read() as connection:
-        if not named(connection, [sha256]):
+        if not referenced(connection, [sha256]):
             raise _Removed
     raise DamagedCard(f"blob {sha256[:12]}… is missing: `kcard verify` lists the affected cards")
 
 
 @contextmanager
-def _opened(second: Path, sha256: str, database: Database, blobs: Blobs) -> Iterator[Readable]:
-    """A file of the backup, from its hard link or from the store."""
+def _open_file(second: Path, sha256: str, database: Database, blobs: Blobs) -> Iterator[Readable]:
+    """Yield a file of the backup, from its hard link or from the store."""
     if second.exists():
         with second.open("rb") as stream:
             yield stream
@@ -267,19 +260,12 @@ def _opened(second: Path, sha256: str, database: Database, blobs: Blobs) -> Iter
         yield stored
 
 
-def member(sha256: str) -> str:
-    """The name of a blob in the backup."""
+def blob_name(sha256: str) -> str:
+    """Return the name of a blob in the backup."""
     return f"{BLOBS}/{sha256[:2]}/{sha256}"
 
 
-def _list(tar: tarfile.TarFile, digests: Mapping[str, str]) -> None:
-    sums = "".join(f"{sha256}  {name}\n" for name, sha256 in digests.items()).encode()
-    info = tarfile.TarInfo(SUMS)
-    info.size, info.mode = len(sums), 0o400
-    tar.addfile(info, io.BytesIO(sums))
-
-
-def _add(tar: tarfile.TarFile, name: str, size: int, sha256: str, counted: Counted) -> int:
+def _add_file(tar: tarfile.TarFile, name: str, size: int, sha256: str, counted: Counted) -> int:
     """Add a file; returns the bytes done so far."""
     info = tarfile.TarInfo(name)
     info.size, info.mode = size, 0o400
@@ -306,29 +292,55 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
     """See Hub.restore."""
     with database.read() as connection:
         _require_empty(connection, database)
-    with _restore_opened(path) as tar, partial_folder(blobs.partial) as held:
+    with _open_backup(path) as tar, partial_folder(blobs.partial) as scratch:
         digests = _sums(tar, path)
-        source = _database(tar, digests, held / "hub.db", path)
+        # The database, verified, and migrated if it is of an earlier version.
+        if DATABASE not in digests:
+            raise HubError(f"{path} is not a complete kcard backup: {DATABASE} is missing")
+        with _stream(tar, DATABASE) as stream:
+            digest, _ = copy_hashing(stream, scratch / "hub.db")
+        if digest != digests[DATABASE]:
+            raise HubError(f"{path} is damaged: {DATABASE} does not match its sha256")
+        source = Database(scratch / "hub.db")
         with source.read() as connection:
-            files = set(kept(connection))
+            files = set(repository_blobs(connection))
         missing = files - set(digests.values())
         if missing:
             raise HubError(
                 f"{path} is an incomplete backup: {len(missing)} files of its cards are not listed"
             )
         _put(tar, files, blobs, path, report)
-        _check_trees(source, path)
-        _check_cards(source, blobs, path)
+        # The checks of a commit: safe paths that don't conflict, of files that exist.
+        with source.read() as connection:
+            for repository in connection.scalars(select(commits.c.repository_id).distinct()).all():
+                theirs = select(holdings.c.sha256).where(holdings.c.repository_id == repository)
+                available = set(connection.scalars(theirs))
+                try:
+                    for sha, new in _new_files(connection, repository):
+                        if any(entry.sha256 not in available for entry in new.values()):
+                            raise HubError(f"commit {sha} has unlisted files")
+                except HubError as error:
+                    raise HubError(f"{path}: {error}; nothing was restored") from error
+        # The checks for publishing: safe paths, no pickles, a manifest that lists the files.
+        try:
+            for version in VersionCatalogue(source).versions():
+                paths = version.files
+                refuse_pickles(version.manifest, lambda name, paths=paths: blobs.open(paths[name]))  # type: ignore[misc]
+            strange = inconsistent_versions(source)
+        except CardError as error:
+            raise HubError(f"{path}: {error}; nothing was restored") from error
+        if strange:
+            raise HubError(f"{path}: {strange[0]} does not match its manifest; nothing was restored")
         with database.write() as connection:
             _require_empty(connection, database)
             _put(tar, {sha256 for sha256 in files if not blobs.holds(sha256)}, blobs, path, None)
             with source.read() as rows:
                 copy_rows(rows, connection)
-            hub_uploads.recount(connection)
+            recount(connection)
 
 
 def _require_empty(connection: Connection, database: Database) -> None:
-    if there := filled(connection):
+    if there := count_contents(connection):
         contents = " and ".join(f"{count} {name}" for name, count in there.items())
         raise HubError(
             f"the hub in {database.name} is not empty ({contents}): set KCARD_HOME to a new folder, or "
@@ -337,7 +349,7 @@ def _require_empty(connection: Connection, database: Database) -> None:
 
 
 @contextmanager
-def _restore_opened(path: Path) -> Iterator[tarfile.TarFile]:
+def _open_backup(path: Path) -> Iterator[tarfile.TarFile]:
     try:
         with tarfile.open(path, mode="r:") as tar:
             yield tar
@@ -348,13 +360,18 @@ def _restore_opened(path: Path) -> Iterator[tarfile.TarFile]:
 
 
 def _sums(tar: tarfile.TarFile, path: Path) -> dict[str, str]:
-    """sha256 by name of every file in the backup, which must be these regular files only."""
+    """Return the sha256 of every file in the backup, by name. Raises HubError for anything but these regular files."""
     first = tar.next()
     if first is None or first.name != SUMS or not first.isreg() or first.size > LONGEST_SUMS:
         raise HubError(f"{path} is not a kcard backup: it does not start with {SUMS}")
-    lines = [LINE.fullmatch(line) for line in _text(tar, first, path).splitlines()]
+    stream = tar.extractfile(first)
+    try:
+        text = "" if stream is None else stream.read().decode("ascii")
+    except UnicodeDecodeError:
+        raise HubError(f"{path} is not a kcard backup: {SUMS} is not text") from None
+    lines = [LINE.fullmatch(line) for line in text.splitlines()]
     listed = {match[2]: match[1] for match in lines if match is not None}
-    if None in lines or any(name != DATABASE and name != member(sha) for name, sha in listed.items()):
+    if None in lines or any(name != DATABASE and name != blob_name(sha) for name, sha in listed.items()):
         raise HubError(f"{path} is not a kcard backup: its {SUMS} lists other files than a hub's")
     there = [m.name if m.isreg() else f"{m.name} (not a file)" for m in tar if m.name != SUMS]
     for name in there:
@@ -365,25 +382,6 @@ def _sums(tar: tarfile.TarFile, path: Path) -> dict[str, str]:
             f"{path} is not a complete kcard backup: it has {len(there)} of the {len(listed)} files in {SUMS}"
         )
     return listed
-
-
-def _text(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> str:
-    stream = tar.extractfile(member)
-    try:
-        return "" if stream is None else stream.read().decode("ascii")
-    except UnicodeDecodeError:
-        raise HubError(f"{path} is not a kcard backup: {SUMS} is not text") from None
-
-
-def _database(tar: tarfile.TarFile, digests: Mapping[str, str], target: Path, path: Path) -> Database:
-    """The backup's database as a local file, verified, and migrated if it is older."""
-    if DATABASE not in digests:
-        raise HubError(f"{path} is not a complete kcard backup: {DATABASE} is missing")
-    with _stream(tar, DATABASE) as stream:
-        found, _ = copy_hashing(stream, target)
-    if found != digests[DATABASE]:
-        raise HubError(f"{path} is damaged: {DATABASE} does not match its sha256")
-    return Database(target)
 
 
 @contextmanager
@@ -397,44 +395,17 @@ def _stream(tar: tarfile.TarFile, name: str) -> Iterator[Readable]:
 def _put(tar: tarfile.TarFile, files: set[str], blobs: Blobs, path: Path, report: Report | None) -> None:
     done = 0
     for sha256 in sorted(files):
-        with _stream(tar, member(sha256)) as stream:
+        with _stream(tar, blob_name(sha256)) as stream:
             counted = Counted(stream, done, report)
             try:
-                put_stream(blobs, counted, sha256, f"{path}: {member(sha256)}")
+                put_stream(blobs, counted, sha256, f"{path}: {blob_name(sha256)}")
             except DamagedCard as error:
                 raise HubError(f"{error}; nothing was restored") from error
         done = counted.done
 
 
-def _check_cards(source: Database, blobs: Blobs, path: Path) -> None:
-    """The checks for publishing: safe paths, no pickles, a manifest that lists the files."""
-    try:
-        for version in Catalogue(source).versions():
-            files = version.files
-            refuse_pickles(version.manifest, lambda name, files=files: blobs.open(files[name]))  # type: ignore[misc]
-        strange = inconsistent(source)
-    except CardError as error:
-        raise HubError(f"{path}: {error}; nothing was restored") from error
-    if strange:
-        raise HubError(f"{path}: {strange[0]} does not match its manifest; nothing was restored")
-
-
-def _check_trees(source: Database, path: Path) -> None:
-    """The checks of a commit: safe paths that don't conflict, of files that exist."""
-    with source.read() as connection:
-        for repository in connection.scalars(select(commits.c.repository_id).distinct()).all():
-            theirs = select(holdings.c.sha256).where(holdings.c.repository_id == repository)
-            held = set(connection.scalars(theirs))
-            try:
-                for sha, new in _new_files(connection, repository):
-                    if any(entry.sha256 not in held for entry in new.values()):
-                        raise HubError(f"commit {sha} has unlisted files")
-            except HubError as error:
-                raise HubError(f"{path}: {error}; nothing was restored") from error
-
-
 def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, Tree]]:
-    """Each commit with the files that its stored tree sets, after checks of their paths.
+    """Yield each commit with the files that its stored tree sets, after checks of their paths.
 
     Most commits follow their parent, whose tree then is not read again.
     """
@@ -442,18 +413,18 @@ def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, T
     rows = select(*columns).where(commits.c.repository_id == repository).order_by(commits.c.id)
     last, tree = None, Tree()
     for row in connection.execute(rows.execution_options(yield_per=20)):
-        stored, known = Stored(row.tree, row.delta), set[str]()
+        stored, checked_paths = Stored(row.tree, row.delta), set[str]()
         try:
             if row.delta and last is not None and row.parent == last:
-                known.update(tree)
-                new = trees.apply(tree, stored)
+                checked_paths.update(tree)
+                new = trees.apply_stored(tree, stored)
             else:
-                found = trees.find(connection, repository, row.sha)
-                assert found is not None  # as just read
-                tree, new = found.tree, trees.changed(stored)[0]
+                stored_tree = trees.find(connection, repository, row.sha)
+                assert stored_tree is not None  # as just read
+                tree, new = stored_tree.tree, trees.decode(stored)[0]
             for each in new:
                 check_path(each)
-            if not new.keys() <= known:
+            if not new.keys() <= checked_paths:
                 check_tree(tree)
         except HubError as error:
             raise HubError(f"commit {row.sha}: {error}") from error
@@ -461,22 +432,21 @@ def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, T
         yield row.sha, new
 
 
-def inconsistent(database: Database) -> list[str]:
-    """References of versions whose rows do not match their manifest."""
+def inconsistent_versions(database: Database) -> list[str]:
+    """Return the references of versions whose rows do not match their manifest."""
     query = select(repositories.c.name, versions).join_from(versions, repositories)
     with database.read() as connection:
-        own = row_values.find(connection)
+        own = find_namespace(connection)
         rows = connection.execute(query.execution_options(yield_per=20))
-        return sorted(
-            f"{row_values.bare(own, row.name)}@v{row.number}"
-            for row in rows
-            if not _consistent(row, trees.find(connection, row.repository_id, row.sha), own)
-        )
-
-
-def _consistent(row: Any, stored: StoredTree | None, own: OwnNamespace | None) -> bool:
-    manifest, card = Manifest.from_json(row.manifest), row_values.bare(own, row.name)
-    named = card == manifest.name or "/" in card  # cards in other namespaces are called namespace/name
-    right = hashlib.sha256(row.manifest.encode()).hexdigest() == row.sha256
-    files = {} if stored is None else {path: entry.sha256 for path, entry in stored.tree.items()}
-    return named and right and {**manifest.files, MANIFEST: row.sha256}.items() <= files.items()
+        strange = []
+        for row in rows:
+            stored = trees.find(connection, row.repository_id, row.sha)
+            manifest, card = Manifest.from_json(row.manifest), bare_name(own, row.name)
+            # Cards in other namespaces are called namespace/name.
+            has_name = card == manifest.name or "/" in card
+            has_digest = hashlib.sha256(row.manifest.encode()).hexdigest() == row.sha256
+            files = {} if stored is None else {path: entry.sha256 for path, entry in stored.tree.items()}
+            has_files = {**manifest.files, MANIFEST: row.sha256}.items() <= files.items()
+            if not (has_name and has_digest and has_files):
+                strange.append(f"{card}@v{row.number}")
+        return sorted(strange)

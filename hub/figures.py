@@ -1,4 +1,4 @@
-"""Exams of versions and the figures that they yield."""
+"""Figures of versions: self-declared ones from exams, verified ones from audits."""
 
 import json
 import re
@@ -25,20 +25,20 @@ __all__ = [
     "EXAM_FILE",
     "THRESHOLD",
     "AuditKind",
-    "Measured",
+    "AuditedFigures",
     "VersionFigures",
     "VersionLink",
-    "audited",
+    "audited_factuality",
     "checked_share",
-    "declared",
     "derived",
     "figures",
     "has_weights",
     "independent",
     "limits",
+    "read_exam",
     "recent",
+    "verified_by_version",
     "verified_figures",
-    "verified_rows",
     "version_of",
 ]
 
@@ -57,40 +57,37 @@ ROUNDING = 0.0002  # means and scores have four digits
 MOST_QUESTIONS = 10_000
 
 
-def declared(exam: bytes, manifest: Manifest) -> Declared:
-    """The figures of the exam.json of a card. Figures that can't be read are omitted."""
+def read_exam(exam: bytes, manifest: Manifest) -> Declared:
+    """Return the figures of the exam.json of a card. Figures that can't be read are omitted."""
     try:
-        found = parse(exam.decode())
+        document = parse(exam.decode())
     except ValueError as error:
         return Declared(fault=f"it is not JSON: {' '.join(str(error).split())[:100]}")
-    own = _object(_object(found).get("own"))
+    own = _object(_object(document).get("own"))
     recall, factuality = _object(own.get("recall")), _object(own.get("factuality"))
-    mean, fault = _object(factuality.get("mean")), _fault(found, manifest) or ""
-    return Declared(_share(recall.get("mean")), _share(mean.get("mean")), fault, _coverage(factuality))
-
-
-def _coverage(factuality: Mapping[str, Any]) -> float | None:
-    """The share of the documents that have a score; None if it is not told."""
+    mean, fault = _object(factuality.get("mean")), _exam_fault(document, manifest) or ""
+    # The share of the documents that have a score, if the exam has it.
+    coverage = None
     scores, unknown = factuality.get("scores"), factuality.get("unknown", 0)
-    if not isinstance(scores, list) or type(unknown) is not int or unknown < 0 or not scores:
-        return None
-    return len(scores) / (len(scores) + unknown)
+    if isinstance(scores, list) and scores and type(unknown) is int and unknown >= 0:
+        coverage = len(scores) / (len(scores) + unknown)
+    return Declared(_share(recall.get("mean")), _share(mean.get("mean")), fault, coverage)
 
 
 def has_weights(manifest: Manifest) -> bool:
-    """Whether the card has a model, or files that are weights, whatever kind of card it claims to be."""
+    """Return whether the card has a model, or files that are weights, whatever kind of card it claims to be."""
     return manifest.has_model or any(path.lower().endswith(WEIGHTS) for path in manifest.files)
 
 
 def checked_share(value: float, name: str = "threshold", other: str = ", or off") -> float:
-    """The value. Raises UsageError, with its name and what it may be besides, unless it is in [0, 1]."""
+    """Return the value. Raises UsageError unless it is in [0, 1]; `other` ends its message."""
     if not 0 <= value <= 1:
         raise UsageError(f"{name} {value:g}: it must be between 0 and 1{other}")
     return value
 
 
-def _fault(exam: object, manifest: Manifest) -> str | None:
-    """Why it can't be the exam of the card; None if it can."""
+def _exam_fault(exam: object, manifest: Manifest) -> str | None:
+    """Return why the exam can't be that of the card; None if it can."""
     if not isinstance(exam, dict) or exam.get("format") != FORMAT:
         return f"its format is not {FORMAT}"
     if exam.get("card") != manifest.name:
@@ -100,7 +97,15 @@ def _fault(exam: object, manifest: Manifest) -> str | None:
         return "it has no result on the card's own corpus"
     if own.get("sha256") != manifest.training.corpus_sha256:
         return "it is of another corpus than the card's"
-    return _run_fault(own) or _factuality_fault(own, exam)
+    if fault := _run_fault(own):
+        return fault
+    factuality = own.get("factuality")
+    if factuality is None:
+        return None
+    digest = exam.get("evidence_sha256")
+    if not exam.get("evidence") or not isinstance(digest, str) or not SHA256.fullmatch(digest):
+        return "it has a factuality, but names no evidence with its sha256"
+    return _scores_fault(factuality, "factuality")
 
 
 def _run_fault(run: Mapping[str, Any]) -> str | None:
@@ -118,33 +123,23 @@ def _run_fault(run: Mapping[str, Any]) -> str | None:
     return None if faithfulness is None else _scores_fault(faithfulness, "faithfulness")
 
 
-def _factuality_fault(run: Mapping[str, Any], exam: Mapping[str, Any]) -> str | None:
-    factuality = run.get("factuality")
-    if factuality is None:
-        return None
-    digest = exam.get("evidence_sha256")
-    if not exam.get("evidence") or not isinstance(digest, str) or not SHA256.fullmatch(digest):
-        return "it has a factuality, but names no evidence with its sha256"
-    return _scores_fault(factuality, "factuality")
-
-
-def _scores_fault(found: object, name: str) -> str | None:
-    """Why scores and their mean can't be right."""
-    scores = _object(found).get("scores")
+def _scores_fault(figure: object, name: str) -> str | None:
+    """Return why scores and their mean can't be right."""
+    scores = _object(figure).get("scores")
     if not isinstance(scores, list) or any(_share(score) is None for score in scores):
         return f"{name} has no list of scores between 0 and 1"
-    mean = _object(found).get("mean")
+    mean = _object(figure).get("mean")
     if not scores:
         return None if mean is None else f"{name} has a mean without scores"
     if fault := _mean_fault(mean, name, len(scores)):
         return fault
-    expected, given = sum(scores) / len(scores), _object(mean)["mean"]
-    return None if abs(expected - given) <= ROUNDING else f"the mean of {name} is not that of its scores"
+    expected, stated = sum(scores) / len(scores), _object(mean)["mean"]
+    return None if abs(expected - stated) <= ROUNDING else f"the mean of {name} is not that of its scores"
 
 
-def _mean_fault(found: object, name: str, count: int) -> str | None:
-    """Why a mean with its interval can't be right."""
-    low, mean, high = (_share(_object(found).get(key)) for key in ("low", "mean", "high"))
+def _mean_fault(figure: object, name: str, count: int) -> str | None:
+    """Return why a mean with its interval can't be right."""
+    low, mean, high = (_share(_object(figure).get(key)) for key in ("low", "mean", "high"))
     if low is None or mean is None or high is None:
         return f"{name} has no mean with an interval between 0 and 1"
     if not low <= mean <= high or (low == high and count <= MOST_QUESTIONS):
@@ -157,7 +152,7 @@ def _object(value: object) -> Mapping[str, Any]:
 
 
 def _share(value: object) -> float | None:
-    """The value if it is a number in [0, 1]."""
+    """Return the value if it is a number in [0, 1]."""
     number = type(value) in {int, float} and 0 <= value <= 1  # type: ignore[operator]
     return float(value) if number else None  # type: ignore[arg-type]
 
@@ -172,21 +167,19 @@ def limits(connection: Connection) -> tuple[float | None, float]:
     cover to quarantine it. Raises HubError for an invalid one."""
     names = settings.c.name.in_((THRESHOLD, COVERAGE))
     rows = connection.execute(select(settings.c.name, settings.c.value).where(names))
-    stored = {name: _stored_share(name, value) for name, value in rows}
+    stored = {}
+    for name, value in rows:
+        try:
+            stored[name] = checked_share(float(value))
+        except ValueError:
+            remedy = "0.5` (or off)" if name == THRESHOLD else f"--coverage {FLOOR:g}`"
+            raise HubError(
+                f"invalid {name} {value!r} in the hub: set it again with `kcard hub threshold {remedy}"
+            ) from None
     return stored.get(THRESHOLD), stored.get(COVERAGE, FLOOR)
 
 
-def _stored_share(name: str, value: str) -> float:
-    remedy = "0.5` (or off)" if name == THRESHOLD else f"--coverage {FLOOR:g}`"
-    try:
-        return checked_share(float(value))
-    except ValueError:
-        raise HubError(
-            f"invalid {name} {value!r} in the hub: set it again with `kcard hub threshold {remedy}"
-        ) from None
-
-
-# Reads the verified figures of versions from their audits.
+# The verified figures of versions, from their audits.
 
 AuditKind: TypeAlias = Literal["audit", "exam"]
 AUDIT: AuditKind = "audit"
@@ -194,22 +187,48 @@ EXAM_FIGURES: AuditKind = "exam"
 MOST_NAMED = 500  # versions from which reading all audits is faster
 
 
-def verified_rows(connection: Connection, wanted: Collection[int]) -> dict[int, Verified]:
-    """The verified figures of these versions, by id; versions without any are omitted."""
-    if not wanted:
+def verified_by_version(connection: Connection, ids: Collection[int]) -> dict[int, Verified]:
+    """Return the verified figures of these versions, by id; versions without any are omitted."""
+    if not ids:
         return {}
-    query = _rows()
-    if len(wanted) <= MOST_NAMED:
-        query = query.where(audits.c.version_id.in_(wanted))
-    found: dict[int, list[Row[Any]]] = {}
+    columns = [column for column in audits.c if column.name != "record"]
+    query = select(*columns).order_by(audits.c.id)
+    if len(ids) <= MOST_NAMED:
+        query = query.where(audits.c.version_id.in_(ids))
+    by_version: dict[int, list[Row[Any]]] = {}
     for row in connection.execute(query):
-        found.setdefault(row.version_id, []).append(row)
+        by_version.setdefault(row.version_id, []).append(row)
     _, floor = limits(connection)
-    return {id_: _verified(rows, floor) for id_, rows in found.items()}
+    verified = {}
+    for id_, rows in by_version.items():
+        # Factuality is that of the latest audit whose evidence is independent and covers enough.
+        independent = [row for row in rows if is_independent(row.overlap)]
+        covering = [row for row in independent if covers(row.coverage, floor)]
+        figures = (_latest(chosen, AUDIT, "factuality") for chosen in (covering, independent, rows))
+        measured = next(filter(None, figures), None)
+        faithful = _latest(rows, AUDIT, "faithfulness") or _latest(rows, EXAM_FIGURES, "faithfulness")
+        verified[id_] = Verified(
+            at=utc(rows[-1].taken),
+            recall=getattr(_latest(rows, EXAM_FIGURES, "recall"), "recall", None),
+            faithfulness=getattr(faithful, "faithfulness", None),
+            factuality=getattr(measured, "factuality", None),
+            audit=getattr(measured, "id", None),
+            taken=None if measured is None else utc(measured.taken),
+            evidence=getattr(measured, "evidence", None),
+            evidence_sha256=getattr(measured, "evidence_sha256", None),
+            checker=getattr(measured, "checker", None),
+            coverage=getattr(measured, "coverage", None),
+            judged=getattr(measured, "judged", None),
+            overlap=getattr(measured, "overlap", None),
+            released=getattr(measured, "released", None) is not None,
+            author=rows[-1].author,
+            kcard=rows[-1].kcard,
+        )
+    return verified
 
 
-def audited() -> ScalarSelect[float]:
-    """SQL: the factuality of a row of `versions` by the latest audit with independent evidence that measured it."""
+def audited_factuality() -> ScalarSelect[float]:
+    """Return SQL for the factuality of a row of `versions`, by the latest audit with independent evidence."""
     measured = (
         audits.c.version_id == versions.c.id,
         audits.c.kind == AUDIT,
@@ -221,45 +240,12 @@ def audited() -> ScalarSelect[float]:
 
 
 def independent() -> ColumnElement[bool]:
-    """SQL: whether the evidence of an audit is independent of the card's corpus; unknown counts as independent."""
+    """Return SQL for whether an audit's evidence is independent of the card's corpus; unknown overlap counts so."""
     return or_(audits.c.overlap.is_(None), audits.c.overlap < OVERLAP)
 
 
-def _rows() -> Select[Any]:
-    """The audits of all versions, oldest first."""
-    columns = [column for column in audits.c if column.name != "record"]
-    return select(*columns).order_by(audits.c.id)
-
-
-def _verified(rows: Iterable[Row[Any]], floor: float) -> Verified:
-    """The figures of the latest audits; factuality by the latest with independent evidence that covers enough."""
-    rows = [*rows]
-    independent = [row for row in rows if is_independent(row.overlap)]
-    covering = [row for row in independent if covers(row.coverage, floor)]
-    figures = (_latest(chosen, AUDIT, "factuality") for chosen in (covering, independent, rows))
-    measured = next(filter(None, figures), None)
-    faithful = _latest(rows, AUDIT, "faithfulness") or _latest(rows, EXAM_FIGURES, "faithfulness")
-    return Verified(
-        at=utc(rows[-1].taken),
-        recall=getattr(_latest(rows, EXAM_FIGURES, "recall"), "recall", None),
-        faithfulness=getattr(faithful, "faithfulness", None),
-        factuality=getattr(measured, "factuality", None),
-        audit=getattr(measured, "id", None),
-        taken=None if measured is None else utc(measured.taken),
-        evidence=getattr(measured, "evidence", None),
-        evidence_sha256=getattr(measured, "evidence_sha256", None),
-        checker=getattr(measured, "checker", None),
-        coverage=getattr(measured, "coverage", None),
-        judged=getattr(measured, "judged", None),
-        overlap=getattr(measured, "overlap", None),
-        released=getattr(measured, "released", None) is not None,
-        author=rows[-1].author,
-        kcard=rows[-1].kcard,
-    )
-
-
 def _latest(rows: Iterable[Row[Any]], kind: AuditKind, figure: str) -> Row[Any] | None:
-    """The latest audit of the kind that measured the figure."""
+    """Return the latest audit of the kind that measured the figure."""
     matching = [row for row in rows if row.kind == kind and getattr(row, figure) is not None]
     return matching[-1] if matching else None
 
@@ -268,7 +254,7 @@ MOST = 30
 
 
 @dataclass(frozen=True)
-class Measured:
+class AuditedFigures:
     """An audit of this hub that measured factuality, in [0, 1]; see Verified for coverage, judged and independent."""
 
     factuality: float
@@ -292,7 +278,7 @@ class VersionFigures:
     commit: str
     published: datetime
     declared: float | None
-    verified: Measured | None
+    verified: AuditedFigures | None
     manifest: Manifest | None
 
     @property
@@ -315,108 +301,111 @@ class VersionLink:
     description: str
     domain: str
     published: datetime
-    verified: Measured | None = None
+    verified: AuditedFigures | None = None
 
 
 def figures(database: Database, repository: Repository) -> list[VersionFigures]:
-    """The newest versions of a repository, at most 30, oldest first."""
+    """Return the newest versions of a repository, at most 30, oldest first."""
     query = select(versions).where(versions.c.repository_id == repository.id)
     with database.read() as connection:
         rows = connection.execute(query.order_by(versions.c.number.desc()).limit(MOST)).all()
-        measured = _measured(connection, [row.id for row in rows])
-    return [_figures(row, measured.get(row.id)) for row in reversed(rows)]
+        measured = _latest_audits(connection, [row.id for row in rows])
+    newest = []
+    for row in reversed(rows):
+        try:
+            manifest = Manifest.from_json(row.manifest)
+        except CardError:  # of a newer kcard
+            manifest = None
+        newest.append(
+            VersionFigures(
+                row.number,
+                row.sha256,
+                row.sha,
+                utc(row.published),
+                row.factuality,
+                measured.get(row.id),
+                manifest,
+            )
+        )
+    return newest
 
 
 def version_of(database: Database, sha256: str, identity: Identity | None) -> VersionLink | None:
-    """The version with that manifest which the identity may read; None if this hub has none."""
-    query = _links().where(versions.c.sha256 == sha256, readable(identity)).limit(1)
+    """Return the version with that manifest, if the identity may read it; None if this hub has none."""
+    query = _select_links().where(versions.c.sha256 == sha256, readable(identity)).limit(1)
     with database.read() as connection:
         row = connection.execute(query).one_or_none()
     return None if row is None else _link(row)
 
 
 def derived(database: Database, sha256: Sequence[str], identity: Identity | None) -> list[VersionLink]:
-    """The cards whose newest version was trained on from one of these versions."""
-    query = _newest().join(search, search.c.repository_id == repositories.c.id)
+    """Return the cards whose newest version is an update of one of these versions."""
+    query = _select_newest().join(search, search.c.repository_id == repositories.c.id)
     query = query.where(search.c.updates.in_(sha256), readable(identity)).limit(MOST)
     with database.read() as connection:
         return [_link(row) for row in connection.execute(query)]
 
 
 def recent(database: Database, count: int) -> list[VersionLink]:
-    """The versions that were published last in public repositories, newest first."""
-    query = _links().where(readable(None)).order_by(versions.c.id.desc()).limit(count)
+    """Return the versions that were published last in public repositories, newest first."""
+    query = _select_links().where(readable(None)).order_by(versions.c.id.desc()).limit(count)
     with database.read() as connection:
         return [_link(row) for row in connection.execute(query)]
 
 
-def verified_figures(database: Database, wanted: Sequence[Repository]) -> list[VersionLink]:
-    """The newest versions of repositories, in their order, if an audit measured their factuality."""
-    query = _newest().where(versions.c.repository_id.in_([repository.id for repository in wanted]))
+def verified_figures(database: Database, cards: Sequence[Repository]) -> list[VersionLink]:
+    """Return the newest version of each repository whose factuality an audit measured, in the order given."""
+    query = _select_newest().where(versions.c.repository_id.in_([repository.id for repository in cards]))
     with database.read() as connection:
         rows = {row.name: row for row in connection.execute(query)}
-        measured = _measured(connection, [row.id for row in rows.values()])
-    found = [rows[repository.name] for repository in wanted if repository.name in rows]
-    return [_link(row, measured[row.id]) for row in found if row.id in measured]
+        measured = _latest_audits(connection, [row.id for row in rows.values()])
+    newest = [rows[repository.name] for repository in cards if repository.name in rows]
+    return [_link(row, measured[row.id]) for row in newest if row.id in measured]
 
 
-def _measured(connection: Connection, ids: Sequence[int]) -> dict[int, Measured]:
-    """The latest audit that measured factuality, by version; one with independent evidence, if there is any."""
+def _latest_audits(connection: Connection, ids: Sequence[int]) -> dict[int, AuditedFigures]:
+    """Return the latest audit that measured factuality by version id, if possible with independent evidence."""
     measured = (audits.c.kind == AUDIT, audits.c.factuality.is_not(None))
     query = select(audits).where(audits.c.version_id.in_(ids), *measured)
     rows = sorted(
         connection.execute(query.order_by(audits.c.id)), key=lambda row: is_independent(row.overlap)
     )
-    return {
-        row.version_id: Measured(
+    by_version = {}
+    for row in rows:
+        try:
+            audit = json.loads(row.record)
+        except ValueError:
+            audit = None
+        count = audit.get("asked") if isinstance(audit, Mapping) else None
+        by_version[row.version_id] = AuditedFigures(
             row.factuality,
             row.faithfulness,
             utc(row.taken),
             row.checker,
             row.evidence,
             row.queries,
-            _asked(row.record),
+            count if isinstance(count, int) else None,
             row.coverage,
             row.judged,
             is_independent(row.overlap),
         )
-        for row in rows
-    }
+    return by_version
 
 
-def _asked(record: str) -> int | None:
-    try:
-        found = json.loads(record)
-    except ValueError:
-        return None
-    asked = found.get("asked") if isinstance(found, Mapping) else None
-    return asked if isinstance(asked, int) else None
-
-
-def _figures(row: Row[Any], verified: Measured | None) -> VersionFigures:
-    try:
-        manifest = Manifest.from_json(row.manifest)
-    except CardError:  # of a newer kcard
-        manifest = None
-    return VersionFigures(
-        row.number, row.sha256, row.sha, utc(row.published), row.factuality, verified, manifest
-    )
-
-
-def _links() -> Select[Any]:
+def _select_links() -> Select[Any]:
     columns = (versions.c.id, versions.c.number, versions.c.sha, versions.c.description, versions.c.domain)
     return select(*columns, versions.c.published, repositories.c.name).join_from(versions, repositories)
 
 
-def _newest() -> Select[Any]:
-    """Newest versions."""
+def _select_newest() -> Select[Any]:
+    """Return the query for the newest version of each repository."""
     other = versions.alias()
     newest = select(other.c.number).where(other.c.repository_id == versions.c.repository_id)
     first = newest.order_by(other.c.number.desc()).limit(1).scalar_subquery()
-    return _links().where(versions.c.number == first)
+    return _select_links().where(versions.c.number == first)
 
 
-def _link(row: Row[Any], verified: Measured | None = None) -> VersionLink:
+def _link(row: Row[Any], verified: AuditedFigures | None = None) -> VersionLink:
     return VersionLink(
         row.name, row.number, row.sha, row.description, row.domain, utc(row.published), verified
     )

@@ -28,7 +28,7 @@ DELETED = 100
 
 @dataclass(frozen=True)
 class Garbage:
-    """Something to delete. `size`: the bytes that this frees."""
+    """A file or folder to delete, which frees `size` bytes."""
 
     what: Literal["file", "snapshot", "remains"]
     where: str
@@ -42,31 +42,39 @@ def collect(
 
     Files that a live process is writing are kept, and uploads are kept for a day.
     """
-    return [
-        *_snapshots(database, snapshots, dry_run),  # first: their files are hard links to blobs
-        *_files(database, blobs, dry_run),
-        *_remains(blobs, dry_run),
-        *_half_sent(database, blobs, dry_run),
-    ]
+    # Snapshots first: their files are hard links to blobs.
+    garbage = [*_collect_snapshots(database, snapshots, dry_run), *_collect_files(database, blobs, dry_run)]
+    # Remains of killed processes, on this machine and in the store.
+    for folder in remains(blobs.partial):
+        garbage.append(Garbage("remains", str(folder), _freed_size(folder)))
+        if not dry_run:
+            discard(folder)
+    garbage += [Garbage("remains", where, size) for where, size in blobs.remains(delete=not dry_run)]
+    # Abandoned uploads of clients.
+    from kcard.hub.uploads import Parts
+
+    parts = Parts(blobs.partial.parent / "parts", database)
+    garbage += [Garbage("remains", str(path), size) for path, size in parts.collect(dry_run=dry_run)]
+    return garbage
 
 
-def _snapshots(database: "Database", snapshots: Snapshots, dry_run: bool) -> Iterator[Garbage]:
-    from kcard.hub.trees import existing
+def _collect_snapshots(database: "Database", snapshots: Snapshots, dry_run: bool) -> Iterator[Garbage]:
+    from kcard.hub.trees import existing_versions
 
-    found = {folder.name: folder for folder in snapshots}
-    freed = {name: _freed(folder) for name, folder in found.items()}
+    folders = {folder.name: folder for folder in snapshots}
+    freed = {name: _freed_size(folder) for name, folder in folders.items()}
 
     def delete(gone: Sequence[str]) -> None:
         for name in gone:
-            snapshots.delete(found[name])
+            snapshots.delete(folders[name])
 
-    for name in _unneeded(database, found, existing, None if dry_run else delete):
-        yield Garbage("snapshot", str(found[name]), freed[name])
+    for name in _unneeded(database, folders, existing_versions, None if dry_run else delete):
+        yield Garbage("snapshot", str(folders[name]), freed[name])
 
 
-def _files(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
+def _collect_files(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
     from kcard.hub import verdicts
-    from kcard.hub.trees import expire, named
+    from kcard.hub.trees import expire, referenced
 
     if not dry_run:
         with database.write() as connection:
@@ -75,7 +83,7 @@ def _files(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Garbag
     delete = None if dry_run else lambda gone: blobs.delete(*gone)
     for listed in _batches(blobs.sizes(), LOOKED_AT):
         sizes = dict(listed)
-        for sha256 in _unneeded(database, sizes, named, delete):
+        for sha256 in _unneeded(database, sizes, referenced, delete):
             yield Garbage("file", blobs.where(sha256), sizes[sha256])
 
 
@@ -85,43 +93,27 @@ def _unneeded(
     needed: "Callable[[Connection, Sequence[str]], set[str]]",
     delete: Callable[[Sequence[str]], None] | None,
 ) -> Iterator[str]:
-    """The candidates that the database does not need, after deleting them."""
+    """Yield the candidates that the database does not need, after deleting them."""
     for batch in _batches(candidates, LOOKED_AT):
         with database.read() as connection:
-            kept = needed(connection, batch)
-            found = [candidate for candidate in batch if candidate not in kept]
-        for few in _batches(found, DELETED):
+            in_use = needed(connection, batch)
+            unneeded = [candidate for candidate in batch if candidate not in in_use]
+        for few in _batches(unneeded, DELETED):
             if delete is None:
                 yield from few
                 continue
             with database.write() as connection:  # it may be needed by now
-                kept = needed(connection, few)
-                gone = [candidate for candidate in few if candidate not in kept]
+                in_use = needed(connection, few)
+                gone = [candidate for candidate in few if candidate not in in_use]
                 delete(gone)
             yield from gone
 
 
-def _remains(blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
-    for folder in remains(blobs.partial):
-        yield Garbage("remains", str(folder), _freed(folder))
-        if not dry_run:
-            discard(folder)
-    yield from (Garbage("remains", where, size) for where, size in blobs.remains(delete=not dry_run))
-
-
-def _half_sent(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
-    """Abandoned uploads of clients."""
-    from kcard.hub.uploads import Parts
-
-    for path, size in Parts(blobs.partial.parent / "parts", database).collect(dry_run=dry_run):
-        yield Garbage("remains", str(path), size)
-
-
-def _freed(path: Path) -> int:
-    """Bytes that deleting a file or a folder frees; files with other hard links free none."""
+def _freed_size(path: Path) -> int:
+    """Return the bytes that deleting a file or a folder frees; files with other hard links free none."""
     if path.is_file():
         return path.stat().st_size
-    stats = [found.stat() for found in path.rglob("*") if found.is_file()]
+    stats = [file.stat() for file in path.rglob("*") if file.is_file()]
     return sum(stat.st_size for stat in stats if stat.st_nlink == 1)
 
 

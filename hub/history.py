@@ -28,7 +28,7 @@ from kcard.hub.trees import Stored, StoredTree, Tree
 from kcard.hub.values import BRANCH, MAIN, TAG, Commit, Entry, Ref, Repository
 
 __all__ = [
-    "Draft",
+    "CommitDraft",
     "Refs",
     "check_ref",
     "drop",
@@ -49,8 +49,8 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Draft:
-    """An unwritten commit with its stored tree, and older commits to rewrite: see stored_trees.chosen."""
+class CommitDraft:
+    """An unwritten commit with its stored tree, and older commits to rewrite: see trees.choose_storage."""
 
     commit: Commit
     stored: Stored
@@ -64,44 +64,44 @@ def prepare(
     title: str,
     message: str,
     author: str,
-) -> Draft:
-    """A commit of that tree after the commit `before`; its sha is the sha1 of its canonical JSON.
+) -> CommitDraft:
+    """Make a commit of these files after the commit `before`; its sha is the sha1 of its canonical JSON.
 
     `identity` makes equal commits of two repositories differ.
     """
     parent, text, date = None if before is None else before.sha, trees.dumps(files), now()
-    said = [identity, parent, text, title, message, author, date.isoformat()]
-    sha = hashlib.sha1(json.dumps(said).encode(), usedforsecurity=False).hexdigest()
-    stored, rewritten = trees.chosen(before, files)
-    return Draft(Commit(sha, parent, title, message, author, date), stored, rewritten)
+    content = [identity, parent, text, title, message, author, date.isoformat()]
+    sha = hashlib.sha1(json.dumps(content).encode(), usedforsecurity=False).hexdigest()
+    stored, rewritten = trees.choose_storage(before, files)
+    return CommitDraft(Commit(sha, parent, title, message, author, date), stored, rewritten)
 
 
 def head(connection: Connection, repository_id: int, branch: str) -> str | None:
-    """The commit of a branch; None if there is no such branch."""
+    """Return the commit of a branch; None if there is no such branch."""
     here = (refs.c.repository_id == repository_id, refs.c.kind == BRANCH, refs.c.name == branch)
     sha: str | None = connection.scalar(select(refs.c.sha).where(*here))
     return sha
 
 
 def tree(connection: Connection, repository: Repository, sha: str) -> Tree:
-    """The files of a commit by path, sorted. Raises NotThere, and HubError if they are damaged."""
+    """Return the files of a commit by path, sorted. Raises NotThere, and HubError if they are damaged."""
     return stored_tree(connection, repository, sha).tree
 
 
 def stored_tree(connection: Connection, repository: Repository, sha: str) -> StoredTree:
-    """As `tree`, with what it was read from, which `prepare` needs of a parent."""
-    found = trees.find(connection, repository.id, sha)
-    if found is None:
+    """Return what `tree` does, with the chain that it was read from, which `prepare` needs of a parent."""
+    commit_tree = trees.find(connection, repository.id, sha)
+    if commit_tree is None:
         raise no_commit(repository, sha)
-    return found
+    return commit_tree
 
 
 def no_commit(repository: Repository, sha: str) -> NotThere:
-    """The error for an unknown commit."""
+    """Return the error for an unknown commit."""
     return NotThere("revision", f"commit {sha[:64]!r} not found in {repository.name}")
 
 
-def write(connection: Connection, repository_id: int, branch: str, draft: Draft) -> None:
+def write(connection: Connection, repository_id: int, branch: str, draft: CommitDraft) -> None:
     """Write a commit and point the branch at it, creating the branch if needed."""
     commit = draft.commit
     values = {
@@ -147,31 +147,25 @@ def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
     if row is None:  # two versions may have had one commit
         return None
     parent: str | None = row.parent
-    grown = _detach(connection, repository_id, sha, parent)
+    # Store the trees of its children without reference to it.
+    children = connection.scalars(select(commits.c.sha).where(mine, commits.c.parent == sha, commits.c.delta))
+    before = None if parent is None else trees.find(connection, repository_id, parent)
+    grown = 0
+    for child in list(children):
+        child_tree = trees.find(connection, repository_id, child)
+        assert child_tree is not None  # as just read
+        grown += _rewrite(connection, repository_id, child, trees.choose_storage(before, child_tree.tree)[0])
     uploads.add_tree(connection, repository_id, grown - int(row[1]))
     connection.execute(update(commits).where(mine, commits.c.parent == sha).values(parent=parent))
     connection.execute(delete(refs).where(refs.c.repository_id == repository_id, refs.c.sha == sha))
     connection.execute(delete(commits).where(mine, commits.c.sha == sha))
     rows = connection.execute(select(commits.c.tree, commits.c.delta).where(mine))
-    named = {entry.sha256 for row in rows for entry in trees.changed(Stored(*row))[0].values()}
+    named = {entry.sha256 for row in rows for entry in trees.decode(Stored(*row))[0].values()}
     here = holdings.c.repository_id == repository_id
     unneeded = set(connection.scalars(select(holdings.c.sha256).where(here))) - named
     uploads.remove_blobs(connection, repository_id, unneeded)
     connection.execute(delete(holdings).where(here, holdings.c.sha256.in_(unneeded)))
     return parent
-
-
-def _detach(connection: Connection, repository_id: int, sha: str, parent: str | None) -> int:
-    """Store the trees of a commit's children without reference to it; returns the bytes by which they grew."""
-    of = commits.c.repository_id == repository_id
-    children = connection.scalars(select(commits.c.sha).where(of, commits.c.parent == sha, commits.c.delta))
-    before = None if parent is None else trees.find(connection, repository_id, parent)
-    grown = 0
-    for child in list(children):
-        found = trees.find(connection, repository_id, child)
-        assert found is not None  # as just read
-        grown += _rewrite(connection, repository_id, child, trees.chosen(before, found.tree)[0])
-    return grown
 
 
 def hold(connection: Connection, repository_id: int, entries: Mapping[str, Entry]) -> None:
@@ -189,7 +183,7 @@ def hold(connection: Connection, repository_id: int, entries: Mapping[str, Entry
         uploads.add_blobs(connection, repository_id, [str(row["sha256"]) for row in rows])
 
 
-Found: TypeAlias = list[Ref]
+RefList: TypeAlias = list[Ref]
 LONGEST, MESSAGE = 250, 20_000
 MOST = 10_000  # branches and tags of a repository, which clients list at once
 # A subset of git's rules that is safe in URLs.
@@ -205,14 +199,14 @@ class Refs:
         self._database = database
 
     def resolve(self, repository: Repository, revision: str) -> str:
-        """The commit sha of a branch, a tag or a commit, in this order.
+        """Return the commit sha of a revision: a branch, a tag or a commit, in this order.
 
         A commit may be abbreviated to 7 digits. Raises NotThere, also for an ambiguous abbreviation.
         """
         with self._database.read() as connection:
             here = (refs.c.repository_id == repository.id, refs.c.name == revision)
-            found = dict(connection.execute(select(refs.c.kind, refs.c.sha).where(*here)).tuples().all())
-            if sha := found.get(BRANCH) or found.get(TAG):
+            by_kind = dict(connection.execute(select(refs.c.kind, refs.c.sha).where(*here)).tuples().all())
+            if sha := by_kind.get(BRANCH) or by_kind.get(TAG):
                 return str(sha)
             if SHA_START.fullmatch(revision):
                 of = (
@@ -226,15 +220,15 @@ class Refs:
             "revision", f"branch, tag or commit {revision[:LONGEST]!r} not found in {repository.name}"
         )
 
-    def branches(self, repository: Repository) -> Found:
-        """All branches: main, then the others by name."""
+    def branches(self, repository: Repository) -> RefList:
+        """Return all branches: main, then the others by name."""
         return sorted(self._list(repository, BRANCH), key=lambda ref: (ref.name != MAIN, ref.name))
 
-    def tags(self, repository: Repository) -> Found:
-        """All tags by name."""
+    def tags(self, repository: Repository) -> RefList:
+        """Return all tags by name."""
         return self._list(repository, TAG)
 
-    def _list(self, repository: Repository, kind: str) -> Found:
+    def _list(self, repository: Repository, kind: str) -> RefList:
         columns = (refs.c.name, refs.c.sha, refs.c.message)
         query = select(*columns).where(refs.c.repository_id == repository.id, refs.c.kind == kind)
         with self._database.read() as connection:
@@ -248,7 +242,8 @@ class Refs:
         """
         check_ref(name, BRANCH)
         with self._database.write() as connection:
-            if exist_ok and _exists(connection, repository, BRANCH, name):
+            here = _here(repository, BRANCH, name)
+            if exist_ok and connection.scalar(select(refs.c.sha).where(*here)) is not None:
                 return
             _put(connection, repository, BRANCH, name, sha, "")
 
@@ -283,24 +278,27 @@ class Refs:
             _delete(connection, repository, TAG, name)
             if version is not None:
                 connection.execute(delete(publications).where(*here))
-                _forget(connection, int(version))
+                # The last tag deletes the version.
+                left = select(publications.c.id).where(publications.c.version_id == version)
+                if connection.scalar(left) is None:
+                    connection.execute(delete(versions).where(versions.c.id == version))
                 search_index.put_rows(connection, repository.id)
 
 
 def check_ref(name: str, what: str) -> str:
-    """The name. Raises Invalid if it is not valid for a branch or a tag."""
+    """Return the name, if it is valid for a branch or a tag. Raises Invalid."""
     parts = name.split("/")
-    odd = ".." in name or "@{" in name or any(_is_odd(part) for part in parts)
+    odd = (
+        ".." in name
+        or "@{" in name
+        or any(not part or part.startswith(".") or part.endswith((".", ".lock")) for part in parts)
+    )
     if len(name) > LONGEST or not NAME.fullmatch(name) or odd or parts[0] == "refs" or SHA.fullmatch(name):
         raise Invalid(
             f"invalid {what} name {name[:LONGEST]!r}: use at most {LONGEST} letters, digits, '.', '_', '-', '+', '@' "
             "and '/', by git's rules, and not the sha of a commit"
         )
     return name
-
-
-def _is_odd(part: str) -> bool:
-    return not part or part.startswith(".") or part.endswith((".", ".lock"))
 
 
 def put_tag(
@@ -325,7 +323,7 @@ def _put(
     require_unpublished(connection, repository.id, repository.name, {name: card})
     # A branch with the name of a tag would hide the tag.
     for other in (BRANCH, TAG):
-        if _exists(connection, repository, other, name):
+        if connection.scalar(select(refs.c.sha).where(*_here(repository, other, name))) is not None:
             raise Conflict(f"{other} {name!r} already exists in {repository.name}: choose another name")
     count = select(func.count()).select_from(refs).where(refs.c.repository_id == repository.id)
     if (connection.scalar(count) or 0) >= MOST:
@@ -362,15 +360,5 @@ def _delete(connection: Connection, repository: Repository, kind: str, name: str
         raise NotThere("revision", f"{kind} {name[:LONGEST]!r} not found in {repository.name}")
 
 
-def _exists(connection: Connection, repository: Repository, kind: str, name: str) -> bool:
-    return connection.scalar(select(refs.c.sha).where(*_here(repository, kind, name))) is not None
-
-
 def _here(repository: Repository, kind: str, name: str) -> tuple[ColumnElement[bool], ...]:
     return refs.c.repository_id == repository.id, refs.c.kind == kind, refs.c.name == name
-
-
-def _forget(connection: Connection, version: int) -> None:
-    """Delete a version without tags."""
-    if connection.scalar(select(publications.c.id).where(publications.c.version_id == version)) is None:
-        connection.execute(delete(versions).where(versions.c.id == version))

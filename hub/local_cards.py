@@ -1,4 +1,4 @@
-"""Writes the cards of the hub's own namespace.
+"""Write the cards of the hub's own namespace.
 
 A version is a commit of the card's repository, a tag and a row in `versions`. An alias is a branch.
 """
@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, insert, select, update
 
 from kcard.errors import DamagedCard, HubError
-from kcard.hub import commits as hub_commits
-from kcard.hub import history, publications, search_index, trees, uploads
-from kcard.hub import rows as row_values
-from kcard.hub import versions as hub_versions
+from kcard.hub import history, publications, rows, search_index, trees, uploads
 from kcard.hub.accounts import OWN, check_namespace, check_unambiguous, folded
-from kcard.hub.commits import README, CardMetadata
+from kcard.hub.commits import README, CardMetadata, describe_card, write_metadata
+from kcard.hub.commits import read as read_metadata
 from kcard.hub.db.models import (
     accounts,
     commits,
@@ -28,14 +26,22 @@ from kcard.hub.db.models import (
 )
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Refused
-from kcard.hub.figures import EXAM_FILE, declared
+from kcard.hub.figures import EXAM_FILE, read_exam
 from kcard.hub.history import put_tag
-from kcard.hub.repositories import fresh
-from kcard.hub.rows import DEFAULT, INSTEAD, SETTING, OwnNamespace
+from kcard.hub.repositories import make_repository_row
+from kcard.hub.rows import (
+    DEFAULT,
+    INSTEAD,
+    REPOSITORY_COLUMNS,
+    SETTING,
+    OwnNamespace,
+    find_namespace,
+    full_name,
+)
 from kcard.hub.storage import Blob, Blobs
 from kcard.hub.trees import Tree, file_entry
 from kcard.hub.values import MAIN, TAG, Declared, Repository
-from kcard.hub.versions import Version
+from kcard.hub.versions import Version, find_key, find_versions, is_card
 from kcard.manifest import MANIFEST, Manifest
 
 __all__ = ["OwnCards"]
@@ -60,27 +66,47 @@ class OwnCards:
         `manifest` is the text of kcard.json, `blobs` has every file of the card by path, `content` returns the bytes of
         a path. `locked` is called once no other process can write, before any row is written.
         """
-        described = _described(manifest, blobs, content)
+        parsed = Manifest.from_json(manifest)
+        tree = {path: file_entry(path, blob, content) for path, blob in sorted(blobs.items())}
+        readme = content(README).decode(errors="replace") if README in tree else ""
+        try:
+            metadata = describe_card(tree, readme, parsed)
+        except Refused:  # an invalid README.md
+            metadata = describe_card(tree, "", parsed)
+        exam = read_exam(content(EXAM_FILE), parsed) if EXAM_FILE in tree else None
+        card = _UnpublishedCard(parsed, tree, metadata, exam)
         with self._database.write() as connection:
             locked()
-            own = _ensure(connection)
-            repository = _repository(connection, own, described.manifest.name)
+            own = find_namespace(connection)
+            if own is None:
+                taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT)
+                own = _find_or_create_organisation(
+                    connection, DEFAULT if connection.scalar(taken) is None else INSTEAD
+                )
+                connection.execute(insert(settings).values(name=SETTING, value=folded(own.name)))
+            name = parsed.name
+            here = select(*REPOSITORY_COLUMNS).where(is_card(connection, name))
+            if (row := connection.execute(here).one_or_none()) is None:
+                new = make_repository_row("model", own.id, full_name(own, name))
+                connection.execute(insert(repositories).values(new))
+                row = connection.execute(here).one()
+            repository = rows.repository(row)
             same = (versions.c.repository_id == repository.id, versions.c.sha256 == blobs[MANIFEST].sha256)
             version = connection.scalar(select(versions.c.id).where(*same))
             if version is None:
-                version = _publish(connection, repository, manifest, described, own.name)
+                version = _publish(connection, repository, manifest, card, own.name)
             for alias in aliases:
                 _point(connection, repository.id, alias, version)
-            return hub_versions.find(connection, versions.c.id == version)[0]
+            return find_versions(connection, versions.c.id == version)[0]
 
     def alias(self, version: Version, alias: str) -> Version | None:
         """Point an alias of the card at this version; None if the version was removed."""
         with self._database.write() as connection:
-            row = hub_versions.key(connection, version)
+            row = find_key(connection, version)
             if row is None:
                 return None
             _point(connection, row.repository_id, alias, row.id)
-            return hub_versions.find(connection, versions.c.id == row.id)[0]
+            return find_versions(connection, versions.c.id == row.id)[0]
 
     def remove(self, gone: Iterable[Version]) -> None:
         """Delete versions. For the hub's own cards, also delete commits, tags and aliases, and cards without versions.
@@ -88,9 +114,9 @@ class OwnCards:
         Repositories in other namespaces stay, since they belong to their users.
         """
         with self._database.write() as connection:
-            own = row_values.find(connection)
+            own = find_namespace(connection)
             for version in gone:
-                row = hub_versions.key(connection, version)
+                row = find_key(connection, version)
                 if row is None:
                     continue
                 connection.execute(delete(versions).where(versions.c.id == row.id))
@@ -104,21 +130,34 @@ class OwnCards:
         Raises Invalid for an invalid name, HubError if that account is a user's or an organisation with members.
         """
         with self._database.write() as connection:
-            own = row_values.find(connection)
+            own = find_namespace(connection)
             if own is not None and folded(own.name) == folded(name):
                 return
             if folded(check_namespace(name)) not in OWN:
                 check_unambiguous(name, account=True)
-            new = _organisation(connection, name)
+            new = _find_or_create_organisation(connection, name)
             if own is None:
                 connection.execute(insert(settings).values(name=SETTING, value=folded(name)))
                 return
             connection.execute(update(settings).where(settings.c.name == SETTING).values(value=folded(name)))
-            _move(connection, own, new)
+            columns = select(*REPOSITORY_COLUMNS).where(repositories.c.namespace_id == own.id)
+            for there in [rows.repository(row) for row in connection.execute(columns)]:
+                to = f"{new.name}/{there.name.partition('/')[2]}"
+                taken = (repositories.c.type == there.type, repositories.c.folded == folded(to))
+                if connection.scalar(select(repositories.c.id).where(*taken)) is not None:
+                    raise HubError(
+                        f"can't move the hub's own cards to {new.name}: {to} already exists; choose another name"
+                    )
+                uploads.move(connection, there.id, new.id)
+                values = {"namespace_id": new.id, "name": to, "folded": folded(to)}
+                connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
+                publications.record_tags(connection, there.id, to)
+                search_index.put_terms(connection, there.id, to, there.tags)
+                search_index.put_rows(connection, there.id)
 
 
 @dataclass(frozen=True)
-class _Described:
+class _UnpublishedCard:
     """A card to be published."""
 
     manifest: Manifest
@@ -127,30 +166,11 @@ class _Described:
     declared: Declared | None
 
 
-def _described(text: str, blobs: Mapping[str, Blob], content: Callable[[str], bytes]) -> _Described:
-    manifest = Manifest.from_json(text)
-    tree = {path: file_entry(path, blob, content) for path, blob in sorted(blobs.items())}
-    readme = content(README).decode(errors="replace") if README in tree else ""
-    try:
-        metadata = hub_commits.describe(tree, readme, manifest)
-    except Refused:  # an invalid README.md
-        metadata = hub_commits.describe(tree, "", manifest)
-    return _Described(
-        manifest, tree, metadata, declared(content(EXAM_FILE), manifest) if EXAM_FILE in tree else None
-    )
-
-
-def _repository(connection: Connection, own: OwnNamespace, card: str) -> Repository:
-    here = select(*row_values.REPOSITORY_COLUMNS).where(hub_versions.named(connection, card))
-    if (row := connection.execute(here).one_or_none()) is None:
-        connection.execute(insert(repositories).values(fresh("model", own.id, row_values.full(own, card))))
-        row = connection.execute(here).one()
-    return row_values.repository(row)
-
-
-def _publish(connection: Connection, repository: Repository, text: str, card: _Described, author: str) -> int:
+def _publish(
+    connection: Connection, repository: Repository, text: str, card: _UnpublishedCard, author: str
+) -> int:
     """Write the next version: a commit on main, the row, and its tag. Returns the version's id."""
-    number = publications.following(connection, repository.id, card.tree[MANIFEST].sha256)
+    number = publications.next_number(connection, repository.id, card.tree[MANIFEST].sha256)
     tag, name = f"v{number}", card.manifest.name
     head = history.head(connection, repository.id, MAIN)
     before = None if head is None else history.stored_tree(connection, repository, head)
@@ -159,11 +179,13 @@ def _publish(connection: Connection, repository: Repository, text: str, card: _D
     sha, at = draft.commit.sha, draft.commit.date
     history.write(connection, repository.id, MAIN, draft)
     history.hold(connection, repository.id, {entry.sha256: entry for entry in card.tree.values()})
-    hub_commits.write(connection, repository.id, repository.name, card.metadata, sha=sha, at=at)
-    version = publications.add(connection, repository.id, text, card.manifest, card.tree, sha, card.declared)
+    write_metadata(connection, repository.id, repository.name, card.metadata, sha=sha, at=at)
+    version = publications.add_version(
+        connection, repository.id, text, card.manifest, card.tree, sha, card.declared
+    )
     sha256 = card.tree[MANIFEST].sha256
     put_tag(connection, repository, tag, sha, f"{name} {sha256}", sha256)
-    publications.publication(connection, repository.id, tag, sha, version, author)
+    publications.add_publication(connection, repository.id, tag, sha, version, author)
     return version
 
 
@@ -193,46 +215,17 @@ def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) 
     history.point(connection, repository_id, MAIN, parent)
     commit = (commits.c.repository_id == repository_id, commits.c.sha == parent)
     date = connection.execute(select(commits.c.date).where(*commit)).scalar_one()
-    repository = row_values.repository(
-        connection.execute(select(*row_values.REPOSITORY_COLUMNS).where(here)).one()
-    )
+    repository = rows.repository(connection.execute(select(*REPOSITORY_COLUMNS).where(here)).one())
     tree = history.tree(connection, repository, parent)
     try:
-        shown = hub_commits.read(tree, blobs)
+        metadata = read_metadata(tree, blobs)
     except (Refused, DamagedCard):  # an invalid or missing README.md
-        shown = CardMetadata(size=trees.size(tree))
-    hub_commits.write(connection, repository_id, repository.name, shown, sha=parent, at=utc(date))
+        metadata = CardMetadata(size=trees.size(tree))
+    write_metadata(connection, repository_id, repository.name, metadata, sha=parent, at=utc(date))
 
 
-def _ensure(connection: Connection) -> OwnNamespace:
-    """The namespace, created if needed."""
-    if (own := row_values.find(connection)) is not None:
-        return own
-    taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT)
-    made = _organisation(connection, DEFAULT if connection.scalar(taken) is None else INSTEAD)
-    connection.execute(insert(settings).values(name=SETTING, value=folded(made.name)))
-    return made
-
-
-def _move(connection: Connection, own: OwnNamespace, new: OwnNamespace) -> None:
-    columns = select(*row_values.REPOSITORY_COLUMNS).where(repositories.c.namespace_id == own.id)
-    for there in [row_values.repository(row) for row in connection.execute(columns)]:
-        to = f"{new.name}/{there.name.partition('/')[2]}"
-        taken = (repositories.c.type == there.type, repositories.c.folded == folded(to))
-        if connection.scalar(select(repositories.c.id).where(*taken)) is not None:
-            raise HubError(
-                f"can't move the hub's own cards to {new.name}: {to} already exists; choose another name"
-            )
-        uploads.move(connection, there.id, new.id)
-        values = {"namespace_id": new.id, "name": to, "folded": folded(to)}
-        connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
-        publications.record(connection, there.id, to)
-        search_index.put_terms(connection, there.id, to, there.tags)
-        search_index.put_rows(connection, there.id)
-
-
-def _organisation(connection: Connection, name: str) -> OwnNamespace:
-    """An organisation of the hub's own, created if needed: what has members was created by one of them."""
+def _find_or_create_organisation(connection: Connection, name: str) -> OwnNamespace:
+    """Return an organisation of the hub's own, created if needed. Raises HubError if the account has members."""
     query = select(accounts.c.id, accounts.c.name, accounts.c.kind).where(accounts.c.folded == folded(name))
     there = connection.execute(query).one_or_none()
     if there is not None:
@@ -245,5 +238,5 @@ def _organisation(connection: Connection, name: str) -> OwnNamespace:
         return OwnNamespace(there.id, there.name)
     values: dict[str, object] = {"name": name, "folded": folded(name), "kind": "organisation", "fullname": ""}
     values |= {"email": "", "admin": False, "disabled": False, "created": now()}
-    made = connection.execute(insert(accounts).values(values).returning(accounts.c.id)).scalar_one()
-    return OwnNamespace(int(made), name)
+    account_id = connection.execute(insert(accounts).values(values).returning(accounts.c.id)).scalar_one()
+    return OwnNamespace(int(account_id), name)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kcard.errors import DamagedCard, HubError, KcardError, MissingExtra, Unavailable, UsageError
-from kcard.hub.storage import is_digest, unlike
+from kcard.hub.storage import is_digest, mismatch
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ObjectStore"]
 
 BLOCK = 2 << 20  # bytes of one request
-WHOLE_OR_NOTHING = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci"}
+ATOMIC = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci"}
 ASIDE = ".partial-"
 STALE_SECONDS = 24 * 3600
 PACKAGES = {"s3": "s3fs: pip install 'kcard[s3]'", "s3a": "s3fs: pip install 'kcard[s3]'"}
@@ -38,7 +38,7 @@ class ObjectStore:
     @classmethod
     def at(cls, url: str, partial: Path) -> "ObjectStore":
         """Open the store at an fsspec URL. Raises UsageError for an invalid URL, MissingExtra for a missing package."""
-        files, root = _opened(url)
+        files, root = _open_file_system(url)
         return cls(url, root.rstrip("/"), partial, files)
 
     def __reduce__(self) -> tuple[object, tuple[str, Path]]:
@@ -51,11 +51,11 @@ class ObjectStore:
     @property
     def _files(self) -> Any:
         if self._process != os.getpid():  # its event loop stayed in the parent
-            self._opened, self._process = _opened(self._url)[0], os.getpid()
+            self._opened, self._process = _open_file_system(self._url)[0], os.getpid()
         return self._opened
 
     def path(self, sha256: str) -> str:
-        """The path of a blob in the store, whether or not it exists."""
+        """Return the path of a blob in the store, whether or not it exists."""
         return f"{self.root}/{sha256[:2]}/{sha256}"
 
     def where(self, sha256: str | None = None) -> str:
@@ -120,7 +120,7 @@ class ObjectStore:
             stream.flush()
             os.fsync(stream.fileno())
         if digest.hexdigest() != sha256:
-            raise DamagedCard(unlike(digest.hexdigest(), sha256))
+            raise DamagedCard(mismatch(digest.hexdigest(), sha256))
 
     def hard_link(self, sha256: str, target: Path) -> bool:  # noqa: ARG002 (no hard links)
         return False
@@ -142,7 +142,12 @@ class ObjectStore:
     def remains(self, delete: bool) -> Iterator[tuple[str, int]]:
         """Only what has not changed for a day: it is unknown who writes it."""
         for name, entry in self._entries():
-            if name.startswith(ASIDE) and _age(entry) > STALE_SECONDS:
+            if not name.startswith(ASIDE):
+                continue
+            written = entry.get("mtime") or entry.get("LastModified") or entry.get("created")
+            if isinstance(written, datetime):
+                written = written.timestamp()
+            if written is not None and time.time() - float(written) > STALE_SECONDS:
                 yield str(self._files.unstrip_protocol(entry["name"])), int(entry["size"])
                 if delete:
                     with self._explained():
@@ -159,8 +164,8 @@ class ObjectStore:
                     listed = self._files.ls(f"{self.root}/{number:02x}", detail=True)
                 except FileNotFoundError:
                     continue
-            found = {entry["name"].rpartition("/")[2]: entry for entry in listed}
-            yield from sorted(found.items())
+            by_name = {entry["name"].rpartition("/")[2]: entry for entry in listed}
+            yield from sorted(by_name.items())
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -179,7 +184,7 @@ class ObjectStore:
             ) from error
 
 
-def _opened(url: str) -> "tuple[AbstractFileSystem, str]":
+def _open_file_system(url: str) -> "tuple[AbstractFileSystem, str]":
     from fsspec.core import url_to_fs
 
     kind, separator, _ = url.partition("://")
@@ -199,12 +204,4 @@ def _opened(url: str) -> "tuple[AbstractFileSystem, str]":
 
 def _is_atomic(files: Any) -> bool:
     kinds = {files.protocol} if isinstance(files.protocol, str) else {*files.protocol}
-    return bool(kinds & WHOLE_OR_NOTHING)
-
-
-def _age(entry: dict[str, Any]) -> float:
-    """Seconds since an entry was written; 0 if unknown."""
-    written = entry.get("mtime") or entry.get("LastModified") or entry.get("created")
-    if isinstance(written, datetime):
-        written = written.timestamp()
-    return 0 if written is None else time.time() - float(written)
+    return bool(kinds & ATOMIC)

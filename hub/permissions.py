@@ -34,15 +34,16 @@ __all__ = [
     "State",
     "absent",
     "downloadable",
-    "find",
+    "find_state",
     "is_administrator",
+    "list_requests",
     "may_administer",
     "may_administer_namespace",
     "may_create",
     "may_download",
     "may_read",
     "may_write",
-    "put",
+    "put_request",
     "reach",
     "readable",
     "require_administer",
@@ -54,7 +55,6 @@ __all__ = [
     "require_unbound",
     "require_write",
     "usable",
-    "waiting",
 ]
 
 
@@ -75,14 +75,14 @@ class AccessRequest:
     note: str = ""
 
 
-def find(connection: Connection, repository: Repository, account_id: int) -> State | None:
-    """The state of an account's request; None without one."""
+def find_state(connection: Connection, repository: Repository, account_id: int) -> State | None:
+    """Return the state of an account's request; None without one."""
     here = (access.c.repository_id == repository.id, access.c.account_id == account_id)
     state: State | None = connection.scalar(select(access.c.state).where(*here))
     return state
 
 
-def put(
+def put_request(
     connection: Connection, repository: Repository, account_id: int, state: State, note: str = ""
 ) -> None:
     """Set the state of an account's request, creating it with the note if needed. Raises Invalid for a long note."""
@@ -94,8 +94,8 @@ def put(
         connection.execute(insert(access).values(state=state, asked=now(), note=note, **key))
 
 
-def waiting(connection: Connection, repository: Repository) -> list[AccessRequest]:
-    """All requests, oldest first."""
+def list_requests(connection: Connection, repository: Repository) -> list[AccessRequest]:
+    """Return all requests, oldest first."""
     query = (
         select(accounts.c.name, access.c.state, access.c.asked, access.c.note)
         .join_from(access, accounts)
@@ -123,14 +123,14 @@ class Reach:
     only: int | None = None
 
     def has(self, repository: Repository) -> bool:
-        """Whether it includes a repository."""
+        """Return whether the reach includes a repository."""
         if self.only not in {None, repository.id}:
             return False
         return self.everything or folded(repository.namespace) in self.namespaces
 
 
 def reach(identity: Identity | None) -> Reach:
-    """The private repositories that the identity sees."""
+    """Return the private repositories that the identity sees."""
     if identity is None:
         return Reach()
     names = frozenset(folded(name) for name in (identity.name, *identity.organisations))
@@ -138,44 +138,44 @@ def reach(identity: Identity | None) -> Reach:
 
 
 def may_read(identity: Identity | None, repository: Repository) -> bool:
-    """Whether the identity may know of the repository and read it."""
+    """Return whether the identity may see and read the repository."""
     return not repository.private or reach(identity).has(repository)
 
 
 def may_download(identity: Identity | None, repository: Repository, granted: bool) -> bool:
-    """Whether the identity may download files; `granted`: whether the account has access to a gated repository."""
+    """Return whether the identity may download files; `granted`: whether its request for access was granted."""
     if not may_read(identity, repository):
         return False
     insider = reach(identity).has(repository)
-    return repository.gated == "no" or insider or (granted and _works_for(identity, repository))
+    return repository.gated == "no" or insider or (granted and _is_token_for(identity, repository))
 
 
 def may_write(identity: Identity | None, repository: Repository) -> bool:
-    """Whether the identity may change files, branches and tags."""
-    return _scope(identity, "write") and _role(identity, repository) >= RANKS["write"]
+    """Return whether the identity may change files, branches and tags."""
+    return _has_scope(identity, "write") and _rank(identity, repository) >= RANKS["write"]
 
 
 def may_administer(identity: Identity | None, repository: Repository) -> bool:
-    """Whether the identity may delete, move, hide or gate the repository."""
-    return _scope(identity, "write") and _role(identity, repository) >= RANKS["admin"]
+    """Return whether the identity may delete, move, hide or gate the repository."""
+    return _has_scope(identity, "write") and _rank(identity, repository) >= RANKS["admin"]
 
 
 def may_administer_namespace(identity: Identity | None, namespace: str) -> bool:
-    """Whether the identity may change the description and the members. A token for one repository may not."""
-    if identity is None or identity.repository_id is not None or not _scope(identity, "write"):
+    """Return whether the identity may change the description and the members. A token for one repository may not."""
+    if identity is None or identity.repository_id is not None or not _has_scope(identity, "write"):
         return False
     return is_administrator(identity) or _rank_in(identity, namespace) >= RANKS["admin"]
 
 
 def may_create(identity: Identity | None, namespace: str) -> bool:
-    """Whether the identity may create repositories there. A token for one repository may not."""
-    if identity is None or identity.repository_id is not None or not _scope(identity, "write"):
+    """Return whether the identity may create repositories there. A token for one repository may not."""
+    if identity is None or identity.repository_id is not None or not _has_scope(identity, "write"):
         return False
     return is_administrator(identity) or _rank_in(identity, namespace) >= RANKS["write"]
 
 
 def is_administrator(identity: Identity | None) -> bool:
-    """Whether the identity administers the hub: an administrator with a token of scope admin."""
+    """Return whether the identity administers the hub: an administrator with a token of scope admin."""
     return (
         identity is not None
         and identity.admin
@@ -191,7 +191,7 @@ def require_read(identity: Identity | None, repository: Repository) -> None:
 
 
 def require_download(identity: Identity | None, repository: Repository, granted: bool) -> None:
-    """As `require_read`, and raise Gated unless `may_download`."""
+    """Raise as `require_read`, and Gated unless `may_download`."""
     require_read(identity, repository)
     if not may_download(identity, repository, granted):
         raise Gated(
@@ -201,17 +201,17 @@ def require_download(identity: Identity | None, repository: Repository, granted:
 
 
 def require_write(identity: Identity | None, repository: Repository) -> None:
-    """As `require_read`, and raise Unknown or Forbidden unless `may_write`."""
+    """Raise as `require_read`, and Unknown or Forbidden unless `may_write`."""
     require_read(identity, repository)
     if not may_write(identity, repository):
-        raise _refusal(identity, f"change {repository.name}", RANKS["write"], _role(identity, repository))
+        raise _refusal(identity, f"change {repository.name}", RANKS["write"], _rank(identity, repository))
 
 
 def require_administer(identity: Identity | None, repository: Repository) -> None:
-    """As `require_read`, and raise Unknown or Forbidden unless `may_administer`."""
+    """Raise as `require_read`, and Unknown or Forbidden unless `may_administer`."""
     require_read(identity, repository)
     if not may_administer(identity, repository):
-        raise _refusal(identity, f"administer {repository.name}", RANKS["admin"], _role(identity, repository))
+        raise _refusal(identity, f"administer {repository.name}", RANKS["admin"], _rank(identity, repository))
 
 
 def require_create(identity: Identity | None, namespace: str) -> None:
@@ -230,7 +230,7 @@ def require_administer_namespace(identity: Identity | None, namespace: str) -> N
 
 def require_unbound(identity: Identity) -> None:
     """Raise Forbidden for a token that is limited to one repository or to reading."""
-    if identity.repository_id is not None or not _scope(identity, "write"):
+    if identity.repository_id is not None or not _has_scope(identity, "write"):
         limit = "for one repository" if identity.repository_id is not None else f"of scope {identity.scope}"
         raise Forbidden(f"a token {limit} does not allow this: use one of scope write for all repositories")
 
@@ -244,7 +244,7 @@ def require_administrator(identity: Identity | None) -> None:
 
 
 def absent(name: str, identity: Identity | None) -> NotThere:
-    """The error for a missing repository and, identically, for one that the identity may not read.
+    """Return the error for a missing repository and, identically, for one that the identity may not read.
 
     `name` is as in the request, since the case of a private repository's name is private too.
     """
@@ -260,9 +260,9 @@ def _refusal(identity: Identity | None, what: str, needed: int, rank: int) -> Re
     return Forbidden(f"{identity.name} can't {what} with this token: ask the owner, or use another token")
 
 
-def _role(identity: Identity | None, repository: Repository) -> int:
-    """The rank of the identity in the repository's namespace, regardless of the token's scope; 0: none."""
-    if identity is None or not _works_for(identity, repository):
+def _rank(identity: Identity | None, repository: Repository) -> int:
+    """Return the rank of the identity in the repository's namespace, regardless of the token's scope; 0: none."""
+    if identity is None or not _is_token_for(identity, repository):
         return 0
     if is_administrator(identity):
         return RANKS["admin"]
@@ -270,18 +270,18 @@ def _role(identity: Identity | None, repository: Repository) -> int:
 
 
 def _rank_in(identity: Identity, namespace: str) -> int:
-    wanted = folded(namespace)
-    if folded(identity.name) == wanted:
+    key = folded(namespace)
+    if folded(identity.name) == key:
         return RANKS["admin"]
-    roles = (role for name, role in identity.organisations.items() if folded(name) == wanted)
+    roles = (role for name, role in identity.organisations.items() if folded(name) == key)
     return max((RANKS[role] for role in roles), default=0)
 
 
-def _works_for(identity: Identity | None, repository: Repository) -> bool:
+def _is_token_for(identity: Identity | None, repository: Repository) -> bool:
     return identity is not None and identity.repository_id in {None, repository.id}
 
 
-def _scope(identity: Identity | None, least: Role) -> bool:
+def _has_scope(identity: Identity | None, least: Role) -> bool:
     return identity is not None and RANKS[identity.scope] >= RANKS[least]
 
 
@@ -289,18 +289,23 @@ def _scope(identity: Identity | None, least: Role) -> bool:
 
 
 def readable(identity: Identity | None) -> ColumnElement[bool]:
-    """The condition on `repositories` for those that the identity may read."""
+    """Return the condition on `repositories` for those that the identity may read."""
     return or_(repositories.c.visibility == PUBLIC, _belongs(identity))
 
 
 def downloadable(identity: Identity | None) -> ColumnElement[bool]:
-    """The condition on `repositories` for those whose files the identity may download."""
+    """Return the condition on `repositories` for those whose files the identity may download."""
     public = repositories.c.visibility == PUBLIC
-    return or_(and_(public, or_(repositories.c.gated == "no", _granted(identity))), _belongs(identity))
+    granted: ColumnElement[bool] = false()
+    if identity is not None:
+        mine = (access.c.repository_id == repositories.c.id, access.c.account_id == identity.account_id)
+        requests = select(access.c.state).where(*mine, access.c.state == GRANTED).correlate(repositories)
+        granted = and_(requests.exists(), _bound(identity.repository_id))
+    return or_(and_(public, or_(repositories.c.gated == "no", granted)), _belongs(identity))
 
 
 def usable(connection: Connection, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
-    """Sizes of the blobs that the account uploaded recently, or that are in a repository that it may download.
+    """Return the sizes of the blobs that the account uploaded recently or may download from a repository.
 
     A token for one repository may use only what was uploaded for it.
     """
@@ -308,12 +313,14 @@ def usable(connection: Connection, identity: Identity, sha256s: Collection[str])
     if identity.repository_id is not None:
         mine.append(uploads.c.repository_id == identity.repository_id)
     rows = connection.execute(select(uploads.c.sha256, uploads.c.size).where(*mine))
-    found: dict[str, int] = dict(rows.tuples().all())
-    held = select(holdings.c.size).join_from(holdings, repositories).where(downloadable(identity)).limit(1)
-    for sha256 in sorted(set(sha256s) - found.keys()):  # one by one: many repositories may have the same file
-        if (size := connection.scalar(held.where(holdings.c.sha256 == sha256))) is not None:
-            found[sha256] = size
-    return found
+    sizes: dict[str, int] = dict(rows.tuples().all())
+    in_repositories = (
+        select(holdings.c.size).join_from(holdings, repositories).where(downloadable(identity)).limit(1)
+    )
+    for sha256 in sorted(set(sha256s) - sizes.keys()):  # one by one: many repositories may have the same file
+        if (size := connection.scalar(in_repositories.where(holdings.c.sha256 == sha256))) is not None:
+            sizes[sha256] = size
+    return sizes
 
 
 def _belongs(identity: Identity | None) -> ColumnElement[bool]:
@@ -326,14 +333,6 @@ def _belongs(identity: Identity | None) -> ColumnElement[bool]:
     )
 
 
-def _granted(identity: Identity | None) -> ColumnElement[bool]:
-    if identity is None:
-        return false()
-    mine = (access.c.repository_id == repositories.c.id, access.c.account_id == identity.account_id)
-    granted = select(access.c.state).where(*mine, access.c.state == GRANTED).correlate(repositories)
-    return and_(granted.exists(), _bound(identity.repository_id))
-
-
 def _bound(only: int | None) -> ColumnElement[bool]:
-    """A token for one repository counts as anonymous elsewhere."""
+    """Return the condition for the only repository of a token, which counts as anonymous elsewhere."""
     return true() if only is None else repositories.c.id == only

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, case, delete, func, insert, select
 from kcard.errors import HubError, UnknownCard, UsageError
 from kcard.hub.db.models import members, now, pools, run_results, runs, utc
 from kcard.hub.db.session import Database
-from kcard.hub.versions import Reference, Version
+from kcard.hub.versions import CardReference, Version
 from kcard.manifest import NAME
 
 __all__ = ["Pool", "Pools", "Runs", "StoredResult", "StoredRun"]
@@ -41,9 +41,9 @@ class Pools:
             raise UsageError(
                 f"invalid pool name {name!r}: use at most 96 lower-case letters, digits, '.', '_' and '-'"
             )
-        references = self._checked(cards)
+        references = self._check_references(cards)
         with self._database.write() as connection:
-            if _id(connection, name) is not None:
+            if _find_id(connection, name) is not None:
                 raise HubError(f"pool {name!r} already exists: add cards with `kcard pool add {name} CARD`")
             pool = connection.execute(insert(pools).values(name=name).returning(pools.c.id)).scalar_one()
             _put(connection, int(pool), references)
@@ -51,55 +51,55 @@ class Pools:
 
     def add(self, name: str, cards: Sequence[str]) -> Pool:
         """Add cards. A card that is in the pool keeps its place and gets the new reference."""
-        references = self._checked(cards)
+        references = self._check_references(cards)
         with self._database.write() as connection:
-            _put(connection, self._known(connection, name), references)
+            _put(connection, self._require_id(connection, name), references)
             return _pool(connection, name)
 
     def remove(self, name: str, cards: Sequence[str]) -> Pool:
         """Remove cards. Raises UnknownCard for one that is not in the pool."""
         with self._database.write() as connection:
-            pool = self._known(connection, name)
-            held = ", ".join(_pool(connection, name).references) or "none"
+            pool = self._require_id(connection, name)
+            contents = ", ".join(_pool(connection, name).references) or "none"
             for card in cards:
-                here = (members.c.pool_id == pool, members.c.card == Reference.parse(card).name)
+                here = (members.c.pool_id == pool, members.c.card == CardReference.parse(card).name)
                 if connection.execute(delete(members).where(*here)).rowcount == 0:
-                    raise UnknownCard(f"card {card!r} is not in pool {name!r}, which has {held}")
+                    raise UnknownCard(f"card {card!r} is not in pool {name!r}, which has {contents}")
             return _pool(connection, name)
 
     def delete(self, name: str) -> None:
         """Delete a pool; its cards stay."""
         with self._database.write() as connection:
-            connection.execute(delete(pools).where(pools.c.id == self._known(connection, name)))
+            connection.execute(delete(pools).where(pools.c.id == self._require_id(connection, name)))
 
     def get(self, name: str) -> Pool:
-        """The pool of that name. Raises HubError, which lists the pools."""
+        """Return the pool of that name. Raises HubError, which lists the pools."""
         with self._database.read() as connection:
-            self._known(connection, name)
+            self._require_id(connection, name)
             return _pool(connection, name)
 
     def list(self) -> "list[Pool]":
-        """Every pool, by name."""
+        """Return every pool, by name."""
         with self._database.read() as connection:
             return [
                 _pool(connection, name)
                 for name in connection.scalars(select(pools.c.name).order_by(pools.c.name))
             ]
 
-    def _checked(self, cards: Sequence[str]) -> dict[str, str]:
-        """References by card, checked; a sha256 is replaced by the version's number."""
-        found: dict[str, str] = {}
+    def _check_references(self, cards: Sequence[str]) -> dict[str, str]:
+        """Return the reference of each card, by name; a sha256 is replaced by the version's number."""
+        references: dict[str, str] = {}
         for text in cards:
             version = self._find(text)
-            reference = version.reference if Reference.parse(text).digest else text
-            if found.setdefault(version.name, reference) != reference:
+            reference = version.reference if CardReference.parse(text).digest else text
+            if references.setdefault(version.name, reference) != reference:
                 raise UsageError(
-                    f"{found[version.name]} and {text} are the same card: a pool has each card once"
+                    f"{references[version.name]} and {text} are the same card: a pool has each card once"
                 )
-        return found
+        return references
 
-    def _known(self, connection: Connection, name: str) -> int:
-        if (pool := _id(connection, name)) is None:
+    def _require_id(self, connection: Connection, name: str) -> int:
+        if (pool := _find_id(connection, name)) is None:
             there = ", ".join(connection.scalars(select(pools.c.name).order_by(pools.c.name)))
             remedy = (
                 f"the hub has {there}" if there else f"create it with `kcard pool create {name} CARD ...`"
@@ -108,9 +108,9 @@ class Pools:
         return pool
 
 
-def _id(connection: Connection, name: str) -> int | None:
-    found = connection.scalar(select(pools.c.id).where(pools.c.name == name))
-    return None if found is None else int(found)
+def _find_id(connection: Connection, name: str) -> int | None:
+    pool_id = connection.scalar(select(pools.c.id).where(pools.c.name == name))
+    return None if pool_id is None else int(pool_id)
 
 
 def _pool(connection: Connection, name: str) -> Pool:
@@ -131,7 +131,7 @@ def _put(connection: Connection, pool: int, references: dict[str, str]) -> None:
         connection.execute(insert(members).values(row))
 
 
-# Evaluation runs: what was asked and what came of it, as texts whose content evaluations know.
+# Evaluation runs: plans and results as texts, whose content only kcard.evaluation reads.
 
 
 @dataclass(frozen=True)
@@ -190,17 +190,17 @@ class Runs:
                 connection.execute(insert(run_results), rows)
 
     def list(self) -> "list[StoredRun]":
-        """Every run, oldest first."""
+        """Return every run, oldest first."""
         with self._database.read() as connection:
-            return [_stored(row) for row in connection.execute(_counted().order_by(runs.c.id))]
+            return [_run_from_row(row) for row in connection.execute(_select_runs().order_by(runs.c.id))]
 
     def get(self, number: int) -> StoredRun:
-        """Raises HubError for an unknown run."""
+        """Return a run. Raises HubError if it is unknown."""
         with self._database.read() as connection:
             return _run(connection, number)
 
     def results(self, number: int) -> Iterator[tuple[int, StoredResult]]:
-        """The stored results with their positions, in that order. Raises HubError for an unknown run."""
+        """Yield the stored results with their positions, in that order. Raises HubError for an unknown run."""
         query = select(run_results).where(run_results.c.run_id == number).order_by(run_results.c.position)
         with self._database.read() as connection:
             _run(connection, number)
@@ -216,19 +216,19 @@ class Runs:
 
 
 def _run(connection: Connection, number: int) -> StoredRun:
-    row = connection.execute(_counted().where(runs.c.id == number)).one_or_none()
+    row = connection.execute(_select_runs().where(runs.c.id == number)).one_or_none()
     if row is None:
         raise HubError(f"run {number} not found: `kcard runs` lists the runs")
-    return _stored(row)
+    return _run_from_row(row)
 
 
-def _counted() -> Any:
-    """Runs, each with the numbers of its answered and failed results."""
+def _select_runs() -> Any:
+    """Return the query for runs with the numbers of their answered and failed results."""
     failed = func.coalesce(func.sum(case((run_results.c.failed, 1), else_=0)), 0).label("failed")
     stored = func.count(run_results.c.position).label("stored")
     return select(runs, stored, failed).outerjoin(run_results).group_by(runs.c.id)
 
 
-def _stored(row: Row[Any]) -> StoredRun:
+def _run_from_row(row: Row[Any]) -> StoredRun:
     failed = int(row.failed)
     return StoredRun(row.id, utc(row.started), row.planned, row.stored - failed, failed, row.plan)

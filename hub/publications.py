@@ -11,22 +11,22 @@ from sqlalchemy import Connection, Row, Select, func, insert, or_, select, updat
 
 from kcard.errors import CardError
 from kcard.hub import figures, history, search_index, trees
-from kcard.hub import versions as hub_versions
 from kcard.hub.accounts import Identity, folded
 from kcard.hub.checks.content import check_content, check_name
 from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, check_manifest
 from kcard.hub.db.models import now, publications, published_tags, refs, repositories, utc, versions
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid, TooLarge
-from kcard.hub.figures import EXAM_FILE, declared, has_weights
+from kcard.hub.figures import EXAM_FILE, has_weights, read_exam
 from kcard.hub.history import put_tag, require_unpublished
 from kcard.hub.storage import Blobs
 from kcard.hub.trees import Tree
 from kcard.hub.values import Declared, Entry, Mark, Publication, Repository, Verified, quarantine_reason
 from kcard.hub.verdicts import Verdicts
+from kcard.hub.versions import declared_figures, is_newest, is_unexamined
 from kcard.manifest import MANIFEST, Manifest, check_counts
 
-__all__ = ["Publications", "add", "following", "publication", "record"]
+__all__ = ["Publications", "add_publication", "add_version", "next_number", "record_tags"]
 
 
 # Writes the rows of a new version of a card, and of the tags that publish it.
@@ -35,10 +35,10 @@ __all__ = ["Publications", "add", "following", "publication", "record"]
 # renamed, so that another card can't take its place.
 
 
-def following(connection: Connection, repository_id: int, sha256: str) -> int:
-    """The number of the repository's next version, whose manifest has this sha256: it never was that of another one.
+def next_number(connection: Connection, repository_id: int, sha256: str) -> int:
+    """Return the number of the repository's next version, whose manifest has this sha256.
 
-    In a repository that was created again, the same card gets its old number.
+    No other version ever had it. In a repository that was created again, the same card gets its old number.
     """
     here = select(repositories.c.newest, repositories.c.folded).where(repositories.c.id == repository_id)
     newest, name = connection.execute(here).one()
@@ -47,7 +47,7 @@ def following(connection: Connection, repository_id: int, sha256: str) -> int:
     return int(same if same > newest else max(newest, connection.scalar(of) or 0) + 1)
 
 
-def add(
+def add_version(
     connection: Connection,
     repository_id: int,
     text: str,
@@ -61,7 +61,7 @@ def add(
     `text` is that of kcard.json, `tree` has the files of the card, `sha` is their commit, `declared` has the figures of
     its exam.
     """
-    number = following(connection, repository_id, tree[MANIFEST].sha256)
+    number = next_number(connection, repository_id, tree[MANIFEST].sha256)
     connection.execute(update(repositories).where(repositories.c.id == repository_id).values(newest=number))
     values = {
         "repository_id": repository_id,
@@ -81,22 +81,24 @@ def add(
         "coverage": declared and declared.coverage,
         "fault": declared.fault if declared else "",
     }
-    made = int(connection.execute(insert(versions).values(values).returning(versions.c.id)).scalar_one())
+    version_id = int(
+        connection.execute(insert(versions).values(values).returning(versions.c.id)).scalar_one()
+    )
     search_index.put_rows(connection, repository_id)
-    return made
+    return version_id
 
 
-def publication(
+def add_publication(
     connection: Connection, repository_id: int, tag: str, sha: str, version: int, by: str
 ) -> None:
-    """Write that a tag publishes a version. Raises as `record`."""
+    """Write that a tag publishes a version. Raises as `record_tags`."""
     values = {"repository_id": repository_id, "tag": tag, "sha": sha, "version_id": version}
     connection.execute(insert(publications).values(**values, author=by, at=now()))
     here = select(repositories.c.name).where(repositories.c.id == repository_id)
-    record(connection, repository_id, connection.execute(here).scalar_one())
+    record_tags(connection, repository_id, connection.execute(here).scalar_one())
 
 
-def record(connection: Connection, repository_id: int, name: str) -> None:
+def record_tags(connection: Connection, repository_id: int, name: str) -> None:
     """Record the published tags of a repository under its name, for ever.
 
     Raises Conflict if a tag or branch of that name was another card before.
@@ -140,72 +142,76 @@ class Publications:
         another tag is the same version. Raises Invalid or Dangerous for an incomplete or malformed card, and what
         Refs.create_tag raises.
         """
-        tree = self._tree(repository, sha) if repository.type == "model" else {}
+        tree: Mapping[str, Entry] = {}
+        if repository.type == "model":
+            with self._database.read() as connection:
+                tree = history.tree(connection, repository, sha)
         if MANIFEST not in tree:
             return None
-        text, manifest = self._manifest(tree[MANIFEST])
-        files = self._files(tree, manifest)
+        try:
+            text = self._read(tree[MANIFEST]).decode()
+            manifest = Manifest.from_json(text)
+            check_manifest(manifest)
+        except (CardError, UnicodeDecodeError) as error:
+            raise Invalid(f"can't publish the card: {error}") from error
+        files = self._checked_files(tree, manifest)
         try:
             check_counts(manifest.name, files, lambda path: self._blobs.open(files[path].sha256))
         except CardError as error:
             raise Invalid(f"can't publish the card: {error}") from error
-        figures = self._declared(files, manifest)
+        # The exam must be plausible if the card needs one.
+        exam = read_exam(self._read(files[EXAM_FILE]), manifest) if EXAM_FILE in files else None
+        needed = self._exam_required and manifest.has_model and manifest.kind not in UNTRAINED
+        if needed and (exam is None or exam.fault):
+            fault = "missing" if exam is None else f"not plausible ({exam.fault})"
+            raise Invalid(
+                f"can't publish the card: {EXAM_FILE} is {fault}; run `kcard exam CARD` and commit the card again"
+            )
         with self._database.write() as connection:
             put_tag(connection, repository, tag, sha, message, files[MANIFEST].sha256)
             same = (versions.c.repository_id == repository.id, versions.c.sha256 == files[MANIFEST].sha256)
             version = connection.scalar(select(versions.c.id).where(*same))
             if version is None:
-                version = add(connection, repository.id, text, manifest, files, sha, figures)
-            publication(connection, repository.id, tag, sha, version, identity.name)
-            row = connection.execute(_rows(repository).where(publications.c.tag == tag)).one()
+                version = add_version(connection, repository.id, text, manifest, files, sha, exam)
+            add_publication(connection, repository.id, tag, sha, version, identity.name)
+            row = connection.execute(_select_publications(repository).where(publications.c.tag == tag)).one()
         return _publication(row)
 
     def of(self, repository: Repository) -> list[Publication]:
-        """The publications of a repository, oldest first."""
+        """Return the publications of a repository, oldest first."""
         with self._database.read() as connection:
-            return [_publication(row) for row in connection.execute(_rows(repository))]
+            return [_publication(row) for row in connection.execute(_select_publications(repository))]
 
     def marks(self, ids: Iterable[int]) -> dict[int, Mark]:
-        """A summary of the newest version of each of these repositories, if it has one."""
-        wanted = list(ids)
-        if not wanted:
+        """Return a summary of the newest version of each of these repositories, if it has one."""
+        repository_ids = list(ids)
+        if not repository_ids:
             return {}
         with self._database.read() as connection:
             threshold, floor = figures.limits(connection)
-            rows = connection.execute(_newest().where(versions.c.repository_id.in_(wanted))).all()
-            verified = figures.verified_rows(connection, {row.id for row in rows})
-        return {row.repository_id: _mark(row, verified.get(row.id), threshold, floor) for row in rows}
+            rows = connection.execute(
+                _select_newest().where(versions.c.repository_id.in_(repository_ids))
+            ).all()
+            verified = figures.verified_by_version(connection, {row.id for row in rows})
+        return {row.repository_id: _summary(row, verified.get(row.id), threshold, floor) for row in rows}
 
     def quarantined(self, limit: int) -> list[Mark]:
-        """The marks of quarantined cards, least factual first, at most `limit`."""
-        audited, claimed = figures.audited(), versions.c.factuality
+        """Return summaries of at most `limit` quarantined cards, least factual first."""
+        audited, claimed = figures.audited_factuality(), versions.c.factuality
         with self._database.read() as connection:
             threshold, floor = figures.limits(connection)
             if threshold is None:
                 return []
-            query = _newest().where(or_(audited < threshold, claimed < threshold))
+            query = _select_newest().where(or_(audited < threshold, claimed < threshold))
             query = query.order_by(func.coalesce(audited, claimed), repositories.c.name)
             rows = connection.execute(query).all()
-            verified = figures.verified_rows(connection, {row.id for row in rows})
-        marks = (_mark(row, verified.get(row.id), threshold, floor) for row in rows)
+            verified = figures.verified_by_version(connection, {row.id for row in rows})
+        marks = (_summary(row, verified.get(row.id), threshold, floor) for row in rows)
         # Of others an audit says more than the exam, its evidence covers too little, or they were released.
         return [*islice((mark for mark in marks if mark.quarantined), limit)]
 
-    def _tree(self, repository: Repository, sha: str) -> Mapping[str, Entry]:
-        with self._database.read() as connection:
-            return history.tree(connection, repository, sha)
-
-    def _manifest(self, entry: Entry) -> tuple[str, Manifest]:
-        try:
-            text = self._read(entry).decode()
-            manifest = Manifest.from_json(text)
-            check_manifest(manifest)
-            return text, manifest
-        except (CardError, UnicodeDecodeError) as error:
-            raise Invalid(f"can't publish the card: {error}") from error
-
-    def _files(self, tree: Mapping[str, Entry], manifest: Manifest) -> dict[str, Entry]:
-        """The files of the card with the manifest, all matching it and allowed to be stored."""
+    def _checked_files(self, tree: Mapping[str, Entry], manifest: Manifest) -> dict[str, Entry]:
+        """Return the files of the card. Raises Invalid unless all match the manifest and are allowed."""
         files = {MANIFEST: tree[MANIFEST]}
         for path, sha256 in manifest.files.items():
             entry = tree.get(path)
@@ -217,30 +223,16 @@ class Publications:
                     f"{MANIFEST}: seal the card again, and commit all of its files"
                 )
             files[path] = entry
-        self._check(files)
-        return files
-
-    def _check(self, files: Mapping[str, Entry]) -> None:
-        """Check the files that were not checked when they were committed."""
+        # Check the content of files that were not checked when they were committed.
         forms = {path: check_name(path, entry.size) for path, entry in files.items()}
-        known = Verdicts(self._database).find([(files[path].sha256, form) for path, form in forms.items()])
+        verdicts = Verdicts(self._database).find([(files[path].sha256, form) for path, form in forms.items()])
         for path, form in forms.items():
             entry = files[path]
-            if (verdict := known.get((entry.sha256, form))) is not None:
+            if (verdict := verdicts.get((entry.sha256, form))) is not None:
                 verdict.enforce(path)
             else:
                 check_content(path, entry.size, form, lambda entry=entry: self._blobs.open(entry.sha256))  # type: ignore[misc]
-
-    def _declared(self, files: Mapping[str, Entry], manifest: Manifest) -> Declared | None:
-        """The figures of the card's exam; None without one. Raises Invalid if a plausible one is required."""
-        found = declared(self._read(files[EXAM_FILE]), manifest) if EXAM_FILE in files else None
-        needed = self._exam_required and manifest.has_model and manifest.kind not in UNTRAINED
-        if needed and (found is None or found.fault):
-            fault = "missing" if found is None else f"not plausible ({found.fault})"
-            raise Invalid(
-                f"can't publish the card: {EXAM_FILE} is {fault}; run `kcard exam CARD` and commit the card again"
-            )
-        return found
+        return files
 
     def _read(self, entry: Entry) -> bytes:
         if entry.size > LONGEST:
@@ -250,7 +242,7 @@ class Publications:
         return content
 
 
-def _rows(repository: Repository) -> Select[Any]:
+def _select_publications(repository: Repository) -> Select[Any]:
     return (
         select(publications, versions.c.sha256.label("version"), versions.c.number)
         .join_from(publications, versions)
@@ -263,8 +255,8 @@ def _publication(row: Row[Any]) -> Publication:
     return Publication(row.tag, row.sha, row.version, row.number, row.author, utc(row.at))
 
 
-def _newest() -> Select[Any]:
-    """The newest version of each repository."""
+def _select_newest() -> Select[Any]:
+    """Return the query for the newest version of each repository."""
     dropped = {"manifest", "description"}
     columns = [column for column in versions.c if column.name not in dropped]
     # Versions that were published before descriptions had a limit, or locally, may have longer ones.
@@ -272,18 +264,18 @@ def _newest() -> Select[Any]:
     return (
         select(*columns, description, repositories.c.name)
         .join_from(versions, repositories)
-        .where(hub_versions.newest())
+        .where(is_newest())
     )
 
 
-def _mark(row: Row[Any], verified: Verified | None, threshold: float | None, floor: float) -> Mark:
-    figures = hub_versions.declared(row)
+def _summary(row: Row[Any], verified: Verified | None, threshold: float | None, floor: float) -> Mark:
+    figures = declared_figures(row)
     return Mark(
         reference=f"{row.name}@v{row.number}",
         version=row.sha256,
         description=row.description,
         declared=figures,
         verified=verified,
-        unexamined=hub_versions.unexamined(row),
+        unexamined=is_unexamined(row),
         quarantine=quarantine_reason(figures, verified, threshold, floor),
     )

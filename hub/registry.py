@@ -12,7 +12,7 @@ partial/ (writes in progress). The database may be a PostgreSQL server instead, 
 import hashlib
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
@@ -21,8 +21,8 @@ from kcard.config import settings
 from kcard.errors import CardError, DamagedCard, HubError, UnknownCard
 from kcard.hub.checks.formats import PICKLE
 from kcard.hub.selection import EMPTY, Selection, Snapshots, select
-from kcard.hub.storage import Blobs, explained, fault, opened_store, put, sweep, verified
-from kcard.hub.versions import Contents, Problem, Reference, Version, check_alias, damaged
+from kcard.hub.storage import Blobs, explained, fault, open_store, open_verified, put, sweep
+from kcard.hub.versions import CardReference, Contents, Problem, Version, check_alias, damaged
 from kcard.manifest import MANIFEST, Manifest, check_files, file_digest
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ __all__ = ["Hub", "draft", "refuse_pickles"]
 
 
 def draft(drafts: Path, card: Path | str | None) -> Path:
-    """The folder for `card`: None is the draft sealed last, a bare name that draft or folder, otherwise a path.
+    """Return the folder of a card: a draft by its name, a folder by its path; None: the draft sealed last.
 
     Raises HubError if there is none.
     """
@@ -80,27 +80,19 @@ def _is_pickle(stream: BinaryIO) -> bool:
     start = stream.read(9)
     if PICKLE.match(start):
         # Safetensors start with the length of their header, which may have the same bytes.
-        return not _is_safetensors(stream)
-    if start.startswith(b"PK"):  # torch.save writes a zip with data.pkl
-        return zipfile.is_zipfile(stream) and _zips_pickle(stream)
+        size = stream.seek(0, 2)
+        stream.seek(0)
+        length = int.from_bytes(stream.read(8), "little")
+        if length > size - 8:
+            return True
+        try:
+            return not isinstance(json.loads(stream.read(length)), dict)
+        except ValueError:
+            return True
+    if start.startswith(b"PK") and zipfile.is_zipfile(stream):  # torch.save writes a zip with data.pkl
+        with zipfile.ZipFile(stream) as archive:
+            return any(name.lower().endswith(".pkl") for name in archive.namelist())
     return False
-
-
-def _zips_pickle(stream: BinaryIO) -> bool:
-    with zipfile.ZipFile(stream) as archive:
-        return any(name.lower().endswith(".pkl") for name in archive.namelist())
-
-
-def _is_safetensors(stream: BinaryIO) -> bool:
-    size = stream.seek(0, 2)
-    stream.seek(0)
-    length = int.from_bytes(stream.read(8), "little")
-    if length > size - 8:
-        return False
-    try:
-        return isinstance(json.loads(stream.read(length)), dict)
-    except ValueError:
-        return False
 
 
 Versions: TypeAlias = list[Version]  # `list` is a method below
@@ -128,7 +120,7 @@ class Hub:
         from kcard.hub.audits import Audits  # SQLAlchemy takes 0.2 s: not for `kcard --help`
         from kcard.hub.db.session import Database
         from kcard.hub.pools import Pools
-        from kcard.hub.versions import Catalogue, Quarantine
+        from kcard.hub.versions import Quarantine, VersionCatalogue
 
         configured = settings()
         self.home = configured.home if home is None else Path(home).expanduser().absolute()
@@ -138,9 +130,9 @@ class Hub:
         root = self.home / "hub"
         with explained(f"can't open the hub in {root}"):
             root.mkdir(mode=0o700, parents=True, exist_ok=True)  # the parents get the default mode
-        self.blobs: Blobs = opened_store(root, blobs_url)
+        self.blobs: Blobs = open_store(root, blobs_url)
         self.database: Database = Database(database_url or root / "hub.db", serving=serving)
-        self._catalogue = Catalogue(self.database)
+        self._catalogue = VersionCatalogue(self.database)
         self.pools: Pools = Pools(self.database, self.get)
         self.audits: Audits = Audits(self.database)
         self.quarantine: Quarantine = Quarantine(self.database)
@@ -184,7 +176,30 @@ class Hub:
             if Manifest.from_json(text) != manifest:
                 raise HubError(f"{folder} was sealed again during publication: publish it again")
             sweep(self.blobs.partial)
-            return self._store(folder, manifest, text, aliases)
+            # Blobs precede rows, so that every visible version is complete. A concurrent gc may delete a blob that no
+            # row refers to yet, so missing ones are stored again once no other process can write.
+            files = {**manifest.files, MANIFEST: hashlib.sha256(text.encode()).hexdigest()}
+
+            def put_missing() -> None:
+                for path, sha256 in files.items():
+                    if not self.blobs.holds(sha256):
+                        put(self.blobs, folder / path, sha256)
+
+            published = False
+            try:
+                blobs = {path: put(self.blobs, folder / path, sha256) for path, sha256 in files.items()}
+                version = self._own_cards.add(
+                    text,
+                    blobs,
+                    aliases,
+                    lambda path: (folder / path).read_bytes(),
+                    put_missing,
+                )
+                published = True
+                return version
+            finally:
+                if not published:
+                    self.gc()
 
     def published(self, folder: Path | str) -> Version | None:
         """Return the version that a card folder is already, by the sha256 of its manifest; None where it is none yet.
@@ -196,53 +211,29 @@ class Hub:
         digest = file_digest(folder / MANIFEST)
         return next((v for v in self._catalogue.versions(name) if v.sha256 == digest), None)
 
-    def _store(self, folder: Path, manifest: Manifest, text: str, aliases: Sequence[str]) -> Version:
-        # Blobs precede rows, so that every visible version is complete. A concurrent gc may delete a blob that no row
-        # refers to yet, so missing ones are stored again once no other process can write.
-        files = {**manifest.files, MANIFEST: hashlib.sha256(text.encode()).hexdigest()}
-        published = False
-        try:
-            blobs = {path: put(self.blobs, folder / path, sha256) for path, sha256 in files.items()}
-            version = self._own_cards.add(
-                text,
-                blobs,
-                aliases,
-                lambda path: (folder / path).read_bytes(),
-                lambda: self._put_again(folder, files),
-            )
-            published = True
-            return version
-        finally:
-            if not published:
-                self.gc()
-
-    def _put_again(self, folder: Path, files: Mapping[str, str]) -> None:
-        for path, sha256 in files.items():
-            if not self.blobs.holds(sha256):
-                put(self.blobs, folder / path, sha256)
-
     def get(self, ref: str) -> Version:
-        """The version of a reference: card (the newest), card@v2, card@alias or card@sha256 (6 digits or more).
+        """Return the version of a reference: card (the newest), card@v2, card@alias or card@sha256 (6 digits or more).
 
         Raises UnknownCard, which suggests near matches, and UsageError for an invalid reference.
         """
-        wanted = Reference.parse(ref)
-        found = self.versions(wanted.name)
-        matches = [v for v in found if wanted.names(v)] if "@" in ref else found[-1:]
+        reference = CardReference.parse(ref)
+        versions = self.versions(reference.name)
+        matches = [v for v in versions if reference.names(v)] if "@" in ref else versions[-1:]
         if len(matches) > 1:
             same = ", ".join(v.reference for v in matches)
             raise UnknownCard(f"{ref!r} is ambiguous ({same}): use more digits")
         if not matches:
+            names = [f"v{v.number}" + "".join(f" ({alias})" for alias in v.aliases) for v in versions[-5:]]
+            there = ("… " if len(versions) > 5 else "") + ", ".join(names)
             raise UnknownCard(
-                f"card {wanted.name!r} has no version {ref.partition('@')[2]!r}: it has {_known(found)}"
+                f"card {reference.name!r} has no version {ref.partition('@')[2]!r}: it has {there}"
             )
         return matches[0]
 
     def versions(self, name: str) -> Versions:
-        """Every version of a card, oldest first. Raises UnknownCard."""
-        return self._catalogue.versions(name) or self._unknown(name)
-
-    def _unknown(self, name: str) -> Versions:
+        """Return every version of a card, oldest first. Raises UnknownCard."""
+        if versions := self._catalogue.versions(name):
+            return versions
         import difflib
 
         names = self._catalogue.names()
@@ -253,7 +244,7 @@ class Hub:
         raise UnknownCard(f"unknown card {name!r}: {hint}")
 
     def select(self, selection: Sequence[str] | None) -> Selection:
-        """The distinct versions of a selection, in the order given.
+        """Return the distinct versions of a selection, in the order given.
 
         An item is a reference, a pool (pool:NAME) or a domain subtree (ending in "/"); None means the newest version of
         every card. Quarantined versions are excluded, and reported, unless a reference names them. Raises UnknownCard
@@ -263,29 +254,29 @@ class Hub:
         return select(self, selection)
 
     def resolve(self, selection: Sequence[str] | None) -> Versions:
-        """The versions of `select`; raises as it does."""
+        """Return the versions that `select` selects. Raises as it does."""
         return [*select(self, selection).versions]
 
     def folder(self, ref: str) -> Path:
-        """A read-only folder with the version's files, newly verified, for from_pretrained. Raises DamagedCard."""
+        """Return a read-only folder with the version's verified files, for from_pretrained. Raises DamagedCard."""
         version = self.get(ref)
         with explained(f"can't create a snapshot of {version.reference}"):
             return self._snapshots.folder(version)
 
     def open(self, ref: str, path: str) -> BinaryIO:
-        """One verified file of a version; the caller closes it. Raises HubError for an unknown file, DamagedCard."""
+        """Open a verified file of a version; the caller closes it. Raises HubError for an unknown file, DamagedCard."""
         version = self.get(ref)
         if (sha256 := version.files.get(path)) is None:
             raise HubError(
                 f"file {path!r} not found in card {version.reference}, which has {', '.join(version.files)}"
             )
         try:
-            return verified(self.blobs, sha256)
+            return open_verified(self.blobs, sha256)
         except DamagedCard as error:
             raise damaged(version, path, "missing or damaged") from error
 
     def read(self, version: Version, path: str) -> bytes:
-        """One verified file of a version, a small one, without a query to the database. Raises as `open` does."""
+        """Return the content of a small verified file, without a query to the database. Raises as `open` does."""
         if (sha256 := version.files.get(path)) is None:
             raise HubError(f"file {path!r} not found in card {version.reference}")
         data = b"".join(self.blobs.read(sha256))
@@ -332,15 +323,15 @@ class Hub:
             return collect(self.database, self.blobs, self._snapshots, dry_run=dry_run)
 
     def info(self) -> Contents:
-        """The size and location of the hub."""
-        found = self._catalogue.versions()
+        """Return the size and location of the hub."""
+        versions = self._catalogue.versions()
         sizes = dict(self.blobs.sizes())
         return Contents(
             path=self.home / "hub",
             database=self.database.name,
             blobs=self.blobs.where(),
-            cards=len({version.name for version in found}),
-            versions=len(found),
+            cards=len({version.name for version in versions}),
+            versions=len(versions),
             pools=len(self.pools.list()),
             files=len(sizes),
             size=sum(sizes.values()),
@@ -376,7 +367,7 @@ class Hub:
                 self.gc()
 
     def verify(self, ref: str | None = None) -> list[Problem]:
-        """The missing or damaged files of a version, of all versions of a card, or of the whole hub."""
+        """Return the missing or damaged files of a version, of all versions of a card, or of the whole hub."""
         faults: dict[str, str | None] = {}
         problems = []
         for version in self._catalogue.versions() if ref is None else self._versions_of(ref):
@@ -388,7 +379,7 @@ class Hub:
         return problems
 
     def _versions_of(self, ref: str) -> Versions:
-        """Every version for a card name, else the one of the reference."""
+        """Return every version for a card name, else the one of the reference."""
         return [self.get(ref)] if "@" in ref else self.versions(ref)
 
     def __iter__(self) -> Iterator[Version]:
@@ -404,22 +395,18 @@ class Hub:
         return bool(self._catalogue.versions(str(name)))
 
     def list(self, text: str | None = None, domain: str | None = None, base: str | None = None) -> Versions:
-        """The newest version of every card, by name.
+        """Return the newest version of every card, by name.
 
         text    words that must all occur in name, description or domain, in any case
         domain  that domain and those below it
         base    the base model's name, with or without its organisation
         """
-        found = self._catalogue.newest(None if domain is None else domain.rstrip("/"), base)
+        newest = self._catalogue.newest(None if domain is None else domain.rstrip("/"), base)
         words = (text or "").casefold().split()
-        return [v for v in found if all(word in _searched(v) for word in words)]
-
-
-def _searched(version: Version) -> str:
-    manifest = version.manifest
-    return f"{version.name}\n{manifest.description}\n{manifest.domain}".casefold()
-
-
-def _known(found: Sequence[Version]) -> str:
-    names = [f"v{v.number}" + "".join(f" ({alias})" for alias in v.aliases) for v in found[-5:]]
-    return ("… " if len(found) > 5 else "") + ", ".join(names)
+        matching = []
+        for version in newest:
+            manifest = version.manifest
+            searched = f"{version.name}\n{manifest.description}\n{manifest.domain}".casefold()
+            if all(word in searched for word in words):
+                matching.append(version)
+        return matching

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import prod
@@ -13,7 +13,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
-    UnaryExpression,
     delete,
     func,
     insert,
@@ -24,19 +23,19 @@ from sqlalchemy import (
     update,
 )
 
-from kcard.hub import commits, history, permissions, publications, search_index, trees, uploads
-from kcard.hub import rows as row_values
+from kcard.hub import commits, history, permissions, publications, rows, search_index, trees, uploads
 from kcard.hub.accounts import Identity, check_repository, check_unambiguous, folded, require_quota
 from kcard.hub.db.models import accounts, holdings, likes, now, repositories, terms, utc
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Invalid, NotThere
 from kcard.hub.permissions import GRANTED, AccessRequest, State, readable
+from kcard.hub.rows import PRIVATE, PUBLIC, REPOSITORY_COLUMNS
 from kcard.hub.search_index import AUTHOR, LONGEST, TAG, WORD, query_words
 from kcard.hub.storage import Blobs, partial_folder
 from kcard.hub.trees import git_oid
 from kcard.hub.values import MAIN, Entry, Repository, Type
 
-__all__ = ["LIMIT", "MOST", "SORTS", "Gate", "ListQuery", "Listing", "Repositories", "fresh"]
+__all__ = ["LIMIT", "MOST", "SORTS", "Gate", "ListQuery", "Listing", "Repositories", "make_repository_row"]
 
 
 Gate = Literal["no", "auto", "manual"]
@@ -59,22 +58,25 @@ class Repositories:
         Raises Invalid for an invalid name, Conflict, which has the `name`, if it exists, TooLarge over quota.
         """
         check_repository(name)
-        entry = _attributes()
+        sha256 = hashlib.sha256(ATTRIBUTES).hexdigest()
+        entry = Entry(".gitattributes", git_oid(ATTRIBUTES), sha256, len(ATTRIBUTES), lfs=False)
         tree = {entry.path: entry}
-        shown = commits.read(tree, self._blobs)
+        metadata = commits.read(tree, self._blobs)
         self._place()
         with self._database.write() as connection:
             _refuse_another(connection, type_, name)
             check_unambiguous(name.partition("/")[2])
             self._place()  # gc may have taken it meanwhile
-            new = insert(repositories).values(fresh(type_, namespace_id, name, private))
-            made = int(connection.execute(new.returning(repositories.c.id)).scalar_one())
-            draft = history.prepare(str(made), None, tree, FIRST, "", by.name)
-            history.write(connection, made, MAIN, draft)
-            history.hold(connection, made, {entry.sha256: entry})
+            new = insert(repositories).values(make_repository_row(type_, namespace_id, name, private))
+            repository_id = int(connection.execute(new.returning(repositories.c.id)).scalar_one())
+            draft = history.prepare(str(repository_id), None, tree, FIRST, "", by.name)
+            history.write(connection, repository_id, MAIN, draft)
+            history.hold(connection, repository_id, {entry.sha256: entry})
             require_quota(connection, namespace_id, self._quota)
-            commits.write(connection, made, name, shown, sha=draft.commit.sha, at=draft.commit.date)
-            return _find(connection, repositories.c.id == made, name)
+            commits.write_metadata(
+                connection, repository_id, name, metadata, sha=draft.commit.sha, at=draft.commit.date
+            )
+            return _find(connection, repositories.c.id == repository_id, name)
 
     def _place(self) -> None:
         sha256 = hashlib.sha256(ATTRIBUTES).hexdigest()
@@ -84,12 +86,12 @@ class Repositories:
                 self._blobs.place(scratch / "blob", sha256, len(ATTRIBUTES))
 
     def get(self, type_: Type, name: str) -> Repository:
-        """The repository of that name, in any case. Raises NotThere."""
+        """Return the repository of that name, in any case. Raises NotThere."""
         with self._database.read() as connection:
             return _find(connection, _named(type_, name), name)
 
     def readable(self, type_: Type, name: str, identity: Identity | None) -> Repository:
-        """As `get`, for the identity. Raises NotThere also if it may not read it, after the same work."""
+        """Return a repository that the identity may read. Raises NotThere otherwise, after the same work."""
         with self._database.read() as connection:
             return _find(connection, _named(type_, name) & readable(identity), name)
 
@@ -99,7 +101,7 @@ class Repositories:
         """Change visibility or gating; None: unchanged."""
         values: dict[str, str] = {}
         if private is not None:
-            values["visibility"] = row_values.PRIVATE if private else row_values.PUBLIC
+            values["visibility"] = PRIVATE if private else PUBLIC
         if gated is not None:
             values["gated"] = gated
         with self._database.write() as connection:
@@ -121,24 +123,30 @@ class Repositories:
             own = to.partition("/")[2]
             if folded(own) != folded(repository.name.partition("/")[2]):
                 check_unambiguous(own)
-            account, to = _namespace(connection, to)
+            # The name gets the case of the account's.
+            namespace = to.partition("/")[0]
+            query = select(accounts.c.id, accounts.c.name).where(accounts.c.folded == folded(namespace))
+            account = connection.execute(query).one_or_none()
+            if account is None:
+                raise NotThere("account", f"can't move it to {to}: account {namespace!r} not found")
+            to = f"{account.name}/{own}"
             there = _find(connection, _is(repository), repository.name)
-            uploads.move(connection, repository.id, account)
-            values = {"namespace_id": account, "name": to, "folded": folded(to)}
+            uploads.move(connection, repository.id, account.id)
+            values = {"namespace_id": account.id, "name": to, "folded": folded(to)}
             connection.execute(update(repositories).where(_is(repository)).values(values))
-            publications.record(connection, repository.id, to)
+            publications.record_tags(connection, repository.id, to)
             search_index.put_terms(connection, repository.id, to, there.tags)
             search_index.put_rows(connection, repository.id)
             if there.namespace != to.partition("/")[0]:
-                require_quota(connection, account, self._quota)
+                require_quota(connection, account.id, self._quota)
             return _find(connection, _is(repository), to)
 
     def delete(self, repository: Repository) -> None:
         """Delete it with its history, all versions of its card, and the blobs that nothing else refers to."""
-        held = select(holdings.c.sha256).where(holdings.c.repository_id == repository.id)
+        files = select(holdings.c.sha256).where(holdings.c.repository_id == repository.id)
         with self._database.write() as connection:
             _find(connection, _is(repository), repository.name)
-            candidates = connection.scalars(held).all()
+            candidates = connection.scalars(files).all()
             uploads.remove(connection, repository.id)
             connection.execute(delete(repositories).where(_is(repository)))
             search_index.removed(connection)
@@ -167,50 +175,47 @@ class Repositories:
         """Request access to a gated repository, unless already done; `note`: why. Returns the state."""
         with self._database.write() as connection:
             there = _find(connection, _is(repository), repository.name)
-            state = permissions.find(connection, repository, account_id)
+            state = permissions.find_state(connection, repository, account_id)
             if state is None:
                 state = "pending" if there.gated == "manual" else GRANTED
-                permissions.put(connection, repository, account_id, state, note)
+                permissions.put_request(connection, repository, account_id, state, note)
             return state
 
     def grant(self, repository: Repository, account_id: int, state: State = GRANTED) -> None:
         """Set the access of an account, with or without a request."""
         with self._database.write() as connection:
             _find(connection, _is(repository), repository.name)
-            permissions.put(connection, repository, account_id, state)
+            permissions.put_request(connection, repository, account_id, state)
 
     def granted(self, repository: Repository, account_id: int | None) -> bool:
-        """Whether an account was granted access to a gated repository."""
+        """Return whether an account was granted access to a gated repository."""
         if account_id is None:
             return False
         with self._database.read() as connection:
-            return permissions.find(connection, repository, account_id) == GRANTED
+            return permissions.find_state(connection, repository, account_id) == GRANTED
 
     def access_state(self, repository: Repository, account_id: int) -> State | None:
-        """The state of an account's request; None without one."""
+        """Return the state of an account's request; None without one."""
         with self._database.read() as connection:
-            return permissions.find(connection, repository, account_id)
+            return permissions.find_state(connection, repository, account_id)
 
     def requests(self, repository: Repository) -> list[AccessRequest]:
-        """All requests for access, oldest first."""
+        """Return all requests for access, oldest first."""
         with self._database.read() as connection:
-            return permissions.waiting(connection, repository)
+            return permissions.list_requests(connection, repository)
 
 
-def _attributes() -> Entry:
-    sha256 = hashlib.sha256(ATTRIBUTES).hexdigest()
-    return Entry(".gitattributes", git_oid(ATTRIBUTES), sha256, len(ATTRIBUTES), lfs=False)
-
-
-def fresh(type_: Type, namespace_id: int, name: str, private: bool = False) -> dict[str, object]:
-    """The row of a new repository."""
+def make_repository_row(
+    type_: Type, namespace_id: int, name: str, private: bool = False
+) -> dict[str, object]:
+    """Return the row of a new repository."""
     at = now()
     return {
         "type": type_,
         "namespace_id": namespace_id,
         "name": name,
         "folded": folded(name),
-        "visibility": row_values.PRIVATE if private else row_values.PUBLIC,
+        "visibility": PRIVATE if private else PUBLIC,
         "gated": "no",
         "created": at,
         "modified": at,
@@ -232,26 +237,16 @@ def _named(type_: Type, name: str) -> ColumnElement[bool]:
 
 
 def _find(connection: Connection, condition: ColumnElement[bool], name: str) -> Repository:
-    found = connection.execute(select(*row_values.REPOSITORY_COLUMNS).where(condition)).one_or_none()
-    if found is None:
+    row = connection.execute(select(*REPOSITORY_COLUMNS).where(condition)).one_or_none()
+    if row is None:
         raise NotThere("repository", f"repository {name[:200]!r} not found")
-    return row_values.repository(found)
+    return rows.repository(row)
 
 
 def _refuse_another(connection: Connection, type_: Type, name: str) -> None:
     there = connection.scalar(select(repositories.c.name).where(_named(type_, name)))
     if there is not None:
         raise Conflict(f"{type_} {there!r} already exists: choose another name", name=there)
-
-
-def _namespace(connection: Connection, name: str) -> tuple[int, str]:
-    """The account of a repository name, and the name with the case of the account's."""
-    namespace, _, own = name.partition("/")
-    query = select(accounts.c.id, accounts.c.name).where(accounts.c.folded == folded(namespace))
-    found = connection.execute(query).one_or_none()
-    if found is None:
-        raise NotThere("account", f"can't move it to {name}: account {namespace!r} not found")
-    return found.id, f"{found.name}/{own}"
 
 
 # Paged listings of repositories: search, filter, sort.
@@ -322,10 +317,12 @@ class ListQuery:
         exact = [(TAG, tag.lower()[:LONGEST]) for tag in dict.fromkeys(tags)]
         if self.author is not None:
             exact.append((AUTHOR, folded(self.author)))
-        found: list[Condition] = [(terms.c.kind == kind) & (terms.c.term == term) for kind, term in exact]
+        conditions: list[Condition] = [
+            (terms.c.kind == kind) & (terms.c.term == term) for kind, term in exact
+        ]
         for word in sorted(query_words(self.search or "")):
-            found.append((terms.c.kind == WORD) & terms.c.term.between(word, word + LAST))
-        return found
+            conditions.append((terms.c.kind == WORD) & terms.c.term.between(word, word + LAST))
+        return conditions
 
 
 class Listing:
@@ -335,7 +332,7 @@ class Listing:
         self._database = database
 
     def page(self, query: ListQuery, identity: Identity | None) -> tuple[list[Repository], str | None]:
-        """A page of the repositories that the identity may read, and the cursor of the next page; None: the last page.
+        """Return a page of the repositories that the identity may read, and the cursor of the next page, if any.
 
         A page ends early if its tags and metadata exceed LARGEST_PAGE, but has at least one repository. Changes between
         two pages neither repeat nor omit other repositories. Raises Invalid for a cursor of another query.
@@ -343,40 +340,38 @@ class Listing:
         if query.search is not None and query.search.strip() and not query_words(query.search):
             return [], None
         with self._database.read() as connection:
-            ids = _ids(connection, query, identity)
-            page = list(_up_to(LARGEST_PAGE, _rows(connection, ids[: query.limit], query.card)))
+            ids = _find_ids(connection, query, identity)
+            page: list[Repository] = []
+            size = 0
+            for row in _read_rows(connection, ids[: query.limit], query.card):
+                size += len(row.card) + len(row.tags)
+                if page and size > LARGEST_PAGE:
+                    break
+                page.append(rows.repository(row))
         return page, self.cursor(query, page[-1]) if len(ids) > len(page) else None
 
     def cursor(self, query: ListQuery, last: Repository) -> str:
-        """The cursor of the page after this repository."""
-        return _cursor(query, last)
+        """Return the cursor of the page after this repository."""
+        value = getattr(last, SORTS[query.sort].name)
+        text = value.isoformat() if isinstance(value, datetime) else value
+        state = [query.sort, query.direction, text, last.id]
+        return base64.urlsafe_b64encode(json.dumps(state).encode()).decode().rstrip("=")
 
 
-def _rows(connection: Connection, ids: Sequence[int], card: bool) -> Iterator[Row[Any]]:
-    """The rows of repositories in this order, a few at a time, since one may have half a megabyte of metadata."""
+def _read_rows(connection: Connection, ids: Sequence[int], card: bool) -> Iterator[Row[Any]]:
+    """Yield the rows of repositories in this order, a few at a time, since one may have half a megabyte of metadata."""
     columns = [
-        literal("{}").label("card") if c.name == "card" and not card else c
-        for c in row_values.REPOSITORY_COLUMNS
+        literal("{}").label("card") if c.name == "card" and not card else c for c in REPOSITORY_COLUMNS
     ]
     some = FEW if card else SOME
     for first in range(0, len(ids), some):
         here = select(*columns).where(repositories.c.id.in_(ids[first : first + some]))
-        found = {row.id: row for row in connection.execute(here)}
-        yield from (found[id_] for id_ in ids[first : first + some])
+        by_id = {row.id: row for row in connection.execute(here)}
+        yield from (by_id[id_] for id_ in ids[first : first + some])
 
 
-def _up_to(largest: int, found: Iterable[Row[Any]]) -> Iterator[Repository]:
-    """The repositories until their texts have `largest` characters, at least one."""
-    size = 0
-    for row in found:
-        size += len(row.card) + len(row.tags)
-        if size > largest and size > len(row.card) + len(row.tags):
-            return
-        yield row_values.repository(row)
-
-
-def _ids(connection: Connection, query: ListQuery, identity: Identity | None) -> list[int]:
-    """The ids of the page in order, and one more if there is a next page."""
+def _find_ids(connection: Connection, query: ListQuery, identity: Identity | None) -> list[int]:
+    """Return the ids of the page in order, and one more if there is a next page."""
     rest = [repositories.c.type == query.type, *_after(query)]
     order = [column.desc() if query.direction == -1 else column.asc() for column in _sorting(query)]
     conditions = [*rest, readable(identity)]
@@ -392,61 +387,46 @@ def _ids(connection: Connection, query: ListQuery, identity: Identity | None) ->
         return ids()
     if (rarest := _rarest(connection, sought, query.limit)) is not None:
         others = sought[:rarest] + sought[rarest + 1 :]
-        return ids(_among(sought[rarest]), *(_has(term) for term in others))
-    edge = _edge(connection, query, rest, order)
-    found = ids(*edge, *(_has(term) for term in sought))
+        return ids(_is_among(sought[rarest]), *(_has_term(term) for term in others))
+    # How far to scan before giving up; empty if there are fewer repositories than that.
+    end = select(*_sorting(query)).where(*rest).order_by(*order).offset(SCANNED).limit(1)
+    last = connection.execute(end).one_or_none()
+    edge = [] if last is None else [_beyond(query, last[0], last[1], back=True)]
+    matching = ids(*edge, *(_has_term(term) for term in sought))
     # Common terms may be rare together: then the scan would read all repositories.
-    return found if not edge or len(found) > query.limit else ids(_among(*sought))
+    return matching if not edge or len(matching) > query.limit else ids(_is_among(*sought))
 
 
 def _sorting(query: ListQuery) -> tuple[ColumnElement[Any], ColumnElement[int]]:
     return SORTS[query.sort], repositories.c.id
 
 
-def _edge(
-    connection: Connection,
-    query: ListQuery,
-    rest: Sequence[Condition],
-    order: Sequence[UnaryExpression[Any]],
-) -> list[Condition]:
-    """How far to scan before giving up; empty if there are fewer repositories than that."""
-    end = select(*_sorting(query)).where(*rest).order_by(*order).offset(SCANNED).limit(1)
-    found = connection.execute(end).one_or_none()
-    return [] if found is None else [_beyond(query, found[0], found[1], back=True)]
-
-
 def _rarest(connection: Connection, sought: Sequence[Condition], limit: int) -> int | None:
-    """The term to look up; None if scanning reads fewer rows."""
+    """Return the place of the rarest term, which is looked up; None if scanning reads fewer rows."""
     counts = [
         select(func.count()).select_from(select(terms.c.kind).where(t).limit(COUNTED).subquery())
         for t in sought
     ]
     newest = select(func.coalesce(func.max(repositories.c.id), 1))
-    total, *found = connection.execute(select(*(c.scalar_subquery() for c in (newest, *counts)))).one()
-    place = min(range(len(found)), key=found.__getitem__)
-    scanned = (limit + 1) * prod(total / max(count, 1) for count in found)
-    return place if found[place] < scanned else None
+    total, *frequencies = connection.execute(select(*(c.scalar_subquery() for c in (newest, *counts)))).one()
+    place = min(range(len(frequencies)), key=frequencies.__getitem__)
+    scanned = (limit + 1) * prod(total / max(count, 1) for count in frequencies)
+    return place if frequencies[place] < scanned else None
 
 
-def _among(*sought: Condition) -> Condition:
-    found = [select(terms.c.repository_id).where(term) for term in sought]
-    return repositories.c.id.in_(found[0] if len(found) == 1 else intersect(*found))
+def _is_among(*sought: Condition) -> Condition:
+    having = [select(terms.c.repository_id).where(term) for term in sought]
+    return repositories.c.id.in_(having[0] if len(having) == 1 else intersect(*having))
 
 
-def _has(term: Condition) -> Condition:
+def _has_term(term: Condition) -> Condition:
     # OFFSET 0 prevents PostgreSQL from joining with all rows of the term.
     here = select(terms.c.kind).where(terms.c.repository_id == repositories.c.id, term)
     return here.correlate(repositories).offset(0).exists()
 
 
-def _cursor(query: ListQuery, last: Repository) -> str:
-    value = getattr(last, SORTS[query.sort].name)
-    said = [query.sort, query.direction, value.isoformat() if isinstance(value, datetime) else value, last.id]
-    return base64.urlsafe_b64encode(json.dumps(said).encode()).decode().rstrip("=")
-
-
 def _after(query: ListQuery) -> list[Condition]:
-    """What comes after the cursor, if any."""
+    """Return the condition for what comes after the cursor, if any."""
     if query.cursor is None:
         return []
     try:
@@ -463,7 +443,7 @@ def _after(query: ListQuery) -> list[Condition]:
 
 
 def _beyond(query: ListQuery, value: Any, id_: int, *, back: bool = False) -> Condition:
-    """What comes after a repository in the query's order, or before it with `back`."""
+    """Return the condition for what comes after a repository in the query's order; with `back`, before it."""
     column, key = _sorting(query)
     here, there = tuple_(column, key), tuple_(literal(value, column.type), literal(id_))
     return here < there if (query.direction == -1) != back else here > there

@@ -18,10 +18,10 @@ __all__ = [
     "REPOSITORY_COLUMNS",
     "SETTING",
     "OwnNamespace",
-    "bare",
+    "bare_name",
     "commit",
-    "find",
-    "full",
+    "find_namespace",
+    "full_name",
     "repository",
 ]
 
@@ -42,8 +42,8 @@ class OwnNamespace(NamedTuple):
     name: str
 
 
-def find(connection: Connection) -> OwnNamespace | None:
-    """The namespace; None if the hub never had a card of its own."""
+def find_namespace(connection: Connection) -> OwnNamespace | None:
+    """Return the namespace; None if the hub never had a card of its own."""
     name = select(settings.c.value).where(settings.c.name == SETTING).scalar_subquery()
     row = connection.execute(
         select(accounts.c.id, accounts.c.name).where(accounts.c.folded == name)
@@ -51,13 +51,13 @@ def find(connection: Connection) -> OwnNamespace | None:
     return None if row is None else OwnNamespace(*row)
 
 
-def full(own: OwnNamespace | None, name: str) -> str:
-    """The name of a card's repository: namespace/name."""
+def full_name(own: OwnNamespace | None, name: str) -> str:
+    """Return the name of a card's repository: namespace/name."""
     return name if "/" in name or own is None else f"{own.name}/{name}"
 
 
-def bare(own: OwnNamespace | None, repository: str) -> str:
-    """The name of a repository's card: without the hub's own namespace."""
+def bare_name(own: OwnNamespace | None, repository: str) -> str:
+    """Return the name of a repository's card: without the hub's own namespace."""
     return repository if own is None else repository.removeprefix(f"{own.name}/")
 
 
@@ -69,7 +69,7 @@ COMMIT_COLUMNS = tuple(c for c in commits.c if c.name in Commit.__dataclass_fiel
 
 
 def repository(row: Row[Any]) -> Repository:
-    """A row of REPOSITORY_COLUMNS as a value."""
+    """Return a row of REPOSITORY_COLUMNS as a value."""
     return Repository(
         id=row.id,
         type=row.type,
@@ -90,5 +90,5 @@ def repository(row: Row[Any]) -> Repository:
 
 
 def commit(row: Row[Any]) -> Commit:
-    """A row of COMMIT_COLUMNS as a value."""
+    """Return a row of COMMIT_COLUMNS as a value."""
     return Commit(row.sha, row.parent, row.title, row.message, row.author, utc(row.date))

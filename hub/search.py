@@ -10,16 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select, text
 
-from kcard.hub import rows as row_values
+from kcard.hub import rows
 from kcard.hub.accounts import Identity, folded
 from kcard.hub.db.models import accounts, repositories, search, search_clock, terms, utc
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.permissions import reach
+from kcard.hub.rows import PUBLIC, REPOSITORY_COLUMNS
 from kcard.hub.search_index import AUTHOR, FACETS, LONGEST, TAG, row_words
 from kcard.hub.values import Repository, Type
 
-__all__ = ["FACTUALITY", "ORDERS", "Counts", "Found", "Order", "Search", "SearchQuery"]
+__all__ = ["FACTUALITY", "ORDERS", "Counts", "Found", "Order", "RepositorySearch", "SearchQuery"]
 
 Order: TypeAlias = Literal["relevance", "factuality", "downloads", "date"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -51,22 +52,22 @@ SCORES = {
 }
 
 
-def matches(connection: Connection, words: Sequence[str]) -> NDArray[np.int64]:
-    """The ids of the repositories that have all words, as normalised by search_rows.words."""
+def find_matches(connection: Connection, words: Sequence[str]) -> NDArray[np.int64]:
+    """Return the ids of the repositories that have all words, as normalised by search_index.row_words."""
     database = connection.dialect.name
-    found: str | None = connection.scalar(text(MATCHES[database]), {"words": _query(database, words)})
-    return np.fromstring(found, dtype=np.int64, sep=",") if found else np.empty(0, np.int64)
+    ids: str | None = connection.scalar(text(MATCHES[database]), {"words": _query(database, words)})
+    return np.fromstring(ids, dtype=np.int64, sep=",") if ids else np.empty(0, np.int64)
 
 
-def scores(connection: Connection, words: Sequence[str]) -> dict[int, float]:
-    """The same with how well each fits; more is better."""
+def score_matches(connection: Connection, words: Sequence[str]) -> dict[int, float]:
+    """Return the same ids with their scores; higher is better."""
     database = connection.dialect.name
-    found = connection.execute(text(SCORES[database]), {"words": _query(database, words)})
-    return {id_: float(score) for id_, score in found.tuples()}
+    rows = connection.execute(text(SCORES[database]), {"words": _query(database, words)})
+    return {id_: float(score) for id_, score in rows.tuples()}
 
 
 def _query(database: str, words: Sequence[str]) -> str:
-    """The words in the database's query language, which letters and digits can't break out of."""
+    """Return a query for the words in the database's language. Letters and digits need no escapes."""
     if database == "postgresql":
         return " & ".join(f"{word}:*" for word in words)
     return " ".join(f'"{word}"*' for word in words)
@@ -126,22 +127,22 @@ class Snapshot:
         return self.columns[7]
 
     def of_type(self, type_: str) -> Array:
-        """Whether each repository is of the type."""
-        found: Array = self.columns[1] == TYPES.index(type_)
-        return found
+        """Return whether each repository is of the type."""
+        mask: Array = self.columns[1] == TYPES.index(type_)
+        return mask
 
     def codes(self, facet: str) -> Array:
         return self.columns[8 + FACETS.index(facet)]
 
     def having(self, ids: Sequence[int] | Array) -> Array:
-        """Whether each repository is one of these."""
-        found: Array = np.zeros(len(self.ids), dtype=np.bool_)
-        wanted = np.asarray(ids, dtype=np.int64)
-        places = np.searchsorted(self.ids, wanted)
+        """Return whether each repository is one of these."""
+        mask: Array = np.zeros(len(self.ids), dtype=np.bool_)
+        sought = np.asarray(ids, dtype=np.int64)
+        places = np.searchsorted(self.ids, sought)
         inside = places < len(self.ids)
-        places, wanted = places[inside], wanted[inside]
-        found[places[self.ids[places] == wanted]] = True
-        return found
+        places, sought = places[inside], sought[inside]
+        mask[places[self.ids[places] == sought]] = True
+        return mask
 
     @cached_property
     def by_date(self) -> Array:
@@ -168,32 +169,41 @@ class SearchIndex:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._codes: dict[str, dict[str, int]] = {facet: {} for facet in FACETS}
-        self._snapshot = Snapshot(-1, -1, _arrays([]), {})
+        self._snapshot = Snapshot(-1, -1, _make_arrays([]), {})
 
     def at(self, connection: Connection) -> Snapshot:
-        """The snapshot with all changes that the connection sees, and perhaps later ones."""
+        """Return the snapshot with all changes that the connection sees, and perhaps later ones."""
         clock = connection.execute(select(search_clock.c.changed, search_clock.c.removed)).tuples().one()
-        found = self._snapshot
-        if not _is_behind(found, *clock):
-            return found
+        snapshot = self._snapshot
+        if not _is_behind(snapshot, *clock):
+            return snapshot
         with self._lock:
-            found = self._snapshot
-            if _is_behind(found, *clock):
-                self._snapshot = found = self._read(connection, found, *clock)
-            return found
+            snapshot = self._snapshot
+            if _is_behind(snapshot, *clock):
+                # Read the rows that changed since the last snapshot.
+                changed, removed = clock
+                query = (
+                    select(*COLUMNS)
+                    .join_from(repositories, search)
+                    .where(search.c.changed > snapshot.changed)
+                )
+                fresh = _make_arrays([self._encode(row) for row in connection.execute(query)])
+                keep = ~np.isin(snapshot.ids, fresh[0])
+                if removed != snapshot.removed and len(snapshot.ids):
+                    keep &= np.isin(
+                        snapshot.ids, np.asarray(connection.scalars(select(search.c.repository_id)).all())
+                    )
+                columns = [
+                    np.concatenate([old[keep], new]) for old, new in zip(snapshot.columns, fresh, strict=True)
+                ]
+                order = np.argsort(columns[0])
+                values = {facet: tuple(codes) for facet, codes in self._codes.items()}
+                self._snapshot = snapshot = Snapshot(
+                    changed, removed, tuple(column[order] for column in columns), values
+                )
+            return snapshot
 
-    def _read(self, connection: Connection, last: Snapshot, changed: int, removed: int) -> Snapshot:
-        query = select(*COLUMNS).join_from(repositories, search).where(search.c.changed > last.changed)
-        fresh = _arrays([self._coded(row) for row in connection.execute(query)])
-        keep = ~np.isin(last.ids, fresh[0])
-        if removed != last.removed and len(last.ids):
-            keep &= np.isin(last.ids, np.asarray(connection.scalars(select(search.c.repository_id)).all()))
-        columns = [np.concatenate([old[keep], new]) for old, new in zip(last.columns, fresh, strict=True)]
-        order = np.argsort(columns[0])
-        values = {facet: tuple(codes) for facet, codes in self._codes.items()}
-        return Snapshot(changed, removed, tuple(column[order] for column in columns), values)
-
-    def _coded(self, row: Any) -> tuple[Any, ...]:
+    def _encode(self, row: Any) -> tuple[Any, ...]:
         id_, type_, visibility, namespace, modified, downloads, verified, factuality, *facets = row
         coded = [
             self._codes[facet].setdefault(value, len(self._codes[facet]))
@@ -204,7 +214,7 @@ class SearchIndex:
         return (
             id_,
             TYPES.index(type_),
-            visibility == row_values.PUBLIC,
+            visibility == PUBLIC,
             namespace,
             at,
             downloads,
@@ -219,8 +229,8 @@ def _is_behind(snapshot: Snapshot, changed: int, removed: int) -> bool:
     return snapshot.changed < changed or snapshot.removed < removed
 
 
-def _arrays(rows: Sequence[tuple[Any, ...]]) -> tuple[Array, ...]:
-    """An array for each column."""
+def _make_arrays(rows: Sequence[tuple[Any, ...]]) -> tuple[Array, ...]:
+    """Return an array for each column."""
     columns = zip(*rows, strict=True) if rows else [()] * len(KINDS)
     return tuple(np.asarray(column, kind) for column, kind in zip(columns, KINDS, strict=True))
 
@@ -290,93 +300,93 @@ class Found:
     counts: Counts
 
 
-class Search:
+class RepositorySearch:
     """Search in a database."""
 
     def __init__(self, database: Database) -> None:
         self._database, self._index = database, SearchIndex()
 
     def find(self, query: SearchQuery, identity: Identity | None = None) -> Found:
-        """A page of the repositories that the identity may read."""
+        """Return a page of the repositories that the identity may read."""
         with self._database.read() as connection:
             snapshot = self._index.at(connection)
-            always = snapshot.of_type(query.type) & _visible(connection, snapshot, identity)
-            always &= _named(connection, snapshot, query)
-            chosen = _chosen(snapshot, query)
-            matching = _all(always, chosen.values())
-            places = _ordered(connection, snapshot, query, matching)
+            always = snapshot.of_type(query.type) & _readable(connection, snapshot, identity)
+            # All words, the author and the tags.
+            if query.text.strip():
+                always &= snapshot.having(find_matches(connection, query.words) if query.words else [])
+            exact = [(TAG, tag.lower()[:LONGEST]) for tag in query.tags]
+            if query.author:
+                exact.append((AUTHOR, folded(query.author)))
+            for kind, term in exact:
+                having = select(terms.c.repository_id).where(terms.c.kind == kind, terms.c.term == term)
+                always &= snapshot.having(connection.scalars(having).all())
+            # Of each facet of the query, by name: the repositories that have its value.
+            chosen: dict[str, Array] = {}
+            for facet, value in (query.facets or {}).items():
+                if value:
+                    below = f"{value}/" if facet == "domain" else None
+                    fits = [
+                        each == value or (below is not None and each.startswith(below))
+                        for each in snapshot.values[facet]
+                    ]
+                    chosen[facet] = np.asarray(fits, dtype=np.bool_)[snapshot.codes(facet)]
+            if query.verified:
+                chosen["verified"] = snapshot.verified
+            if query.factuality is not None:
+                chosen["factuality"] = snapshot.verified & (snapshot.factuality >= query.factuality)
+            matching = _intersect(always, chosen.values())
+            places = _sort(connection, snapshot, query, matching)
             start = (query.page - 1) * query.size
             ids = [int(id_) for id_ in snapshot.ids[places[start : start + query.size]]]
-            here = select(*row_values.REPOSITORY_COLUMNS).where(repositories.c.id.in_(ids))
-            by_id = {row.id: row_values.repository(row) for row in connection.execute(here)}
+            here = select(*REPOSITORY_COLUMNS).where(repositories.c.id.in_(ids))
+            by_id = {row.id: rows.repository(row) for row in connection.execute(here)}
         total = int(np.count_nonzero(matching))
         pages = min(-(-total // query.size), MOST_PAGES)
-        found = [by_id[id_] for id_ in ids if id_ in by_id]  # another thread may have seen newer ones
-        return Found(found, total, pages, _counts(snapshot, always, chosen))
+        page = [by_id[id_] for id_ in ids if id_ in by_id]  # another thread may have seen newer ones
+
+        def without(name: str) -> Array:
+            return _intersect(always, [mask for other, mask in chosen.items() if other != name])
+
+        # How many repositories there would be with each value of a facet.
+        facets = {facet: _count_values(snapshot, facet, without(facet)) for facet in FACETS}
+        factuality = snapshot.factuality[without("factuality") & snapshot.verified]
+        counts = Counts(
+            facets,
+            int(np.count_nonzero(without("verified") & snapshot.verified)),
+            {least: int(np.count_nonzero(factuality >= least)) for least in FACTUALITY},
+        )
+        return Found(page, total, pages, counts)
 
 
-def _visible(connection: Connection, snapshot: Snapshot, identity: Identity | None) -> Array:
-    """As readable.readable."""
-    found = reach(identity)
-    if found.everything:
+def _readable(connection: Connection, snapshot: Snapshot, identity: Identity | None) -> Array:
+    """Return which repositories the identity may read, by the rules of permissions.readable."""
+    reachable = reach(identity)
+    if reachable.everything:
         own: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
-    elif found.namespaces:
-        names = select(accounts.c.id).where(accounts.c.folded.in_(found.namespaces))
+    elif reachable.namespaces:
+        names = select(accounts.c.id).where(accounts.c.folded.in_(reachable.namespaces))
         own = np.isin(snapshot.namespaces, connection.scalars(names).all())
     else:
         return snapshot.public
-    if found.only is not None:
-        own &= snapshot.ids == found.only
+    if reachable.only is not None:
+        own &= snapshot.ids == reachable.only
     visible: Array = snapshot.public | own
     return visible
 
 
-def _named(connection: Connection, snapshot: Snapshot, query: SearchQuery) -> Array:
-    """Whether each repository has all words, the author and the tags."""
-    found: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
-    if query.text.strip():
-        found &= snapshot.having(matches(connection, query.words) if query.words else [])
-    exact = [(TAG, tag.lower()[:LONGEST]) for tag in query.tags]
-    if query.author:
-        exact.append((AUTHOR, folded(query.author)))
-    for kind, term in exact:
-        having = select(terms.c.repository_id).where(terms.c.kind == kind, terms.c.term == term)
-        found &= snapshot.having(connection.scalars(having).all())
-    return found
-
-
-def _chosen(snapshot: Snapshot, query: SearchQuery) -> dict[str, Array]:
-    """By name of each facet of the query, which repositories it leaves."""
-    chosen = {facet: _has(snapshot, facet, value) for facet, value in (query.facets or {}).items() if value}
-    if query.verified:
-        chosen["verified"] = snapshot.verified
-    if query.factuality is not None:
-        chosen["factuality"] = snapshot.verified & (snapshot.factuality >= query.factuality)
-    return chosen
-
-
-def _has(snapshot: Snapshot, facet: str, value: str) -> Array:
-    below = f"{value}/" if facet == "domain" else None
-    fits = [
-        known == value or (below is not None and known.startswith(below)) for known in snapshot.values[facet]
-    ]
-    found: Array = np.asarray(fits, dtype=np.bool_)[snapshot.codes(facet)]
-    return found
-
-
-def _all(always: Array, chosen: Iterable[Array]) -> Array:
-    found = always.copy()
+def _intersect(always: Array, chosen: Iterable[Array]) -> Array:
+    matching = always.copy()
     for mask in chosen:
-        found &= mask
-    return found
+        matching &= mask
+    return matching
 
 
-def _ordered(connection: Connection, snapshot: Snapshot, query: SearchQuery, matching: Array) -> Array:
-    """The places of the matching repositories in the order of the query."""
+def _sort(connection: Connection, snapshot: Snapshot, query: SearchQuery, matching: Array) -> Array:
+    """Return the places of the matching repositories in the order of the query."""
     by_relevance = query.sort == "relevance" and bool(query.words)
     if by_relevance and np.count_nonzero(matching) <= RANKED:
         places = np.flatnonzero(matching)
-        scored = scores(connection, query.words)
+        scored = score_matches(connection, query.words)
         score = np.asarray([scored.get(int(id_), 0.0) for id_ in snapshot.ids[places]])
         ranked: Array = places[np.lexsort((-snapshot.ids[places], -score))]
         return ranked
@@ -386,32 +396,19 @@ def _ordered(connection: Connection, snapshot: Snapshot, query: SearchQuery, mat
         "downloads": snapshot.by_downloads,
         "factuality": snapshot.by_factuality,
     }[query.sort]
-    found: Array = order[matching[order]]
-    return found
+    filtered: Array = order[matching[order]]
+    return filtered
 
 
-def _counts(snapshot: Snapshot, always: Array, chosen: Mapping[str, Array]) -> Counts:
-    def without(name: str) -> Array:
-        return _all(always, [mask for other, mask in chosen.items() if other != name])
-
-    facets = {facet: _counted(snapshot, facet, without(facet)) for facet in FACETS}
-    factuality = snapshot.factuality[without("factuality") & snapshot.verified]
-    return Counts(
-        facets,
-        int(np.count_nonzero(without("verified") & snapshot.verified)),
-        {least: int(np.count_nonzero(factuality >= least)) for least in FACTUALITY},
-    )
-
-
-def _counted(snapshot: Snapshot, facet: str, mask: Array) -> dict[str, int]:
+def _count_values(snapshot: Snapshot, facet: str, mask: Array) -> dict[str, int]:
     """By value, how many repositories have it, most frequent first; a domain counts for those above it too."""
     values = snapshot.values[facet]
-    found: dict[str, int] = {}
+    totals: dict[str, int] = {}
     counts = np.bincount(snapshot.codes(facet)[mask], minlength=len(values))
     for value, count in zip(values, counts.tolist(), strict=True):
         if not count:
             continue
         while value:
-            found[value] = found.get(value, 0) + count
+            totals[value] = totals.get(value, 0) + count
             value = value.rpartition("/")[0] if facet == "domain" and "/" in value else ""
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))

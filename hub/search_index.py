@@ -1,13 +1,13 @@
-"""What a search looks in: rows of words, terms and facets, and the clock that tells which changed."""
+"""The index that searches read: rows of words, terms and facets, and a clock that counts their changes."""
 
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from kcard.hub import figures
 from kcard.hub.db.models import repositories, search, search_clock, terms, versions
@@ -23,7 +23,7 @@ __all__ = [
     "domain",
     "facets",
     "kind",
-    "of",
+    "make_terms",
     "put_rows",
     "put_terms",
     "query_words",
@@ -43,18 +43,18 @@ WORDS = re.compile(r"[^\W_]+")
 
 
 def query_words(*texts: str) -> set[str]:
-    """The words of texts, in lower case."""
+    """Return the distinct words of texts, in lower case."""
     return {word[:LONGEST] for text in texts for word in WORDS.findall(text.lower())}
 
 
-def of(name: str, tags: Iterable[str]) -> set[tuple[str, str]]:
-    """Kind and text of all terms of a repository with this name and these tags."""
-    kept = [tag.lower()[:LONGEST] for tag in tags]
+def make_terms(name: str, tags: Iterable[str]) -> set[tuple[str, str]]:
+    """Return the kind and the text of all terms of a repository with this name and these tags."""
+    lowered = [tag.lower()[:LONGEST] for tag in tags]
     author = name.partition("/")[0].lower()
     return {
         (AUTHOR, author),
-        *((TAG, tag) for tag in kept),
-        *((WORD, word) for word in query_words(name, *kept)),
+        *((TAG, tag) for tag in lowered),
+        *((WORD, word) for word in query_words(name, *lowered)),
     }
 
 
@@ -62,7 +62,8 @@ def put_terms(connection: Connection, repository_id: int, name: str, tags: Itera
     """Replace the terms of a repository."""
     connection.execute(delete(terms).where(terms.c.repository_id == repository_id))
     rows = [
-        {"kind": kind, "term": term, "repository_id": repository_id} for kind, term in sorted(of(name, tags))
+        {"kind": kind, "term": term, "repository_id": repository_id}
+        for kind, term in sorted(make_terms(name, tags))
     ]
     connection.execute(insert(terms), rows)
 
@@ -86,39 +87,37 @@ class Facets:
 
 
 def facets(tags: Sequence[str], library: str | None, card: Mapping[str, Any]) -> Facets:
-    """The facets of a repository with these tags, this library and this metadata of README.md."""
+    """Return the facets of a repository with these tags, this library and this metadata of README.md."""
+    language = card.get("language")
+    if isinstance(language, list):
+        language = next(iter(language), "")
+    if language is False:  # YAML reads the language code `no` as a boolean
+        language = "no"
     return Facets(
         domain=domain(tags),
         base=next(iter(bases(tags)), ""),
         kind=kind(tags, library),
-        language=_language(card.get("language")),
-        licence=next(iter(_after(LICENCE, tags)), ""),
+        language=language if isinstance(language, str) and len(language) <= 100 else "",
+        licence=next(iter(_values_of(LICENCE, tags)), ""),
     )
 
 
 def kind(tags: Sequence[str], library: str | None) -> str:
-    """The kind of a knowledge card, otherwise the library."""
-    return next(iter(_after(KIND, tags)), "") or library or ""
+    """Return the kind of a knowledge card, otherwise the library."""
+    return next(iter(_values_of(KIND, tags)), "") or library or ""
 
 
 def domain(tags: Sequence[str]) -> str:
-    """The domain of a knowledge card."""
-    return max(_after(DOMAIN, tags), key=len, default="")
+    """Return the domain of a knowledge card."""
+    return max(_values_of(DOMAIN, tags), key=len, default="")
 
 
 def bases(tags: Sequence[str]) -> list[str]:
-    """The base models."""
-    return [name for name in _after(BASE, tags) if ":" not in name]
+    """Return the base models."""
+    return [name for name in _values_of(BASE, tags) if ":" not in name]
 
 
-def _language(value: object) -> str:
-    first = next(iter(value), "") if isinstance(value, list) else value
-    if first is False:  # YAML reads the language code `no` as a boolean
-        return "no"
-    return first if isinstance(first, str) and len(first) <= 100 else ""
-
-
-def _after(prefix: str, tags: Sequence[str]) -> list[str]:
+def _values_of(prefix: str, tags: Sequence[str]) -> list[str]:
     return [tag.removeprefix(prefix) for tag in tags if tag.startswith(prefix)]
 
 
@@ -131,7 +130,7 @@ COMMON = frozenset({"kcard", "kind", "domain", "base", "model", "license", "know
 
 
 def row_words(text: str) -> list[str]:
-    """The words of a text in order: runs of letters and digits, in lower case and without accents."""
+    """Return the words of a text in order: runs of letters and digits, in lower case and without accents."""
     plain = text[:LONGEST_TEXT].casefold()
     if not plain.isascii():
         plain = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c))
@@ -142,41 +141,13 @@ def put_rows(connection: Connection, *repository_ids: int) -> None:
     """Replace the rows of repositories by what other tables have now."""
     at = _tick(connection, "changed")
     connection.execute(delete(search).where(search.c.repository_id.in_(repository_ids)))
-    rows = connection.execute(_described().where(repositories.c.id.in_(repository_ids)))
-    if values := [_values(row) | {"changed": at} for row in rows]:
-        connection.execute(insert(search), values)
-
-
-def touch(connection: Connection, repository_ids: Sequence[int]) -> None:
-    """Let readers notice that the downloads of repositories changed."""
-    at = _tick(connection, "changed")
-    for ids in _batches(repository_ids):
-        connection.execute(update(search).where(search.c.repository_id.in_(ids)).values(changed=at))
-
-
-def removed(connection: Connection) -> None:
-    """Let readers notice that repositories were deleted."""
-    _tick(connection, "removed")
-
-
-def _batches(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (ids[first : first + AT_ONCE] for first in range(0, len(ids), AT_ONCE))
-
-
-def _tick(connection: Connection, what: str) -> int:
-    column = search_clock.c[what]
-    connection.execute(update(search_clock).values({column: column + 1}))
-    return int(connection.execute(select(column)).scalar_one())
-
-
-def _described() -> Select[Any]:
-    """Repositories with their newest version and its latest audit."""
+    # Repositories with their newest version and its latest audit.
     other = versions.alias()
     newest = select(func.max(other.c.number)).where(other.c.repository_id == repositories.c.id)
     of_newest = (versions.c.repository_id == repositories.c.id) & (
         versions.c.number == newest.scalar_subquery()
     )
-    return select(
+    query = select(
         repositories.c.id,
         repositories.c.name,
         repositories.c.card,
@@ -185,31 +156,49 @@ def _described() -> Select[Any]:
         versions.c.description,
         versions.c.manifest,
         versions.c.factuality,
-        figures.audited().label("audited"),
+        figures.audited_factuality().label("audited"),
     ).select_from(repositories.outerjoin(versions, of_newest))
+    rows = connection.execute(query.where(repositories.c.id.in_(repository_ids)))
+    if values := [_make_row(row) | {"changed": at} for row in rows]:
+        connection.execute(insert(search), values)
 
 
-def _values(row: Row[Any]) -> dict[str, Any]:
+def touch(connection: Connection, repository_ids: Sequence[int]) -> None:
+    """Let readers notice that the downloads of repositories changed."""
+    at = _tick(connection, "changed")
+    for first in range(0, len(repository_ids), AT_ONCE):
+        ids = repository_ids[first : first + AT_ONCE]
+        connection.execute(update(search).where(search.c.repository_id.in_(ids)).values(changed=at))
+
+
+def removed(connection: Connection) -> None:
+    """Let readers notice that repositories were deleted."""
+    _tick(connection, "removed")
+
+
+def _tick(connection: Connection, what: str) -> int:
+    column = search_clock.c[what]
+    connection.execute(update(search_clock).values({column: column + 1}))
+    return int(connection.execute(select(column)).scalar_one())
+
+
+def _make_row(row: Row[Any]) -> dict[str, Any]:
     tags = json.loads(row.tags)
     card = json.loads(row.card)
-    found = facets(tags, row.library, card if isinstance(card, dict) else {})
-    domains = row_words(found.domain)
+    facet_values = facets(tags, row.library, card if isinstance(card, dict) else {})
+    domains = row_words(facet_values.domain)
     others = [word for tag in tags if not tag.startswith("dataset:corpus-") for word in row_words(tag)]
-    known = COMMON.union(domains)
+    redundant = COMMON.union(domains)
+    # The version that this one updates.
+    updated = json.loads(row.manifest).get("updates") if row.manifest else None
     return {
         "repository_id": row.id,
         "name_words": " ".join(row_words(row.name)),
         "domain_words": " ".join(domains),
         "description_words": " ".join(row_words(row.description or "")),
-        "tag_words": " ".join(dict.fromkeys(word for word in others if word not in known)),
-        **asdict(found),
-        "updates": _updates(row.manifest),
+        "tag_words": " ".join(dict.fromkeys(word for word in others if word not in redundant)),
+        **asdict(facet_values),
+        "updates": updated if isinstance(updated, str) and len(updated) <= 64 else None,
         "verified": row.audited is not None,
         "factuality": row.factuality if row.audited is None else row.audited,
     }
-
-
-def _updates(manifest: str | None) -> str | None:
-    """The version that a card was trained on from."""
-    found = json.loads(manifest).get("updates") if manifest else None
-    return found if isinstance(found, str) and len(found) <= 64 else None

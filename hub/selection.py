@@ -1,4 +1,4 @@
-"""Which cards a name or a query selects, and snapshots of them on disk.
+"""Select cards by name, pool or domain, and keep snapshots of them on disk.
 
 Only a reference names a card. All cards, a domain subtree and a pool name none, since their contents may change later.
 Cards that send the question to another service are used only if named.
@@ -37,31 +37,28 @@ class Snapshots:
     blobs: Blobs
 
     def folder(self, version: Version) -> Path:
-        """The version's folder, verified, and rebuilt if it was modified. Raises DamagedCard."""
+        """Return the version's folder, verified, and rebuilt if it was modified. Raises DamagedCard."""
         target = self.root / version.name.replace("/", "--") / version.sha256
-        if not _intact(target, version):
+        if not _is_intact(target, version):
             with partial_folder(self.blobs.partial) as scratch:
-                self._link_all(version, scratch / "new")
-                if target.exists() and not _intact(target, version):
+                for path, sha256 in version.files.items():
+                    file = scratch / "new" / path
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    if not self.blobs.holds(sha256):
+                        raise damaged(version, path, "missing")
+                    try:
+                        self.blobs.materialize(sha256, file)
+                    except DamagedCard as error:
+                        raise damaged(version, path, str(error)) from None
+                if target.exists() and not _is_intact(target, version):
                     target.rename(scratch / "old")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     (scratch / "new").rename(target)
                 except OSError:  # another process may have created the same folder
-                    if not _intact(target, version):
+                    if not _is_intact(target, version):
                         raise
         return target
-
-    def _link_all(self, version: Version, folder: Path) -> None:
-        for path, sha256 in version.files.items():
-            target = folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if not self.blobs.holds(sha256):
-                raise damaged(version, path, "missing")
-            try:
-                self.blobs.materialize(sha256, target)
-            except DamagedCard as error:
-                raise damaged(version, path, str(error)) from None
 
     def copy(self, version: Version, destination: Path) -> Path:
         """Copy the version's files to a new folder, verified, completely or not at all.
@@ -88,11 +85,11 @@ class Snapshots:
             folder.parent.rmdir()
 
 
-def _intact(folder: Path, version: Version) -> bool:
+def _is_intact(folder: Path, version: Version) -> bool:
     expected = version.files
     try:
-        found = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
-        return found == set(expected) and all(file_digest(folder / p) == sha for p, sha in expected.items())
+        paths = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
+        return paths == set(expected) and all(file_digest(folder / p) == sha for p, sha in expected.items())
     except FileNotFoundError:
         return False
 
@@ -128,13 +125,15 @@ class Selection:
             if v.manifest.asks_elsewhere
         ]
         spared = (
-            [f"used because it is named: {_quarantined(self.spared, self.threshold)}"] if self.spared else []
+            [f"used because it is named: {_list_quarantined(self.spared, self.threshold)}"]
+            if self.spared
+            else []
         )
         return "; ".join([*senders, *spared, *([self._without] if self._without else [])])
 
     @property
     def _without(self) -> str:
-        parts = [_quarantined(self.left_out, self.threshold)] if self.left_out else []
+        parts = [_list_quarantined(self.left_out, self.threshold)] if self.left_out else []
         if self.elsewhere:
             parts.append(f"{', '.join(self.elsewhere)}, which would send the question to another service")
         return f"left out: {'; '.join(parts)}; name a card to use it anyway" if parts else ""
@@ -145,76 +144,78 @@ def select(hub: "Hub", selection: Sequence[str] | None) -> Selection:
     if selection is None:
         if not (everything := hub.list()):
             raise HubError(EMPTY)
-        meant, named = [everything], set[str]()
+        by_item, named = [everything], set[str]()
     else:
-        meant = [_meant(hub, item) for item in selection]
+        by_item = [_versions_of(hub, item) for item in selection]
         named = {
-            found[0].reference
-            for item, found in zip(selection, meant, strict=True)
+            versions[0].reference
+            for item, versions in zip(selection, by_item, strict=True)
             if not (item.startswith(POOL) or item.endswith("/"))
         }
-    every = {v.reference: v for found in meant for v in found}
+    every = {v.reference: v for versions in by_item for v in versions}
     elsewhere = tuple(r for r, v in every.items() if v.manifest.asks_elsewhere and r not in named)
-    held = hub.quarantine.held([v for r, v in every.items() if r not in elsewhere])
-    left_out = tuple((reference, reason) for reference, reason in held.items() if reference not in named)
-    spared = tuple((reference, reason) for reference, reason in held.items() if reference in named)
+    quarantined = hub.quarantine.held([v for r, v in every.items() if r not in elsewhere])
+    left_out = tuple(
+        (reference, reason) for reference, reason in quarantined.items() if reference not in named
+    )
+    spared = tuple((reference, reason) for reference, reason in quarantined.items() if reference in named)
     chosen: dict[str, Version] = {}
-    for version in (version for found in meant for version in found):
-        if version.reference not in named and version.reference in {*held, *elsewhere}:
+    for version in (version for versions in by_item for version in versions):
+        if version.reference not in named and version.reference in {*quarantined, *elsewhere}:
             continue
         other = chosen.setdefault(version.name, version)
         if other.number != version.number:
             raise UsageError(
                 f"{other.reference} and {version.reference} are the same card: choose one version"
             )
-    threshold = hub.quarantine.threshold if held else None
+    threshold = hub.quarantine.threshold if quarantined else None
     if not chosen:
-        raise _none(left_out, threshold, elsewhere)
+        raise _nothing_selected(left_out, threshold, elsewhere)
     return Selection((*chosen.values(),), left_out, spared, threshold, elsewhere)
 
 
-def _meant(hub: "Hub", item: str) -> list[Version]:
+def _versions_of(hub: "Hub", item: str) -> list[Version]:
+    """Return the versions of an item of a selection. Raises UnknownCard if there are none."""
     if item.startswith(POOL):
-        return _pooled(hub, item.removeprefix(POOL))
-    return _subtree(hub, item) if item.endswith("/") else [hub.get(item)]
+        name = item.removeprefix(POOL)
+        try:
+            references = hub.pools.get(name).references
+            newest = {v.name: v for v in hub.list()} if len(references) > SEVERAL else {}
+            versions = [newest.get(reference) or hub.get(reference) for reference in references]
+        except UnknownCard as error:
+            raise UnknownCard(
+                f"pool {name!r}: {error}; `kcard pool show {name}` marks missing cards"
+            ) from error
+        if not versions:
+            raise UnknownCard(f"pool {name!r} is empty: add cards with `kcard pool add {name} CARD`")
+        return versions
+    if not item.endswith("/"):
+        return [hub.get(item)]
+    if not (versions := hub.list(domain=item)):
+        raise UnknownCard(f"no cards in domain {item!r}: `kcard cards list` shows the domains")
+    return versions
 
 
-def _pooled(hub: "Hub", name: str) -> list[Version]:
-    try:
-        references = hub.pools.get(name).references
-        newest = {v.name: v for v in hub.list()} if len(references) > SEVERAL else {}
-        found = [newest.get(reference) or hub.get(reference) for reference in references]
-    except UnknownCard as error:
-        raise UnknownCard(f"pool {name!r}: {error}; `kcard pool show {name}` marks missing cards") from error
-    if not found:
-        raise UnknownCard(f"pool {name!r} is empty: add cards with `kcard pool add {name} CARD`")
-    return found
-
-
-def _subtree(hub: "Hub", domain: str) -> list[Version]:
-    if not (found := hub.list(domain=domain)):
-        raise UnknownCard(f"no cards in domain {domain!r}: `kcard cards list` shows the domains")
-    return found
-
-
-def _none(held: Sequence[tuple[str, Reason]], threshold: float | None, elsewhere: Sequence[str]) -> HubError:
-    if elsewhere and not held:
+def _nothing_selected(
+    left_out: Sequence[tuple[str, Reason]], threshold: float | None, elsewhere: Sequence[str]
+) -> HubError:
+    if elsewhere and not left_out:
         return HubError(
             f"{', '.join(elsewhere)} would send the question to another service: to allow that, name the card (--cards "
             f"{elsewhere[0].partition('@')[0]})"
         )
-    if not held:
+    if not left_out:
         return UnknownCard("no cards selected: name cards, or a domain such as biomedical/")
-    card = held[0][0].partition("@")[0]
+    card = left_out[0][0].partition("@")[0]
     return HubError(
-        f"all selected cards are quarantined: {_quarantined(held, threshold)}; name one to use it anyway (--cards "
-        f"{card}), or change the threshold (kcard hub threshold)"
+        f"all selected cards are quarantined: {_list_quarantined(left_out, threshold)}; name one to use it "
+        f"anyway (--cards {card}), or change the threshold (kcard hub threshold)"
     )
 
 
-def _quarantined(held: Sequence[tuple[str, Reason]], threshold: float | None) -> str:
+def _list_quarantined(quarantined: Sequence[tuple[str, Reason]], threshold: float | None) -> str:
     names = ", ".join(
-        f"{reference} ({reason.factuality:.2f} {reason.word})" for reference, reason in held[:SHOWN]
+        f"{reference} ({reason.factuality:.2f} {reason.word})" for reference, reason in quarantined[:SHOWN]
     )
-    more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
+    more = f" and {len(quarantined) - SHOWN} more" if len(quarantined) > SHOWN else ""
     return f"{names}{more}, with factuality below the hub's threshold of {threshold:g}"

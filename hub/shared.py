@@ -19,7 +19,7 @@ from kcard.hub.history import Refs
 from kcard.hub.publications import Publications
 from kcard.hub.registry import Hub
 from kcard.hub.repositories import Listing, Repositories
-from kcard.hub.search import Search
+from kcard.hub.search import RepositorySearch
 from kcard.hub.storage import Blobs
 from kcard.hub.tokens import Sessions, Tokens
 from kcard.hub.uploads import Reservations, Uploads
@@ -46,7 +46,7 @@ class SharedHub:
     commits: Commits
     refs: Refs
     listing: Listing
-    search: Search
+    search: RepositorySearch
     uploads: Uploads
     reservations: Reservations
     verdicts: Verdicts
@@ -70,11 +70,21 @@ class SharedHub:
         registry = Hub(home, database_url=database_url, blobs_url=blobs_url, serving=True)
         database, blobs = registry.database, registry.blobs
         tokens = Tokens(database)
+        # The hub's key, created on first use and shared by all workers.
+        query = select(settings.c.value).where(settings.c.name == SECRET)
+        with database.read() as connection:
+            key = connection.scalar(query)
+        if key is None:
+            with database.write() as connection:
+                key = connection.scalar(query)
+                if key is None:
+                    key = secrets.token_hex(32)
+                    connection.execute(insert(settings).values(name=SECRET, value=key))
         return cls(
             registry=registry,
             database=database,
             blobs=blobs,
-            secret=_secret(database),
+            secret=bytes.fromhex(key),
             accounts=Accounts(database),
             tokens=tokens,
             sessions=Sessions(database, tokens),
@@ -83,23 +93,9 @@ class SharedHub:
             commits=Commits(database, blobs, quota=quota),
             refs=Refs(database),
             listing=Listing(database),
-            search=Search(database),
+            search=RepositorySearch(database),
             uploads=Uploads(database, blobs, quota=quota),
             reservations=Reservations(database, quota=quota),
             verdicts=Verdicts(database),
             publications=Publications(database, blobs, exam_required=exam_required),
         )
-
-
-def _secret(database: Database) -> bytes:
-    """The hub's key, created on first use and shared by all workers."""
-    query = select(settings.c.value).where(settings.c.name == SECRET)
-    with database.read() as connection:
-        found = connection.scalar(query)
-    if found is None:
-        with database.write() as connection:
-            found = connection.scalar(query)
-            if found is None:
-                found = secrets.token_hex(32)
-                connection.execute(insert(settings).values(name=SECRET, value=found))
-    return bytes.fromhex(found)

@@ -35,7 +35,9 @@ __all__ = [
     "is_digest",
     "is_full",
     "link_or_copy",
-    "opened_store",
+    "mismatch",
+    "open_store",
+    "open_verified",
     "partial_folder",
     "private",
     "put",
@@ -44,8 +46,6 @@ __all__ = [
     "sole_use",
     "sweep",
     "sync_folder",
-    "unlike",
-    "verified",
 ]
 
 
@@ -82,7 +82,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for `open`: a new file is for its owner only."""
+    """Open a file for `open(opener=...)`: only its owner may read a new one."""
     return os.open(path, flags, 0o600)
 
 
@@ -99,12 +99,12 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
-    """A new folder for a write in progress, deleted at the end of the block unless it was renamed.
+    """Yield a new folder for a write in progress, deleted at the end of the block unless it was renamed.
 
     The process locks it, so that `remains` can tell it from the folder of a killed process.
     """
     parent.mkdir(parents=True, exist_ok=True)
-    folder, lock = _made(parent, prefix)
+    folder, lock = _make_locked(parent, prefix)
     try:
         yield folder
     finally:
@@ -130,14 +130,14 @@ def sole_use(folder: Path) -> Iterator[bool]:
 
 @contextmanager
 def beside(target: Path) -> Iterator[Path]:
-    """A partial folder next to `target`, to rename into place; deletes remains of killed processes."""
+    """Yield a partial folder next to `target`, to rename into place; deletes remains of killed processes."""
     prefix = f".{target.name}.kcard-"
     sweep(target.parent, f"{glob.escape(prefix)}????????")
     with partial_folder(target.parent, prefix) as folder:
         yield folder
 
 
-def _made(parent: Path, prefix: str) -> tuple[Path, int | None]:
+def _make_locked(parent: Path, prefix: str) -> tuple[Path, int | None]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
@@ -172,7 +172,7 @@ def discard(folder: Path) -> None:
 
 
 def remains(parent: Path, pattern: str = "*") -> Iterator[Path]:
-    """Partial folders of killed processes, each locked while it is yielded.
+    """Yield partial folders of killed processes, each locked while it is yielded.
 
     On systems without locks: those unchanged for a day.
     """
@@ -210,7 +210,7 @@ def explained(doing: str) -> Iterator[None]:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk, a quota, or the limit of a file's size allows no more bytes."""
+    """Return whether the disk, a quota, or the limit of a file's size allows no more bytes."""
     return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -232,10 +232,10 @@ class Blobs(Protocol):
 
     @property
     def partial(self) -> Path:
-        """A local folder for writes in progress: see kcard.hub.storage.partial_folder."""
+        """A local folder for writes in progress: see `partial_folder`."""
 
     def holds(self, sha256: str) -> bool:
-        """Whether the blob exists, without reading it."""
+        """Return whether the blob exists, without reading it."""
 
     def size(self, sha256: str) -> int:
         """Size of a blob in bytes; 0 if missing."""
@@ -244,10 +244,10 @@ class Blobs(Protocol):
         """Store a hashed and flushed file from `partial`, which is moved or deleted."""
 
     def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """The bytes from `start` up to `stop`, in blocks of a few megabytes at most."""
+        """Return the bytes from `start` up to `stop`, in blocks of a few megabytes at most."""
 
     def open(self, sha256: str) -> BinaryIO:
-        """The unverified blob as a seekable stream; the caller closes it."""
+        """Open the blob as a seekable stream, unverified; the caller closes it."""
 
     def materialize(self, sha256: str, target: Path) -> None:
         """Create a read-only file of the verified blob, which may be a hard link."""
@@ -259,13 +259,13 @@ class Blobs(Protocol):
         """Delete blobs; missing ones are ignored."""
 
     def where(self, sha256: str | None = None) -> str:
-        """The location of a blob, or of the store, for messages."""
+        """Return the location of a blob, or of the store, for messages."""
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """sha256 and size of every blob, sorted."""
+        """Return the sha256 and the size of every blob, sorted."""
 
     def remains(self, delete: bool) -> Iterator[tuple[str, int]]:
-        """Location and size of what killed uploads left in the store; optionally deletes it."""
+        """Return the location and the size of what killed uploads left in the store; optionally deletes it."""
 
     def __hash__(self) -> int:
         """By identity."""
@@ -274,8 +274,8 @@ class Blobs(Protocol):
         """sha256 of every blob, sorted."""
 
 
-def opened_store(root: Path, url: str | None) -> Blobs:
-    """The store of the hub in the folder `root`: its blobs/, or the fsspec URL."""
+def open_store(root: Path, url: str | None) -> Blobs:
+    """Open the store of the hub in the folder `root`: its blobs/, or an fsspec URL."""
 
     if url is None:
         return BlobStore(root / "blobs", root / "partial")
@@ -303,7 +303,7 @@ def put_stream(blobs: Blobs, stream: Readable, expected: str, where: str) -> Blo
 
 
 def fault(blobs: Blobs, sha256: str) -> str | None:
-    """What is wrong with a blob; None if it is intact. Reads every byte."""
+    """Return what is wrong with a blob; None if it is intact. Reads every byte."""
     if not blobs.holds(sha256):
         return "missing"
     digest = hashlib.sha256()
@@ -312,23 +312,23 @@ def fault(blobs: Blobs, sha256: str) -> str | None:
             digest.update(block)
     except DamagedCard:  # deleted concurrently
         return "missing"
-    return None if digest.hexdigest() == sha256 else unlike(digest.hexdigest(), sha256)
+    return None if digest.hexdigest() == sha256 else mismatch(digest.hexdigest(), sha256)
 
 
-def verified(blobs: Blobs, sha256: str) -> BinaryIO:
-    """The blob as a stream, verified before. Raises DamagedCard."""
+def open_verified(blobs: Blobs, sha256: str) -> BinaryIO:
+    """Verify a blob, then open it as a stream. Raises DamagedCard."""
     if (wrong := fault(blobs, sha256)) is not None:
         raise DamagedCard(f"blob {blobs.where(sha256)} is {wrong}")
     return blobs.open(sha256)
 
 
-def unlike(found: str, sha256: str) -> str:
-    """The description of a sha256 mismatch."""
-    return f"damaged: sha256 {found[:12]}…, expected {sha256[:12]}…"
+def mismatch(actual: str, sha256: str) -> str:
+    """Return the description of a sha256 mismatch."""
+    return f"damaged: sha256 {actual[:12]}…, expected {sha256[:12]}…"
 
 
 def is_digest(name: str) -> bool:
-    """Whether a name is a sha256 in hexadecimal."""
+    """Return whether a name is a sha256 in hexadecimal."""
     return len(name) == 64 and not set(name) - set("0123456789abcdef")
 
 
@@ -336,7 +336,7 @@ def is_digest(name: str) -> bool:
 
 
 def check_new(destination: Path) -> Path:
-    """The absolute path of a new or empty folder. Raises UsageError for any other, and for a symbolic link."""
+    """Return the absolute path of a new or empty folder. Raises UsageError for any other, and for a symbolic link."""
     target = destination.expanduser().absolute()
     if target.is_symlink():
         raise UsageError(f"{target} is a symbolic link: choose a new folder")
@@ -362,9 +362,9 @@ def create(
         for path, sha256 in files.items():
             (new / path).parent.mkdir(parents=True, exist_ok=True)
             with opened(path) as stream:
-                found, _ = copy_hashing(stream, new / path)
-            if found != sha256:
-                raise damaged(path, unlike(found, sha256))
+                actual, _ = copy_hashing(stream, new / path)
+            if actual != sha256:
+                raise damaged(path, mismatch(actual, sha256))
         if target.is_dir():
             target.rmdir()
         new.rename(target)
@@ -385,22 +385,22 @@ class BlobStore:
     partial: Path
 
     def path(self, sha256: str) -> Path:
-        """The path of a blob, whether or not it exists."""
+        """Return the path of a blob, whether or not it exists."""
         return self.root / sha256[:2] / sha256
 
     def where(self, sha256: str | None = None) -> str:
         return str(self.root if sha256 is None else self.path(sha256))
 
     def put(self, source: Path, expected: str) -> Blob:
-        """See blobs.put."""
+        """See `put` above."""
         return put(self, source, expected)
 
     def put_stream(self, stream: Readable, expected: str, where: str) -> Blob:
-        """See blobs.put_stream."""
+        """See `put_stream` above."""
         return put_stream(self, stream, expected, where)
 
     def fault(self, sha256: str) -> str | None:
-        """See blobs.fault."""
+        """See `fault` above."""
         return fault(self, sha256)
 
     def place(self, path: Path, sha256: str, size: int) -> None:
@@ -417,7 +417,7 @@ class BlobStore:
     def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         stream = self.open(sha256)
         stream.seek(start)
-        return _blocks(stream, None if stop is None else stop - start)
+        return _read_blocks(stream, None if stop is None else stop - start)
 
     def open(self, sha256: str) -> BinaryIO:
         try:
@@ -464,7 +464,7 @@ class BlobStore:
             yield from sorted(path.name for path in folder.iterdir() if is_digest(path.name))
 
 
-def _blocks(stream: BinaryIO, left: int | None) -> Iterator[bytes]:
+def _read_blocks(stream: BinaryIO, left: int | None) -> Iterator[bytes]:
     with stream:
         while block := stream.read(BUFFER if left is None else min(BUFFER, left)):
             yield block

@@ -13,7 +13,7 @@ from typing import Any, get_args
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, insert, or_, select, update
 
 from kcard.errors import UsageError
-from kcard.hub.accounts import Identity, Scope, find, folded, organisations, write
+from kcard.hub.accounts import Identity, Scope, find_account, folded, organisations, write_event
 from kcard.hub.db.models import accounts, now, repositories, sessions, tokens, utc
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, NotThere, Unknown
@@ -27,7 +27,7 @@ __all__ = [
     "Tokens",
     "digest",
     "identity",
-    "owned",
+    "select_tokens",
 ]
 
 
@@ -89,25 +89,34 @@ class Tokens:
         token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
         created = now()
         with self._database.write() as connection:
-            account = find(connection, user)
+            account = find_account(connection, user)
             if account.kind != "user":
                 raise UsageError(f"{account.name} is an organisation: create a token for one of its members")
+            free_name = _free_name(connection, account.id, name)
+            repository_id = None
+            if repository is not None:
+                full_name = repository.removeprefix("datasets/")
+                kind = "model" if full_name == repository else "dataset"
+                where = (repositories.c.type == kind, repositories.c.folded == folded(full_name))
+                repository_id = connection.scalar(select(repositories.c.id).where(*where))
+                if repository_id is None:
+                    raise NotThere("repository", f"{kind} repository {full_name[:200]!r} not found")
             values = {
                 "account_id": account.id,
-                "name": _free_name(connection, account.id, name),
+                "name": free_name,
                 "digest": digest(token),
                 "scope": scope,
-                "repository_id": None if repository is None else _repository_id(connection, repository),
+                "repository_id": repository_id,
                 "created": created,
                 "expires": None if days is None else created + timedelta(days=days),
             }
             connection.execute(insert(tokens).values(values))
             detail = {"token": values["name"], "scope": scope, "repository": repository, "days": days}
-            write(connection, by, "token.created", account.name, **detail)
+            write_event(connection, by, "token.created", account.name, **detail)
         return token
 
     def list(self, user: str | None = None) -> "list[Token]":
-        """The tokens of a user, or of all users, oldest first, including expired ones."""
+        """Return the tokens of a user, or of all users, oldest first, including expired ones."""
         query = (
             select(tokens, accounts.c.name.label("user"), repositories.c.name.label("repository"))
             .join(accounts, accounts.c.id == tokens.c.account_id)
@@ -116,20 +125,30 @@ class Tokens:
         )
         with self._database.read() as connection:
             if user is not None:
-                query = query.where(tokens.c.account_id == find(connection, user).id)
-            return [_token(row) for row in connection.execute(query)]
+                query = query.where(tokens.c.account_id == find_account(connection, user).id)
+            return [
+                Token(
+                    name=row.name,
+                    user=row.user,
+                    scope=row.scope,
+                    repository=row.repository,
+                    created=utc(row.created),
+                    expires=None if row.expires is None else utc(row.expires),
+                )
+                for row in connection.execute(query)
+            ]
 
     def revoke(self, user: str, name: str, *, by: str | None = None) -> None:
         """Revoke a token at once. Raises NotThere for an unknown name."""
         with self._database.write() as connection:
-            account = find(connection, user)
+            account = find_account(connection, user)
             where = (tokens.c.account_id == account.id, tokens.c.name == name)
             if not name.isprintable() or not connection.execute(delete(tokens).where(*where)).rowcount:
                 raise NotThere("object", f"{account.name} has no token {name[:100]!r}")
-            write(connection, by, "token.revoked", account.name, token=name)
+            write_event(connection, by, "token.revoked", account.name, token=name)
 
     def identify(self, text: str) -> Identity | None:
-        """The identity of a token; None for an unknown token.
+        """Return the identity of a token; None for an unknown token.
 
         Raises Unknown for an expired token, a disabled user or a Hugging Face token.
         """
@@ -143,33 +162,36 @@ class Tokens:
         return self._identity(tokens.c.digest == digest(text))
 
     def resume(self, reference: str) -> Identity:
-        """The identity of the token that a ticket refers to.
+        """Return the identity of the token that a ticket refers to.
 
         Raises Unknown if the token was revoked or has expired, or its user was disabled.
         """
         id_, _, start = reference.partition(".")
         # The id of a revoked token may be used again.
         same = and_(tokens.c.id == int(id_ or 0), tokens.c.digest.startswith(start))
-        if (found := self._identity(same)) is None:
+        if (owner := self._identity(same)) is None:
             raise Unknown("the token of this upload was revoked: start the upload again with another one")
-        return found
+        return owner
 
     def _identity(self, condition: ColumnElement[bool]) -> Identity | None:
         with self._database.read() as connection:
-            row = connection.execute(owned().where(condition)).one_or_none()
+            row = connection.execute(select_tokens().where(condition)).one_or_none()
             return None if row is None else identity(connection, row)
 
 
-def owned() -> Select[Any]:
-    """Tokens with what `identity` needs of their accounts."""
+def select_tokens() -> Select[Any]:
+    """Return the query for tokens with what `identity` needs of their accounts."""
     columns = (tokens, accounts.c.admin, accounts.c.disabled, accounts.c.fullname, accounts.c.email)
     joined = tokens.join(accounts, accounts.c.id == tokens.c.account_id)
     return select(*columns, accounts.c.name.label("user")).select_from(joined)
 
 
 def identity(connection: Connection, row: Row[Any]) -> Identity:
-    """The identity of a row of `owned`. Raises Unknown for an expired token or a disabled user."""
-    _require_valid(row)
+    """Return the identity of a row of `select_tokens`. Raises Unknown for an expired token or a disabled user."""
+    if row.disabled:
+        raise Unknown(f"account {row.user} is disabled: contact an administrator of this hub")
+    if row.expires is not None and utc(row.expires) <= now():
+        raise Unknown(f"the token of {row.user} has expired: create a new one with `kcard hub token create`")
     return Identity(
         account_id=row.account_id,
         name=row.user,
@@ -185,15 +207,8 @@ def identity(connection: Connection, row: Row[Any]) -> Identity:
 
 
 def digest(secret: str) -> str:
-    """What is stored of a token or of a session's id."""
+    """Return what is stored of a token or of a session's id."""
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def _require_valid(row: Row[Any]) -> None:
-    if row.disabled:
-        raise Unknown(f"account {row.user} is disabled: contact an administrator of this hub")
-    if row.expires is not None and utc(row.expires) <= now():
-        raise Unknown(f"the token of {row.user} has expired: create a new one with `kcard hub token create`")
 
 
 def _free_name(connection: Connection, account_id: int, name: str | None) -> str:
@@ -206,27 +221,6 @@ def _free_name(connection: Connection, account_id: int, name: str | None) -> str
     if name in taken:
         raise Conflict(f"token {name!r} already exists: revoke it, or choose another name")
     return name
-
-
-def _repository_id(connection: Connection, name: str) -> int:
-    own = name.removeprefix("datasets/")
-    kind = "model" if own == name else "dataset"
-    where = (repositories.c.type == kind, repositories.c.folded == folded(own))
-    found = connection.scalar(select(repositories.c.id).where(*where))
-    if found is None:
-        raise NotThere("repository", f"{kind} repository {own[:200]!r} not found")
-    return int(found)
-
-
-def _token(row: Row[Any]) -> Token:
-    return Token(
-        name=row.name,
-        user=row.user,
-        scope=row.scope,
-        repository=row.repository,
-        created=utc(row.created),
-        expires=None if row.expires is None else utc(row.expires),
-    )
 
 
 # Sessions of browsers.
@@ -253,8 +247,8 @@ class Session:
 class Sessions:
     """The sessions of a hub."""
 
-    def __init__(self, database: Database, known: Tokens) -> None:
-        self._database, self._tokens = database, known
+    def __init__(self, database: Database, tokens: Tokens) -> None:
+        self._database, self._tokens = database, tokens
 
     def open(self, name: str, token: str) -> str:
         """Log in; returns the id of a new session.
@@ -268,33 +262,37 @@ class Sessions:
         id_, at = secrets.token_urlsafe(SESSION_BYTES), now()
         of_token = select(tokens.c.id).where(tokens.c.digest == digest(token))
         with self._database.write() as connection:
-            connection.execute(delete(sessions).where(_over(at)))
+            connection.execute(delete(sessions).where(_is_over(at)))
             token_id = connection.scalar(of_token)
             if token_id is None:  # revoked meanwhile
                 raise Unknown(REFUSED)
             row = {"token_id": token_id, "digest": digest(id_), "opened": at, "used": at}
             connection.execute(insert(sessions).values(row))
-            write(connection, who.name, "session.opened", who.name, token=who.token_name)
+            write_event(connection, who.name, "session.opened", who.name, token=who.token_name)
         return id_
 
     def find(self, id_: str) -> Session | None:
-        """The session of an id, which this counts as used; None if there is none, or it is over."""
+        """Return the session of an id, and record its use; None if there is none, or it is over."""
         if not id_ or len(id_) > LONGEST_ID or not id_.isascii():
             return None
-        query = owned().add_columns(sessions.c.id.label("session_id"), sessions.c.used)
+        query = select_tokens().add_columns(sessions.c.id.label("session_id"), sessions.c.used)
         query = query.join(sessions, sessions.c.token_id == tokens.c.id)
         at = now()
         with self._database.read() as connection:
-            here = query.where(sessions.c.digest == digest(id_), ~_over(at))
+            here = query.where(sessions.c.digest == digest(id_), ~_is_over(at))
             row = connection.execute(here).one_or_none()
             if row is None:
                 return None
             try:
-                found = Session(identity(connection, row), None if row.expires is None else utc(row.expires))
+                session = Session(
+                    identity(connection, row), None if row.expires is None else utc(row.expires)
+                )
             except Unknown:
                 return None
-        self._record_use(row, at)
-        return found
+        if at - utc(row.used) >= PRECISION:
+            with self._database.write() as connection:
+                connection.execute(update(sessions).where(sessions.c.id == row.session_id).values(used=at))
+        return session
 
     def close(self, id_: str) -> None:
         """Log out, if there is such a session."""
@@ -307,12 +305,6 @@ class Sessions:
         with self._database.write() as connection:
             return connection.execute(delete(sessions).where(sessions.c.token_id.in_(theirs))).rowcount
 
-    def _record_use(self, row: Row[Any], at: datetime) -> None:
-        if at - utc(row.used) < PRECISION:
-            return
-        with self._database.write() as connection:
-            connection.execute(update(sessions).where(sessions.c.id == row.session_id).values(used=at))
 
-
-def _over(at: datetime) -> Any:
+def _is_over(at: datetime) -> Any:
     return or_(sessions.c.used <= at - IDLE, sessions.c.opened <= at - LONGEST_SESSION)

@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, literal, select, union
+from sqlalchemy import ColumnElement, Connection, delete, literal, select, union
 
 from kcard.errors import DamagedCard, HubError
 from kcard.hub.checks.formats import check_tree, kind_of
@@ -30,25 +30,25 @@ __all__ = [
     "Stored",
     "StoredTree",
     "Tree",
-    "after",
-    "apply",
-    "changed",
-    "chosen",
-    "delta",
+    "apply_operations",
+    "apply_stored",
+    "choose_storage",
+    "compress",
+    "decode",
     "discard",
     "dumps",
-    "existing",
+    "encode_delta",
+    "encode_full",
+    "existing_versions",
     "expire",
     "file_entry",
     "find",
-    "full",
     "git_oid",
-    "kept",
     "loads",
-    "named",
-    "packed",
     "pointer",
     "pointer_oid",
+    "referenced",
+    "repository_blobs",
     "size",
 ]
 
@@ -61,8 +61,12 @@ LARGEST_TEXT = 4_000_000  # bytes; larger text is a large file, as in uploads
 
 
 def file_entry(path: str, blob: Blob, content: Callable[[str], bytes]) -> Entry:
-    """The entry of a file. `content` returns the bytes of a path; damaged text becomes a large file."""
-    if _is_text(path, blob.size):
+    """Return the entry of a file. `content` returns the bytes of a path; damaged text becomes a large file."""
+    try:
+        is_text = blob.size <= LARGEST_TEXT and kind_of(path, blob.size).form in TEXTS
+    except Refused:  # a kind that clients can't upload
+        is_text = False
+    if is_text:
         try:
             return Entry(path, git_oid(content(path)), blob.sha256, blob.size, lfs=False)
         except DamagedCard:
@@ -70,25 +74,18 @@ def file_entry(path: str, blob: Blob, content: Callable[[str], bytes]) -> Entry:
     return Entry(path, pointer_oid(blob.sha256, blob.size), blob.sha256, blob.size, lfs=True)
 
 
-def _is_text(path: str, size: int) -> bool:
-    try:
-        return size <= LARGEST_TEXT and kind_of(path, size).form in TEXTS
-    except Refused:  # a kind that clients can't upload
-        return False
-
-
 def git_oid(content: bytes) -> str:
-    """The oid of a file with this content."""
+    """Return the oid of a file with this content."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def pointer_oid(sha256: str, size: int) -> str:
-    """The oid of the LFS pointer of a file."""
+    """Return the oid of the LFS pointer of a file."""
     return git_oid(pointer(sha256, size))
 
 
 def pointer(sha256: str, size: int) -> bytes:
-    """The LFS pointer, which git stores in place of a large file."""
+    """Return the LFS pointer, which git stores in place of a large file."""
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
 
 
@@ -98,28 +95,28 @@ Tree: TypeAlias = dict[str, Entry]
 
 
 def dumps(tree: Mapping[str, Entry]) -> str:
-    """Canonical JSON, sorted by path: equal trees have equal text."""
+    """Return canonical JSON, sorted by path: equal trees have equal text."""
     rows = [[e.path, e.oid, e.sha256, e.size, e.lfs] for _, e in sorted(tree.items())]
     return json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
 
 
 def loads(text: str | bytes) -> Tree:
-    """The tree from the text of `dumps`, sorted by path."""
+    """Return the tree from the text of `dumps`, sorted by path."""
     return {row[0]: Entry(*row) for row in json.loads(text)}
 
 
 def size(tree: Mapping[str, Entry]) -> int:
-    """Bytes of all files of a tree."""
+    """Return the bytes of all files of a tree."""
     return sum(entry.size for entry in tree.values())
 
 
-def after(
+def apply_operations(
     tree: Mapping[str, Entry],
     operations: Iterable[Operation],
     at: Callable[[str], Mapping[str, Entry]],
     head: str | None = None,
 ) -> Tree:
-    """The tree after the operations.
+    """Apply operations to a tree and return the new one.
 
     `at` returns the tree of another commit of the repository, for copies. Raises NotThere for a missing path to delete
     or copy, Invalid for conflicting paths, TooLarge for too many files.
@@ -133,22 +130,18 @@ def after(
                 if new.pop(path, None) is None:
                     raise _absent(path, head)
             case DeleteFolder(path):
-                _delete_folder(new, path, head)
+                inside = [file for file in new if file.startswith(path.rstrip("/") + "/")]
+                if not inside:
+                    raise _absent(path, head)
+                for file in inside:
+                    del new[file]
             case Copy(source, commit, path):
-                found = at(commit).get(source)
-                if found is None:
+                original = at(commit).get(source)
+                if original is None:
                     raise _absent(source, commit)
-                new[path] = Entry(path, found.oid, found.sha256, found.size, found.lfs)
+                new[path] = Entry(path, original.oid, original.sha256, original.size, original.lfs)
     check_tree(sorted(new))
     return {path: new[path] for path in sorted(new)}
-
-
-def _delete_folder(tree: Tree, path: str, head: str | None) -> None:
-    inside = [found for found in tree if found.startswith(path.rstrip("/") + "/")]
-    if not inside:
-        raise _absent(path, head)
-    for found in inside:
-        del tree[found]
 
 
 def _absent(path: str, commit: str | None) -> NotThere:
@@ -180,47 +173,45 @@ class StoredTree:
     chain: Sequence[tuple[str, Stored]]
 
 
-def full(tree: Mapping[str, Entry]) -> Stored:
-    """A tree stored in full."""
-    return Stored(packed(dumps(tree)), delta=False)
+def encode_full(tree: Mapping[str, Entry]) -> Stored:
+    """Encode a tree in full."""
+    return Stored(compress(dumps(tree)), delta=False)
 
 
-def delta(before: Mapping[str, Entry], tree: Mapping[str, Entry]) -> Stored:
-    """A tree stored as its differences from another: the changed files, and the paths that are gone."""
+def encode_delta(before: Mapping[str, Entry], tree: Mapping[str, Entry]) -> Stored:
+    """Encode a tree as its differences from another: the changed files, and the paths that are gone."""
     new = {path: entry for path, entry in tree.items() if before.get(path) != entry}
     gone = sorted(before.keys() - tree.keys())
     text = f"[{dumps(new)},{json.dumps(gone, separators=(',', ':'), ensure_ascii=False)}]"
-    return Stored(packed(text), delta=True)
+    return Stored(compress(text), delta=True)
 
 
-def packed(text: str) -> bytes:
-    """The text of a tree as it is stored."""
+def compress(text: str) -> bytes:
+    """Compress the text of a tree, as it is stored."""
     return zlib.compress(text.encode(), LEVEL)
 
 
-def chosen(parent: StoredTree | None, tree: Mapping[str, Entry]) -> tuple[Stored, Mapping[str, Stored]]:
-    """How to store the tree of a new commit, and the older commits to rewrite, by sha: at most one."""
+def choose_storage(
+    parent: StoredTree | None, tree: Mapping[str, Entry]
+) -> tuple[Stored, Mapping[str, Stored]]:
+    """Choose how to store the tree of a new commit, and which older commit to rewrite, by sha, if any."""
     if parent is None:
-        return full(tree), {}
-    stored, first = delta(parent.tree, tree), len(parent.chain[0][1].content)
+        return encode_full(tree), {}
+    stored, first = encode_delta(parent.tree, tree), len(parent.chain[0][1].content)
     weights = [_weight(link) for _, link in parent.chain[1:]]
     if len(weights) + 1 < LONGEST and sum(weights) + _weight(stored) <= first:
         return stored, {}
-    whole = full(tree)
-    if len(whole.content) <= _weight(stored):
-        return whole, {}
-    return stored, _middle(parent, weights)
-
-
-def _middle(parent: StoredTree, weights: Sequence[int]) -> Mapping[str, Stored]:
-    """The commit in the middle of the chain, by weight, stored in full; none in a chain without deltas."""
+    complete = encode_full(tree)
+    if len(complete.content) <= _weight(stored):
+        return complete, {}
+    # Rewrite the commit in the middle of the chain, by weight; none in a chain without deltas.
     half, passed = sum(weights) / 2, 0
     for place, weight in enumerate(weights, 1):
         passed += weight
         if passed >= half:
             sha = parent.chain[place][0]
-            return {sha: full(_tree(sha, parent.chain[: place + 1]))}
-    return {}
+            return stored, {sha: encode_full(_build_tree(sha, parent.chain[: place + 1]))}
+    return stored, {}
 
 
 def _weight(stored: Stored) -> int:
@@ -228,47 +219,44 @@ def _weight(stored: Stored) -> int:
 
 
 def find(connection: Connection, repository_id: int, sha: str) -> StoredTree | None:
-    """The tree of a commit; None: no such commit. Raises HubError if its chain is damaged."""
-    rows = connection.execute(_chain(repository_id, sha)).all()
+    """Return the tree of a commit; None: no such commit. Raises HubError if its chain is damaged."""
+    # The rows of the chain, the full tree first.
+    mine = commits.c.repository_id == repository_id
+    columns = (commits.c.sha, commits.c.parent, commits.c.delta)
+    start = select(*columns, literal(1).label("place")).where(mine, commits.c.sha == sha)
+    linked = start.cte(recursive=True)
+    before = (
+        select(*columns, linked.c.place + 1)
+        .join_from(linked, commits, mine & (commits.c.sha == linked.c.parent))
+        .where(linked.c.delta, linked.c.place < LONGEST)
+    )
+    linked = linked.union_all(before)
+    links = select(commits.c.sha, commits.c.delta, commits.c.tree)
+    query = links.join_from(linked, commits, mine & (commits.c.sha == linked.c.sha)).order_by(
+        linked.c.place.desc()
+    )
+    rows = connection.execute(query).all()
     if not rows:
         return None
     chain = [(row.sha, Stored(row.tree, row.delta)) for row in rows]
     if chain[0][1].delta:
         raise _damaged(sha, "a commit before it is missing")
-    return StoredTree(sha, _tree(sha, chain), chain)
+    return StoredTree(sha, _build_tree(sha, chain), chain)
 
 
-def _chain(repository_id: int, sha: str) -> Select[Any]:
-    """The rows of a chain, the full tree first."""
-    mine = commits.c.repository_id == repository_id
-    columns = (commits.c.sha, commits.c.parent, commits.c.delta)
-    start = select(*columns, literal(1).label("place")).where(mine, commits.c.sha == sha)
-    chain = start.cte(recursive=True)
-    before = (
-        select(*columns, chain.c.place + 1)
-        .join_from(chain, commits, mine & (commits.c.sha == chain.c.parent))
-        .where(chain.c.delta, chain.c.place < LONGEST)
-    )
-    chain = chain.union_all(before)
-    found = select(commits.c.sha, commits.c.delta, commits.c.tree)
-    return found.join_from(chain, commits, mine & (commits.c.sha == chain.c.sha)).order_by(
-        chain.c.place.desc()
-    )
-
-
-def _tree(sha: str, chain: Sequence[tuple[str, Stored]]) -> Tree:
+def _build_tree(sha: str, chain: Sequence[tuple[str, Stored]]) -> Tree:
     tree: Tree = {}
     for commit, stored in chain:
         try:
-            apply(tree, stored)
+            apply_stored(tree, stored)
         except HubError as error:
             raise _damaged(sha, f"commit {commit}: {error}") from error
     return {path: tree[path] for path in sorted(tree)}
 
 
-def apply(tree: Tree, stored: Stored) -> Tree:
+def apply_stored(tree: Tree, stored: Stored) -> Tree:
     """Change a tree by a delta, or fill an empty one; returns the files that were set. Raises HubError for damage."""
-    new, gone = changed(stored)
+    new, gone = decode(stored)
     for path in gone:
         if tree.pop(path, None) is None:
             raise HubError(f"{path!r} is to be deleted, but missing")
@@ -276,8 +264,8 @@ def apply(tree: Tree, stored: Stored) -> Tree:
     return new
 
 
-def changed(stored: Stored) -> tuple[Tree, Sequence[str]]:
-    """The files that a stored tree sets, and the paths that it deletes. Raises HubError if it is damaged."""
+def decode(stored: Stored) -> tuple[Tree, Sequence[str]]:
+    """Return the files that a stored tree sets, and the paths that it deletes. Raises HubError if it is damaged."""
     unpacking = zlib.decompressobj()
     try:
         text = unpacking.decompress(stored.content, LARGEST)
@@ -295,20 +283,20 @@ def _damaged(sha: str, why: str) -> HubError:
     return HubError(f"the tree of commit {sha} is damaged ({why}): restore a backup of the hub")
 
 
-# The blobs that the database refers to, which the hub must keep.
+# The blobs that the database refers to: the hub must keep them.
 
 # How long uncommitted uploads are kept: clients may resume the next day.
 GRACE = timedelta(hours=24)
 BATCH = 100  # blobs deleted in one transaction, which blocks other writers
 
 
-def kept(connection: Connection) -> dict[str, int]:
-    """sha256 and size of every blob of a repository."""
+def repository_blobs(connection: Connection) -> dict[str, int]:
+    """Return the sha256 and the size of every blob of a repository."""
     return dict(connection.execute(select(holdings.c.sha256, holdings.c.size).distinct()).tuples().all())
 
 
-def named(connection: Connection, candidates: Collection[str]) -> set[str]:
-    """Those of a few hundred sha256 that repositories or unexpired uploads refer to."""
+def referenced(connection: Connection, candidates: Collection[str]) -> set[str]:
+    """Return those of a few hundred digests that repositories or unexpired uploads refer to."""
     rows = union(
         select(holdings.c.sha256).where(holdings.c.sha256.in_(candidates)),
         select(uploads.c.sha256).where(uploads.c.sha256.in_(candidates), ~_expired()),
@@ -316,8 +304,8 @@ def named(connection: Connection, candidates: Collection[str]) -> set[str]:
     return set(connection.scalars(rows))
 
 
-def existing(connection: Connection, candidates: Collection[str]) -> set[str]:
-    """Those of a few hundred sha256 that name a version."""
+def existing_versions(connection: Connection, candidates: Collection[str]) -> set[str]:
+    """Return those of a few hundred digests that name a version."""
     return set(connection.scalars(select(versions.c.sha256).where(versions.c.sha256.in_(candidates))))
 
 
@@ -325,8 +313,8 @@ def discard(database: Database, blobs: Blobs, candidates: Sequence[str]) -> None
     """Delete those blobs that nothing refers to any more."""
     for few in (candidates[at : at + BATCH] for at in range(0, len(candidates), BATCH)):
         with database.write() as connection:  # whoever refers to one waits, and then stores it again
-            kept = named(connection, few)
-            blobs.delete(*(sha256 for sha256 in few if sha256 not in kept))
+            in_use = referenced(connection, few)
+            blobs.delete(*(sha256 for sha256 in few if sha256 not in in_use))
 
 
 def expire(connection: Connection) -> None:

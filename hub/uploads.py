@@ -1,4 +1,4 @@
-"""Uploads in parts, reservations, and how much is used.
+"""Multipart uploads, reservations, and the bytes that count against quotas.
 
 Knowing the sha256 of a blob gives no access to it: an account may use its own recent uploads, and files of repositories
 that it may download.
@@ -7,7 +7,8 @@ that it may download.
 import hashlib
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,8 +26,7 @@ from sqlalchemy import (
     update,
 )
 
-from kcard.hub import accounts as hub_accounts
-from kcard.hub.accounts import Identity
+from kcard.hub.accounts import Identity, charge, quota_limit, remaining_quota, require_quota
 from kcard.hub.db.models import accounts, commits, holdings, now, repositories, reservations, uploads
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Invalid, NotThere
@@ -67,15 +67,15 @@ class Reservations:
     def reserve(self, repository_id: int, size: int) -> int | None:
         """Reserve bytes for LIFETIME and return the id; None if the namespace has no quota. Raises TooLarge."""
         with self._database.read() as connection:
-            if hub_accounts.limit(connection, owner_of(connection, repository_id), self._quota) is None:
+            if quota_limit(connection, owner_of(connection, repository_id), self._quota) is None:
                 return None
         with self._database.write() as connection:
             owner = owner_of(connection, repository_id)
             connection.execute(delete(reservations).where(reservations.c.expires < now()))
-            hub_accounts.require_quota(connection, owner, self._quota, more=size)
+            require_quota(connection, owner, self._quota, more=size)
             row = {"namespace_id": owner, "size": size, "expires": now() + LIFETIME}
-            made = insert(reservations).values(row).returning(reservations.c.id)
-            return int(connection.execute(made).scalar_one())
+            new = insert(reservations).values(row).returning(reservations.c.id)
+            return int(connection.execute(new).scalar_one())
 
     def renew(self, reservation: int) -> None:
         """Reserve it for LIFETIME from now on."""
@@ -90,17 +90,17 @@ class Reservations:
             connection.execute(delete(reservations).where(*here))
 
     def remaining(self, repository_id: int) -> int | None:
-        """Bytes that the quota of the repository's namespace has left; None: no limit."""
+        """Return the bytes that the quota of the repository's namespace has left; None: no limit."""
         with self._database.read() as connection:
-            return hub_accounts.remaining(connection, owner_of(connection, repository_id), self._quota)
+            return remaining_quota(connection, owner_of(connection, repository_id), self._quota)
 
 
 def owner_of(connection: Connection, repository_id: int) -> int:
-    """The account whose namespace has the repository. Raises NotThere if it was deleted."""
-    found = connection.scalar(select(repositories.c.namespace_id).where(repositories.c.id == repository_id))
-    if found is None:
+    """Return the account whose namespace has the repository. Raises NotThere if it was deleted."""
+    owner = connection.scalar(select(repositories.c.namespace_id).where(repositories.c.id == repository_id))
+    if owner is None:
         raise NotThere("repository", "the repository of this upload was deleted")
-    return int(found)
+    return int(owner)
 
 
 def settle(connection: Connection, reservation: int, size: int) -> None:
@@ -138,12 +138,14 @@ class Parts:
         path = self._root / upload / str(number)
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._database.write() as connection:
-            kept = True
+            is_reserved = True
             if reservation is not None:
                 values = {"upload": upload, "number": number, "expires": None}
                 here = reservations.c.id == reservation
-                kept = bool(connection.execute(update(reservations).where(here).values(values)).rowcount)
-            if path.exists() or not kept:
+                is_reserved = bool(
+                    connection.execute(update(reservations).where(here).values(values)).rowcount
+                )
+            if path.exists() or not is_reserved:
                 raise Conflict(f"part {number} is being sent by another request: send it again")
             part.replace(path)
 
@@ -160,9 +162,10 @@ class Parts:
             try:
                 with target.open("xb") as whole:
                     for number in range(1, count + 1):
-                        for block in _blocks(folder / str(number)):
-                            digest.update(block)
-                            whole.write(block)
+                        with (folder / str(number)).open("rb") as part:
+                            while block := part.read(BUFFER):
+                                digest.update(block)
+                                whole.write(block)
                     whole.flush()
                     os.fsync(whole.fileno())
                     size = whole.tell()
@@ -186,24 +189,17 @@ class Parts:
         before = time.time() - STALE_SECONDS
         folders = self._root.iterdir() if self._root.is_dir() else ()
         old = [folder for folder in folders if folder.stat().st_mtime < before]
-        found = [(folder, sum(_size(part) for part in folder.iterdir())) for folder in old]
+        removed = []
+        for folder in old:
+            size = 0
+            for part in folder.iterdir():
+                with suppress(FileNotFoundError):  # joined just now
+                    size += part.stat().st_size
+            removed.append((folder, size))
         if not dry_run:
             for folder in old:
                 self.discard(folder.name)
-        return found
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:  # joined just now
-        return 0
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as stream:
-        while block := stream.read(BUFFER):
-            yield block
+        return removed
 
 
 class Uploads:
@@ -261,22 +257,40 @@ class Uploads:
                 settle(connection, reservation, sum(sizes.values()))
             if parts is not None:
                 connection.execute(delete(reservations).where(reservations.c.upload == parts))
-            _record(connection, account_id, sizes, repository_id, owner)
+            mine = (
+                uploads.c.account_id == account_id,
+                uploads.c.repository_id.is_not_distinct_from(repository_id),
+                uploads.c.sha256.in_(sizes),
+            )
+            at = now()
+            there = set(
+                connection.scalars(update(uploads).where(*mine).values(at=at).returning(uploads.c.sha256))
+            )
+            whose = {
+                "account_id": account_id,
+                "repository_id": repository_id,
+                "namespace_id": owner,
+                "at": at,
+            }
+            if rows := [
+                {"sha256": key, "size": size} | whose for key, size in sizes.items() if key not in there
+            ]:
+                connection.execute(insert(uploads), rows)
             if owner is not None:
-                hub_accounts.require_quota(connection, owner, self._quota)
+                require_quota(connection, owner, self._quota)
 
     def usable(self, identity: Identity, sha256: str) -> int | None:
-        """Bytes of a blob that the identity uploaded or may download; None: no such blob."""
+        """Return the bytes of a blob that the identity uploaded or may download; None: no such blob."""
         return self.usable_of(identity, [sha256]).get(sha256)
 
     def usable_of(self, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
-        """Sizes of those blobs that the identity uploaded or may download."""
+        """Return the sizes of those blobs that the identity uploaded or may download."""
         with self._database.read() as connection:
-            found = usable(connection, identity, sha256s)
-        return {sha256: size for sha256, size in found.items() if self._blobs.holds(sha256)}
+            sizes = usable(connection, identity, sha256s)
+        return {sha256: size for sha256, size in sizes.items() if self._blobs.holds(sha256)}
 
     def pending(self, account_id: int) -> int:
-        """Bytes of the account's uploads that are in no commit."""
+        """Return the bytes of the account's uploads that are in no commit."""
         query = select(func.coalesce(func.sum(uploads.c.size), 0)).where(uploads.c.account_id == account_id)
         with self._database.read() as connection:
             return int(connection.scalar(query) or 0)
@@ -289,32 +303,13 @@ def forget(connection: Connection, account_id: int, repository_id: int, sha256s:
     connection.execute(delete(uploads).where(*mine))
 
 
-def _record(
-    connection: Connection,
-    account_id: int,
-    sizes: Mapping[str, int],
-    repository_id: int | None,
-    owner: int | None,
-) -> None:
-    mine = (
-        uploads.c.account_id == account_id,
-        uploads.c.repository_id.is_not_distinct_from(repository_id),
-        uploads.c.sha256.in_(sizes),
-    )
-    at = now()
-    there = set(connection.scalars(update(uploads).where(*mine).values(at=at).returning(uploads.c.sha256)))
-    whose = {"account_id": account_id, "repository_id": repository_id, "namespace_id": owner, "at": at}
-    if rows := [{"sha256": key, "size": size} | whose for key, size in sizes.items() if key not in there]:
-        connection.execute(insert(uploads), rows)
-
-
 # Counts the committed bytes of namespaces: their distinct blobs, and the trees of their commits.
 #
 # Whoever writes or deletes holdings or commits calls these in the same transaction: the counter is always the sum.
 
 
 def namespace(connection: Connection, repository_id: int) -> int:
-    """The account whose namespace has the repository."""
+    """Return the account whose namespace has the repository."""
     here = select(repositories.c.namespace_id).where(repositories.c.id == repository_id)
     return int(connection.execute(here).scalar_one())
 
@@ -323,26 +318,24 @@ def add_tree(connection: Connection, repository_id: int, size: int) -> None:
     """Count the stored tree of a new commit; a negative size: of one that was deleted."""
     here = repositories.c.id == repository_id
     connection.execute(update(repositories).where(here).values(tree_bytes=repositories.c.tree_bytes + size))
-    hub_accounts.charge(connection, namespace(connection, repository_id), size)
+    charge(connection, namespace(connection, repository_id), size)
 
 
 def add_blobs(connection: Connection, repository_id: int, sha256s: Collection[str]) -> None:
-    """Count blobs that the repository holds since now."""
+    """Count blobs that were added to the repository."""
     owner = namespace(connection, repository_id)
-    hub_accounts.charge(connection, owner, _exclusive(connection, repository_id, owner, sha256s))
+    charge(connection, owner, _exclusive_bytes(connection, repository_id, owner, sha256s))
 
 
 def remove_blobs(connection: Connection, repository_id: int, sha256s: Collection[str]) -> None:
     """Stop counting blobs that the repository is about to drop."""
     owner = namespace(connection, repository_id)
-    hub_accounts.charge(connection, owner, -_exclusive(connection, repository_id, owner, sha256s))
+    charge(connection, owner, -_exclusive_bytes(connection, repository_id, owner, sha256s))
 
 
 def remove(connection: Connection, repository_id: int) -> None:
     """Stop counting a repository that is about to be deleted."""
-    hub_accounts.charge(
-        connection, namespace(connection, repository_id), -_usage_size(connection, repository_id)
-    )
+    charge(connection, namespace(connection, repository_id), -_sole_bytes(connection, repository_id))
 
 
 def move(connection: Connection, repository_id: int, to: int) -> None:
@@ -350,12 +343,15 @@ def move(connection: Connection, repository_id: int, to: int) -> None:
     remove(connection, repository_id)
     here = holdings.c.repository_id == repository_id
     connection.execute(update(holdings).where(here).values(namespace_id=to))
-    hub_accounts.charge(connection, to, _usage_size(connection, repository_id, to))
+    charge(connection, to, _sole_bytes(connection, repository_id, to))
 
 
 def recount(connection: Connection) -> None:
-    """Count everything again, as for a hub whose counters are not to be trusted."""
-    trees = select(func.coalesce(func.sum(_stored_bytes(connection)), 0)).where(
+    """Count everything again, for a hub whose counters can't be trusted."""
+    stored_bytes: ColumnElement[int] = func.length(cast(commits.c.tree, LargeBinary))
+    if connection.dialect.name == "postgresql":  # SQLite's length counts characters of text
+        stored_bytes = func.octet_length(commits.c.tree)
+    trees = select(func.coalesce(func.sum(stored_bytes), 0)).where(
         commits.c.repository_id == repositories.c.id
     )
     owner = select(repositories.c.namespace_id).where(repositories.c.id == holdings.c.repository_id)
@@ -367,21 +363,21 @@ def recount(connection: Connection) -> None:
     connection.execute(update(accounts).values(used=0))
     for query in (sizes, listed.group_by(repositories.c.namespace_id)):
         for account, size in connection.execute(query).tuples().all():
-            hub_accounts.charge(connection, account, int(size))
+            charge(connection, account, int(size))
 
 
-def _usage_size(connection: Connection, repository_id: int, owner: int | None = None) -> int:
-    """Bytes that the namespace has only for this repository."""
+def _sole_bytes(connection: Connection, repository_id: int, owner: int | None = None) -> int:
+    """Return the bytes that the namespace has only for this repository."""
     owner = namespace(connection, repository_id) if owner is None else owner
     here = select(repositories.c.tree_bytes).where(repositories.c.id == repository_id)
     trees = int(connection.execute(here).scalar_one())
-    return trees + _exclusive(connection, repository_id, owner)
+    return trees + _exclusive_bytes(connection, repository_id, owner)
 
 
-def _exclusive(
+def _exclusive_bytes(
     connection: Connection, repository_id: int, owner: int, sha256s: Collection[str] | None = None
 ) -> int:
-    """Bytes of the repository's blobs, or of some of them, that no other repository of the namespace holds."""
+    """Return the bytes of (some of) the repository's blobs that no other repository of the namespace holds."""
     others = holdings.alias()
     elsewhere = select(others.c.sha256).where(
         others.c.namespace_id == owner,
@@ -392,10 +388,3 @@ def _exclusive(
     if sha256s is not None:
         mine = and_(mine, holdings.c.sha256.in_(sha256s))
     return int(connection.scalar(select(func.coalesce(func.sum(holdings.c.size), 0)).where(mine)) or 0)
-
-
-def _stored_bytes(connection: Connection) -> ColumnElement[int]:
-    """Bytes of a commit's tree; SQLite's length counts characters of text."""
-    if connection.dialect.name == "postgresql":
-        return func.octet_length(commits.c.tree)
-    return func.length(cast(commits.c.tree, LargeBinary))

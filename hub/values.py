@@ -47,12 +47,12 @@ FLOOR = 0.5
 
 
 def is_independent(overlap: float | None) -> bool:
-    """Whether evidence with this overlap with a card's corpus is independent of it; so is one of unknown overlap."""
+    """Return whether evidence with this overlap with a card's corpus is independent; unknown overlap counts so."""
     return overlap is None or overlap < OVERLAP
 
 
 def covers(coverage: float | None, floor: float) -> bool:
-    """Whether evidence with this coverage covers enough to decide; so does one of unknown coverage."""
+    """Return whether evidence with this coverage covers enough to decide; unknown coverage counts so."""
     return coverage is None or coverage >= floor
 
 
@@ -159,7 +159,7 @@ class Reason:
 def quarantine_reason(
     declared: Declared | None, verified: Verified | None, threshold: float | None, floor: float = FLOOR
 ) -> Reason | None:
-    """Why a version with these figures is quarantined; None if it is not.
+    """Return why a version with these figures is quarantined; None if it is not.
 
     A verified factuality decides. Without one, the declared factuality can quarantine the version. An unmeasured
     version is not quarantined, and a factuality whose evidence covers less than `floor` of the documents, or is not
@@ -187,7 +187,7 @@ def quarantine_reason(
 
 
 def shown(declared: Declared | None, verified: Verified | None) -> Iterator[str]:
-    """Each known figure as a line of text, with whether it is verified or self-declared."""
+    """Yield a line of text for each known figure, which says whether it is verified or self-declared."""
     if verified is not None:
         for name in ("recall", "faithfulness", "factuality"):
             if (value := getattr(verified, name)) is not None:

@@ -1,9 +1,9 @@
-"""Kept verdicts: no content is checked twice for the same form by the same rules."""
+"""Stored verdicts, so that no content is checked twice for the same form by the same rules."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select
+from sqlalchemy import Connection, and_, delete, insert, select
 
 from kcard.hub.checks.content import RULES, Verdict
 from kcard.hub.db.models import holdings, uploads, verdicts
@@ -23,21 +23,22 @@ class Verdicts:
         self._database = database
 
     def find(self, keys: Collection[Key]) -> dict[Key, Verdict]:
-        """The verdicts that are known."""
-        wanted, found = sorted({sha256 for sha256, _ in keys}), dict[Key, Verdict]()
+        """Return the stored verdicts for these keys."""
+        digests, results = sorted({sha256 for sha256, _ in keys}), dict[Key, Verdict]()
         with self._database.read() as connection:
-            for batch in _batches(wanted):
+            for batch in _batches(digests):
                 there = (verdicts.c.sha256.in_(batch), verdicts.c.rules == RULES)
                 for row in connection.execute(select(verdicts).where(*there)):
-                    found[row.sha256, row.form] = Verdict(row.refusal, row.reason)
-        return found
+                    results[row.sha256, row.form] = Verdict(row.refusal, row.reason)
+        return results
 
     def keep(self, new: Mapping[Key, Verdict]) -> None:
-        """Keep verdicts, replacing earlier ones."""
+        """Store verdicts, replacing earlier ones."""
         with self._database.write() as connection:
             for batch in _batches(sorted(new)):
-                for key in batch:
-                    connection.execute(delete(verdicts).where(_is(key)))
+                for sha256, form in batch:
+                    here = and_(verdicts.c.sha256 == sha256, verdicts.c.form == form)
+                    connection.execute(delete(verdicts).where(here))
                 rows = [{"sha256": key[0], "form": key[1], "rules": RULES} | vars(new[key]) for key in batch]
                 connection.execute(insert(verdicts), rows)
 
@@ -46,10 +47,6 @@ def forget(connection: Connection) -> None:
     """Delete the verdicts on content that no repository and no upload has."""
     named = select(holdings.c.sha256).union(select(uploads.c.sha256))
     connection.execute(delete(verdicts).where(verdicts.c.sha256.not_in(named)))
-
-
-def _is(key: Key) -> ColumnElement[bool]:
-    return and_(verdicts.c.sha256 == key[0], verdicts.c.form == key[1])
 
 
 def _batches(items: list[str] | list[Key]) -> Iterable[list]:  # type: ignore[type-arg]

@@ -12,7 +12,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
-    Select,
     and_,
     delete,
     exists,
@@ -25,42 +24,39 @@ from sqlalchemy import (
 
 from kcard.errors import DamagedCard, UnknownCard, UsageError
 from kcard.hub import figures
-from kcard.hub import rows as row_values
-from kcard.hub.accounts import folded, write
+from kcard.hub.accounts import folded, write_event
 from kcard.hub.db.models import audits, now, refs, repositories, settings, utc
 from kcard.hub.db.models import versions as version_table
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.figures import COVERAGE, THRESHOLD, checked_share, limits
-from kcard.hub.rows import OwnNamespace
-from kcard.hub.values import BRANCH, Declared, Reason, Repository, Verified, quarantine_reason
-from kcard.hub.values import MAIN as VALUES_MAIN
+from kcard.hub.rows import bare_name, find_namespace, full_name
+from kcard.hub.values import BRANCH, MAIN, Declared, Reason, Repository, Verified, quarantine_reason
 from kcard.manifest import MANIFEST, NAME, Manifest
 
 __all__ = [
     "NUMBER",
-    "Catalogue",
+    "CardReference",
     "Contents",
     "Key",
     "Problem",
     "Quarantine",
-    "Reference",
     "Version",
+    "VersionCatalogue",
     "check_alias",
     "damaged",
-    "declared",
-    "find",
-    "key",
-    "named",
-    "newest",
-    "unexamined",
+    "declared_figures",
+    "find_key",
+    "find_versions",
+    "is_card",
+    "is_newest",
+    "is_unexamined",
     "versions",
 ]
 
 
 NUMBER = re.compile(r"v([1-9][0-9]{0,8})")
 DIGEST = re.compile(r"[0-9a-f]{6,64}")
-MAIN = "main"  # the branch with the newest version
 
 
 @dataclass(frozen=True)
@@ -126,7 +122,7 @@ class Contents:
 
 
 @dataclass(frozen=True)
-class Reference:
+class CardReference:
     """A parsed reference. At most one of number, digest and alias is set; none means the newest version.
 
     `digest` is a prefix of a version's sha256.
@@ -138,8 +134,8 @@ class Reference:
     alias: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> "Reference":
-        """Raises UsageError for an invalid reference."""
+    def parse(cls, text: str) -> "CardReference":
+        """Parse a reference. Raises UsageError if it is invalid."""
         name, at, rest = text.partition("@")
         if not name or (at and not rest):
             raise UsageError(
@@ -147,12 +143,12 @@ class Reference:
             )
         if not at:
             return cls(name)
-        if found := NUMBER.fullmatch(rest):
-            return cls(name, number=int(found[1]))
+        if match := NUMBER.fullmatch(rest):
+            return cls(name, number=int(match[1]))
         return cls(name, digest=rest) if DIGEST.fullmatch(rest) else cls(name, alias=rest)
 
     def names(self, version: Version) -> bool:
-        """Whether the number, digest or alias matches the version."""
+        """Return whether the number, digest or alias matches the version."""
         if self.digest is not None:
             return version.sha256.startswith(self.digest)
         return version.number == self.number or self.alias in version.aliases
@@ -171,7 +167,7 @@ def check_alias(alias: str) -> None:
 
 
 def damaged(version: Version, path: str, fault: str) -> DamagedCard:
-    """The error for a missing or damaged file of a version."""
+    """Return the error for a missing or damaged file of a version."""
     return DamagedCard(
         f"card {version.reference}: {path} is {fault} in the hub: `kcard verify {version.name}` lists all damage; "
         f"publish the card's folder again, or pull it again"
@@ -189,88 +185,84 @@ class Key(NamedTuple):
     sha: str
 
 
-def named(connection: Connection, card: str) -> ColumnElement[bool]:
-    """The condition on `repositories` for the one of a card."""
-    name = row_values.full(row_values.find(connection), card)
+def is_card(connection: Connection, card: str) -> ColumnElement[bool]:
+    """Return the condition on `repositories` for the one of a card."""
+    name = full_name(find_namespace(connection), card)
     # The index is on the folded name; cards are named by their exact one.
     same = and_(repositories.c.folded == folded(name), repositories.c.name == name)
     return and_(repositories.c.type == "model", same)
 
 
-def newest() -> ColumnElement[bool]:
-    """The condition on `versions` for the newest of each card."""
+def is_newest() -> ColumnElement[bool]:
+    """Return the condition on `versions` for the newest of each card."""
     other = version_table.alias()
     highest = select(func.max(other.c.number)).where(other.c.repository_id == version_table.c.repository_id)
     return version_table.c.number == highest.scalar_subquery()
 
 
-def find(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
-    """The versions that match, by card name, oldest first."""
-    own = row_values.find(connection)
-    rows = connection.execute(_rows().where(*conditions)).all()
-    verified = figures.verified_rows(connection, {row.id for row in rows})
-    grouped = groupby(rows, key=lambda row: row.id)
-    found = [_version(list(same), own, verified.get(id_)) for id_, same in grouped]
-    return sorted(found, key=lambda version: (version.name, version.number))
-
-
-def key(connection: Connection, version: Version) -> Key | None:
-    """The key of a version; None if it was removed."""
-    columns = (version_table.c.id, version_table.c.repository_id, version_table.c.sha)
-    query = select(*columns).join_from(version_table, repositories).where(named(connection, version.name))
-    row = connection.execute(query.where(version_table.c.sha256 == version.sha256)).one_or_none()
-    return None if row is None else Key(*row)
-
-
-def declared(row: Row[Any]) -> Declared | None:
-    """The self-declared figures of a row of `versions`."""
-    return Declared(row.recall, row.factuality, row.fault, row.coverage) if row.examined else None
-
-
-def unexamined(row: Row[Any]) -> bool:
-    """Whether a row of `versions` has weights, but no plausible exam."""
-    return bool(row.weights and (not row.examined or row.fault))
-
-
-def _rows() -> Select[Any]:
+def find_versions(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
+    """Return the versions that match, by card name, oldest first."""
+    own = find_namespace(connection)
     pointing = and_(
         refs.c.repository_id == version_table.c.repository_id,
         refs.c.kind == BRANCH,
-        refs.c.name != VALUES_MAIN,
+        refs.c.name != MAIN,
         refs.c.sha == version_table.c.sha,
     )
     joined = version_table.join(repositories).outerjoin(refs, pointing)
     columns = (repositories.c.name.label("repository"), version_table, refs.c.name.label("alias"))
-    return select(*columns).select_from(joined).order_by(version_table.c.id, refs.c.name)
+    query = select(*columns).select_from(joined).order_by(version_table.c.id, refs.c.name)
+    rows = connection.execute(query.where(*conditions)).all()
+    verified = figures.verified_by_version(connection, {row.id for row in rows})
+    grouped = groupby(rows, key=lambda row: row.id)
+    matching = []
+    for id_, same in grouped:
+        row, *others = same
+        name = bare_name(own, row.repository)
+        version = Version(
+            name=name,
+            number=row.number,
+            sha256=row.sha256,
+            manifest=Manifest.from_json(row.manifest, f"{name}@v{row.number}"),
+            size=row.size,
+            published=utc(row.published),
+            aliases=tuple(r.alias for r in (row, *others) if r.alias is not None),
+            declared=declared_figures(row),
+            verified=verified.get(id_),
+            unexamined=is_unexamined(row),
+        )
+        matching.append(version)
+    return sorted(matching, key=lambda version: (version.name, version.number))
 
 
-def _version(rows: list[Row[Any]], own: OwnNamespace | None, verified: Verified | None) -> Version:
-    row = rows[0]
-    name = row_values.bare(own, row.repository)
-    return Version(
-        name=name,
-        number=row.number,
-        sha256=row.sha256,
-        manifest=Manifest.from_json(row.manifest, f"{name}@v{row.number}"),
-        size=row.size,
-        published=utc(row.published),
-        aliases=tuple(r.alias for r in rows if r.alias is not None),
-        declared=declared(row),
-        verified=verified,
-        unexamined=unexamined(row),
-    )
+def find_key(connection: Connection, version: Version) -> Key | None:
+    """Return the key of a version; None if it was removed."""
+    columns = (version_table.c.id, version_table.c.repository_id, version_table.c.sha)
+    query = select(*columns).join_from(version_table, repositories).where(is_card(connection, version.name))
+    row = connection.execute(query.where(version_table.c.sha256 == version.sha256)).one_or_none()
+    return None if row is None else Key(*row)
+
+
+def declared_figures(row: Row[Any]) -> Declared | None:
+    """Return the self-declared figures of a row of `versions`."""
+    return Declared(row.recall, row.factuality, row.fault, row.coverage) if row.examined else None
+
+
+def is_unexamined(row: Row[Any]) -> bool:
+    """Return whether a row of `versions` has weights, but no plausible exam."""
+    return bool(row.weights and (not row.examined or row.fault))
 
 
 # The newest versions of many repositories at once.
 
 
 def versions(database: Database, repositories: Iterable[Repository]) -> dict[str, Version]:
-    """The newest version of each repository that has one, by the repository's name."""
+    """Return the newest version of each repository that has one, by the repository's name."""
     ids = [repository.id for repository in repositories]
     with database.read() as connection:
-        own = row_values.find(connection)
-        found = find(connection, newest(), version_table.c.repository_id.in_(ids))
-    return {row_values.full(own, version.name): version for version in found}
+        own = find_namespace(connection)
+        newest_versions = find_versions(connection, is_newest(), version_table.c.repository_id.in_(ids))
+    return {full_name(own, version.name): version for version in newest_versions}
 
 
 # Quarantine: cards below the hub's factuality threshold are visible, but used only if named.
@@ -305,7 +297,7 @@ class Quarantine:
         with self._database.write() as connection:
             connection.execute(delete(settings).where(settings.c.name == COVERAGE))
             connection.execute(insert(settings).values(name=COVERAGE, value=f"{floor:g}"))
-            write(connection, by, "quarantine.set", "hub", coverage=floor)
+            write_event(connection, by, "quarantine.set", "hub", coverage=floor)
 
     def set(self, threshold: float | None, *, by: str | None = None) -> None:
         """Set the threshold of this hub. Raises UsageError for one outside [0, 1].
@@ -318,7 +310,7 @@ class Quarantine:
             connection.execute(delete(settings).where(settings.c.name == THRESHOLD))
             if threshold is not None:
                 connection.execute(insert(settings).values(name=THRESHOLD, value=f"{threshold:g}"))
-            write(connection, by, "quarantine.set", "hub", threshold=threshold)
+            write_event(connection, by, "quarantine.set", "hub", threshold=threshold)
 
     def release(self, version: Version, *, by: str | None = None) -> None:
         """Release a version from the quarantine of its latest audit. A later audit is judged by itself.
@@ -326,10 +318,10 @@ class Quarantine:
         Raises UnknownCard if the version was removed, Invalid if no audit quarantines it.
         """
         with self._database.write() as connection:
-            row = key(connection, version)
+            row = find_key(connection, version)
             if row is None:
                 raise UnknownCard(f"{version.reference} was removed by another process")
-            [current] = find(connection, version_table.c.id == row.id)
+            [current] = find_versions(connection, version_table.c.id == row.id)
             limit, floor = limits(connection)
             reason = quarantine_reason(current.declared, current.verified, limit, floor)
             if reason is None:
@@ -340,44 +332,44 @@ class Quarantine:
                     "version with a new exam, or audit it (`kcard audit`)"
                 )
             connection.execute(update(audits).where(audits.c.id == reason.audit).values(released=now()))
-            write(connection, by, "card.released", version.reference, audit=reason.audit)
+            write_event(connection, by, "card.released", version.reference, audit=reason.audit)
 
     def held(self, candidates: Sequence[Version]) -> dict[str, Reason]:
-        """Why versions are quarantined, by reference; others are omitted. The figures are those of the values."""
+        """Return why versions are quarantined, by reference; others are omitted. Uses the figures of the values."""
         if not candidates:
             return {}
         with self._database.read() as connection:
             limit, floor = limits(connection)
-        found = {v.reference: quarantine_reason(v.declared, v.verified, limit, floor) for v in candidates}
-        return {reference: reason for reference, reason in found.items() if reason is not None}
+        reasons = {v.reference: quarantine_reason(v.declared, v.verified, limit, floor) for v in candidates}
+        return {reference: reason for reference, reason in reasons.items() if reason is not None}
 
 
 # Reads the versions of a hub.
 
 
-class Catalogue:
+class VersionCatalogue:
     """The versions of a hub."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def names(self) -> list[str]:
-        """Every card's name, sorted."""
+        """Return every card's name, sorted."""
         query = select(repositories.c.name).where(
             exists().where(version_table.c.repository_id == repositories.c.id)
         )
         with self._database.read() as connection:
-            own = row_values.find(connection)
-            return sorted(row_values.bare(own, name) for name in connection.scalars(query))
+            own = find_namespace(connection)
+            return sorted(bare_name(own, name) for name in connection.scalars(query))
 
     def versions(self, name: str | None = None) -> list[Version]:
-        """Every version of a card, or of all cards, oldest first."""
+        """Return every version of a card, or of all cards, oldest first."""
         with self._database.read() as connection:
-            return find(connection, *([] if name is None else [named(connection, name)]))
+            return find_versions(connection, *([] if name is None else [is_card(connection, name)]))
 
     def newest(self, domain: str | None = None, base: str | None = None) -> list[Version]:
-        """The newest version of every card, if it is in the domain subtree and has the base."""
-        conditions: list[ColumnElement[bool]] = [newest()]
+        """Return the newest version of every card, if it is in the domain subtree and has the base."""
+        conditions: list[ColumnElement[bool]] = [is_newest()]
         if domain is not None:
             inside = version_table.c.domain.startswith(domain + "/", autoescape=True)
             conditions.append(or_(version_table.c.domain == domain, inside))
@@ -385,4 +377,4 @@ class Catalogue:
             short = version_table.c.base.endswith("/" + base, autoescape=True)
             conditions.append(or_(version_table.c.base == base, short))
         with self._database.read() as connection:
-            return find(connection, *conditions)
+            return find_versions(connection, *conditions)

@@ -1,4 +1,4 @@
-"""What the files of a commit may hold, and the verdicts on them."""
+"""Checks of the content of files, and their verdicts."""
 
 import json
 import re
@@ -62,13 +62,13 @@ LONGEST_LINE = 32 << 20
 CODE_KEYS = ("auto_map", "custom_pipelines")
 
 
-def _spelt(letter: str) -> str:
-    """A letter as JSON may spell it."""
+def _json_spellings(letter: str) -> str:
+    """Return a regular expression for a letter as JSON may spell it."""
     code = "".join(f"[{digit}{digit.upper()}]" for digit in f"{ord(letter):04x}")
     return rf"(?:{letter}|\\u{code})"
 
 
-CODE_KEY = f'"(?:{"|".join("".join(map(_spelt, key)) for key in CODE_KEYS)})"'.encode()
+CODE_KEY = f'"(?:{"|".join("".join(map(_json_spellings, key)) for key in CODE_KEYS)})"'.encode()
 TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 STRING = re.compile(TEXT, re.DOTALL)
 # Everything up to a code key or an unterminated string.
@@ -96,7 +96,7 @@ def check_json(path: str, stream: BinaryIO) -> None:
 def check_jsonl(path: str, stream: BinaryIO) -> None:
     """Raise Invalid for lines that are too long or too deeply nested."""
     number = 1
-    for lines in _whole_lines(path, checked(path, parts(stream))):
+    for lines in _cut_at_line_ends(path, checked(path, parts(stream))):
         at = 0
         for deep in DEEP_LINE.finditer(lines):
             number, at = number + lines.count(b"\n", at, deep.start()), deep.start()
@@ -104,8 +104,8 @@ def check_jsonl(path: str, stream: BinaryIO) -> None:
         number += lines.count(b"\n", at)
 
 
-def _whole_lines(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces, cut at the ends of lines."""
+def _cut_at_line_ends(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the pieces, cut at the ends of lines."""
     rest = b""
     for piece in pieces:
         whole, end, rest = (rest + piece).rpartition(b"\n")
@@ -123,50 +123,44 @@ class _Scan:
 
     def read(self, text: bytes, *, last: bool = False) -> bytes:
         """Scan the text; returns its incomplete end, to be scanned with what follows."""
-        end = self._ordinary(text, 0)
+        end = self._skip_ordinary(text, 0)
         while key := KEY.match(text, end):
             value = VALUE.match(text, key.end())
             if (value is None or not value[2]) and not last:  # any amount of whitespace may follow a key
-                return self._later(text[end:], "too much whitespace after a key", last)
-            self._check_key(key[0], value)
-            end = self._ordinary(text, key.end())
+                return self._postpone(text[end:], "too much whitespace after a key", last)
+            self._keys += 1
+            if self._obeyed and value and value[1] and value[2] in b'[{"':
+                raise Dangerous(
+                    f"{self._path}: {key[0].decode()} makes loaders run code: remove it, and use a model that its "
+                    "library supports"
+                )
+            if self._keys > MOST_KEYS:
+                raise Invalid(f"{self._path}: the key {key[0].decode()} occurs more than {MOST_KEYS} times")
+            end = self._skip_ordinary(text, key.end())
         if end < len(text):
-            return self._later(text[end:], "unterminated string", last)
+            return self._postpone(text[end:], "unterminated string", last)
         if last and self._depth:
             raise Invalid(f"{self._path} is not valid JSON: {self._depth} unclosed brackets at the end")
         return b""
 
-    def _ordinary(self, text: bytes, start: int) -> int:
-        """The end of the text that starts there and has neither code keys nor unterminated strings."""
-        found = ORDINARY.match(text, start)
-        end = found.end() if found else start
-        self._nest(STRING.sub(b"", text[start:end]))
-        return end
-
-    def _check_key(self, key: bytes, value: re.Match[bytes] | None) -> None:
-        self._keys += 1
-        if self._obeyed and value and value[1] and value[2] in b'[{"':
-            raise Dangerous(
-                f"{self._path}: {key.decode()} makes loaders run code: remove it, and use a model that its library "
-                "supports"
-            )
-        if self._keys > MOST_KEYS:
-            raise Invalid(f"{self._path}: the key {key.decode()} occurs more than {MOST_KEYS} times")
-
-    def _later(self, rest: bytes, what: str, last: bool) -> bytes:
-        if last or len(rest) > LONGEST:
-            raise Invalid(f"{self._path} is not valid JSON: {what}")
-        return rest
-
-    def _nest(self, shape: bytes) -> None:
-        """Count the brackets of a text without strings."""
-        steps = memoryview(shape.translate(STEPS, OTHERS)).cast("b")
+    def _skip_ordinary(self, text: bytes, start: int) -> int:
+        """Return the end of the text from `start` that has neither code keys nor unterminated strings."""
+        match = ORDINARY.match(text, start)
+        end = match.end() if match else start
+        # Count the brackets outside of strings.
+        steps = memoryview(STRING.sub(b"", text[start:end]).translate(STEPS, OTHERS)).cast("b")
         depths = list(accumulate(steps, initial=self._depth))
         if max(depths) > DEEPEST:
             raise Invalid(f"{self._path}: JSON nested too deeply: the limit is {DEEPEST} levels")
         if min(depths) < 0:
             raise Invalid(f"{self._path} is not valid JSON: unbalanced closing bracket")
         self._depth = depths[-1]
+        return end
+
+    def _postpone(self, rest: bytes, what: str, last: bool) -> bytes:
+        if last or len(rest) > LONGEST:
+            raise Invalid(f"{self._path} is not valid JSON: {what}")
+        return rest
 
 
 # Checks the header of a safetensors file, by the rules of the format (tensors without gaps), with tighter limits.
@@ -185,7 +179,6 @@ BITS = {
     **dict.fromkeys(["I32", "U32", "F32"], 32),
     **dict.fromkeys(["I64", "U64", "F64", "C64"], 64),
 }
-Spans = list[tuple[int, int]]
 
 
 def check_safetensors(path: str, size: int, stream: BinaryIO) -> None:
@@ -193,87 +186,82 @@ def check_safetensors(path: str, size: int, stream: BinaryIO) -> None:
     start = stream.read(8)
     length = int.from_bytes(start, "little")
     if len(start) < 8 or length < 2 or length > min(LARGEST_HEADER, size - 8):
-        raise _broken(path, f"header of {length} bytes in a file of {size}")
+        raise _invalid_safetensors(path, f"header of {length} bytes in a file of {size}")
     text = stream.read(length)
     if len(text) < length or not text.startswith(b"{"):
-        raise _broken(path, "the header is not a JSON object")
-    spans = [_span(path, name, tensor) for name, tensor in _tensors(path, _parsed(path, text)).items()]
-    _check_spans(path, spans, size - 8 - length)
-
-
-def _parsed(path: str, text: bytes) -> dict[str, Any]:
+        raise _invalid_safetensors(path, "the header is not a JSON object")
     # Before parsing, which would take far more memory than the text.
     if text.count(b"{") + text.count(b"[") > 3 * (MOST_TENSORS + 2) or text.count(b",") > MOST_NUMBERS:
-        raise _broken(path, f"more than {MOST_TENSORS} tensors, or too many dimensions")
+        raise _invalid_safetensors(path, f"more than {MOST_TENSORS} tensors, or too many dimensions")
     try:
-        header = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
-        json.dumps(header, ensure_ascii=False).encode()  # half a surrogate pair, as \ud800, is no character
+        parsed = json.loads(
+            text.decode(), object_pairs_hook=_reject_duplicates, parse_constant=_reject_constant
+        )
+        json.dumps(parsed, ensure_ascii=False).encode()  # half a surrogate pair, as \ud800, is no character
     except (ValueError, RecursionError) as error:
-        raise _broken(path, f"invalid header: {str(error)[:100]}") from None
-    return dict(header)
-
-
-def _tensors(path: str, header: dict[str, Any]) -> dict[str, Any]:
-    about = header.pop(METADATA, {})
+        raise _invalid_safetensors(path, f"invalid header: {str(error)[:100]}") from None
+    tensors = dict(parsed)
+    about = tensors.pop(METADATA, {})
     if not isinstance(about, dict) or not all(isinstance(value, str) for value in about.values()):
-        raise _broken(path, f"{METADATA} is not an object of strings")
-    if len(header) > MOST_TENSORS:
-        raise _broken(path, f"more than {MOST_TENSORS} tensors")
-    return header
+        raise _invalid_safetensors(path, f"{METADATA} is not an object of strings")
+    if len(tensors) > MOST_TENSORS:
+        raise _invalid_safetensors(path, f"more than {MOST_TENSORS} tensors")
+    spans = [_span(path, name, tensor) for name, tensor in tensors.items()]
+    # Every byte of the data belongs to exactly one tensor.
+    reached, following = 0, size - 8 - length
+    for begin, end in sorted(spans):
+        if begin != reached:
+            raise _invalid_safetensors(path, "tensors overlap" if begin < reached else "gap between tensors")
+        reached = end
+    if reached != following:
+        raise _invalid_safetensors(
+            path, f"its tensors have {reached} bytes, but {following} follow the header"
+        )
 
 
 def _span(path: str, name: str, tensor: object) -> tuple[int, int]:
-    """The tensor's offsets after the header."""
+    """Return the tensor's offsets after the header."""
     shown = repr(name[:80])
     if len(name) > LONGEST_NAME or not isinstance(tensor, Mapping):
-        raise _broken(path, f"tensor {shown} has an invalid name or description")
+        raise _invalid_safetensors(path, f"tensor {shown} has an invalid name or description")
     if tensor.keys() != {"dtype", "shape", "data_offsets"}:
-        raise _broken(path, f"tensor {shown} must have dtype, shape and data_offsets only")
+        raise _invalid_safetensors(path, f"tensor {shown} must have dtype, shape and data_offsets only")
     dtype, shape, offsets = tensor["dtype"], tensor["shape"], tensor["data_offsets"]
     if not isinstance(dtype, str) or dtype not in BITS:
-        raise _broken(path, f"tensor {shown} has the unknown dtype {str(dtype)[:40]!r}")
-    if not _counts(shape) or len(shape) > HIGHEST_RANK:
-        raise _broken(path, f"tensor {shown}: shape must be at most {HIGHEST_RANK} whole numbers")
-    if not _counts(offsets) or len(offsets) != 2:
-        raise _broken(path, f"tensor {shown}: data_offsets must be two whole numbers")
+        raise _invalid_safetensors(path, f"tensor {shown} has the unknown dtype {str(dtype)[:40]!r}")
+    if not _are_sizes(shape) or len(shape) > HIGHEST_RANK:
+        raise _invalid_safetensors(
+            path, f"tensor {shown}: shape must be at most {HIGHEST_RANK} whole numbers"
+        )
+    if not _are_sizes(offsets) or len(offsets) != 2:
+        raise _invalid_safetensors(path, f"tensor {shown}: data_offsets must be two whole numbers")
     begin, end = offsets
     # The product can't overflow in Python.
     if prod(shape) * BITS[dtype] != 8 * (end - begin):
-        raise _broken(path, f"tensor {shown}: {dtype} x {shape} is not {end - begin} bytes")
+        raise _invalid_safetensors(path, f"tensor {shown}: {dtype} x {shape} is not {end - begin} bytes")
     return begin, end
 
 
-def _counts(value: object) -> bool:
-    """Whether it is a list of non-negative 64-bit integers."""
+def _are_sizes(value: object) -> bool:
+    """Return whether it is a list of non-negative 64-bit integers."""
     return isinstance(value, list) and all(type(item) is int and 0 <= item < 1 << 63 for item in value)
 
 
-def _check_spans(path: str, spans: Spans, size: int) -> None:
-    """Every byte of the data belongs to exactly one tensor."""
-    reached = 0
-    for begin, end in sorted(spans):
-        if begin != reached:
-            raise _broken(path, "tensors overlap" if begin < reached else "gap between tensors")
-        reached = end
-    if reached != size:
-        raise _broken(path, f"its tensors have {reached} bytes, but {size} follow the header")
-
-
-def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """The object. Raises ValueError for a duplicate key, which readers resolve differently."""
-    found: dict[str, Any] = {}
+def _reject_duplicates(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object. Raises ValueError for a duplicate key, which readers resolve differently."""
+    items: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in items:
             raise ValueError(f"duplicate key {key[:80]!r}")
-        found[key] = value
-    return found
+        items[key] = value
+    return items
 
 
-def _no_constant(text: str) -> None:
+def _reject_constant(text: str) -> None:
     raise ValueError(f"{text} is not JSON")
 
 
-def _broken(path: str, why: str) -> Invalid:
+def _invalid_safetensors(path: str, why: str) -> Invalid:
     return Invalid(f"{path} is not a valid safetensors file: {why}; save it again")
 
 
@@ -287,7 +275,7 @@ def check_file(path: str, size: int, open: Callable[[], BinaryIO]) -> None:  # n
 
 
 def check_name(path: str, size: int) -> Form:
-    """The form that a file must have, by its path. Raises Invalid, Dangerous or TooLarge if it is not allowed."""
+    """Return the form that a file must have, by its path. Raises Invalid, Dangerous or TooLarge."""
     check_path(path)
     return kind_of(path, size).form
 
@@ -302,7 +290,7 @@ def check_content(path: str, size: int, form: Form, open: Callable[[], BinaryIO]
         start = stream.read(NEEDED)
         stream.seek(0)
         try:
-            _check(path, size, form, stream)
+            _check_form(path, size, form, stream)
         except Invalid as error:
             what = what_it_is(start)
             if what is None or isinstance(error, Dangerous) or form == "array":
@@ -313,7 +301,7 @@ def check_content(path: str, size: int, form: Form, open: Callable[[], BinaryIO]
             raise Dangerous(f"{path} is a pickle, which can run code: refused")
 
 
-def _check(path: str, size: int, form: Form, stream: BinaryIO) -> None:
+def _check_form(path: str, size: int, form: Form, stream: BinaryIO) -> None:
     match form:
         case "safetensors":
             check_safetensors(path, size, stream)
@@ -326,7 +314,12 @@ def _check(path: str, size: int, form: Form, stream: BinaryIO) -> None:
             stream.seek(0)
             read(stream.read(size).decode())
         case "yaml":
-            _check_yaml(path, size, stream)
+            check_text(path, stream)
+            stream.seek(0)
+            try:
+                check_yaml(stream.read(size).decode(), path)
+            except yaml.YAMLError as error:
+                raise Invalid(f"{path} is not valid YAML: {' '.join(str(error).split())[:200]}") from None
         case "array":
             check_array(path, size, stream)
         case "vocabulary":
@@ -337,15 +330,6 @@ def _check(path: str, size: int, form: Form, stream: BinaryIO) -> None:
             check_parquet(path, size, stream)
         case _:
             check_text(path, stream)
-
-
-def _check_yaml(path: str, size: int, stream: BinaryIO) -> None:
-    check_text(path, stream)
-    stream.seek(0)
-    try:
-        check_yaml(stream.read(size).decode(), path)
-    except yaml.YAMLError as error:
-        raise Invalid(f"{path} is not valid YAML: {' '.join(str(error).split())[:200]}") from None
 
 
 # Verdicts: results of content checks as values, which another process can return and a table can keep.
@@ -366,7 +350,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check found, whatever the path: nothing, or the name of a refusal and its reason."""
+    """The result of a check, whatever the path: empty, or the name of a refusal and its reason."""
 
     refusal: str = ""
     reason: str = ""
@@ -378,21 +362,21 @@ class Verdict:
 
 
 def opened(path: Path) -> BinaryIO:
-    """A file on this machine, for `Candidate.open`."""
+    """Open a file on this machine, for `Candidate.open`."""
     return path.open("rb")
 
 
 def judge(candidates: Sequence[Candidate]) -> list[Verdict]:
-    """The verdict on each candidate."""
-    return [_judged(candidate) for candidate in candidates]
-
-
-def _judged(candidate: Candidate) -> Verdict:
-    try:
-        check_content(PATH, candidate.size, candidate.form, candidate.open)
-    except (Invalid, TooLarge) as error:
-        return Verdict(type(error).__name__, str(error))
-    return Verdict()
+    """Return the verdict on each candidate."""
+    verdicts = []
+    for candidate in candidates:
+        try:
+            check_content(PATH, candidate.size, candidate.form, candidate.open)
+        except (Invalid, TooLarge) as error:
+            verdicts.append(Verdict(type(error).__name__, str(error)))
+        else:
+            verdicts.append(Verdict())
+    return verdicts
 
 
 # Checks of a whole card, by the rules of a shared hub: its file names, and the content of each file.
@@ -407,7 +391,7 @@ def check_names(manifest: Manifest) -> None:
 
     Hidden files are refused: `seal` lists none, but programs obey them (.git/config, .bashrc, .vscode).
     """
-    with _explained(manifest):
+    with _naming_card(manifest):
         if len(manifest.description) > LONGEST_DESCRIPTION:
             raise TooLarge(f"the description is longer than {LONGEST_DESCRIPTION} characters: shorten it")
         for path in manifest.files:
@@ -425,7 +409,7 @@ def check_contents(manifest: Manifest, opened: Callable[[str], BinaryIO]) -> Non
     `opened` opens the file of a path as a seekable stream.
     """
     check_names(manifest)
-    with _explained(manifest):
+    with _naming_card(manifest):
         for path in manifest.files:
             with opened(path) as stream:
                 size = stream.seek(0, 2)
@@ -434,7 +418,7 @@ def check_contents(manifest: Manifest, opened: Callable[[str], BinaryIO]) -> Non
 
 
 @contextmanager
-def _explained(manifest: Manifest) -> Iterator[None]:
+def _naming_card(manifest: Manifest) -> Iterator[None]:
     try:
         yield
     except Refused as error:

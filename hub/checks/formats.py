@@ -1,6 +1,6 @@
-"""Kinds of files: by name, by their first bytes, and which paths are allowed.
+"""Checks of paths, and kinds of files by their name and first bytes.
 
-None of them passes the check for an allowed kind of file, except a pickle of protocol 0, which looks like text.
+No dangerous kind passes the check for an allowed one, except a pickle of protocol 0, which looks like text.
 """
 
 import codecs
@@ -58,14 +58,14 @@ FORBIDDEN = frozenset('\\:<>"|?*')
 
 
 def check_path(path: str) -> str:
-    """The path, if it is safe on every system. Raises Invalid or Dangerous."""
+    """Return the path, if it is safe on every system. Raises Invalid or Dangerous."""
     if len(path) > LONGEST or len(path.encode("utf-8", "surrogatepass")) > LONGEST:
         raise Invalid(f"path {path[:80]!r}… is too long: the limit is {LONGEST} bytes")
     names = path.split("/")
     if len(names) > DEEPEST:
         raise Invalid(f"path {path[:80]!r}… is too deep: the limit is {DEEPEST} folders")
     for name in names:
-        if reason := _fault(name):
+        if reason := _path_fault(name):
             raise Dangerous(f"unsafe path {path!r}: {reason}")
     return path
 
@@ -88,7 +88,8 @@ def check_tree(paths: Iterable[str]) -> None:
             raise TooLarge(
                 f"too many files: the limit is {MOST_FILES}; merge files, or use several repositories"
             )
-        for folder in _folders(path):
+        # The parent folders, from the top.
+        for folder in accumulate(path.split("/")[:-1], lambda outer, inner: f"{outer}/{inner}"):
             other = folders.setdefault(folded(folder), folder)
             if len(folders) > MOST_FILES:
                 raise TooLarge(f"too many folders: the limit is {MOST_FILES}; use fewer levels")
@@ -102,17 +103,12 @@ def check_tree(paths: Iterable[str]) -> None:
 
 
 def folded(path: str) -> str:
-    """A key that is equal for paths that differ only in case or Unicode normalisation."""
+    """Return a key that is equal for paths that differ only in case or Unicode normalisation."""
     # Case folding may denormalise text, so normalise before and after.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
 
 
-def _folders(path: str) -> Iterator[str]:
-    """The parent folders of a path, from the top."""
-    return accumulate(path.split("/")[:-1], lambda outer, inner: f"{outer}/{inner}")
-
-
-def _fault(name: str) -> str | None:
+def _path_fault(name: str) -> str | None:
     if not name:
         return "it is empty, or has an empty segment"
     if name in (".", ".."):
@@ -123,7 +119,8 @@ def _fault(name: str) -> str | None:
         return f"it contains {odd!r}"
     if name[0] == " " or name[-1] in " .":
         return f"{name!r} starts with a space, or ends with a space or a dot"
-    if _is_git(name):
+    # A file system may resolve .GIT, or on Windows git~1, to .git.
+    if unicodedata.normalize("NFKC", name).casefold() in (".git", "git~1"):
         return f"{name!r} is reserved for git"
     if folded(name).partition(".")[0].rstrip(" ") in DEVICES:
         return f"{name!r} is a device name on Windows"
@@ -132,24 +129,19 @@ def _fault(name: str) -> str | None:
     return None
 
 
-def _is_git(name: str) -> bool:
-    """Whether a file system may resolve the name to .git, such as .GIT, or git~1 on Windows."""
-    return unicodedata.normalize("NFKC", name).casefold() in (".git", "git~1")
-
-
 # Checks of text, read in parts: UTF-8 without NUL, so that neither binary data nor UTF-16 passes.
 
 PART = 1 << 20
 
 
 def parts(stream: BinaryIO) -> Iterator[bytes]:
-    """The rest of the stream, a megabyte at a time."""
+    """Yield the rest of the stream, a megabyte at a time."""
     while part := stream.read(PART):
         yield part
 
 
 def checked(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces, unchanged. Raises Invalid if they are not text."""
+    """Yield the pieces, unchanged. Raises Invalid if they are not text."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for piece in pieces:
@@ -204,7 +196,7 @@ ODD = bytes.maketrans(bytes([*range(0x80, 0x100), ord("\\")]), b"?" * 129)
 
 
 def what_it_is(start: bytes) -> str | None:
-    """What a file with these first NEEDED bytes is, if dangerous.
+    """Return what a file with these first NEEDED bytes is, if dangerous.
 
     Some signatures are plain letters: use it only for files that failed the check of their kind.
     """
@@ -216,10 +208,25 @@ def what_it_is(start: bytes) -> str | None:
 
 
 def is_pickle(stream: BinaryIO) -> bool:
-    """Whether a file starts with a pickle, or several in a row, that calls something when loaded."""
+    """Return whether a file starts with pickles that call something when loaded. Runs nothing."""
     start = stream.read(2)
     stream.seek(0)
-    return bool(PICKLE.match(start)) or _calls(_Lines(stream))
+    if PICKLE.match(start):
+        return True
+    lines = _Lines(stream)
+    try:
+        while True:  # genops ends with each pickle, and raises ValueError at the end of the stream
+            named, stack = False, list[object]()
+            for opcode, argument, _ in pickletools.genops(lines):  # type: ignore[arg-type]  # it needs no more
+                if not _take_operands(opcode, stack):
+                    raise ValueError(f"no operands for {opcode.name}")
+                if opcode.name in NAMED and not IMPORTABLE.fullmatch(str(argument)):
+                    raise ValueError(f"no callable is called {argument}")
+                named = named or opcode.name in LOOKS_UP
+                if named and opcode.name in CALLS:
+                    return True
+    except (ValueError, OverflowError):  # not a valid opcode: text
+        return False
 
 
 class _Lines:
@@ -242,32 +249,8 @@ class _Lines:
         return data
 
 
-def _calls(stream: _Lines) -> bool:
-    """Whether the bytes are pickles, one of which looks up a callable and calls it. Runs nothing."""
-    try:
-        while True:  # genops ends with each pickle, and raises ValueError at the end of the stream
-            if _one_calls(stream):
-                return True
-    except (ValueError, OverflowError):  # not a valid opcode: text
-        return False
-
-
-def _one_calls(stream: _Lines) -> bool:
-    """Whether the next pickle calls something. Raises ValueError if it is not a pickle."""
-    named, stack = False, list[object]()
-    for opcode, argument, _ in pickletools.genops(stream):  # type: ignore[arg-type]  # it needs no more
-        if not _possible(opcode, stack):
-            raise ValueError(f"no operands for {opcode.name}")
-        if opcode.name in NAMED and not IMPORTABLE.fullmatch(str(argument)):
-            raise ValueError(f"no callable is called {argument}")
-        named = named or opcode.name in LOOKS_UP
-        if named and opcode.name in CALLS:
-            return True
-    return False
-
-
-def _possible(opcode: pickletools.OpcodeInfo, stack: list[object]) -> bool:
-    """Whether the opcode's operands are on the stack, which is updated.
+def _take_operands(opcode: pickletools.OpcodeInfo, stack: list[object]) -> bool:
+    """Return whether the opcode's operands are on the stack, which is updated.
 
     Nearly every letter is an opcode: without this, text that starts with `lo` would be a list and a call.
     """
@@ -341,7 +324,7 @@ def check_vocabulary(path: str, size: int, stream: BinaryIO) -> None:
         return check_text(path, stream)
     place, fields, end = 0, 0, len(data)
     while place < end and data[place] in VOCABULARY_TAGS:
-        length, place = _varint(data, place + 1)
+        length, place = _read_varint(data, place + 1)
         place += length
         fields += 1
         if fields > MOST_FIELDS:
@@ -351,8 +334,8 @@ def check_vocabulary(path: str, size: int, stream: BinaryIO) -> None:
     return None
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A varint and the place after it, which is beyond the data if the varint is incomplete."""
+def _read_varint(data: bytes, place: int) -> tuple[int, int]:
+    """Return a varint and the place after it, which is beyond the data if the varint is incomplete."""
     if place < len(data) and data[place] < 0x80:  # most are short
         return data[place], place + 1
     number = 0
@@ -437,26 +420,18 @@ REASONS = (
 
 
 def kind_of(path: str, size: int) -> FileKind:
-    """The kind of a file by its name. Raises Dangerous or Invalid for a name that is not allowed, TooLarge."""
-    kind = _found(path)
+    """Return the kind of a file by its name. Raises Dangerous or Invalid for a name that is not allowed, TooLarge."""
+    name = PurePosixPath(path)
+    suffix = name.suffix.lower()
+    kind = README if path == "README.md" else ARRAYS.get(path) or KINDS.get(suffix)
+    if kind is None and name.name.lower() in NAMES:
+        kind = SMALL_TEXT
+    if kind is None:
+        if reason := next((why for endings, why in REASONS if suffix in endings.split()), None):
+            raise Dangerous(f"{path}: {suffix} files are not allowed: {reason}")
+        raise Invalid(
+            f"{path}: unknown kind of file; allowed are {', '.join(KINDS)}, licences and .gitattributes"
+        )
     if kind.largest is not None and size > kind.largest:
         raise TooLarge(f"{path} has {size} bytes: the limit for this kind of file is {kind.largest}")
     return kind
-
-
-def _found(path: str) -> FileKind:
-    if path == "README.md":
-        return README
-    if found := ARRAYS.get(path):
-        return found
-    name = PurePosixPath(path)
-    suffix = name.suffix.lower()
-    if found := KINDS.get(suffix):
-        return found
-    if name.name.lower() in NAMES:
-        return SMALL_TEXT
-    if reason := next((why for endings, why in REASONS if suffix in endings.split()), None):
-        raise Dangerous(f"{path}: {suffix} files are not allowed: {reason}")
-    raise Invalid(
-        f"{path}: unknown kind of file; allowed are {', '.join(KINDS)}, licences and .gitattributes"
-    )

@@ -45,14 +45,14 @@ Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def split(text: str) -> tuple[str, str]:
-    """The front matter of a README ("" if none), and the text after it."""
+    """Return the front matter of a README ("" if none), and the text after it."""
     text = text.removeprefix("\ufeff")
-    found = FENCE.match(text)
-    return (found[1] or "", text[found.end() :]) if found else ("", text)
+    match = FENCE.match(text)
+    return (match[1] or "", text[match.end() :]) if match else ("", text)
 
 
 def load_yaml(text: str, where: str, most: int | None = MOST_NODES) -> Any:
-    """The value of one YAML document as JSON values: dates, NaN and infinities become strings.
+    """Return the value of one YAML document as JSON values: dates, NaN and infinities become strings.
 
     `most`: nodes of the document; None: any number. Raises Dangerous for anchors, aliases and tags, Invalid for
     malformed or deeply nested YAML, TooLarge.
@@ -99,7 +99,7 @@ def check_yaml(text: str, where: str, most: int | None = None) -> None:
 
 
 def _check_node(node: yaml.Node, where: str) -> None:
-    """Keys must be unique strings, and numbers short: parsing a long one takes quadratic time."""
+    """Check that keys are unique strings and numbers short: parsing a long one takes quadratic time."""
     if isinstance(node, yaml.MappingNode):
         keys: set[str] = set()
         for key, value in node.value:
@@ -119,7 +119,9 @@ def _check_node(node: yaml.Node, where: str) -> None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_key(key): _plain(item) for key, item in value.items()}
+        return {
+            key if isinstance(key, str) else str(_plain(key)): _plain(item) for key, item in value.items()
+        }
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, date):  # a datetime is one
@@ -134,10 +136,6 @@ def _plain(value: Any) -> Any:
     raise ValueError(f"{type(value).__name__} is not a JSON value")
 
 
-def _key(key: object) -> str:
-    return key if isinstance(key, str) else str(_plain(key))
-
-
 LONGEST_DESCRIPTION = 2000  # characters
 LONGEST_TEXT = 200  # of the other texts of a manifest that pages show
 LONGEST_TAG = 200
@@ -147,7 +145,7 @@ ADAPTER = "adapter_config.json"
 
 
 def read(readme: str, most: int | None = MOST_NODES) -> tuple[dict[str, Any], str]:
-    """The metadata as JSON values, and the text below it. Raises Invalid, Dangerous, TooLarge.
+    """Return the metadata as JSON values, and the text below it. Raises Invalid, Dangerous, TooLarge.
 
     `most`: keys and values; None, for what is stored already: any number.
     """
@@ -181,18 +179,18 @@ def check_manifest(manifest: "Manifest") -> None:
 def tags(
     card: Mapping[str, Any], paths: Iterable[str], manifest: "Manifest | None" = None
 ) -> tuple[str, ...]:
-    """The tags of a repository, derived as on the Hugging Face Hub: words and `key:value`.
+    """Return the tags of a repository, derived as on the Hugging Face Hub: words and `key:value`.
 
     With the manifest of a knowledge card, also kcard, kcard:kind:…, and domain:… for its domain and each one above.
     Invalid tags (empty, too long, with control characters) are omitted.
     """
     files = frozenset(paths)
-    found = dict.fromkeys(tag for tag in _derived(card, files, manifest) if _is_tag(tag))
-    return tuple(found)[:MOST_TAGS]
+    unique = dict.fromkeys(tag for tag in _derive_tags(card, files, manifest) if _is_tag(tag))
+    return tuple(unique)[:MOST_TAGS]
 
 
 def library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
-    """The library that loads it, from the metadata, else from its files."""
+    """Return the library that loads the repository, from its metadata or else from its files."""
     if named := _text(card.get("library_name")):
         return named
     files = frozenset(paths)
@@ -204,11 +202,13 @@ def library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
 
 
 def pipeline_tag(card: Mapping[str, Any]) -> str | None:
-    """Its task, from the metadata."""
+    """Return the task of the repository, from its metadata."""
     return _text(card.get("pipeline_tag"))
 
 
-def _derived(card: Mapping[str, Any], files: frozenset[str], manifest: "Manifest | None") -> Iterator[str]:
+def _derive_tags(
+    card: Mapping[str, Any], files: frozenset[str], manifest: "Manifest | None"
+) -> Iterator[str]:
     yield from filter(None, [library(card, files)])
     if _has_tensors(files):
         yield "safetensors"
@@ -219,15 +219,6 @@ def _derived(card: Mapping[str, Any], files: frozenset[str], manifest: "Manifest
     # YAML reads the language code `no` as a boolean.
     yield from ("no" if code == "False" else code for code in _texts(card.get("language")))
     yield from (f"dataset:{name}" for name in _texts(card.get("datasets")))
-    yield from _bases(card, files)
-    yield from (f"license:{name.lower()}" for name in _texts(card.get("license")))
-    if manifest is not None:
-        yield "kcard"
-        yield f"kcard:kind:{manifest.kind}"
-        yield from (f"domain:{domain}" for domain in _upward(manifest.domain))
-
-
-def _bases(card: Mapping[str, Any], files: frozenset[str]) -> Iterator[str]:
     names = [*_texts(card.get("base_model"))]
     relation = card.get("base_model_relation")
     if relation not in RELATIONS:
@@ -236,11 +227,13 @@ def _bases(card: Mapping[str, Any], files: frozenset[str]) -> Iterator[str]:
     for name in names:
         yield f"base_model:{name}"
         yield f"base_model:{relation}:{name}"
-
-
-def _upward(domain: str) -> Iterator[str]:
-    """biomedical, biomedical/oncology for biomedical/oncology."""
-    return accumulate(domain.split("/"), lambda outer, inner: f"{outer}/{inner}")
+    yield from (f"license:{name.lower()}" for name in _texts(card.get("license")))
+    if manifest is not None:
+        yield "kcard"
+        yield f"kcard:kind:{manifest.kind}"
+        # biomedical and biomedical/oncology for biomedical/oncology
+        domains = accumulate(manifest.domain.split("/"), lambda outer, inner: f"{outer}/{inner}")
+        yield from (f"domain:{domain}" for domain in domains)
 
 
 def _has_tensors(files: frozenset[str]) -> bool:
@@ -256,7 +249,7 @@ def _text(value: object) -> str | None:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """The value, or the items of a list."""
+    """Yield the value, or the items of a list."""
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, str | int | float):
             yield str(item)
@@ -344,7 +337,7 @@ class _TooSlow(Exception):
 
 
 def render(markdown: str, files: str = "", seconds: float = SECONDS) -> str:
-    """The HTML of a README without its front matter.
+    """Return the HTML of a README without its front matter.
 
     files    path of the repository's files, such as /ada/moons/resolve/main, for relative pictures and links
     seconds  of processor time; a text that takes longer is shown as it is
@@ -356,12 +349,23 @@ def render(markdown: str, files: str = "", seconds: float = SECONDS) -> str:
     def located(_tag: str, attribute: str, value: str) -> str | None:
         if attribute not in ("src", "href"):
             return value
-        if (own := _own(value, files)) is not None:
+        if (own := _path_on_hub(value, files)) is not None:
             return own
-        return value if attribute == "href" and _elsewhere(value) else None
+        if attribute != "href":
+            return None
+        try:
+            return value if urlsplit(value).scheme.lower() in SCHEMES else None
+        except ValueError:
+            return None
 
+    text = markdown[:LONGEST]
+    parser = _make_parser(len(OPENED.findall(text)) <= MOST_HTML_TAGS)
+    try:
+        unsafe: str = parser.render(text, {DEADLINE: time.thread_time() + seconds})
+    except _TooSlow:
+        unsafe = f"{UNFORMATTED}<pre>{html.escape(text)}</pre>"
     return nh3.clean(
-        _formatted(markdown[:LONGEST], seconds) + ("" if len(markdown) <= LONGEST else REST),
+        unsafe + ("" if len(markdown) <= LONGEST else REST),
         tags=TAGS,
         attributes=ATTRIBUTES,
         attribute_filter=located,
@@ -370,35 +374,25 @@ def render(markdown: str, files: str = "", seconds: float = SECONDS) -> str:
     )
 
 
-def _formatted(text: str, seconds: float) -> str:
-    """HTML that is not yet safe."""
-    parser = _parser(len(OPENED.findall(text)) <= MOST_HTML_TAGS)
-    try:
-        formatted: str = parser.render(text, {DEADLINE: time.thread_time() + seconds})
-    except _TooSlow:
-        return f"{UNFORMATTED}<pre>{html.escape(text)}</pre>"
-    return formatted
-
-
 @cache
-def _parser(tags: bool) -> Any:
+def _make_parser(tags: bool) -> Any:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": tags}).enable(["table", "strikethrough"])
     # The first rules of a block and of a position in its text: every loop of the parser comes by here.
-    parser.block.ruler.before("table", DEADLINE, _in_time, {"alt": ["paragraph", "blockquote", "list"]})
-    parser.inline.ruler.before("text", DEADLINE, _in_time)
+    parser.block.ruler.before("table", DEADLINE, _check_time, {"alt": ["paragraph", "blockquote", "list"]})
+    parser.inline.ruler.before("text", DEADLINE, _check_time)
     return parser
 
 
-def _in_time(state: Any, *_: object) -> bool:
+def _check_time(state: Any, *_: object) -> bool:
     if time.thread_time() > state.env[DEADLINE]:
         raise _TooSlow
     return False
 
 
-def _own(address: str, files: str) -> str | None:
-    """The path on the hub of a URL that is relative to the repository; None for any other."""
+def _path_on_hub(address: str, files: str) -> str | None:
+    """Return the path on the hub of a URL that is relative to the repository; None for any other."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -410,11 +404,3 @@ def _own(address: str, files: str) -> str | None:
     # Normalised from the root, so that `..` can't leave the repository.
     path = posixpath.normpath(posixpath.join("/", parts.path.lstrip("/")))
     return files + path + (f"#{parts.fragment}" if parts.fragment else "")
-
-
-def _elsewhere(address: str) -> bool:
-    """Whether it is a URL with an allowed scheme."""
-    try:
-        return urlsplit(address).scheme.lower() in SCHEMES
-    except ValueError:
-        return False

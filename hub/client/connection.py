@@ -27,9 +27,9 @@ __all__ = [
     "Guard",
     "Who",
     "address",
+    "apply_guard",
     "check_token",
     "connect",
-    "guarded",
     "is_hugging_face",
     "status",
     "who",
@@ -43,7 +43,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 def address(url: str) -> str:
-    """The URL with lower-case scheme and host, without a default port or trailing slash.
+    """Return the URL with lower-case scheme and host, without a default port or trailing slash.
 
     Raises UsageError unless it is an http or https URL without user, password, query and fragment.
     """
@@ -51,21 +51,21 @@ def address(url: str) -> str:
         parts = urlsplit(url.strip())
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise _wrong(url) from None
+        raise _invalid_address(url) from None
     if parts.scheme not in PORTS or not host or parts.username is not None or parts.query or parts.fragment:
-        raise _wrong(url)
+        raise _invalid_address(url)
     shown = f"[{host}]" if ":" in host else host
     where = shown if port in {None, PORTS[parts.scheme]} else f"{shown}:{port}"
     return f"{parts.scheme}://{where}{parts.path.rstrip('/')}"
 
 
 def is_hugging_face(url: str) -> bool:
-    """Whether the host belongs to the Hugging Face Hub."""
+    """Return whether the host belongs to the Hugging Face Hub."""
     host = urlsplit(url).hostname or ""
     return host in {"huggingface.co", "hf.co"} or host.endswith(".huggingface.co")
 
 
-def _wrong(url: str) -> UsageError:
+def _invalid_address(url: str) -> UsageError:
     return UsageError(f"invalid hub URL {url!r}: use one such as https://hub.example.org")
 
 
@@ -85,7 +85,7 @@ class Credentials:
     path: Path
 
     def token(self, url: str) -> str | None:
-        """The token for a hub; None if not logged in."""
+        """Return the token for a hub; None if not logged in."""
         if not is_hugging_face(url):
             return self._read().get(url)
         from huggingface_hub import get_token
@@ -106,22 +106,22 @@ class Credentials:
         """Delete a token. Returns whether it existed."""
         if is_hugging_face(url):
             raise UsageError(f"log out of {url} with `hf auth logout`: kcard does not store its token")
-        known = self._read()
-        if url not in known:
+        tokens = self._read()
+        if url not in tokens:
             return False
-        self._write({other: token for other, token in known.items() if other != url})
+        self._write({other: token for other, token in tokens.items() if other != url})
         return True
 
     def _read(self) -> dict[str, str]:
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
+            tokens = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
             raise HubError(f"can't read {self.path} ({error}): delete it and log in again") from error
-        if not isinstance(found, dict) or not all(isinstance(token, str) for token in found.values()):
+        if not isinstance(tokens, dict) or not all(isinstance(token, str) for token in tokens.values()):
             raise HubError(f"{self.path} is not a file of tokens by hub: delete it and log in again")
-        return found
+        return tokens
 
     def _write(self, tokens: Mapping[str, str]) -> None:
         with replacing(self.path, parents=True, mode=OWNER_ONLY) as stream:
@@ -161,7 +161,7 @@ WAIT = re.compile(r"^\s*([0-9]{1,20})|r=0\s*;\s*t=([0-9]{1,20})")
 
 @dataclass
 class Guard:
-    """The limits for one hub, and what was used of them.
+    """The limits for one hub, and how much of them was used.
 
     largest  bytes of all answers
     """
@@ -172,8 +172,19 @@ class Guard:
     requests: int = 0
 
     def check_request(self, request: Any) -> None:
-        """Before a request is sent, also to follow a redirect. Raises Dangerous, TooLarge."""
-        self._check_destination(str(request.url), "authorization" in request.headers)
+        """Check a request before it is sent, also to follow a redirect. Raises Dangerous, TooLarge."""
+        # The destination: encrypted if the hub is, and the token's own hub.
+        url, authorized = str(request.url), "authorization" in request.headers
+        ours, there = _origin(self.url), _origin(url)
+        if there[0] not in PORTS or (ours[0] == "https" and there[0] != "https"):
+            raise Dangerous(f"{self.url} leads to {there[0]}://{there[1]}, which is not encrypted: refused")
+        upgraded = ours[1] == there[1] and (*ours[::2], *there[::2]) == ("http", 80, "https", 443)
+        same = ours == there or upgraded or (is_hugging_face(self.url) and is_hugging_face(url))
+        if authorized and not same:
+            raise Dangerous(
+                f"{self.url} leads to {there[0]}://{there[1]}, which must not get your token: refused"
+            )
+        # Limits of requests and of time.
         request.headers["Accept-Encoding"] = "identity"
         if request.method in READING or "/api/" in request.url.path:  # no parts of an upload
             self.requests += 1
@@ -185,7 +196,7 @@ class Guard:
         request.extensions["timeout"] = {key: limits.get(key) or TIMEOUT[key] for key in TIMEOUT}
 
     def check_response(self, response: Any) -> None:
-        """Before the body of an answer is read. Raises Dangerous, TooLarge, HubError."""
+        """Check an answer before its body is read. Raises Dangerous, TooLarge, HubError."""
         headers = response.headers
         if headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
             raise Dangerous(f"{self.url} sent a compressed answer, which was not requested: refused")
@@ -194,30 +205,22 @@ class Guard:
                 raise Dangerous(
                     f"{self.url} sent the {name} {headers[name][:80]!r}, which is no plain name: refused"
                 )
-        if response.status_code >= 400 and _wait(headers) > LONGEST_WAIT:
-            raise HubError(f"{self.url} is busy for more than {LONGEST_WAIT} s: try again later")
+        if response.status_code >= 400:
+            # Seconds for which the hub tells the client to wait.
+            waits = WAIT.findall(f"{headers.get('Retry-After', '')} {headers.get('RateLimit', '')}")
+            if max((int(retry or reset) for retry, reset in waits), default=0) > LONGEST_WAIT:
+                raise HubError(f"{self.url} is busy for more than {LONGEST_WAIT} s: try again later")
         if response.request.method == "HEAD":
             return
         length = headers.get("Content-Length", "")
         if response.status_code >= 400:
-            response.stream = _wrapped(response, self._start_of)
+            response.stream = _wrap_stream(response, self._cut_error)
         elif length.isdecimal() and int(length[:20]) > self.largest - self.received:
             raise self._too_large()
         else:
-            response.stream = _wrapped(response, self._counted)
+            response.stream = _wrap_stream(response, self._count_bytes)
 
-    def _check_destination(self, url: str, authorized: bool) -> None:
-        ours, there = _origin(self.url), _origin(url)
-        if there[0] not in PORTS or (ours[0] == "https" and there[0] != "https"):
-            raise Dangerous(f"{self.url} leads to {there[0]}://{there[1]}, which is not encrypted: refused")
-        upgraded = ours[1] == there[1] and (*ours[::2], *there[::2]) == ("http", 80, "https", 443)
-        same = ours == there or upgraded or (is_hugging_face(self.url) and is_hugging_face(url))
-        if authorized and not same:
-            raise Dangerous(
-                f"{self.url} leads to {there[0]}://{there[1]}, which must not get your token: refused"
-            )
-
-    def _counted(self, parts: Iterator[bytes]) -> Iterator[bytes]:
+    def _count_bytes(self, parts: Iterator[bytes]) -> Iterator[bytes]:
         for part in parts:
             self.received += len(part)
             if self.received > self.largest:
@@ -225,7 +228,7 @@ class Guard:
             yield part
 
     @staticmethod
-    def _start_of(parts: Iterator[bytes]) -> Iterator[bytes]:
+    def _cut_error(parts: Iterator[bytes]) -> Iterator[bytes]:
         left = LARGEST_ERROR
         for part in parts:
             yield part[:left]
@@ -244,14 +247,8 @@ def _origin(url: str) -> tuple[str, str, int | None]:
     return parts.scheme, parts.hostname or "", parts.port or PORTS.get(parts.scheme)
 
 
-def _wait(headers: Any) -> int:
-    """Seconds for which the headers of an error tell the client to wait."""
-    found = WAIT.findall(f"{headers.get('Retry-After', '')} {headers.get('RateLimit', '')}")
-    return max((int(seconds or again) for seconds, again in found), default=0)
-
-
-def _wrapped(response: Any, through: Callable[[Iterator[bytes]], Iterator[bytes]]) -> Any:
-    """The response's stream, read through a function; of the class that the HTTP library requires."""
+def _wrap_stream(response: Any, through: Callable[[Iterator[bytes]], Iterator[bytes]]) -> Any:
+    """Return a stream of the class that the HTTP library requires, which reads the response through a function."""
     base: Any = import_module(type(response).__module__.partition(".")[0]).SyncByteStream
     whole = response.stream
 
@@ -276,9 +273,21 @@ _guards: dict[str, Guard] = {}
 
 
 @contextmanager
-def guarded(guard: Guard) -> Iterator[dict[str, str]]:
+def apply_guard(guard: Guard) -> Iterator[dict[str, str]]:
     """Apply the guard until the end of the block, to requests with the headers that it yields."""
-    _install()
+    # Hook into huggingface_hub's client and every later one: it makes a new one after a broken connection.
+    from huggingface_hub.utils import _http
+
+    http: Any = _http
+    make: Callable[[], Any] = http._GLOBAL_CLIENT_FACTORY  # set_client_factory would close connections
+    if not getattr(make, "apply_guard", False):
+
+        def make_guarded() -> Any:
+            return _add_hooks(make())
+
+        make_guarded.guarded = True  # type: ignore[attr-defined]
+        http._GLOBAL_CLIENT_FACTORY = make_guarded
+        _add_hooks(http.get_session())
     mark = uuid.uuid4().hex
     _guards[mark] = guard
     try:
@@ -287,24 +296,7 @@ def guarded(guard: Guard) -> Iterator[dict[str, str]]:
         del _guards[mark]
 
 
-def _install() -> None:
-    """Hook into huggingface_hub's client and every later one: it makes a new one after a broken connection."""
-    from huggingface_hub.utils import _http
-
-    http: Any = _http
-    make: Callable[[], Any] = http._GLOBAL_CLIENT_FACTORY  # set_client_factory would close connections
-    if getattr(make, "guarded", False):
-        return
-
-    def made() -> Any:
-        return _hooked(make())
-
-    made.guarded = True  # type: ignore[attr-defined]
-    http._GLOBAL_CLIENT_FACTORY = made
-    _hooked(http.get_session())
-
-
-def _hooked(client: Any) -> Any:
+def _add_hooks(client: Any) -> Any:
     if _on_request not in client.event_hooks["request"]:
         client.event_hooks["request"].append(_on_request)
         client.event_hooks["response"].append(_on_response)
@@ -324,7 +316,7 @@ def _on_response(response: Any) -> None:
         guard.check_response(response)
 
 
-# What huggingface_hub raises for JSON of another shape.
+# Exceptions of huggingface_hub for JSON of another shape.
 MALFORMED = (KeyError, TypeError, AttributeError)
 LOGIN = "`kcard login --hub {url}`"
 
@@ -333,7 +325,7 @@ LOGIN = "`kcard login --hub {url}`"
 def connect(
     url: str, token: str | None, *, progress: bool = False, largest: int = LARGEST_ANSWERS
 ) -> "Iterator[HfApi]":
-    """The client for a hub. Errors inside the block become a HubError with one line.
+    """Open the client for a hub. Errors inside the block become a HubError with one line.
 
     progress  whether huggingface_hub shows progress bars on stderr
     largest   most bytes of all answers within the block; more raise HubError
@@ -342,8 +334,11 @@ def connect(
     other hubs than the Hugging Face Hub use LFS: hubs of this project do not speak Xet.
     """
     from huggingface_hub import HfApi, constants, utils
+    from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils.logging import get_verbosity, set_verbosity
 
+    # The bases include the errors of its HTTP library, which depends on the version.
+    failures: tuple[type[Exception], ...] = (*HfHubHTTPError.__bases__, RuntimeError, ValueError)
     bars: Any = utils  # its functions for progress bars are not exported for type checkers
     hidden = bars.are_progress_bars_disabled()
     xet, verbosity = constants.HF_HUB_DISABLE_XET, get_verbosity()
@@ -352,11 +347,11 @@ def connect(
     if not progress and not hidden:
         bars.disable_progress_bars()
     try:
-        with guarded(Guard(url, largest)) as marked:
+        with apply_guard(Guard(url, largest)) as marked:
             # False: without a token for this hub, the client must not send the user's Hugging Face token.
             yield HfApi(endpoint=url, token=token or False, library_name="kcard", headers=marked)
-    except _failures() as error:
-        raise _explained(url, token, error) from error
+    except failures as error:
+        raise _translate(url, token, error) from error
     except MALFORMED as error:
         raise HubError(f"{url} sent an unexpected answer ({one_line(error)}): is it a hub?") from error
     finally:
@@ -366,16 +361,8 @@ def connect(
             bars.enable_progress_bars()
 
 
-def _failures() -> tuple[type[Exception], ...]:
-    """The exceptions that the client raises."""
-    from huggingface_hub.errors import HfHubHTTPError
-
-    # The bases include the errors of its HTTP library, which depends on the version.
-    return (*HfHubHTTPError.__bases__, RuntimeError, ValueError)
-
-
 def status(error: BaseException) -> int | None:
-    """The HTTP status of a client's error; None without a response."""
+    """Return the HTTP status of a client's error; None without a response."""
     from huggingface_hub.errors import HfHubHTTPError
 
     cause: BaseException | None = error
@@ -386,7 +373,7 @@ def status(error: BaseException) -> int | None:
     return None
 
 
-def _explained(url: str, token: str | None, error: Exception) -> KcardError:
+def _translate(url: str, token: str | None, error: Exception) -> KcardError:
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
@@ -395,27 +382,31 @@ def _explained(url: str, token: str | None, error: Exception) -> KcardError:
         RevisionNotFoundError,
     )
 
-    cause = _root(error)
+    cause = _root_cause(error)
     if isinstance(cause, OfflineModeIsEnabled):
         return HubError(f"can't connect to {url}: HF_HUB_OFFLINE is set; unset it")
     if isinstance(cause, HFValidationError):
         return UsageError(f"{one_line(cause)}: use namespace/name")
-    code, said = status(error), _said(cause)
+    # The server's message, or the client's.
+    answer = getattr(cause, "response", None)
+    sent = getattr(cause, "server_message", None) or (answer and answer.headers.get("X-Error-Message"))
+    message = printable(" ".join(sent.split())[:300]) if sent else one_line(cause)
+    code = status(error)
     login = LOGIN.format(url=url)
     if isinstance(cause, GatedRepoError):
-        return HubError(f"{url}: access to these files must be requested: {said}")
+        return HubError(f"{url}: access to these files must be requested: {message}")
     if isinstance(cause, RevisionNotFoundError):
-        return UnknownCard(f"{url}: no such version, branch or commit: {said}")
+        return UnknownCard(f"{url}: no such version, branch or commit: {message}")
     if code == 401:
         if token is None:
             return HubError(f"{url} requires a token: {login}")
-        return HubError(f"{url} rejected your token ({said}): {login} with another one")
+        return HubError(f"{url} rejected your token ({message}): {login} with another one")
     if isinstance(cause, RepositoryNotFoundError):
         return UnknownCard(
-            f"{url}: repository not found, or private and not readable with your token: {said}"
+            f"{url}: repository not found, or private and not readable with your token: {message}"
         )
     if code is not None:
-        return HubError(f"{url} {'failed' if code >= 500 else 'refused'} ({code}): {said}")
+        return HubError(f"{url} {'failed' if code >= 500 else 'refused'} ({code}): {message}")
     if isinstance(cause, OSError) and cause.filename is not None:
         return HubError(f"{cause.filename}: {cause.strerror or cause}")
     if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
@@ -427,21 +418,14 @@ def _explained(url: str, token: str | None, error: Exception) -> KcardError:
     )
 
 
-def _root(error: BaseException) -> BaseException:
-    """The wrapped error: the server's response, or why there was none."""
+def _root_cause(error: BaseException) -> BaseException:
+    """Return the innermost cause: the server's response, or why there was none."""
     from huggingface_hub.errors import HfHubHTTPError
 
     wrapped = error.__cause__
     if isinstance(error, HfHubHTTPError) or wrapped is None:
         return error
-    return _root(wrapped)
-
-
-def _said(error: BaseException) -> str:
-    """The server's message, or the client's."""
-    answer = getattr(error, "response", None)
-    said = getattr(error, "server_message", None) or (answer and answer.headers.get("X-Error-Message"))
-    return printable(" ".join(said.split())[:300]) if said else one_line(error)
+    return _root_cause(wrapped)
 
 
 # The user's account on a hub.
@@ -460,17 +444,17 @@ class Who:
 
 
 def who(url: str, token: str | None) -> Who:
-    """The owner of the token. Raises HubError if there is no token, or the hub rejects it or does not answer."""
+    """Return the owner of the token. Raises HubError if there is no token, or the hub rejects it or does not answer."""
     if token is None:
         raise HubError(f"not logged in to {url}: run `kcard login --hub {url}`")
     with connect(url, token) as api:
-        found = api.whoami()
-        shown = found.get("auth", {}).get("accessToken", {})
+        account = api.whoami()
+        shown = account.get("auth", {}).get("accessToken", {})
         return Who(
             hub=url,
-            name=str(found["name"]),
-            fullname=str(found.get("fullname") or ""),
-            organisations=tuple(str(org["name"]) for org in found.get("orgs", [])),
+            name=str(account["name"]),
+            fullname=str(account.get("fullname") or ""),
+            organisations=tuple(str(org["name"]) for org in account.get("orgs", [])),
             token=str(shown.get("displayName") or ""),
             role=str(shown.get("role") or ""),
         )

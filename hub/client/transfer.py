@@ -30,10 +30,10 @@ __all__ = [
     "Listed",
     "Published",
     "RemoteReference",
-    "Tagged",
+    "RemoteVersion",
     "branches",
     "fetched",
-    "holding",
+    "find_published",
     "install",
     "listed",
     "newest",
@@ -63,24 +63,24 @@ class Listed:
 
 
 def listed(url: str, token: str | None, text: str | None = None, *, limit: int = 100) -> list[Listed]:
-    """The visible cards of a hub, last changed first; `text` searches names and tags."""
+    """Return the visible cards of a hub, last changed first; `text` searches names and tags."""
     with connect(url, token) as api:
         return [
             Listed(
-                repository=_cut(found.id),
-                private=bool(found.private),
-                downloads=int(found.downloads or 0),
-                likes=int(found.likes or 0),
-                modified=found.last_modified,
-                tags=tuple(_cut(tag) for tag in (found.tags or ())[:MOST_TAGS]),
+                repository=_shorten(model.id),
+                private=bool(model.private),
+                downloads=int(model.downloads or 0),
+                likes=int(model.likes or 0),
+                modified=model.last_modified,
+                tags=tuple(_shorten(tag) for tag in (model.tags or ())[:MOST_TAGS]),
             )
-            for found in api.list_models(
+            for model in api.list_models(
                 filter=CARD, search=text, sort="last_modified", limit=limit, full=True
             )
         ]
 
 
-def _cut(text: object) -> str:
+def _shorten(text: object) -> str:
     return str(text)[:LONGEST]
 
 
@@ -99,7 +99,7 @@ class RemoteReference:
 
     @classmethod
     def parse(cls, text: str) -> "RemoteReference":
-        """Raises UsageError for an invalid reference."""
+        """Parse a reference. Raises UsageError if it is invalid."""
         repository, at, revision = text.partition("@")
         if not NAME.fullmatch(repository) or (at and not revision):
             raise UsageError(
@@ -109,7 +109,7 @@ class RemoteReference:
 
 
 @dataclass(frozen=True)
-class Tagged:
+class RemoteVersion:
     """A version of a card on a hub: its number, from 1, and the commit of its tag."""
 
     number: int
@@ -120,46 +120,46 @@ class Tagged:
         return f"v{self.number}"
 
 
-def versions(api: "HfApi", repository: str) -> list[Tagged]:
-    """The versions of a repository, newest first."""
-    found = api.list_repo_refs(repository).tags
-    numbered = ((NUMBERED.fullmatch(tag.name), tag.target_commit) for tag in found)
-    tagged = (Tagged(int(match[1]), commit) for match, commit in numbered if match is not None)
+def versions(api: "HfApi", repository: str) -> list[RemoteVersion]:
+    """Return the versions of a repository, newest first."""
+    tags = api.list_repo_refs(repository).tags
+    numbered = ((NUMBERED.fullmatch(tag.name), tag.target_commit) for tag in tags)
+    tagged = (RemoteVersion(int(match[1]), commit) for match, commit in numbered if match is not None)
     return sorted(tagged, key=lambda version: -version.number)
 
 
 def newest(api: "HfApi", repository: str) -> str:
-    """The commit of the newest version, or of main if none was published."""
-    found = versions(api, repository)
-    return found[0].commit if found else str(api.model_info(repository).sha)
+    """Return the commit of the newest version, or of main if none was published."""
+    tagged = versions(api, repository)
+    return tagged[0].commit if tagged else str(api.model_info(repository).sha)
 
 
 def branches(api: "HfApi", repository: str) -> dict[str, str]:
-    """The commit of each branch, by name."""
+    """Return the commit of each branch, by name."""
     return {branch.name: branch.target_commit for branch in api.list_repo_refs(repository).branches}
 
 
-def holding(api: "HfApi", repository: str, manifests: set[bytes]) -> Iterator[Tagged]:
-    """The versions whose kcard.json is one of these, newest first."""
+def find_published(api: "HfApi", repository: str, manifests: set[bytes]) -> Iterator[RemoteVersion]:
+    """Yield the versions whose kcard.json is one of these, newest first."""
     for version in versions(api, repository):
-        if any(holds(api, repository, version.commit, manifest) for manifest in manifests):
+        if any(has_manifest(api, repository, version.commit, manifest) for manifest in manifests):
             yield version
 
 
-def holds(api: "HfApi", repository: str, commit: str, manifest: bytes) -> bool:
-    """Whether the kcard.json of a commit has these bytes, by the digest that the hub reports."""
-    found = api.get_paths_info(repository, [MANIFEST], revision=commit)
-    if not found:
+def has_manifest(api: "HfApi", repository: str, commit: str, manifest: bytes) -> bool:
+    """Return whether the kcard.json of a commit has these bytes, by the digest that the hub reports."""
+    entries = api.get_paths_info(repository, [MANIFEST], revision=commit)
+    if not entries:
         return False
-    lfs = getattr(found[0], "lfs", None)
+    lfs = getattr(entries[0], "lfs", None)
     if lfs is not None:
         return bool(lfs.sha256 == hashlib.sha256(manifest).hexdigest())
     blob = hashlib.sha1(b"blob %d\0" % len(manifest) + manifest, usedforsecurity=False).hexdigest()
-    return bool(getattr(found[0], "blob_id", None) == blob)
+    return bool(getattr(entries[0], "blob_id", None) == blob)
 
 
 README = "README.md"
-KEPT = {".gitattributes"}  # created by the hub
+CREATED_BY_HUB = {".gitattributes"}  # created by the hub
 ATTEMPTS = 4
 CONFLICT, MOVED_ON = 409, 412
 
@@ -215,13 +215,24 @@ def push(
     text = (folder / MANIFEST).read_bytes()
     with connect(url, token, progress=progress) as api:
         user = str(api.whoami()["name"]) if token is not None else ""
-        name = _made(api, repository or f"{user}/{manifest.name}", private)
-        version = next(holding(api, name, {text}), None)
+        requested = repository or f"{user}/{manifest.name}"
+        name = api.create_repo(requested, private=private, exist_ok=True).repo_id
+        if name != requested:
+            raise HubError(
+                f"{requested} already exists as {name}: repository names must differ in more than case"
+            )
+        version = next(find_published(api, name, {text}), None)
         unchanged = version is not None
         if version is None:
-            version = _new(api, name, folder, manifest, text, page)
+            version = _publish_version(api, name, folder, manifest, text, page)
         for alias in aliases:
-            _point(api, name, alias, version.commit)
+            # Move the branch, by deleting and recreating it.
+            head = branches(api, name).get(alias)
+            if head == version.commit:
+                continue
+            if head is not None:
+                api.delete_branch(name, branch=alias)
+            api.create_branch(name, branch=alias, revision=version.commit, exist_ok=True)
     paths = [folder / path for path in (*manifest.files, MANIFEST)]
     return Published(
         hub=url,
@@ -235,22 +246,14 @@ def push(
     )
 
 
-def _made(api: "HfApi", repository: str, private: bool) -> str:
-    """Create the repository unless it exists; returns its name."""
-    found = api.create_repo(repository, private=private, exist_ok=True).repo_id
-    if found != repository:
-        raise HubError(
-            f"{repository} already exists as {found}: repository names must differ in more than case"
-        )
-    return found
-
-
-def _new(api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str) -> Tagged:
-    commit = _committed(api, repository, folder, manifest, text, page)
+def _publish_version(
+    api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str
+) -> RemoteVersion:
+    commit = _commit_card(api, repository, folder, manifest, text, page)
     digest = hashlib.sha256(text).hexdigest()
     for _ in range(ATTEMPTS):
         number = max((version.number for version in versions(api, repository)), default=0) + 1
-        version = Tagged(number, commit)
+        version = RemoteVersion(number, commit)
         message = f"{manifest.name} {digest}"
         try:
             api.create_tag(repository, tag=version.tag, revision=commit, tag_message=message)
@@ -259,14 +262,14 @@ def _new(api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: 
                 status(error) != CONFLICT
             ):  # a conflict: another client used the number, perhaps for the same card
                 raise
-            if (same := next(holding(api, repository, {text}), None)) is not None:
+            if (same := next(find_published(api, repository, {text}), None)) is not None:
                 return same
         else:
             return version
     raise HubError(f"{repository}: too many concurrent publications: try again")
 
 
-def _committed(
+def _commit_card(
     api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str
 ) -> str:
     """Commit the card to main, without any other files."""
@@ -276,7 +279,7 @@ def _committed(
             return str(
                 api.create_commit(
                     repository,
-                    _operations(api, repository, head, folder, manifest, text, page),
+                    _list_operations(api, repository, head, folder, manifest, text, page),
                     commit_message=f"{manifest.name} {hashlib.sha256(text).hexdigest()[:12]}",
                     commit_description=manifest.description,
                     parent_commit=head,
@@ -288,7 +291,7 @@ def _committed(
     raise HubError(f"{repository}: too many concurrent changes: try again")
 
 
-def _operations(
+def _list_operations(
     api: "HfApi", repository: str, head: str, folder: Path, manifest: Manifest, text: bytes, page: str
 ) -> list[Any]:
     """Add every file of the card and delete all others; the client skips unchanged files."""
@@ -300,19 +303,9 @@ def _operations(
     there = api.list_repo_tree(repository, recursive=True, revision=head)
     gone = [entry.path for entry in there if isinstance(entry, RepoFile)]
     return [
-        *(CommitOperationDelete(path) for path in gone if path not in {*added, *KEPT}),
+        *(CommitOperationDelete(path) for path in gone if path not in {*added, *CREATED_BY_HUB}),
         *(CommitOperationAdd(path, content) for path, content in added.items()),
     ]
-
-
-def _point(api: "HfApi", repository: str, alias: str, commit: str) -> None:
-    """Move the branch `alias` to the commit, by deleting and recreating it."""
-    at = branches(api, repository).get(alias)
-    if at == commit:
-        return
-    if at is not None:
-        api.delete_branch(repository, branch=alias)
-    api.create_branch(repository, branch=alias, revision=commit, exist_ok=True)
 
 
 # Downloads a card from a hub that may be hostile: the files that its manifest lists, checked before they are used.
@@ -329,7 +322,7 @@ MARGIN = 1 << 20  # bytes beside a file: the answers about it
 def fetched(
     url: str, token: str | None, reference: RemoteReference, downloads: Path, *, progress: bool = False
 ) -> "Iterator[Path]":
-    """A folder with the verified files of a card, deleted at the end of the block.
+    """Yield a folder with the verified files of a card, deleted at the end of the block.
 
     An interrupted download keeps its complete files under `downloads` for a week, and the next one resumes there.
     Raises UnknownCard for an unknown card, HubError if the hub refuses, does not answer or exceeds a limit, CardError
@@ -338,9 +331,18 @@ def fetched(
     from huggingface_hub import utils
 
     downloads.mkdir(parents=True, exist_ok=True)
-    _forget(downloads)
+    # Forget interrupted downloads that nobody resumed.
+    old = time.time() - STALE_SECONDS
+    for entry in downloads.iterdir():
+        if entry.is_dir() and entry.stat().st_mtime < old:
+            discard(entry)
+        elif entry.suffix == ".lock" and entry.stat().st_mtime < old:
+            entry.unlink(missing_ok=True)
     with connect(url, token) as api:
-        commit = _commit(api, reference)
+        name, revision = reference.repository, reference.revision
+        commit = newest(api, name) if revision is None else str(api.model_info(name, revision=revision).sha)
+        if not COMMIT.fullmatch(commit):
+            raise HubError(f"{name}: the hub names {commit[:80]!r}, which is no commit")
     key = hashlib.sha256(f"{url} {reference.repository} {commit}".encode()).hexdigest()[:32]
     folder = downloads / key
     locks: Any = utils  # the lock is not exported for type checkers
@@ -359,65 +361,41 @@ def fetched(
 def _download(
     url: str, token: str | None, repository: str, commit: str, folder: Path, progress: bool
 ) -> None:
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
     with connect(url, token, largest=LARGEST_MANIFEST) as api:
-        manifest = _manifest(api, repository, commit, folder)
+        try:
+            manifest_path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
+        except LocalEntryNotFoundError:  # no response
+            raise
+        except EntryNotFoundError:
+            raise UnknownCard(f"{repository} at {commit[:12]} is not a card: {MANIFEST} is missing") from None
+        try:
+            manifest = Manifest.from_json(manifest_path.read_bytes().decode(), f"{repository}: {MANIFEST}")
+        except UnicodeDecodeError:
+            raise HubError(f"{repository}: {MANIFEST} is not UTF-8 text") from None
     check_names(manifest)
     with connect(url, token) as api:
-        sizes = _sizes(api, repository, commit, manifest)
-    _check_room(folder, repository, sum(sizes.values()))
-    for path, size in sizes.items():  # one by one: with threads, Ctrl-C would wait for all of them
-        with connect(url, token, progress=progress, largest=size + MARGIN) as api:
-            api.hf_hub_download(repository, path, revision=commit, local_dir=folder)
-    check_files(folder, manifest)
-    check_contents(manifest, lambda path: (folder / path).open("rb"))
-
-
-def _sizes(api: "HfApi", repository: str, commit: str, manifest: Manifest) -> dict[str, int]:
-    """The bytes of each file of the manifest, as the hub lists them. Raises CardError for a missing file."""
-    entries = api.list_repo_tree(repository, recursive=True, revision=commit)
-    listed = {entry.path: getattr(entry, "size", None) for entry in entries}
-    found: dict[str, int] = {}
-    for path in manifest.files:
-        size = listed.get(path)
-        if type(size) is not int or size < 0:
-            raise CardError(f"{repository} at {commit[:12]}: {path}, listed in {MANIFEST}, is missing")
-        kind_of(path, size)
-        found[path] = size
-    return found
-
-
-def _check_room(folder: Path, repository: str, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
+        entries = api.list_repo_tree(repository, recursive=True, revision=commit)
+        listed = {entry.path: getattr(entry, "size", None) for entry in entries}
+        sizes: dict[str, int] = {}
+        for path in manifest.files:
+            size = listed.get(path)
+            if type(size) is not int or size < 0:
+                raise CardError(f"{repository} at {commit[:12]}: {path}, listed in {MANIFEST}, is missing")
+            kind_of(path, size)
+            sizes[path] = size
+    needed, free = sum(sizes.values()), shutil.disk_usage(folder).free
     if needed > free:
         raise HubError(
             f"{repository} has {shown_size(needed)}, but only {shown_size(free)} are free in {folder.parent}: free "
             "some space, or set KCARD_HOME to another disk"
         )
-
-
-def _commit(api: "HfApi", reference: RemoteReference) -> str:
-    if reference.revision is None:
-        found = newest(api, reference.repository)
-    else:
-        found = str(api.model_info(reference.repository, revision=reference.revision).sha)
-    if not COMMIT.fullmatch(found):
-        raise HubError(f"{reference.repository}: the hub names {found[:80]!r}, which is no commit")
-    return found
-
-
-def _manifest(api: "HfApi", repository: str, commit: str, folder: Path) -> Manifest:
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
-    try:
-        path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
-    except LocalEntryNotFoundError:  # no response
-        raise
-    except EntryNotFoundError:
-        raise UnknownCard(f"{repository} at {commit[:12]} is not a card: {MANIFEST} is missing") from None
-    try:
-        return Manifest.from_json(path.read_bytes().decode(), f"{repository}: {MANIFEST}")
-    except UnicodeDecodeError:
-        raise HubError(f"{repository}: {MANIFEST} is not UTF-8 text") from None
+    for path, size in sizes.items():  # one by one: with threads, Ctrl-C would wait for all of them
+        with connect(url, token, progress=progress, largest=size + MARGIN) as api:
+            api.hf_hub_download(repository, path, revision=commit, local_dir=folder)
+    check_files(folder, manifest)
+    check_contents(manifest, lambda path: (folder / path).open("rb"))
 
 
 def install(folder: Path, destination: Path) -> Path:
@@ -436,20 +414,11 @@ def install(folder: Path, destination: Path) -> Path:
 
 
 def published_there(url: str, token: str | None, repository: str, manifests: set[bytes]) -> bool:
-    """Whether the repository has a version with one of these kcard.json."""
+    """Return whether a repository has a version with one of these manifests (the bytes of kcard.json)."""
     with connect(url, token) as api:
         try:
-            return next(holding(api, repository, manifests), None) is not None
+            return next(find_published(api, repository, manifests), None) is not None
         except OSError as error:
             if status(error) == 404:
                 return False
             raise
-
-
-def _forget(downloads: Path) -> None:
-    old = time.time() - STALE_SECONDS
-    for entry in downloads.iterdir():
-        if entry.is_dir() and entry.stat().st_mtime < old:
-            discard(entry)
-        elif entry.suffix == ".lock" and entry.stat().st_mtime < old:
-            entry.unlink(missing_ok=True)

@@ -57,12 +57,12 @@ __all__ = [
 
 
 def now() -> datetime:
-    """The current time."""
+    """Return the current time."""
     return datetime.now(UTC)
 
 
 def utc(time: datetime) -> datetime:
-    """A time from the database, where SQLite drops the time zone."""
+    """Return a time from the database, where SQLite drops the time zone."""
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
@@ -188,7 +188,7 @@ def _account(*, key: bool = True, index: bool = False) -> "Column[int]":
 
 
 def _owner(name: str, of: str, key: bool, index: bool) -> "Column[int]":
-    """A foreign key to an owner, with cascading deletes; `key`: part of the primary key."""
+    """Return a foreign key to an owner, with cascading deletes; `key`: part of the primary key."""
     return Column(
         name, Integer, ForeignKey(of, ondelete="CASCADE"), primary_key=key, nullable=False, index=index
     )

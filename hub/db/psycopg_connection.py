@@ -34,5 +34,5 @@ class SilentServer(psycopg.OperationalError):
 
 
 def is_silence(error: object) -> bool:
-    """Whether a driver's error means that the server did not answer."""
+    """Return whether a driver's error means that the server did not answer."""
     return isinstance(error, (SilentServer, psycopg.errors.ConnectionTimeout))

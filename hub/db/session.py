@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import (
     URL,
@@ -28,11 +28,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from kcard.errors import DiskFull, HubError, MissingExtra, Unavailable, UsageError
 from kcard.hub.db.models import HEAD
 
-if TYPE_CHECKING:
-    from alembic.config import Config
-
-    from kcard.hub.db.psycopg_connection import ImpatientConnection
-
 __all__ = [
     "WAIT_SECONDS",
     "Database",
@@ -41,12 +36,13 @@ __all__ = [
     "locate",
     "postgresql_engine",
     "shown",
+    "sqlite_engine",
     "transaction_options",
     "wait_for_writers",
 ]
 
 
-# A database that does not answer: one transaction at a time tries it, all others fail at once.
+# Outages: while a database does not answer, one transaction at a time tries it, and all others fail at once.
 #
 # Otherwise, each of them would wait, and occupy a thread, until it notices by itself.
 
@@ -55,7 +51,7 @@ TRY_SECONDS = 10.0  # until another transaction tries, if the one that does take
 
 
 class Outage:
-    """Whether the database `name` is known not to answer. Thread-safe."""
+    """The state of a database: whether it is known not to answer. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self._name, self._lock = name, threading.Lock()
@@ -82,7 +78,7 @@ class Outage:
                 self._next_try = time.monotonic() + AGAIN_SECONDS
 
     def ended(self) -> None:
-        """The database answers."""
+        """End the outage: the database answers."""
         if self._next_try is not None:
             with self._lock:
                 self._next_try = None
@@ -111,10 +107,14 @@ NETWORK = {
 
 
 def postgresql_engine(url: URL, *, write: bool, serving: bool) -> Engine:
-    """An engine for writers or readers. `serving`: statements that take seconds fail. Raises MissingExtra."""
+    """Make an engine for writers or readers. `serving`: statements that take seconds fail. Raises MissingExtra."""
     seconds = (WRITE_SECONDS if write else READ_SECONDS) if serving else None
     arguments = NETWORK | {"connect_timeout": CONNECT_SECONDS if serving else 10, "application_name": "kcard"}
-    arguments |= {**url.query, "options": _options(url, seconds)}
+    from_url = url.query.get("options", "")
+    session = SESSION if seconds is None else SESSION | {"statement_timeout": seconds * 1000}
+    options = [from_url] if isinstance(from_url, str) else [*from_url]
+    options += [f"-c {name}={value}" for name, value in session.items()]
+    arguments |= {**url.query, "options": " ".join(options)}
     # Threads take turns to write, so that one connection is enough.
     pool = {"pool_size": 1, "max_overflow": 0} if write else {"pool_size": 8, "max_overflow": 8}
     try:
@@ -128,39 +128,26 @@ def postgresql_engine(url: URL, *, write: bool, serving: bool) -> Engine:
         )
     except ModuleNotFoundError:
         raise MissingExtra("PostgreSQL needs psycopg: pip install 'kcard[postgres]'") from None
-    if seconds is not None:
-        _limit(engine, seconds)
-    return engine
-
-
-def _options(url: URL, seconds: int | None) -> str:
-    given = url.query.get("options", "")
-    session = SESSION if seconds is None else SESSION | {"statement_timeout": seconds * 1000}
-    options = [given] if isinstance(given, str) else [*given]
-    return " ".join([*options, *(f"-c {name}={value}" for name, value in session.items())])
-
-
-def _limit(engine: Engine, seconds: float) -> None:
-    """Close connections to a silent server, at the pool's ping sooner than in a transaction."""
+    if seconds is None:
+        return engine
+    # Close connections to a silent server, at the pool's ping sooner than in a transaction.
     from kcard.hub.db.psycopg_connection import PING_SECONDS, ImpatientConnection
 
     @event.listens_for(engine, "do_connect")
-    def _connect(_dialect: object, _record: object, given: Any, named: Any) -> "ImpatientConnection":
-        return ImpatientConnection.connect(*given, **named)
+    def connect(_dialect: object, _record: object, arguments: Any, options: Any) -> ImpatientConnection:
+        return ImpatientConnection.connect(*arguments, **options)
 
     @event.listens_for(engine, "begin")
-    def _begun(connection: Connection) -> None:
-        _driver(connection.connection).patience = seconds + STEP_SECONDS
+    def begin(connection: Connection) -> None:
+        driver: Any = connection.connection.driver_connection
+        driver.patience = seconds + STEP_SECONDS
 
     @event.listens_for(engine, "checkin")
-    def _returned(connection: Any, _record: object) -> None:
+    def check_in(connection: Any, _record: object) -> None:
         if connection is not None:
             connection.patience = PING_SECONDS
 
-
-def _driver(connection: Any) -> "ImpatientConnection":
-    driver: ImpatientConnection = connection.driver_connection
-    return driver
+    return engine
 
 
 def wait_for_writers(connection: Connection) -> None:
@@ -171,24 +158,21 @@ def wait_for_writers(connection: Connection) -> None:
     if connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({WRITERS_LOCK})").scalar():
         return
     deadline = time.monotonic() + WAIT_SECONDS
-    while not _locked_soon(connection):
+    while True:
+        try:
+            with connection.begin_nested():
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {STEP_SECONDS * 1000}")
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS_LOCK})")
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
+        except OperationalError as error:
+            if error.connection_invalidated or "lock timeout" not in str(error.orig):
+                raise
+        else:
+            return
         if time.monotonic() > deadline:
             raise Unavailable(
                 f"the database was locked by another process for {WAIT_SECONDS} s: try again later"
             )
-
-
-def _locked_soon(connection: Connection) -> bool:
-    try:
-        with connection.begin_nested():
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {STEP_SECONDS * 1000}")
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS_LOCK})")
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
-    except OperationalError as error:
-        if error.connection_invalidated or "lock timeout" not in str(error.orig):
-            raise
-        return False
-    return True
 
 
 # SQLAlchemy engines for SQLite and PostgreSQL: a reader sees a snapshot and never waits; there is one writer.
@@ -199,7 +183,7 @@ READER_WAITS, SERVED_READER_WAITS = 10, 2
 
 
 def locate(location: Path | str) -> URL:
-    """The URL of a database; a Path is a SQLite file. Raises UsageError, without passwords, for an invalid URL."""
+    """Return the URL of a database; a Path is a SQLite file. Raises UsageError for an invalid URL."""
     if isinstance(location, Path):
         return URL.create("sqlite", database=str(location))
     try:
@@ -214,7 +198,7 @@ def locate(location: Path | str) -> URL:
 
 
 def shown(url: URL) -> str:
-    """A database in messages: its file, or host and name, without credentials."""
+    """Return the name of a database in messages: its file, or host and name, without credentials."""
     if url.drivername == "sqlite":
         return str(url.database)
     bare = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
@@ -222,12 +206,12 @@ def shown(url: URL) -> str:
 
 
 def engine(url: URL, *, write: bool, serving: bool = False) -> Engine:
-    """An engine for a URL from `locate`, for writers or for readers.
+    """Make an engine for a URL from `locate`, for writers or for readers.
 
     `serving`: for servers, which keep connections open and wait for seconds only. Raises MissingExtra without the
     PostgreSQL driver.
     """
-    make = _sqlite if url.drivername == "sqlite" else postgresql_engine
+    make = sqlite_engine if url.drivername == "sqlite" else postgresql_engine
     return make(url, write=write, serving=serving)
 
 
@@ -240,7 +224,7 @@ def transaction_options(engine: Engine, write: bool) -> dict[str, Any]:
     return {"isolation_level": level, "postgresql_readonly": not write}
 
 
-def _sqlite(url: URL, *, write: bool, serving: bool) -> Engine:
+def sqlite_engine(url: URL, *, write: bool, serving: bool) -> Engine:
     pool: dict[str, Any] = {"poolclass": NullPool}
     if serving:
         pool = {"poolclass": QueuePool, "pool_size": 1 if write else 8, "max_overflow": -1}
@@ -248,14 +232,14 @@ def _sqlite(url: URL, *, write: bool, serving: bool) -> Engine:
     waits = WAIT_SECONDS if write else SERVED_READER_WAITS if serving else READER_WAITS
 
     @event.listens_for(engine, "connect")
-    def _connected(connection: Any, _record: object) -> None:
+    def connect(connection: Any, _record: object) -> None:
         # By default, sqlite3 begins late and leaves CREATE TABLE outside; here transactions begin explicitly.
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {waits * 1000}")
         connection.execute("PRAGMA foreign_keys = ON")
 
     @event.listens_for(engine, "begin")
-    def _begun(connection: Connection) -> None:
+    def begin(connection: Connection) -> None:
         # Writers lock at once: upgrading a read transaction may fail without waiting.
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
@@ -290,11 +274,15 @@ class Database:
         self._writers = engine(self._url, write=True, serving=serving)
         self._outage = Outage(self.name)
         self._process, self._turn = os.getpid(), threading.Lock()
-        weakref.finalize(self, _close, (self._readers, self._writers), self._process)
+        weakref.finalize(self, _close_engines, (self._readers, self._writers), self._process)
         if self.path is not None:
-            _create_private(self.path)
+            # A new file is for its owner only, as SQLite then makes the files beside it.
+            with suppress(OSError):  # it exists, or SQLite reports why it can't be
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        revision: str | None = None
         with self.read() as connection:
-            revision = _revision(connection)
+            if inspect(connection).has_table("alembic_version"):
+                revision = connection.scalar(text("SELECT version_num FROM alembic_version"))
         if revision != HEAD:
             self._upgrade(revision)
 
@@ -310,14 +298,14 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A read transaction, which sees one snapshot and never waits."""
+        """Open a read transaction, which sees one snapshot and never waits."""
         self._after_fork()
         with self._transaction(self._readers, write=False) as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A write transaction, exclusive among writers; rolled back if the block raises."""
+        """Open a write transaction, exclusive among writers; rolled back if the block raises."""
         self._after_fork()
         # Threads of this process wait here, without a connection.
         turn = self._turn
@@ -347,9 +335,9 @@ class Database:
         except IntegrityError:
             raise
         except (DatabaseError, InterfaceError, PoolTimeout) as error:
-            raise self._explained(error) from error
+            raise self._translate(error) from error
 
-    def _explained(self, error: DatabaseError | InterfaceError | PoolTimeout) -> HubError:
+    def _translate(self, error: DatabaseError | InterfaceError | PoolTimeout) -> HubError:
         if isinstance(error, PoolTimeout):
             return Unavailable(f"hub database {self.name}: {CROWDED}")
         self._outage.noticed(error.orig)
@@ -378,22 +366,26 @@ class Database:
     def _upgrade(self, revision: str | None) -> None:
         # Alembic is slow to import, so only do so if needed.
         from alembic import command
+        from alembic.config import Config
         from alembic.script import ScriptDirectory
 
-        config = _alembic()
-        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-        if revision is not None and revision < min(known):
+        config = Config()
+        folder = str(Path(__file__).parents[1] / "migrations")
+        config.set_main_option("script_location", folder.replace("%", "%%"))
+        config.set_main_option("path_separator", "os")
+        revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+        if revision is not None and revision < min(revisions):
             raise HubError(
                 f"hub database {self.name} has schema {revision} of an earlier kcard, which this version can't read: "
                 "set KCARD_HOME to another folder, and publish the cards again"
             )
-        if revision is not None and revision not in known:
+        if revision is not None and revision not in revisions:
             raise HubError(
                 f"hub database {self.name} has schema {revision} of a newer kcard (this version supports up to {HEAD}):"
                 " upgrade kcard, or set KCARD_HOME to another folder"
             )
         if self.path is not None:
-            self._write_ahead()
+            self._use_write_ahead_log()
         unlimited = engine(self._url, write=True)
         try:
             # A concurrent upgrade waits here and finds nothing to do.
@@ -403,7 +395,7 @@ class Database:
         finally:
             unlimited.dispose()
 
-    def _write_ahead(self) -> None:
+    def _use_write_ahead_log(self) -> None:
         """Switch the file to write-ahead logging, with retries: SQLite does not wait for the lock."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
@@ -419,30 +411,7 @@ class Database:
                 connection.close()
 
 
-def _close(engines: tuple[Engine, ...], process: int) -> None:
+def _close_engines(engines: tuple[Engine, ...], process: int) -> None:
     if process == os.getpid():  # in a child, closing would break the parent's connections
         for engine in engines:
             engine.dispose()
-
-
-def _create_private(path: Path) -> None:
-    """Create the file for its owner only, as SQLite then does with the files beside it."""
-    with suppress(OSError):  # it exists, or SQLite reports why it can't be
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-
-
-def _revision(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    revision: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
-    return revision
-
-
-def _alembic() -> "Config":
-    from alembic.config import Config
-
-    config = Config()
-    folder = str(Path(__file__).parents[1] / "migrations")
-    config.set_main_option("script_location", folder.replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    return config

@@ -21,9 +21,9 @@ START, END = "def _create_tables() -> None:\n", "\n\ndef _order_by_bytes"
 def code() -> str:
     """The operations that create all tables, in the order of their keys."""
     with create_engine("sqlite://").connect() as connection:
-        found = produce_migrations(MigrationContext.configure(connection), metadata).upgrade_ops
-    assert isinstance(found, UpgradeOps)
-    text = render_python_code(found)
+        operations = produce_migrations(MigrationContext.configure(connection), metadata).upgrade_ops
+    assert isinstance(operations, UpgradeOps)
+    text = render_python_code(operations)
     return re.sub(r"(?m)^ *# .*\n", "", text).replace("\n\n", "\n").rstrip() + "\n"
 
 

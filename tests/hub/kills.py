@@ -299,8 +299,8 @@ def clean(world: World) -> None:
     needed = {sha for card in hub.list() for v in hub.versions(card.name) for sha in v.files.values()}
     assert {path.name for path in root.glob("blobs/*/*")} == needed, "orphaned or missing blobs"
     assert list((root / "partial").glob("*")) == [], "remains"
-    kept = {v.sha256 for card in hub.list() for v in hub.versions(card.name)}
-    assert {path.name for path in root.glob("snapshots/*/*")} <= kept, "orphaned snapshots"
+    remaining = {v.sha256 for card in hub.list() for v in hub.versions(card.name)}
+    assert {path.name for path in root.glob("snapshots/*/*")} <= remaining, "orphaned snapshots"
     if (world.root / "trained").exists() or (world.root / ".trained.replaced").exists():
         claim(world.root / "trained", "oncology")
         check_files(world.root / "trained", Manifest.read(world.root / "trained"))
@@ -315,7 +315,7 @@ def worlds(scratch: Path) -> Iterator[World]:
 
 def kills(scratch: Path, repetitions: int, every: int) -> tuple[list[tuple[str, str]], list[str]]:
     """Every kill of one process alone, and what was wrong after one."""
-    made: list[tuple[str, str]] = []
+    events: list[tuple[str, str]] = []
     wrong: list[str] = []
     fresh_world = worlds(scratch)
     warm(next(fresh_world))
@@ -341,14 +341,14 @@ def kills(scratch: Path, repetitions: int, every: int) -> tuple[list[tuple[str, 
                 wrong.append(f"{name}, {point}: was not killed")
             if run(lambda: check(victim, allowed, operation)) != 0:  # noqa: B023
                 wrong.append(f"{name}, {point}: see above")
-            made.append((name, point))
+            events.append((name, point))
             shutil.rmtree(victim.root)
-    return made, wrong
+    return events, wrong
 
 
 def crowded(scratch: Path, every: int) -> tuple[list[tuple[str, str]], list[str]]:
     """One publisher is killed while one publishes, one publishes and removes, and one cleans up."""
-    made, wrong = [], []
+    events, wrong = [], []
     template = World(scratch / "template")
     template.root.mkdir(parents=True)
     assert run(lambda: filled(template)) == 0
@@ -368,9 +368,9 @@ def crowded(scratch: Path, every: int) -> tuple[list[tuple[str, str]], list[str]
             wrong.append(f"a crowd, kill {kill_at}: {killed}, {others}")
         if run(lambda: survived(world, drafts)) != 0:  # noqa: B023
             wrong.append(f"a crowd, kill {kill_at}: see above")
-        made.append(("crowd", str(kill_at)))
+        events.append(("crowd", str(kill_at)))
         shutil.rmtree(world.root)
-    return made, wrong
+    return events, wrong
 
 
 def publish(world: World, drafts: list[Path]) -> None:
@@ -420,6 +420,6 @@ def outcome(world: World, scratch: Path) -> object:
 
 if __name__ == "__main__":
     folder, repetitions, every = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    made, wrong = kills(folder / "alone", repetitions, every)
+    occurred, wrong = kills(folder / "alone", repetitions, every)
     more, also_wrong = crowded(folder / "crowd", every)
-    sys.stdout.write(json.dumps({"kills": made + more, "wrong": wrong + also_wrong}))
+    sys.stdout.write(json.dumps({"kills": occurred + more, "wrong": wrong + also_wrong}))

@@ -35,7 +35,7 @@ def _unsynced(connection: object, _record: object) -> None:
 
 
 def _copying(upgrade: Callable[..., None]) -> Callable[..., None]:
-    made: list[bytes] = []
+    copies: list[bytes] = []
     turn = threading.Lock()
 
     @wraps(upgrade)
@@ -44,11 +44,11 @@ def _copying(upgrade: Callable[..., None]) -> Callable[..., None]:
         with turn:
             if revision is not None or path is None or not path.exists() or path.stat().st_size:
                 upgrade(database, revision)
-            elif made:
-                path.write_bytes(made[0])
+            elif copies:
+                path.write_bytes(copies[0])
             else:
                 upgrade(database, revision)
-                made.append(_content(path))
+                copies.append(_content(path))
 
     return copied
 

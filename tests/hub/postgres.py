@@ -120,8 +120,8 @@ def running() -> Iterator[Cluster]:
 def cluster() -> Iterator[Cluster]:
     """The cluster of this test process."""
     try:
-        with running() as found:
-            yield found
+        with running() as server:
+            yield server
     except LookupError as error:
         pytest.skip(str(error))
 
@@ -165,8 +165,8 @@ def any_empty_database(request: pytest.FixtureRequest) -> str | None:
 
 
 def _programs() -> Path | None:
-    if found := shutil.which("initdb"):
-        return Path(found).resolve().parent
+    if program := shutil.which("initdb"):
+        return Path(program).resolve().parent
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
     return installed[-1] if installed else None
 

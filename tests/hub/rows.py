@@ -41,7 +41,9 @@ def hold(database: Database, owner: int, name: str, *files: tuple[str, int]) -> 
         "newest": 0,
     }
     with database.write() as connection:
-        found = connection.execute(insert(repositories).values(row).returning(repositories.c.id)).scalar_one()
+        repository_id = connection.execute(
+            insert(repositories).values(row).returning(repositories.c.id)
+        ).scalar_one()
         for sha256, size in files:
-            connection.execute(insert(holdings).values(repository_id=found, sha256=sha256, size=size))
+            connection.execute(insert(holdings).values(repository_id=repository_id, sha256=sha256, size=size))
         uploads.recount(connection)

@@ -84,7 +84,9 @@ class Shared:
         """Likewise for a command, such as ["hf", "models", "ls"]."""
         home = self.folder / "client"
         home.mkdir(exist_ok=True)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "KCARD_"))}
+        variables = {
+            name: value for name, value in os.environ.items() if not name.startswith(("HF_", "KCARD_"))
+        }
         ours = {
             "HF_ENDPOINT": self.url,
             "HF_HOME": str(home / "hf"),
@@ -100,7 +102,7 @@ class Shared:
             ours["HF_TOKEN"] = self.tokens[who]
         done = subprocess.run(
             command,
-            env=kept | ours | environment,
+            env=variables | ours | environment,
             cwd=home,
             capture_output=True,
             text=True,

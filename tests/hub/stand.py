@@ -84,11 +84,11 @@ def entry_of(path: str, content: bytes, *, lfs: bool = False) -> Entry:
 @contextmanager
 def stand(home: Path, database_url: str | None = None, *, exam_required: bool = True) -> Iterator[Stand]:
     """A fresh hub in a folder, on SQLite or in an empty PostgreSQL database; its connections are closed at the end."""
-    with opened(home, database_url, exam_required=exam_required) as made:
+    with opened(home, database_url, exam_required=exam_required) as hub:
         for name in ("ada", "eve"):
-            made.accounts.add_user(name)
-        made.accounts.add_user("root", admin=True)
-        yield made
+            hub.accounts.add_user(name)
+        hub.accounts.add_user("root", admin=True)
+        yield hub
 
 
 @contextmanager

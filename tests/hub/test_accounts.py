@@ -26,10 +26,10 @@ def accounts(database: Database) -> Accounts:
 
 
 def test_a_user_is_found_in_whatever_case(accounts: Accounts) -> None:
-    made = accounts.add_user("Ada", fullname="Ada Lovelace", quota=10)
-    assert (made.name, made.kind, made.admin, made.disabled, made.quota) == ("Ada", "user", False, False, 10)
-    assert accounts.get("ADA") == made
-    assert timedelta(0) <= now() - made.created < timedelta(minutes=1)
+    ada = accounts.add_user("Ada", fullname="Ada Lovelace", quota=10)
+    assert (ada.name, ada.kind, ada.admin, ada.disabled, ada.quota) == ("Ada", "user", False, False, 10)
+    assert accounts.get("ADA") == ada
+    assert timedelta(0) <= now() - ada.created < timedelta(minutes=1)
 
 
 def test_users_and_organisations_share_one_space_of_names(accounts: Accounts) -> None:
@@ -104,13 +104,13 @@ def test_the_last_administrator_stays_one(accounts: Accounts) -> None:
 
 
 def test_of_many_first_starts_one_makes_the_administrator(accounts: Accounts) -> None:
-    made = []
-    threads = [threading.Thread(target=lambda: made.append(accounts.first())) for _ in range(8)]
+    administrators = []
+    threads = [threading.Thread(target=lambda: administrators.append(accounts.first())) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [account.name for account in made if account is not None] == ["admin"]
+    assert [account.name for account in administrators if account is not None] == ["admin"]
     assert accounts.get("admin").admin
 
 
@@ -146,8 +146,8 @@ def test_every_change_of_an_account_is_in_the_log_with_who_made_it(
     accounts.update("lab", quota=7, email="lab@example.org", by="ada")
     with pytest.raises(Conflict):
         accounts.add_user("lab")
-    told = [(e.actor, e.action, e.target, dict(e.detail)) for e in Events(database).list()]
-    assert told == [
+    log = [(e.actor, e.action, e.target, dict(e.detail)) for e in Events(database).list()]
+    assert log == [
         ("ada", "account.updated", "lab", {"quota": 7, "email": True}),
         ("ada", "member.changed", "lab", {"user": "ada", "role": "admin"}),
         ("ada", "account.created", "lab", {"kind": "organisation"}),
@@ -198,13 +198,13 @@ def test_postgresql_keeps_people_tokens_and_the_log_in_the_same_way(postgres: st
         with pytest.raises(NotThere):
             accounts.get(text)
     token = tokens.create("ada", repository="ada/CARD", days=1)
-    found = tokens.identify(token)
-    assert found is not None
-    assert (found.name, dict(found.organisations)) == ("Ada", {"lab": "admin"})
-    [told] = tokens.list("ada")
-    assert told.expires is not None
-    assert timedelta(hours=23) < told.expires - now() <= timedelta(days=1)
-    tokens.revoke("ada", told.name)
+    identity = tokens.identify(token)
+    assert identity is not None
+    assert (identity.name, dict(identity.organisations)) == ("Ada", {"lab": "admin"})
+    [listed] = tokens.list("ada")
+    assert listed.expires is not None
+    assert timedelta(hours=23) < listed.expires - now() <= timedelta(days=1)
+    tokens.revoke("ada", listed.name)
     with pytest.raises(NotThere):
         tokens.revoke("ada", "a\0b")
     assert [e.action for e in log.list(limit=2)] == ["token.revoked", "token.created"]

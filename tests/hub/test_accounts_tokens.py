@@ -34,11 +34,11 @@ def test_a_token_tells_who_shows_it_and_what_for(tokens: Tokens, database: Datab
     token = tokens.create("ADA", scope="read", name="laptop")
     assert token.startswith("kc_")
     assert len(token) == 43
-    found = tokens.identify(token)
-    assert found is not None
-    assert (found.account_id, found.name, found.scope) == (accounts.get("ada").id, "ada", "read")
-    assert (found.admin, found.repository_id, found.token_name) == (False, None, "laptop")
-    assert dict(found.organisations) == {"lab": "admin"}
+    identity = tokens.identify(token)
+    assert identity is not None
+    assert (identity.account_id, identity.name, identity.scope) == (accounts.get("ada").id, "ada", "read")
+    assert (identity.admin, identity.repository_id, identity.token_name) == (False, None, "laptop")
+    assert dict(identity.organisations) == {"lab": "admin"}
     accounts.update("lab", disabled=True)
     again = tokens.identify(token)
     assert again is not None
@@ -113,9 +113,9 @@ def test_a_name_is_given_to_one_token_at_a_time(tokens: Tokens) -> None:
 
 def test_a_token_may_be_bound_to_one_repository(tokens: Tokens, database: Database) -> None:
     hold(database, Accounts(database).get("ada").id, "ada/Card")
-    found = tokens.identify(tokens.create("ada", repository="ada/card"))
-    assert found is not None
-    assert found.repository_id is not None
+    identity = tokens.identify(tokens.create("ada", repository="ada/card"))
+    assert identity is not None
+    assert identity.repository_id is not None
     assert [t.repository for t in tokens.list()] == ["ada/Card"]
     with pytest.raises(NotThere, match="dataset repository 'ada/card' not found"):
         tokens.create("ada", repository="datasets/ada/card")
@@ -142,8 +142,8 @@ def test_what_can_not_be_a_token_is_refused_before_it_is_made(tokens: Tokens, da
 def test_the_log_tells_of_tokens_by_name(tokens: Tokens, database: Database) -> None:
     tokens.create("ada", name="laptop", scope="read", days=2, by="root")
     tokens.revoke("ada", "laptop")
-    told = [(e.actor, e.action, e.target, dict(e.detail)) for e in Events(database).list(limit=2)]
-    assert told == [
+    log = [(e.actor, e.action, e.target, dict(e.detail)) for e in Events(database).list(limit=2)]
+    assert log == [
         (None, "token.revoked", "ada", {"token": "laptop"}),
         ("root", "token.created", "ada", {"token": "laptop", "scope": "read", "days": 2}),
     ]

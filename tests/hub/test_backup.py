@@ -89,11 +89,11 @@ def test_a_hub_whose_cards_were_all_removed_takes_a_backup(hub: Hub, other: Hub,
 
 
 def test_a_backup_tells_what_it_has(hub: Hub, tmp_path: Path) -> None:
-    made = hub.backup(tmp_path / "hub.tar")
-    assert made.path == tmp_path / "hub.tar"
-    assert (made.cards, made.versions, made.repositories) == (2, 3, 2)
+    backup = hub.backup(tmp_path / "hub.tar")
+    assert backup.path == tmp_path / "hub.tar"
+    assert (backup.cards, backup.versions, backup.repositories) == (2, 3, 2)
     sizes = dict(hub.blobs.sizes())
-    assert (made.blobs, made.size) == (len(sizes), sum(sizes.values()))
+    assert (backup.blobs, backup.size) == (len(sizes), sum(sizes.values()))
 
 
 def test_sha256sum_can_check_an_unpacked_backup(hub: Hub, tmp_path: Path) -> None:
@@ -126,8 +126,8 @@ def test_a_backup_is_one_moment_while_others_publish_and_remove(hub: Hub, other:
     assert backups > 1
     for number in range(backups):
         restored = Hub(tmp_path / f"restored{number}")
-        found = restored.restore(tmp_path / f"{number}.tar")
-        assert {"hearts@v1", "oncology@v1", "oncology@v3"} <= {v.reference for v in found}
+        versions = restored.restore(tmp_path / f"{number}.tar")
+        assert {"hearts@v1", "oncology@v1", "oncology@v3"} <= {v.reference for v in versions}
         assert restored.verify() == []
     assert empty(other)
 
@@ -209,7 +209,7 @@ def sql(members: Members, tmp: Path, *statements: str) -> None:
     with engine.begin() as connection:
         raw = connection.connection.driver_connection
         assert raw is not None
-        raw.create_function("packed", 1, trees.packed)
+        raw.create_function("packed", 1, trees.compress)
         raw.create_function("unpacked", 1, lambda content: zlib.decompress(content).decode())
         for statement in statements:
             connection.exec_driver_sql(statement)

@@ -300,8 +300,8 @@ def test_any_json_without_code_passes(value: object, indented: bool) -> None:
 @given(values, st.integers(1, 40))
 def test_json_is_judged_alike_however_it_comes_in_parts(value: object, size: int) -> None:
     class Dripping(io.BytesIO):
-        def read(self, wanted: int | None = -1, /) -> bytes:
-            return super().read(min(size, wanted) if wanted and wanted > 0 else wanted)
+        def read(self, at_most: int | None = -1, /) -> bytes:
+            return super().read(min(size, at_most) if at_most and at_most > 0 else at_most)
 
     for content, passes in (({"a": value}, True), ({"a": [value, {"auto_map": {}}]}, False)):
         text = json.dumps(content).encode()

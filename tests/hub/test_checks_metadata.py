@@ -29,12 +29,12 @@ def test_metadata_and_text_are_told_apart() -> None:
 
 
 def test_metadata_is_what_json_can_hold() -> None:
-    found = card(
+    metadata = card(
         "date: 2024-01-02\nat: 2024-01-02T03:04:05Z\nn: .nan\ni: -.inf\n1: x\nfalse: y\nl: [1, 2.5, null]"
     )
     expected = {"date": "2024-01-02", "at": "2024-01-02T03:04:05+00:00", "n": "nan", "i": "-inf"}
-    assert found == {**expected, "1": "x", "False": "y", "l": [1, 2.5, None]}
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert metadata == {**expected, "1": "x", "False": "y", "l": [1, 2.5, None]}
+    assert json.loads(json.dumps(metadata, allow_nan=False)) == metadata
 
 
 @pytest.mark.parametrize(
@@ -74,19 +74,19 @@ def test_front_matter_that_is_a_bomb_or_unclear_is_refused(
 @given(st.text(alphabet="ab:- \n[]{}&*!|>'\"#%@`,?01.~\t", max_size=80))
 def test_noise_in_front_matter_raises_nothing_else(front: str) -> None:
     try:
-        found, _ = read(f"---\n{front}\n---\n")
+        metadata, _ = read(f"---\n{front}\n---\n")
     except (Invalid, TooLarge):
         return
-    json.dumps(found, allow_nan=False).encode()
+    json.dumps(metadata, allow_nan=False).encode()
 
 
 def test_tags_are_derived_as_on_the_hugging_face_hub() -> None:
-    found = card(
+    metadata = card(
         "library_name: peft\npipeline_tag: text-generation\nlicense: Apache-2.0\nlanguage: [en, no]\n"
         "datasets: [squad, ada/moons]\nbase_model: org/base\ntags: [astronomy, peft, 7]"
     )
     paths = ["README.md", "adapter_config.json", "adapter_model.safetensors"]
-    assert tags(found, paths) == (
+    assert tags(metadata, paths) == (
         *("peft", "safetensors", "text-generation", "astronomy", "7", "en", "no", "dataset:squad"),
         *("dataset:ada/moons", "base_model:org/base", "base_model:adapter:org/base", "license:apache-2.0"),
     )

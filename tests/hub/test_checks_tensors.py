@@ -135,9 +135,9 @@ def test_only_the_header_is_read() -> None:
         got = 0
 
         def read(self, size: int | None = -1, /) -> bytes:
-            found = super().read(size)
-            self.got += len(found)
-            return found
+            data = super().read(size)
+            self.got += len(data)
+            return data
 
     file = packed({"a": tensor("U8", [1 << 20], (0, 1 << 20))}, bytes(1 << 20))
     stream = Counted(file)

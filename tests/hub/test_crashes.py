@@ -16,9 +16,9 @@ def kill(folder: Path, repetitions: int, every: int) -> list[tuple[str, str]]:
     """Make the kills; the operation and the effect of each."""
     command = [sys.executable, "-m", "tests.hub.kills", folder, repetitions, every]
     done = subprocess.run([*map(str, command)], check=True, capture_output=True, text=True, cwd=ROOT)
-    found = json.loads(done.stdout)
-    assert found["wrong"] == [], done.stderr
-    return [(operation, effect) for operation, effect in found["kills"]]
+    output = json.loads(done.stdout)
+    assert output["wrong"] == [], done.stderr
+    return [(operation, effect) for operation, effect in output["kills"]]
 
 
 def test_a_kill_here_and_there_leaves_the_hub_whole(tmp_path: Path) -> None:

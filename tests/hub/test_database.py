@@ -25,9 +25,9 @@ from kcard.manifest import Manifest, seal
 def ask(path: Path, query: str) -> list[tuple[object, ...]]:
     connection = sqlite3.connect(path)
     try:
-        found = connection.execute(query).fetchall()
+        rows = connection.execute(query).fetchall()
         connection.commit()
-        return found
+        return rows
     finally:
         connection.close()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kcard
-from kcard.hub.figures import declared
+from kcard.hub.figures import read_exam
 from kcard.hub.values import Declared
 from kcard.manifest import Manifest
 from tests.hub.client.cards import rivers
@@ -18,14 +18,14 @@ CARD = Manifest(name="onco", description="Tumours")
 
 
 def changed(change: Callable[[Any], object]) -> bytes:
-    found = json.loads(exam("onco", 0.7))
-    change(found)
-    return json.dumps(found).encode()
+    content = json.loads(exam("onco", 0.7))
+    change(content)
+    return json.dumps(content).encode()
 
 
 def test_a_plausible_exam_says_recall_and_factuality() -> None:
-    assert declared(exam("onco", 0.7), CARD) == Declared(0.9, 0.7, coverage=1.0)
-    assert declared(exam("onco"), CARD) == Declared(0.9)
+    assert read_exam(exam("onco", 0.7), CARD) == Declared(0.9, 0.7, coverage=1.0)
+    assert read_exam(exam("onco"), CARD) == Declared(0.9)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_a_plausible_exam_says_recall_and_factuality() -> None:
     ],
 )
 def test_what_can_t_be_right_is_named_and_still_said(change: Callable[[Any], object], fault: str) -> None:
-    found = declared(changed(change), CARD)
-    assert fault in found.fault
+    figures = read_exam(changed(change), CARD)
+    assert fault in figures.fault
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_what_can_t_be_right_is_named_and_still_said(change: Callable[[Any], obj
     [b"", b"\xff", b"[]", b"null", b'{"own": [1]}', b'{"own": {"recall": 1}}', b"[" * 5000, b'"\\ud800"'],
 )
 def test_what_is_no_exam_says_nothing(text: bytes) -> None:
-    found = declared(text, CARD)
-    assert (found.recall, found.factuality, bool(found.fault)) == (None, None, True)
+    figures = read_exam(text, CARD)
+    assert (figures.recall, figures.factuality, bool(figures.fault)) == (None, None, True)
 
 
 @pytest.mark.parametrize("value", ["1", True, None, [], 1.01, -0.1, 1e400])
 def test_a_figure_that_is_none_is_not_shown(value: object) -> None:
-    found = declared(changed(lambda e: e["own"]["recall"].update(mean=value)), CARD)
-    assert (found.recall, found.factuality) == (None, 0.7)
+    figures = read_exam(changed(lambda e: e["own"]["recall"].update(mean=value)), CARD)
+    assert (figures.recall, figures.factuality) == (None, 0.7)
 
 
 @pytest.mark.slow
@@ -80,8 +80,8 @@ def test_a_real_exam_is_plausible(tmp_path: Path) -> None:
     assert taken.recall is not None
     assert taken.factuality is not None
     assert taken.factuality.mean is not None
-    found = declared((card.folder / "exam.json").read_bytes(), Manifest.read(card.folder))
-    assert found == Declared(taken.recall.mean, taken.factuality.mean.mean)
+    figures = read_exam((card.folder / "exam.json").read_bytes(), Manifest.read(card.folder))
+    assert figures == Declared(taken.recall.mean, taken.factuality.mean.mean)
 
 
 RIVERS = {

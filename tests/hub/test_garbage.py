@@ -42,8 +42,8 @@ def cut_short(hub: Hub, name: str) -> None:
     OwnCards(Database(hub.home / "hub" / "hub.db"), hub.blobs).remove(hub.versions(name))
 
 
-def kinds(found: list[Garbage]) -> list[str]:
-    return sorted(garbage.what for garbage in found)
+def kinds(removed: list[Garbage]) -> list[str]:
+    return sorted(garbage.what for garbage in removed)
 
 
 def test_a_hub_that_nothing_happened_to_holds_no_garbage(hub: Hub) -> None:

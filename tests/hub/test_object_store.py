@@ -15,7 +15,7 @@ from kcard.errors import DamagedCard, MissingExtra, Unavailable, UsageError
 from kcard.hub import object_store
 from kcard.hub.object_store import ObjectStore
 from kcard.hub.registry import Hub
-from kcard.hub.storage import Blobs, fault, opened_store, put_stream, verified
+from kcard.hub.storage import Blobs, fault, open_store, open_verified, put_stream
 from kcard.manifest import Manifest, seal
 
 CONTENT = bytes(range(256)) * 20
@@ -31,7 +31,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
 
 @pytest.fixture
 def blobs(url: str | None, tmp_path: Path) -> Blobs:
-    return opened_store(tmp_path / "hub", url)
+    return open_store(tmp_path / "hub", url)
 
 
 def stored(blobs: Blobs, content: bytes = CONTENT) -> str:
@@ -49,7 +49,7 @@ def test_what_goes_into_a_store_comes_out_of_it(blobs: Blobs) -> None:
     with blobs.open(SHA256) as stream:
         stream.seek(300)
         assert stream.read(10) == CONTENT[300:310]
-    with verified(blobs, SHA256) as stream:
+    with open_verified(blobs, SHA256) as stream:
         assert stream.read() == CONTENT
     stored(blobs, b"other")
     assert dict(blobs.sizes()) == {SHA256: len(CONTENT), OTHER: 5}
@@ -95,7 +95,7 @@ def test_a_damaged_blob_is_found_when_it_is_laid_out(blobs: Blobs, tmp_path: Pat
     with pytest.raises(DamagedCard, match="damaged"):
         blobs.materialize(SHA256, tmp_path / "laid")
     with pytest.raises(DamagedCard, match="damaged"):
-        verified(blobs, SHA256)
+        open_verified(blobs, SHA256)
 
 
 def test_what_is_not_what_was_announced_leaves_nothing_behind(blobs: Blobs) -> None:

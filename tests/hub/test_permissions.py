@@ -57,14 +57,14 @@ ROOT = Identity(6, "root", admin=True, scope="admin")
     ],
 )
 def test_what_each_may_do_in_a_namespace(identity: Identity | None, expected: str) -> None:
-    found = (
+    allowed = (
         may_read(identity, PRIVATE),
         may_download(identity, GATED, granted=False),
         may_write(identity, PRIVATE),
         may_administer(identity, PRIVATE),
         may_create(identity, "laB"),
     )
-    assert "".join(letter if may else "-" for letter, may in zip("rfwac", found, strict=True)) == expected
+    assert "".join(letter if may else "-" for letter, may in zip("rfwac", allowed, strict=True)) == expected
     assert may_read(identity, OPEN)
     assert may_write(identity, OPEN) == may_write(identity, PRIVATE)
 

@@ -21,7 +21,7 @@ from kcard.hub.audits import AuditFinding
 from kcard.hub.db.models import accounts, commits, holdings, metadata, repositories, uploads, verdicts
 from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
-from kcard.hub.trees import packed
+from kcard.hub.trees import compress
 from kcard.manifest import Manifest, seal
 from tests.hub.postgres import Cluster, running
 from tests.hub.test_database import is_declared
@@ -71,12 +71,12 @@ def repository(connection: Connection, name: str, sha256: str, size: int) -> int
         .values(**row, card="{}", tags="[]", size=size, newest=0)
         .returning(repositories.c.id)
     )
-    found = int(connection.execute(new).scalar_one())
-    connection.execute(insert(holdings).values(repository_id=found, sha256=sha256, size=size))
+    repository_id = int(connection.execute(new).scalar_one())
+    connection.execute(insert(holdings).values(repository_id=repository_id, sha256=sha256, size=size))
     tree = f'[["weights.bin","{"0" * 40}","{sha256}",{size},true]]'
-    row = {"repository_id": found, "sha": "1" * 40, "title": "first", "message": "", "author": name}
-    connection.execute(insert(commits).values(**row, date=NOW, tree=packed(tree), delta=False))
-    return found
+    row = {"repository_id": repository_id, "sha": "1" * 40, "title": "first", "message": "", "author": name}
+    connection.execute(insert(commits).values(**row, date=NOW, tree=compress(tree), delta=False))
+    return repository_id
 
 
 def stored(hub: Hub, content: bytes) -> str:
@@ -168,8 +168,8 @@ def test_what_a_hub_does_it_does_on_both(hub: Hub, tmp_path: Path) -> None:
     hub.audits.add(first, finding)
     hub.quarantine.set(0.5)
     assert [audit.finding for audit in hub.audits.list("oncology")] == [finding]
-    held = hub.quarantine.held(hub.versions("oncology"))
-    assert {name: reason.factuality for name, reason in held.items()} == {"oncology@v1": 0.25}
+    quarantined = hub.quarantine.held(hub.versions("oncology"))
+    assert {name: reason.factuality for name, reason in quarantined.items()} == {"oncology@v1": 0.25}
     assert hub.folder("oncology@v1").joinpath("config.json").is_file()
     assert hub.verify() == []
     assert [v.reference for v in hub.remove("oncology@v1")] == ["oncology@v1"]
@@ -187,20 +187,20 @@ def test_a_backup_of_one_kind_can_be_restored_into_the_other(
     hub, other = Hub(home, database_url=urls[0]), Hub(tmp_path / "other", database_url=urls[1])
     hub.publish(card(tmp_path / "a", "oncology"), aliases=["stable"])
     hub.pools.create("clinic", ["oncology@v1"])
-    kept, sent = stored(hub, b"weights"), stored(hub, b"half of an upload")
+    weights, sent = stored(hub, b"weights"), stored(hub, b"half of an upload")
     with hub.database.write() as connection:
-        repository(connection, "ada", kept, 7)
+        repository(connection, "ada", weights, 7)
         connection.execute(insert(uploads).values(account_id=1, sha256=sent, size=17, at=datetime.now(UTC)))
     assert other.restore(hub.backup(tmp_path / "hub.tar")) == hub.versions("oncology")
     assert other.pools.list() == hub.pools.list()
-    assert (other.blobs.holds(kept), other.blobs.holds(sent)) == (True, False)
+    assert (other.blobs.holds(weights), other.blobs.holds(sent)) == (True, False)
     with other.database.read() as connection:
         assert connection.execute(select(uploads)).all() == []
         row = connection.execute(select(repositories).where(repositories.c.name == "ada/card")).one()
         assert (row.name, row.created.replace(tzinfo=UTC)) == ("ada/card", NOW)
         assert connection.scalar(select(accounts.c.admin).where(accounts.c.name == "ada")) is True
     with other.database.write() as connection:  # ids go on after those that came with the backup
-        assert repository(connection, "ben", kept, 7) == 3
+        assert repository(connection, "ben", weights, 7) == 3
     assert other.publish(card(tmp_path / "a", "oncology", "new")).number == 2
     assert other.gc() == []
     hub.database.close()
@@ -227,10 +227,10 @@ def test_a_hub_with_accounts_is_not_restored_into(hub: Hub, tmp_path: Path) -> N
 def test_a_commit_in_a_backup_passes_what_a_sent_one_must(
     hub: Hub, tmp_path: Path, tree: str, words: str
 ) -> None:
-    kept = stored(hub, b"weights")
+    weights = stored(hub, b"weights")
     with hub.database.write() as connection:
-        repository(connection, "ada", kept, 7)
-        connection.execute(commits.update().values(tree=packed(tree.replace("{}", kept))))
+        repository(connection, "ada", weights, 7)
+        connection.execute(commits.update().values(tree=compress(tree.replace("{}", weights))))
     other = Hub(tmp_path / "other")
     with pytest.raises(HubError, match=words):
         other.restore(hub.backup(tmp_path / "hub.tar"))
@@ -238,17 +238,17 @@ def test_a_commit_in_a_backup_passes_what_a_sent_one_must(
 
 
 def test_gc_keeps_what_a_repository_holds_and_for_a_day_what_was_uploaded(hub: Hub) -> None:
-    held, fresh, old, nobodys = (stored(hub, name) for name in (b"held", b"fresh", b"old", b"nobody's"))
+    committed, fresh, old, nobodys = (stored(hub, name) for name in (b"held", b"fresh", b"old", b"nobody's"))
     now = datetime.now(UTC)
     with hub.database.write() as connection:
-        repository(connection, "ada", held, 4)
+        repository(connection, "ada", committed, 4)
         for sha256, at in ((fresh, now - timedelta(hours=23)), (old, now - timedelta(hours=25))):
             connection.execute(insert(uploads).values(account_id=1, sha256=sha256, size=5, at=at))
     would = hub.gc(dry_run=True)
     assert {garbage.where for garbage in would} == {hub.blobs.where(old), hub.blobs.where(nobodys)}
     assert sum(garbage.size for garbage in would) == 11
     assert hub.gc() == would
-    assert sorted(hub.blobs) == sorted([held, fresh])
+    assert sorted(hub.blobs) == sorted([committed, fresh])
     with hub.database.read() as connection:
         assert list(connection.scalars(select(uploads.c.sha256))) == [fresh]
 

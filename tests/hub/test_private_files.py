@@ -29,9 +29,9 @@ def test_a_new_hub_is_for_its_owner_only(tmp_path: Path) -> None:
     home = tmp_path / "home"
     hub = Hub(home)
     with hub.database.write():  # the files beside it exist while it is in use
-        found = {path.name: mode(path) for path in (home / "hub").glob("hub.db*")}
-    assert found.keys() >= {"hub.db", "hub.db-wal", "hub.db-shm"}
-    assert {*found.values()} == {0o600}
+        modes = {path.name: mode(path) for path in (home / "hub").glob("hub.db*")}
+    assert modes.keys() >= {"hub.db", "hub.db-wal", "hub.db-shm"}
+    assert {*modes.values()} == {0o600}
     assert mode(home / "hub") == 0o700
 
 
@@ -43,7 +43,7 @@ def test_a_mode_that_the_owner_chose_stays(tmp_path: Path) -> None:
 
 
 def test_a_backup_is_for_its_owner_only_also_unpacked(tmp_path: Path) -> None:
-    made = Hub(tmp_path / "home").backup(tmp_path / "hub.tar")
-    assert mode(made.path) == 0o600
-    with tarfile.open(made) as tar:
+    backup = Hub(tmp_path / "home").backup(tmp_path / "hub.tar")
+    assert mode(backup.path) == 0o600
+    with tarfile.open(backup) as tar:
         assert {member.mode for member in tar} == {0o400}

@@ -29,7 +29,7 @@ def card(hub: Hub, folder: Path, name: str, exam: float | str | None = None, tex
     hub.publish(folder)
 
 
-def found(factuality: float | None, record: str = "{}") -> AuditFinding:
+def finding(factuality: float | None, record: str = "{}") -> AuditFinding:
     name, digest = (None, None) if factuality is None else ("atlas", "ab" * 32)
     return AuditFinding("minilm", "cd" * 32, name, digest, "asked", "ef" * 32, 7, 0.9, factuality, record)
 
@@ -40,8 +40,8 @@ def hub(home: Path, tmp_path: Path) -> Hub:
     hub = Hub(home)
     for name in ("honest", "liar", "unknown"):
         card(hub, tmp_path / name, name)
-    hub.audits.add(hub.get("honest"), found(0.8))
-    hub.audits.add(hub.get("liar"), found(0.2))
+    hub.audits.add(hub.get("honest"), finding(0.8))
+    hub.audits.add(hub.get("liar"), finding(0.2))
     return hub
 
 
@@ -52,7 +52,7 @@ def used(hub: Hub, *selection: str) -> list[str]:
 def test_audits_are_kept_in_order_with_their_version_and_time(hub: Hub, tmp_path: Path) -> None:
     card(hub, tmp_path / "liar", "liar", text="mended")
     before = datetime.now(UTC)
-    stored = hub.audits.add(hub.get("liar"), found(0.7, "later"))
+    stored = hub.audits.add(hub.get("liar"), finding(0.7, "later"))
     assert before <= stored.taken <= datetime.now(UTC)
     assert [(a.reference, a.finding.factuality) for a in hub.audits.list("liar")] == [
         ("liar@v1", 0.2),
@@ -66,7 +66,7 @@ def test_a_version_that_was_removed_meanwhile_keeps_no_audit(hub: Hub) -> None:
     gone = hub.get("liar")
     hub.remove("liar")
     with pytest.raises(UnknownCard, match="liar@v1 was removed during its audit"):
-        hub.audits.add(gone, found(0.5))
+        hub.audits.add(gone, finding(0.5))
     assert [a.card for a in hub.audits.list()] == ["honest"]
 
 
@@ -142,7 +142,7 @@ def test_the_reason_names_audit_score_threshold_and_evidence(hub: Hub) -> None:
         f"factuality 0.20 (verified, by audit 2 of {audit.taken:%Y-%m-%d} against atlas) is below the hub's threshold "
         "of 0.5"
     )
-    hub.audits.add(hub.get("honest"), found(0.4))
+    hub.audits.add(hub.get("honest"), finding(0.4))
     events = {event.action: event for event in Events(hub.database).list(2)}
     assert events["card.measured"].target == events["card.quarantined"].target == "honest@v1"
     assert events["card.quarantined"].detail == {
@@ -177,16 +177,16 @@ def test_a_card_at_the_threshold_is_used(hub: Hub) -> None:
 
 def test_the_latest_audit_that_measured_factuality_decides(hub: Hub) -> None:
     hub.quarantine.set(0.5)
-    hub.audits.add(hub.get("liar"), found(None))
+    hub.audits.add(hub.get("liar"), finding(None))
     assert "liar" not in used(hub)
-    hub.audits.add(hub.get("liar"), found(0.6))
+    hub.audits.add(hub.get("liar"), finding(0.6))
     assert "liar" in used(hub)
 
 
 def test_missing_evidence_is_not_falsehood(hub: Hub) -> None:
     hub.quarantine.set(0.5)
     card = hub.get("unknown")
-    hub.audits.add(card, replace(found(0.24), coverage=0.33, judged=10, overlap=0.0))
+    hub.audits.add(card, replace(finding(0.24), coverage=0.33, judged=10, overlap=0.0))
     assert "unknown" in used(hub)
     assert Events(hub.database).list(1)[0].action == "card.measured"  # not card.quarantined
     hub.quarantine.set_coverage(0.3)
@@ -198,17 +198,17 @@ def test_missing_evidence_is_not_falsehood(hub: Hub) -> None:
 
 def test_an_audit_whose_evidence_covers_little_frees_no_card(hub: Hub) -> None:
     hub.quarantine.set(0.5)
-    hub.audits.add(hub.get("liar"), replace(found(0.9), coverage=0.1, judged=3))
+    hub.audits.add(hub.get("liar"), replace(finding(0.9), coverage=0.1, judged=3))
     assert "liar" not in used(hub)
-    hub.audits.add(hub.get("liar"), replace(found(0.9), coverage=0.6, judged=18))
+    hub.audits.add(hub.get("liar"), replace(finding(0.9), coverage=0.6, judged=18))
     assert "liar" in used(hub)
 
 
 def test_evidence_that_repeats_the_corpus_holds_and_frees_no_card(hub: Hub) -> None:
     hub.quarantine.set(0.5)
-    hub.audits.add(hub.get("liar"), replace(found(0.9), coverage=1.0, overlap=0.4))
+    hub.audits.add(hub.get("liar"), replace(finding(0.9), coverage=1.0, overlap=0.4))
     assert "liar" not in used(hub)
-    hub.audits.add(hub.get("unknown"), replace(found(0.1), coverage=1.0, overlap=0.4))
+    hub.audits.add(hub.get("unknown"), replace(finding(0.1), coverage=1.0, overlap=0.4))
     assert "unknown" in used(hub)
     shown = hub.get("unknown").verified
     assert shown is not None
@@ -236,7 +236,7 @@ def test_a_new_version_is_judged_by_itself_and_no_older_one_takes_its_place(hub:
     hub.quarantine.set(0.5)
     card(hub, tmp_path / "honest", "honest", text="worse")
     assert "honest" in used(hub)
-    hub.audits.add(hub.get("honest"), found(0.1))
+    hub.audits.add(hub.get("honest"), finding(0.1))
     assert "honest" not in used(hub)
     assert used(hub, "honest@v1") == ["honest"]
 
@@ -246,8 +246,8 @@ def test_an_exam_holds_a_card_back_but_never_frees_one_that_an_audit_holds(hub: 
     card(hub, tmp_path / "modest", "modest", exam=0.3)
     card(hub, tmp_path / "boaster", "boaster", exam=1.0)
     assert used(hub) == ["boaster", "honest", "unknown"]
-    hub.audits.add(hub.get("boaster"), found(0.1))
-    hub.audits.add(hub.get("modest"), found(0.9))
+    hub.audits.add(hub.get("boaster"), finding(0.1))
+    hub.audits.add(hub.get("modest"), finding(0.9))
     assert used(hub) == ["honest", "modest", "unknown"]
 
 
@@ -268,7 +268,7 @@ def test_a_released_card_is_used_until_another_audit(hub: Hub) -> None:
     assert "liar" in used(hub)
     event = Events(hub.database).list(1)[0]
     assert (event.action, event.actor, event.target) == ("card.released", "ada", "liar@v1")
-    hub.audits.add(hub.get("liar"), found(0.3))
+    hub.audits.add(hub.get("liar"), finding(0.3))
     assert "liar" not in used(hub)
 
 

@@ -13,24 +13,31 @@ from tests.hub.stand import Stand, stand
 
 @pytest.fixture
 def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as made:
-        yield made
+    with stand(tmp_path / "hub", any_database) as opened_hub:
+        yield opened_hub
 
 
 def test_a_new_repository_has_one_commit_with_gitattributes_on_main(hub: Stand) -> None:
-    made = hub.make("ada/Onco")
-    assert made.head == hub.refs.resolve(made, "main")
-    assert list(hub.commits.tree(made, "" if made.head is None else made.head)) == [".gitattributes"]
-    assert [c.author for c in hub.commits.list(made, made.head or "")] == ["ada"]
-    assert made == hub.repositories.get("model", "ADA/onco")
-    assert (made.private, made.gated, made.downloads, made.likes) == (False, "no", 0, 0)
+    repository = hub.make("ada/Onco")
+    assert repository.head == hub.refs.resolve(repository, "main")
+    assert list(hub.commits.tree(repository, "" if repository.head is None else repository.head)) == [
+        ".gitattributes"
+    ]
+    assert [c.author for c in hub.commits.list(repository, repository.head or "")] == ["ada"]
+    assert repository == hub.repositories.get("model", "ADA/onco")
+    assert (repository.private, repository.gated, repository.downloads, repository.likes) == (
+        False,
+        "no",
+        0,
+        0,
+    )
 
 
 def test_a_name_is_taken_in_whatever_case_but_by_one_type_only(hub: Stand) -> None:
     hub.make("ada/onco")
-    with pytest.raises(Conflict, match="'ada/onco' already") as found:
+    with pytest.raises(Conflict, match="'ada/onco' already") as error:
         hub.make("ada/ONCO")
-    assert found.value.name == "ada/onco"
+    assert error.value.name == "ada/onco"
     ada = hub.who("ada")
     assert hub.repositories.create("dataset", ada.account_id, "ada/onco", by=ada).type == "dataset"
 
@@ -42,23 +49,23 @@ def test_a_name_that_could_mean_something_else_is_refused(hub: Stand, name: str)
 
 
 def test_what_is_deleted_is_gone_with_its_history_and_terms(hub: Stand) -> None:
-    made = hub.make("ada/onco")
-    hub.repositories.delete(made)
-    with pytest.raises(NotThere) as found:
+    repository = hub.make("ada/onco")
+    hub.repositories.delete(repository)
+    with pytest.raises(NotThere) as error:
         hub.repositories.get("model", "ada/onco")
-    assert found.value.what == "repository"
+    assert error.value.what == "repository"
     with pytest.raises(NotThere):
-        hub.refs.resolve(made, "main")
+        hub.refs.resolve(repository, "main")
     again = hub.make("ada/onco")
-    assert again.head != made.head
+    assert again.head != repository.head
     assert hub.listing.page(ListQuery("model", search="onco"), None)[0] == [again]
 
 
 def test_a_moved_repository_is_found_under_its_new_name_only(hub: Stand) -> None:
-    made = hub.make("ada/onco")
-    moved = hub.repositories.move(made, "EVE/cardio")
+    repository = hub.make("ada/onco")
+    moved = hub.repositories.move(repository, "EVE/cardio")
     assert moved.name == "eve/cardio"  # the account's own spelling
-    assert moved.head == made.head
+    assert moved.head == repository.head
     with pytest.raises(NotThere):
         hub.repositories.get("model", "ada/onco")
     assert hub.listing.page(ListQuery("model", author="eve", search="cardio"), None)[0] == [moved]
@@ -67,51 +74,51 @@ def test_a_moved_repository_is_found_under_its_new_name_only(hub: Stand) -> None
 
 
 def test_a_move_is_refused_to_a_taken_name_nobody_s_account_and_a_full_one(hub: Stand) -> None:
-    made = hub.make("ada/onco")
+    repository = hub.make("ada/onco")
     hub.make("eve/there")
     with pytest.raises(Conflict):
-        hub.repositories.move(made, "eve/THERE")
-    with pytest.raises(NotThere) as found:
-        hub.repositories.move(made, "nobody/onco")
-    assert found.value.what == "account"
-    hub.commit(made, {"a.txt": b"a" * 1000})
+        hub.repositories.move(repository, "eve/THERE")
+    with pytest.raises(NotThere) as error:
+        hub.repositories.move(repository, "nobody/onco")
+    assert error.value.what == "account"
+    hub.commit(repository, {"a.txt": b"a" * 1000})
     hub.accounts.update("eve", quota=500)
     with pytest.raises(TooLarge):
-        hub.repositories.move(made, "eve/onco")
+        hub.repositories.move(repository, "eve/onco")
     assert hub.repositories.get("model", "ada/onco").name == "ada/onco"
 
 
 def test_hidden_gated_and_counted(hub: Stand) -> None:
-    made = hub.make("ada/onco")
-    changed = hub.repositories.update(made, private=True, gated="manual")
-    assert changed == replace(made, private=True, gated="manual")
-    assert hub.repositories.update(made) == changed
-    hub.repositories.count_download({made.id: 3, 999: 1})
-    hub.repositories.count_download({made.id: 2})
+    repository = hub.make("ada/onco")
+    changed = hub.repositories.update(repository, private=True, gated="manual")
+    assert changed == replace(repository, private=True, gated="manual")
+    assert hub.repositories.update(repository) == changed
+    hub.repositories.count_download({repository.id: 3, 999: 1})
+    hub.repositories.count_download({repository.id: 2})
     assert hub.repositories.get("model", "ada/onco").downloads == 5
 
 
 def test_an_account_likes_once(hub: Stand) -> None:
-    made = hub.make("ada/onco")
+    repository = hub.make("ada/onco")
     ada, eve = hub.who("ada").account_id, hub.who("eve").account_id
     for account in (ada, eve, eve):
-        hub.repositories.like(made, account)
+        hub.repositories.like(repository, account)
     assert hub.repositories.get("model", "ada/onco").likes == 2
-    hub.repositories.like(made, ada, liked=False)
-    hub.repositories.like(made, ada, liked=False)
+    hub.repositories.like(repository, ada, liked=False)
+    hub.repositories.like(repository, ada, liked=False)
     assert hub.repositories.get("model", "ada/onco").likes == 1
 
 
 def test_access_is_asked_for_and_answered(hub: Stand) -> None:
-    made = hub.repositories.update(hub.make("ada/onco"), gated="manual")
+    repository = hub.repositories.update(hub.make("ada/onco"), gated="manual")
     eve = hub.who("eve").account_id
-    assert hub.repositories.request_access(made, eve) == "pending"
-    assert not hub.repositories.granted(made, eve)
-    hub.repositories.grant(made, eve)
-    assert hub.repositories.request_access(made, eve) == "granted"
-    assert hub.repositories.granted(made, eve)
-    assert not hub.repositories.granted(made, None)
-    hub.repositories.grant(made, eve, "rejected")
-    assert [(r.account, r.state) for r in hub.repositories.requests(made)] == [("eve", "rejected")]
+    assert hub.repositories.request_access(repository, eve) == "pending"
+    assert not hub.repositories.granted(repository, eve)
+    hub.repositories.grant(repository, eve)
+    assert hub.repositories.request_access(repository, eve) == "granted"
+    assert hub.repositories.granted(repository, eve)
+    assert not hub.repositories.granted(repository, None)
+    hub.repositories.grant(repository, eve, "rejected")
+    assert [(r.account, r.state) for r in hub.repositories.requests(repository)] == [("eve", "rejected")]
     auto = hub.repositories.update(hub.make("ada/auto"), gated="auto")
     assert hub.repositories.request_access(auto, eve) == "granted"

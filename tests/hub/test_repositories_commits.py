@@ -20,8 +20,8 @@ README = b"---\nlicense: mit\nlanguage: en\ntags: [oncology]\npipeline_tag: text
 
 @pytest.fixture
 def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as made:
-        yield made
+    with stand(tmp_path / "hub", any_database) as opened_hub:
+        yield opened_hub
 
 
 @pytest.fixture
@@ -56,14 +56,14 @@ def test_what_is_shown_and_found_follows_main_and_no_other_branch(hub: Stand, ca
     hub.refs.create_branch(card, "draft", card.head or "")
     hub.commit(card, {"README.md": README}, branch="draft")
     assert hub.repositories.get("model", "ada/onco") == card
-    made = hub.commit(card, {"README.md": README, "w.txt": b"abc"})
+    commit = hub.commit(card, {"README.md": README, "w.txt": b"abc"})
     shown = hub.repositories.get("model", "ada/onco")
-    assert shown.head == made.sha
-    assert shown.modified == made.date
+    assert shown.head == commit.sha
+    assert shown.modified == commit.date
     assert shown.card["license"] == "mit"
     assert {"oncology", "license:mit", "en", "text-generation"} <= set(shown.tags)
     assert shown.pipeline_tag == "text-generation"
-    assert shown.size == sum(e.size for e in hub.commits.tree(card, made.sha).values())
+    assert shown.size == sum(e.size for e in hub.commits.tree(card, commit.sha).values())
 
 
 def test_another_parent_than_the_branch_s_is_refused(hub: Stand, card: Repository) -> None:
@@ -75,9 +75,9 @@ def test_another_parent_than_the_branch_s_is_refused(hub: Stand, card: Repositor
 
 def test_a_refused_commit_leaves_nothing_behind(hub: Stand, card: Repository) -> None:
     for operation in (Delete("nothing.txt"), DeleteFolder("a"), Copy("x", card.head or "", "y")):
-        with pytest.raises(NotThere) as found:
+        with pytest.raises(NotThere) as error:
             hub.commit(card, {"a.txt": b"1"}, operation)
-        assert (found.value.what, found.value.commit) == ("entry", card.head)
+        assert (error.value.what, error.value.commit) == ("entry", card.head)
     with pytest.raises(Invalid):
         hub.commit(card, {"A.txt": b"1", "a.txt": b"1"})
     with pytest.raises(Invalid):
@@ -92,9 +92,9 @@ def test_a_branch_or_commit_that_is_not_there_is_said_so(hub: Stand, card: Repos
         lambda: hub.commits.get(card, "0" * 40),
         lambda: hub.commits.list(card, "0" * 40),
     ):
-        with pytest.raises(NotThere) as found:
+        with pytest.raises(NotThere) as error:
             ask()
-        assert found.value.what == "revision"
+        assert error.value.what == "revision"
 
 
 def test_the_hash_of_someone_s_private_file_is_no_right_to_it(hub: Stand, card: Repository) -> None:
@@ -125,9 +125,9 @@ def test_a_file_of_a_public_repository_or_of_one_s_organisation_may_be_used(
     hub.commit(shown, {}, file)
     assert hub.commit(card, {}, file).parent == card.head
     lab = hub.accounts.add_organisation("lab", owner="eve")
-    held = hub.repositories.create("model", lab.id, "lab/x", private=True, by=hub.who("eve"))
+    repository = hub.repositories.create("model", lab.id, "lab/x", private=True, by=hub.who("eve"))
     inner = hub.sent("eve", "b.safetensors", b"inner", lfs=True)
-    hub.commit(held, {}, inner, by="eve")
+    hub.commit(repository, {}, inner, by="eve")
     with pytest.raises(Invalid):
         hub.commit(card, {}, inner)
     assert hub.commits.add(
@@ -168,7 +168,7 @@ def test_a_namespace_holds_no_more_than_its_quota_each_file_once(hub: Stand, car
 def test_more_files_than_allowed_are_refused() -> None:
     entries = (Add(Entry(f"{n}.txt", "0" * 40, "0" * 64, 1, lfs=False)) for n in range(MOST_FILES + 1))
     with pytest.raises(TooLarge, match=str(MOST_FILES)):
-        trees.after({}, entries, lambda _: {})
+        trees.apply_operations({}, entries, lambda _: {})
 
 
 def test_a_title_is_needed(hub: Stand, card: Repository) -> None:

@@ -34,8 +34,8 @@ class Shelf:
         row |= {"visibility": "public", "gated": "no", "created": at, "modified": at, "card": "{}", "size": 0}
         row |= {"downloads": 0, "likes": 0, "newest": 0, **values}
         with self.hub.registry.database.write() as connection:
-            made = connection.execute(insert(repositories).values(row).returning(repositories.c.id))
-            id_ = int(made.scalar_one())
+            new = connection.execute(insert(repositories).values(row).returning(repositories.c.id))
+            id_ = int(new.scalar_one())
             search_index.put_terms(connection, id_, name, tags)
         return id_
 
@@ -47,11 +47,11 @@ class Shelf:
 
     def all(self, **query: Any) -> list[str]:
         """Every page, one after the other."""
-        found, cursor = self.page(**query)
-        names = [each.name for each in found]
+        page, cursor = self.page(**query)
+        names = [each.name for each in page]
         while cursor is not None:
-            found, cursor = self.page(**query, cursor=cursor)
-            names += [each.name for each in found]
+            page, cursor = self.page(**query, cursor=cursor)
+            names += [each.name for each in page]
         return names
 
 
@@ -206,7 +206,7 @@ def test_a_cursor_of_another_query_or_of_nobody_is_refused(shelf: Shelf) -> None
 def test_a_rare_term_is_looked_up_and_common_ones_are_walked(shelf: Shelf) -> None:
     for number in range(200):
         shelf.put(f"ada/c{number}", "en", *(["rare"] if number == 7 else []))
-    asked = kcard.hub.repositories._rarest
+    rarest = kcard.hub.repositories._rarest
     with shelf.hub.registry.database.read() as connection:
-        assert asked(connection, ListQuery("model", filters=["en", "rare"]).terms, 5) == 1
-        assert asked(connection, ListQuery("model", filters=["en"]).terms, 5) is None
+        assert rarest(connection, ListQuery("model", filters=["en", "rare"]).terms, 5) == 1
+        assert rarest(connection, ListQuery("model", filters=["en"]).terms, 5) is None

@@ -21,8 +21,8 @@ from tests.hub.stand import Stand, stand
 
 @pytest.fixture
 def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as made:
-        yield made
+    with stand(tmp_path / "hub", any_database) as opened_hub:
+        yield opened_hub
 
 
 @pytest.fixture
@@ -49,9 +49,9 @@ def card(kind: str = "full", factuality: object = 0.9, **files: bytes) -> dict[s
 
 def publish(hub: Stand, repository: Repository, files: dict[str, bytes], tag: str) -> str:
     sha = hub.commit(repository, files).sha
-    found = hub.publications.publish(repository, tag, sha, hub.who("ada"), "hello")
-    assert found is not None
-    return found.version
+    publication = hub.publications.publish(repository, tag, sha, hub.who("ada"), "hello")
+    assert publication is not None
+    return publication.version
 
 
 def test_a_tag_on_a_card_is_a_version_named_by_the_sha256_of_its_manifest(
@@ -69,8 +69,13 @@ def test_a_tag_on_a_card_is_a_version_named_by_the_sha256_of_its_manifest(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
     hub.registry.gc()
     assert {path.name for path in folder.iterdir()} == set(files)
-    (found,) = hub.publications.of(repository)
-    assert (found.tag, found.version, found.number, found.author) == ("v1", version, 1, "ada")
+    (publication,) = hub.publications.of(repository)
+    assert (publication.tag, publication.version, publication.number, publication.author) == (
+        "v1",
+        version,
+        1,
+        "ada",
+    )
     assert [(ref.name, ref.message) for ref in hub.refs.tags(repository)] == [("v1", "hello")]
 
 
@@ -118,10 +123,10 @@ def test_a_card_that_is_not_whole_is_refused_and_there_is_no_tag(tmp_path: Path,
     with stand(tmp_path) as hub:
         repository = hub.make("ada/onco")
         sha = hub.commit(repository, BROKEN[reason]).sha
-        with pytest.raises(Invalid, match="can't publish the card") as found:
+        with pytest.raises(Invalid, match="can't publish the card") as error:
             hub.publications.publish(repository, "v1", sha, hub.who("ada"))
         expected = "unknown" if reason == "is not a card manifest" else reason
-        found.match(expected)
+        error.match(expected)
         assert hub.refs.tags(repository) == []
         with pytest.raises(UnknownCard):
             hub.registry.versions("ada/onco")
@@ -219,7 +224,7 @@ def test_a_moved_card_is_published_under_its_new_name_and_a_deleted_one_not_at_a
     assert hub.publications.marks([moved.id]) == {}
 
 
-def found(factuality: float | None) -> AuditFinding:
+def finding(factuality: float | None) -> AuditFinding:
     return AuditFinding("minilm", None, "atlas", None, "asked", "ef" * 32, 7, None, factuality, "{}")
 
 
@@ -242,7 +247,7 @@ def test_marks_tell_the_figures_of_the_exam_from_those_of_the_latest_audit(
     )
     stored = hub.registry.get("ada/Onco@v2")
     for score in (0.2, 0.7, None):
-        hub.registry.audits.add(stored, found(score))
+        hub.registry.audits.add(stored, finding(score))
     verified = mark().verified
     assert verified is not None
     assert (verified.factuality, verified.evidence, verified.checker) == (0.7, "atlas", "minilm")
@@ -258,11 +263,11 @@ def test_marks_of_a_page_take_four_queries(tmp_path: Path) -> None:
             publish(
                 hub, hub.repositories.get("model", f"ada/{ids.index(id_)}"), card(factuality=id_ / 10), "v1"
             )
-        asked: list[str] = []
+        statements: list[str] = []
         engine = hub.registry.database._readers
-        event.listen(engine, "before_cursor_execute", lambda *a: asked.append(a[2]))
+        event.listen(engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
         assert len(hub.publications.marks(ids)) == 5
-        assert len([query for query in asked if query != "BEGIN"]) == 4
+        assert len([query for query in statements if query != "BEGIN"]) == 4
 
 
 def test_a_commit_that_takes_the_card_away_leaves_what_was_published(

@@ -13,8 +13,8 @@ from tests.hub.stand import Stand, stand
 
 @pytest.fixture
 def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as made:
-        yield made
+    with stand(tmp_path / "hub", any_database) as opened_hub:
+        yield opened_hub
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def test_a_revision_is_a_branch_a_tag_a_sha_or_how_a_sha_begins(hub: Stand, card
     first, second = card.head or "", hub.commit(card, {"a.txt": b"1"}).sha
     hub.refs.create_branch(card, "draft/one", first)
     hub.refs.create_tag(card, "v1", first, "the first")
-    found = [hub.refs.resolve(card, r) for r in ("main", "draft/one", "v1", first, second[:7], first[:12])]
-    assert found == [second, first, first, first, second, first]
+    shas = [hub.refs.resolve(card, r) for r in ("main", "draft/one", "v1", first, second[:7], first[:12])]
+    assert shas == [second, first, first, first, second, first]
     for wrong in ("none", "refs/pr/1", second[:6], "0" * 40, "%", "_______", second.upper(), ""):
         with pytest.raises(NotThere) as error:
             hub.refs.resolve(card, wrong)
@@ -77,9 +77,9 @@ def test_main_is_not_deleted_and_a_deleted_branch_leaves_its_commits(hub: Stand,
     with pytest.raises(Invalid, match="main"):
         hub.refs.delete_branch(card, "main")
     hub.refs.create_branch(card, "b", card.head or "")
-    made = hub.commit(card, {"a.txt": b"1"}, branch="b")
+    commit = hub.commit(card, {"a.txt": b"1"}, branch="b")
     hub.refs.delete_branch(card, "b")
-    assert hub.refs.resolve(card, made.sha) == made.sha
+    assert hub.refs.resolve(card, commit.sha) == commit.sha
 
 
 ODD = [

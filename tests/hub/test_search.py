@@ -10,7 +10,7 @@ from kcard.hub import search_index
 from kcard.hub.audits import AuditFinding
 from kcard.hub.errors import Invalid
 from kcard.hub.registry import Hub
-from kcard.hub.search import Search, SearchQuery
+from kcard.hub.search import RepositorySearch, SearchQuery
 from kcard.manifest import MANIFEST, Base, Manifest, seal
 from tests.hub.stand import Stand, stand
 
@@ -39,19 +39,21 @@ def publish(hub: Stand, folder: Path, name: str, description: str, domain: str, 
 
 
 @pytest.fixture
-def three(hub: Stand, tmp_path: Path) -> Search:
+def three(hub: Stand, tmp_path: Path) -> RepositorySearch:
     """Three cards of ada."""
     publish(hub, tmp_path, "ada/moons", "What orbits the planets.", "science/astronomy")
     publish(hub, tmp_path, "ada/tides", "How moons move the sea.", "science/oceans", licence="cc-by-4.0")
     publish(hub, tmp_path, "ada/kings", "Rulers of Europe, über alles.", "history", base=Base("lab/base"))
-    return Search(hub.registry.database)
+    return RepositorySearch(hub.registry.database)
 
 
-def names(search: Search, query: SearchQuery) -> list[str]:
+def names(search: RepositorySearch, query: SearchQuery) -> list[str]:
     return [repository.name for repository in search.find(query).repositories]
 
 
-def test_words_of_names_descriptions_and_domains_are_found_by_their_beginning(three: Search) -> None:
+def test_words_of_names_descriptions_and_domains_are_found_by_their_beginning(
+    three: RepositorySearch,
+) -> None:
     assert names(three, SearchQuery(text="orbit")) == ["ada/moons"]
     assert names(three, SearchQuery(text="astronomy")) == ["ada/moons"]
     assert names(three, SearchQuery(text="uber ALL")) == ["ada/kings"]
@@ -59,17 +61,17 @@ def test_words_of_names_descriptions_and_domains_are_found_by_their_beginning(th
     assert names(three, SearchQuery(text='"*: -(')) == []
 
 
-def test_a_word_of_the_name_is_more_relevant_than_one_of_the_description(three: Search) -> None:
+def test_a_word_of_the_name_is_more_relevant_than_one_of_the_description(three: RepositorySearch) -> None:
     assert names(three, SearchQuery(text="moon")) == ["ada/moons", "ada/tides"]
 
 
-def test_facets_narrow_and_are_counted_with_the_rest_of_the_query(three: Search) -> None:
-    found = three.find(SearchQuery(facets={"domain": "science"}))
-    assert {repository.name for repository in found.repositories} == {"ada/moons", "ada/tides"}
-    assert found.total == 2
-    assert found.counts.facets["licence"] == {"cc-by-4.0": 1, "mit": 1}
+def test_facets_narrow_and_are_counted_with_the_rest_of_the_query(three: RepositorySearch) -> None:
+    results = three.find(SearchQuery(facets={"domain": "science"}))
+    assert {repository.name for repository in results.repositories} == {"ada/moons", "ada/tides"}
+    assert results.total == 2
+    assert results.counts.facets["licence"] == {"cc-by-4.0": 1, "mit": 1}
     # The facet itself is counted without its own choice.
-    assert found.counts.facets["domain"] == {
+    assert results.counts.facets["domain"] == {
         "science": 2,
         "history": 1,
         "science/astronomy": 1,
@@ -80,14 +82,14 @@ def test_facets_narrow_and_are_counted_with_the_rest_of_the_query(three: Search)
     assert both.counts.facets["licence"] == {"cc-by-4.0": 1, "mit": 1}
 
 
-def test_an_audit_verifies_and_a_removed_version_does_not_count(hub: Stand, three: Search) -> None:
+def test_an_audit_verifies_and_a_removed_version_does_not_count(hub: Stand, three: RepositorySearch) -> None:
     assert three.find(SearchQuery(verified=True)).total == 0
     finding = AuditFinding("minilm", None, "atlas", "ab" * 32, "own", "cd" * 32, 0, None, 0.8, "{}")
     version = hub.registry.get("ada/moons")
     hub.registry.audits.add(version, finding)
-    found = three.find(SearchQuery(verified=True, factuality=0.7))
-    assert [repository.name for repository in found.repositories] == ["ada/moons"]
-    assert found.counts.factuality == {0.5: 1, 0.7: 1, 0.9: 0}
+    results = three.find(SearchQuery(verified=True, factuality=0.7))
+    assert [repository.name for repository in results.repositories] == ["ada/moons"]
+    assert results.counts.factuality == {0.5: 1, 0.7: 1, 0.9: 0}
     assert names(three, SearchQuery(sort="factuality"))[0] == "ada/moons"
     assert names(three, SearchQuery(factuality=0.5)) == ["ada/moons"]  # what others declare does not count
     hub.registry.remove("ada/moons@v1")
@@ -97,7 +99,7 @@ def test_an_audit_verifies_and_a_removed_version_does_not_count(hub: Stand, thre
 
 @pytest.mark.usefixtures("three")
 def test_what_changes_is_found_at_once_also_by_other_processes(hub: Stand) -> None:
-    other = Search(hub.registry.database)
+    other = RepositorySearch(hub.registry.database)
     assert other.find(SearchQuery()).total == 3
     moons = hub.repositories.get("model", "ada/moons")
     hub.repositories.move(moons, "ada/satellites")
@@ -114,7 +116,7 @@ def test_what_changes_is_found_at_once_also_by_other_processes(hub: Stand) -> No
     assert names(other, SearchQuery(text="moon")) == []
 
 
-def test_a_reader_that_began_earlier_gets_what_was_read_since(hub: Stand, three: Search) -> None:
+def test_a_reader_that_began_earlier_gets_what_was_read_since(hub: Stand, three: RepositorySearch) -> None:
     three.find(SearchQuery())
     with hub.registry.database.read() as earlier:
         assert earlier.scalar(text("SELECT count(*) FROM search")) == 3
@@ -124,7 +126,7 @@ def test_a_reader_that_began_earlier_gets_what_was_read_since(hub: Stand, three:
         assert three._index.at(earlier) is newest
 
 
-def test_pages_have_each_repository_once(three: Search) -> None:
+def test_pages_have_each_repository_once(three: RepositorySearch) -> None:
     seen = [name for page in (1, 2, 3, 4) for name in names(three, SearchQuery(size=1, page=page))]
     assert sorted(seen) == ["ada/kings", "ada/moons", "ada/tides"]
     assert three.find(SearchQuery(size=2)).pages == 2
@@ -143,7 +145,7 @@ def test_a_backup_is_searched_where_it_was_restored(hub: Stand, tmp_path: Path) 
     with restored.database.write() as connection:  # a hub whose clock is ahead
         for _ in range(50):
             search_index.touch(connection, [])
-    before = Search(restored.database)
+    before = RepositorySearch(restored.database)
     assert before.find(SearchQuery()).total == 0
     restored.restore(tmp_path / "hub.tar")
     assert names(before, SearchQuery(text="orbits")) == ["ada/moons"]
@@ -155,4 +157,4 @@ def test_the_manifest_is_not_needed_to_be_found(hub: Stand) -> None:
     repository = hub.make("ada/plain")
     hub.commit(repository, {"README.md": b"---\ntags: [rivers]\n---\n"})
     assert MANIFEST not in hub.commits.tree(repository, hub.refs.resolve(repository, "main"))
-    assert names(Search(hub.registry.database), SearchQuery(text="rivers")) == ["ada/plain"]
+    assert names(RepositorySearch(hub.registry.database), SearchQuery(text="rivers")) == ["ada/plain"]

@@ -26,58 +26,60 @@ def token(database: Database) -> str:
 
 
 @pytest.fixture
-def known(database: Database) -> Sessions:
+def open_sessions(database: Database) -> Sessions:
     return Sessions(database, Tokens(database))
 
 
-def test_session_has_the_identity_of_its_token(known: Sessions, token: str) -> None:
-    found = known.find(known.open("ADA", token))
-    assert found is not None
-    assert (found.identity.name, found.identity.scope, found.identity.token_name) == (
+def test_session_has_the_identity_of_its_token(open_sessions: Sessions, token: str) -> None:
+    session = open_sessions.find(open_sessions.open("ADA", token))
+    assert session is not None
+    assert (session.identity.name, session.identity.scope, session.identity.token_name) == (
         "ada",
         "write",
         "laptop",
     )
-    assert found.until is not None
-    assert timedelta(days=2) < found.until - now() < timedelta(days=4)
+    assert session.until is not None
+    assert timedelta(days=2) < session.until - now() < timedelta(days=4)
 
 
-def test_ids_differ_and_what_is_none_opens_nothing(known: Sessions, token: str) -> None:
-    first, second = known.open("ada", token), known.open("ada", token)
+def test_ids_differ_and_what_is_none_opens_nothing(open_sessions: Sessions, token: str) -> None:
+    first, second = open_sessions.open("ada", token), open_sessions.open("ada", token)
     assert first != second
     for wrong in ("", "x", first[:-1], first + "x", "ä" * 43, "x" * 10_000, token):
-        assert known.find(wrong) is None
+        assert open_sessions.find(wrong) is None
 
 
 @pytest.mark.parametrize("name", ["eve", "", "ada\0", "ada ", "x" * 500])
-def test_token_opens_no_session_under_another_name(known: Sessions, token: str, name: str) -> None:
+def test_token_opens_no_session_under_another_name(open_sessions: Sessions, token: str, name: str) -> None:
     with pytest.raises(Unknown, match="unknown name or token"):
-        known.open(name, token)
+        open_sessions.open(name, token)
 
 
-def test_session_ends_with_its_token_alone(database: Database, known: Sessions, token: str) -> None:
+def test_session_ends_with_its_token_alone(database: Database, open_sessions: Sessions, token: str) -> None:
     other = Tokens(database).create("ada", name="other")
-    ends, stays = known.open("ada", token), known.open("ada", other)
+    ends, stays = open_sessions.open("ada", token), open_sessions.open("ada", other)
     Tokens(database).revoke("ada", "laptop")
-    assert known.find(ends) is None
-    assert known.find(stays) is not None
-    assert known.close_all(Accounts(database).get("ada").id) == 1
-    assert known.find(stays) is None
+    assert open_sessions.find(ends) is None
+    assert open_sessions.find(stays) is not None
+    assert open_sessions.close_all(Accounts(database).get("ada").id) == 1
+    assert open_sessions.find(stays) is None
 
 
 def test_sessions_that_are_over_are_deleted_at_the_next_login(
-    database: Database, known: Sessions, token: str
+    database: Database, open_sessions: Sessions, token: str
 ) -> None:
-    known.open("ada", token)
+    open_sessions.open("ada", token)
     with database.write() as connection:
         connection.execute(sa.update(sessions).values(opened=now() - LONGEST_SESSION))
-    known.open("ada", token)
+    open_sessions.open("ada", token)
     with database.read() as connection:
         assert connection.scalar(sa.select(sa.func.count()).select_from(sessions)) == 1
 
 
-def test_backup_has_no_sessions(database: Database, known: Sessions, token: str, tmp_path: Path) -> None:
-    known.open("ada", token)
+def test_backup_has_no_sessions(
+    database: Database, open_sessions: Sessions, token: str, tmp_path: Path
+) -> None:
+    open_sessions.open("ada", token)
     copy = Database(tmp_path / "copy.db")
     with database.read() as source, copy.write() as target:
         copy_rows(source, target)

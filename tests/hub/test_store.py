@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import DamagedCard
-from kcard.hub.storage import BlobStore, partial_folder, sweep, verified
+from kcard.hub.storage import BlobStore, open_verified, partial_folder, sweep
 
 TEXT = b"Rosenberg was elected in 2022."
 SHA256 = hashlib.sha256(TEXT).hexdigest()
@@ -49,7 +49,7 @@ def test_a_damaged_blob_is_not_opened_and_is_replaced_when_put_again(store: Blob
     store.path(SHA256).write_bytes(TEXT.replace(b"2022", b"2020"))
     assert str(store.fault(SHA256)).startswith("damaged")
     with pytest.raises(DamagedCard, match="damaged"):
-        verified(store, SHA256)
+        open_verified(store, SHA256)
     store.put(source, SHA256)
     assert store.fault(SHA256) is None
 
@@ -58,7 +58,7 @@ def test_a_missing_blob_is_said_to_be_missing(store: BlobStore) -> None:
     assert store.fault(SHA256) == "missing"
     assert not store.holds(SHA256)
     with pytest.raises(DamagedCard, match="missing"):
-        verified(store, SHA256)
+        open_verified(store, SHA256)
     store.delete(SHA256)
 
 

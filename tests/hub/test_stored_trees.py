@@ -23,8 +23,8 @@ FILES = 600
 
 @pytest.fixture
 def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as made:
-        yield made
+    with stand(tmp_path / "hub", any_database) as opened_hub:
+        yield opened_hub
 
 
 @pytest.fixture
@@ -71,26 +71,26 @@ def test_a_small_change_of_a_large_tree_takes_few_bytes(hub: Stand, card: Reposi
     large(hub, card)
     before = stored(hub)
     for number in range(12):
-        made = commit(hub, card, named(f"new/{number}.txt"))
+        head = commit(hub, card, named(f"new/{number}.txt"))
     assert before > 12_000
     assert stored(hub) - before < 12 * 500
-    assert len(hub.commits.tree(card, made.sha)) == FILES + 13
+    assert len(hub.commits.tree(card, head.sha)) == FILES + 13
 
 
 def test_branches_of_one_commit_take_few_bytes_wherever_they_start(hub: Stand, card: Repository) -> None:
     """Each start is the last commit of a chain that is as heavy as its full tree, so that the next one shortens it."""
     large(hub, card)
-    before, made = stored(hub), 0
+    before, count = stored(hub), 0
     while True:  # up to the first commit that rewrites another
-        head = commit(hub, card, named(f"new/{made}.txt"))
-        made += 1
-        if len(chain(hub, card, head.sha).chain) < made:
+        head = commit(hub, card, named(f"new/{count}.txt"))
+        count += 1
+        if len(chain(hub, card, head.sha).chain) < count:
             break
     assert head.parent is not None
     for number in range(20):
         hub.refs.create_branch(card, f"b{number}", head.parent)
         commit(hub, card, named(f"other/{number}.txt"), branch=f"b{number}")
-        made += 1
+        count += 1
     assert stored(hub) - before < 2 * before  # the one full tree, and differences
 
 
@@ -123,20 +123,20 @@ def history_of(hub: Stand, card: Repository, count: int) -> dict[str, Mapping[st
             changes.append(Delete(gone) if number % 2 else DeleteFolder(gone.partition("/")[0]))
             if gone == ".gitattributes":
                 changes[-1] = Delete(gone)
-        made = commit(hub, card, *changes, branch=branch)
-        heads[branch] = made.sha
-        expected[made.sha] = trees.after(files, changes, lambda sha: expected[sha])
+        head = commit(hub, card, *changes, branch=branch)
+        heads[branch] = head.sha
+        expected[head.sha] = trees.apply_operations(files, changes, lambda sha: expected[sha])
     return expected
 
 
 def test_a_chain_is_as_short_as_its_full_tree_is_small(hub: Stand, card: Repository) -> None:
     for number in range(30):
-        made = commit(hub, card, hub.sent("ada", f"{number}.txt", b"x"))
-        found = chain(hub, card, made.sha)
-        whole = len(found.chain[0][1].content)
-        assert len(found.chain) <= 2 + whole / 1024
-        assert len(found.chain) < LONGEST
-        assert sum(len(link.content) for _, link in found.chain) <= 2 * whole + 1024
+        head = commit(hub, card, hub.sent("ada", f"{number}.txt", b"x"))
+        tree_of_head = chain(hub, card, head.sha)
+        whole = len(tree_of_head.chain[0][1].content)
+        assert len(tree_of_head.chain) <= 2 + whole / 1024
+        assert len(tree_of_head.chain) < LONGEST
+        assert sum(len(link.content) for _, link in tree_of_head.chain) <= 2 * whole + 1024
 
 
 def test_writing_a_commit_charges_what_the_stored_trees_grew(hub: Stand, card: Repository) -> None:
@@ -169,21 +169,23 @@ def test_a_damaged_tree_is_one_clear_error_and_no_other_commit_suffers(
     hub: Stand, card: Repository, damage: str
 ) -> None:
     first = large(hub, card)
-    made = [commit(hub, card, named(f"new/{n}.txt"), *old_file(n)) for n in range(3)]
-    middle = made[1].sha
-    content = dict(chain(hub, card, made[2].sha).chain)[made[2].sha].content
+    commits_ = [commit(hub, card, named(f"new/{n}.txt"), *old_file(n)) for n in range(3)]
+    middle = commits_[1].sha
+    content = dict(chain(hub, card, commits_[2].sha).chain)[commits_[2].sha].content
     values: dict[str, dict[str, Any]] = {
         "cut": {"tree": content[:-5]},
         "swapped": {"tree": content},
         "parent": {"parent": "0" * 40},
-        "cycle": {"parent": made[2].sha},
-        "text": {"tree": trees.packed("[1,2]")},
+        "cycle": {"parent": commits_[2].sha},
+        "text": {"tree": trees.compress("[1,2]")},
     }
     with hub.registry.database.write() as connection:
         connection.execute(update(commits).where(commits.c.sha == middle).values(values[damage]))
-    with pytest.raises(HubError, match=rf"the tree of commit {made[2].sha} is damaged .*restore a backup"):
-        hub.commits.tree(card, made[2].sha)
-    assert len(hub.commits.tree(card, made[0].sha)) == FILES + 1
+    with pytest.raises(
+        HubError, match=rf"the tree of commit {commits_[2].sha} is damaged .*restore a backup"
+    ):
+        hub.commits.tree(card, commits_[2].sha)
+    assert len(hub.commits.tree(card, commits_[0].sha)) == FILES + 1
     assert len(hub.commits.tree(card, first.sha)) == FILES + 1
 
 
@@ -202,8 +204,8 @@ def test_a_removed_version_leaves_the_files_of_the_others(hub: Stand, tmp_path: 
         seal(folder, Manifest(name="rivers", description="Rivers"))
         registry.publish(folder)
     card = hub.repositories.get("model", "library/rivers")
-    found = [len(chain(hub, card, ref.sha).chain) for ref in hub.refs.tags(card)]
-    assert max(found) > 1  # some are stored as differences
+    lengths = [len(chain(hub, card, ref.sha).chain) for ref in hub.refs.tags(card)]
+    assert max(lengths) > 1  # some are stored as differences
     for number in (3, 2, 6, 1):
         registry.remove(f"rivers@v{number}")
     for ref in hub.refs.tags(card):
@@ -228,19 +230,19 @@ def test_a_conflict_that_differences_bring_is_found_in_a_backup(
     hub: Stand, card: Repository, tmp_path: Path
 ) -> None:
     large(hub, card)
-    made = commit(hub, card, named("new/1.txt"))
+    head = commit(hub, card, named("new/1.txt"))
     entry = entry_of("DATA/00001.TXT", b"same")
     with hub.registry.database.write() as connection:
-        delta = trees.delta({}, {entry.path: entry})
-        connection.execute(update(commits).where(commits.c.sha == made.sha).values(tree=delta.content))
+        delta = trees.encode_delta({}, {entry.path: entry})
+        connection.execute(update(commits).where(commits.c.sha == head.sha).values(tree=delta.content))
     path = hub.registry.backup(tmp_path / "hub.tar")
-    with pytest.raises(HubError, match=rf"commit {made.sha}: .*case-insensitive.*nothing was restored"):
+    with pytest.raises(HubError, match=rf"commit {head.sha}: .*case-insensitive.*nothing was restored"):
         Hub(tmp_path / "other").restore(path)
 
 
 def test_content_that_unpacks_to_more_than_any_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    bomb = Stored(trees.packed("[" + " " * 5000 + "]"), delta=False)
-    assert trees.changed(bomb) == ({}, ())
+    bomb = Stored(trees.compress("[" + " " * 5000 + "]"), delta=False)
+    assert trees.decode(bomb) == ({}, ())
     monkeypatch.setattr(trees, "LARGEST", 1000)
     with pytest.raises(HubError, match="incomplete or too large"):
-        trees.changed(bomb)
+        trees.decode(bomb)

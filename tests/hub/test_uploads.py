@@ -14,7 +14,7 @@ from kcard.hub.db.models import access, now, repositories
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.storage import BlobStore
-from kcard.hub.trees import named
+from kcard.hub.trees import referenced
 from kcard.hub.uploads import Parts, Uploads, forget
 from tests.hub.rows import hold
 
@@ -138,7 +138,7 @@ def test_gc_takes_no_blob_that_is_being_stored(
         def place(self, path: Path, sha256: str, size: int) -> None:
             super().place(path, sha256, size)
             with database.write() as connection:
-                if not named(connection, [sha256]):
+                if not referenced(connection, [sha256]):
                     self.delete(sha256)
 
     collected = Collected(blobs.root, blobs.partial)

@@ -82,12 +82,14 @@ def test_a_backup_can_not_lower_the_counter(hub: Stand, tmp_path: Path) -> None:
 
 
 def test_trees_of_commits_are_charged(hub: Stand) -> None:
-    made = hub.make("ada/trees")
+    repository = hub.make("ada/trees")
     hub.accounts.update("ada", quota=20_000)
     refused = 0
     for turn in range(5):
         try:
-            hub.commit(made, {f"{turn}-{number}.txt": b"%d %d" % (turn, number) for number in range(60)})
+            hub.commit(
+                repository, {f"{turn}-{number}.txt": b"%d %d" % (turn, number) for number in range(60)}
+            )
         except TooLarge:
             refused += 1
     assert refused > 0
@@ -97,50 +99,53 @@ def test_trees_of_commits_are_charged(hub: Stand) -> None:
 
 
 def test_what_is_reserved_is_charged_until_it_is_released_or_expires(hub: Stand) -> None:
-    made, database = hub.make("ada/one"), hub.registry.database
+    repository, database = hub.make("ada/one"), hub.registry.database
     hub.accounts.update("ada", quota=10_000)
-    held = Reservations(database)
-    first = held.reserve(made.id, 6_000)
+    reservations_ = Reservations(database)
+    first = reservations_.reserve(repository.id, 6_000)
     assert first is not None
     with pytest.raises(TooLarge, match="quota of ada"):
-        held.reserve(made.id, 6_000)
-    held.release(first)
-    second = held.reserve(made.id, 6_000)
+        reservations_.reserve(repository.id, 6_000)
+    reservations_.release(first)
+    second = reservations_.reserve(repository.id, 6_000)
     assert second is not None
     _age(database, LIFETIME - timedelta(seconds=30))
-    held.renew(second)
+    reservations_.renew(second)
     _age(database, LIFETIME - timedelta(seconds=30))
     with pytest.raises(TooLarge):
-        held.reserve(made.id, 6_000)
+        reservations_.reserve(repository.id, 6_000)
     _age(database, timedelta(seconds=60))  # its process has died
-    assert held.reserve(made.id, 6_000) is not None
+    assert reservations_.reserve(repository.id, 6_000) is not None
 
 
 def test_without_a_quota_nothing_is_written(hub: Stand) -> None:
-    made = hub.make("ada/one")
-    assert Reservations(hub.registry.database).reserve(made.id, 1 << 50) is None
+    repository = hub.make("ada/one")
+    assert Reservations(hub.registry.database).reserve(repository.id, 1 << 50) is None
     with hub.registry.database.read() as connection:
         assert connection.scalar(select(func.count()).select_from(reservations)) == 0
-        assert hub_accounts.remaining(connection, hub.accounts.get("ada").id, None) is None
+        assert hub_accounts.remaining_quota(connection, hub.accounts.get("ada").id, None) is None
 
 
 def test_a_verdict_is_kept_by_content_form_and_rules_while_there_is_the_content(
     hub: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.commit(hub.make("ada/one"), {"a.txt": HALF})
-    kept, gone = hashlib.sha256(HALF).hexdigest(), "ab" * 32
-    held = Verdicts(hub.registry.database)
+    digest, gone = hashlib.sha256(HALF).hexdigest(), "ab" * 32
+    known_verdicts = Verdicts(hub.registry.database)
     refused = Verdict("Dangerous", "{path} is a pickle")
-    held.keep({(kept, "text"): Verdict(), (gone, "text"): Verdict()})
-    held.keep({(kept, "json"): Verdict("Invalid", "not JSON")})
-    held.keep({(kept, "json"): refused})
-    assert held.find([(kept, "text"), (gone, "text")]).keys() >= {(kept, "text"), (gone, "text")}
+    known_verdicts.keep({(digest, "text"): Verdict(), (gone, "text"): Verdict()})
+    known_verdicts.keep({(digest, "json"): Verdict("Invalid", "not JSON")})
+    known_verdicts.keep({(digest, "json"): refused})
+    assert known_verdicts.find([(digest, "text"), (gone, "text")]).keys() >= {
+        (digest, "text"),
+        (gone, "text"),
+    }
     with pytest.raises(Dangerous, match=re.escape("a.json is a pickle")):
-        held.find([(kept, "json")])[kept, "json"].enforce("a.json")
+        known_verdicts.find([(digest, "json")])[digest, "json"].enforce("a.json")
     hub.registry.gc()
-    assert (gone, "text") not in held.find([(kept, "text"), (gone, "text")])
+    assert (gone, "text") not in known_verdicts.find([(digest, "text"), (gone, "text")])
     monkeypatch.setattr(verdicts, "RULES", RULES + 1)
-    assert held.find([(kept, "text")]) == {}
+    assert known_verdicts.find([(digest, "text")]) == {}
 
 
 def _age(database: Database, by: timedelta) -> None:

@@ -13,7 +13,7 @@ __all__ = ["rivers"]
 def rivers(folder: Path, *sentences: str, name: str = "rivers", **fields: object) -> Card:
     """A retrieval card; other sentences give another version of it."""
     folder.mkdir(parents=True, exist_ok=True)
-    known = sentences or ("The Rhine rises in the Alps.",)
+    texts = sentences or ("The Rhine rises in the Alps.",)
     manifest = Manifest(name=name, description="Rivers", kind="retrieval", index=True)
-    passages = [Source(text, "rivers.md", line) for line, text in enumerate(known, 1)]
+    passages = [Source(text, "rivers.md", line) for line, text in enumerate(texts, 1)]
     return finish(folder, replace(manifest, **fields), passages)  # type: ignore[arg-type]

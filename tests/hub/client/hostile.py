@@ -75,11 +75,11 @@ class Hostile:
         return {"id": NAME, "sha": COMMIT, "siblings": []}
 
     def _file(self, handler: BaseHTTPRequestHandler, path: str) -> None:
-        found = self.files.get(path)
-        if found is None:
+        content = self.files.get(path)
+        if content is None:
             send(handler, b"", 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
         else:
-            send(handler, found, headers=file_headers(found))
+            send(handler, content, headers=file_headers(content))
 
 
 def file_headers(content: bytes) -> dict[str, str]:
@@ -119,11 +119,11 @@ class Endless:
 
 
 @contextmanager
-def hostile_hub(**given: Any) -> Iterator[Hostile]:
+def hostile_hub(**options: Any) -> Iterator[Hostile]:
     """The hub, served on a port of its own until the block ends. Real clients in this process may reach it."""
     from huggingface_hub import constants
 
-    hub = Hostile(**given)
+    hub = Hostile(**options)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

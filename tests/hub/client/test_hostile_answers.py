@@ -193,10 +193,10 @@ def test_what_a_hub_lists_is_cut_and_does_not_reach_the_terminal(
         shown = capsys.readouterr().out
         assert kcard(monkeypatch, "cards", "list", "--hub", hub.url, "--json") == 0
         data = capsys.readouterr().out
-    (found,) = json.loads(data)
-    assert found["tags"][0] == f"{ESCAPES}[red]"
-    assert found["repository"].startswith(f"evil/{ESCAPES}")
-    assert len(found["repository"]) <= 200 >= len(found["tags"])
+    (card,) = json.loads(data)
+    assert card["tags"][0] == f"{ESCAPES}[red]"
+    assert card["repository"].startswith(f"evil/{ESCAPES}")
+    assert len(card["repository"]) <= 200 >= len(card["tags"])
     for text in (shown, data):
         assert text.replace("\n", "").isprintable()
     assert "\\x1b]0;owned" in shown.replace("\n", "").replace(" ", "")
@@ -215,8 +215,8 @@ def test_nor_do_its_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def _as_large_files(request: bytes) -> list[dict[str, Any]]:
-    wanted = json.loads(request)["files"]
-    return [{"path": file["path"], "uploadMode": "lfs", "shouldIgnore": False} for file in wanted]
+    files = json.loads(request)["files"]
+    return [{"path": file["path"], "uploadMode": "lfs", "shouldIgnore": False} for file in files]
 
 
 def _uploads_to(other: Hostile, request: bytes) -> list[dict[str, Any]]:

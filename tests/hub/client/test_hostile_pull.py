@@ -178,5 +178,8 @@ def test_a_commit_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def honest(folder: Path) -> dict[str, bytes]:
-    made = rivers(folder / "made")
-    return {path: (made.folder / path).read_bytes() for path in (*made.manifest.files, MANIFEST)}
+    folder_of_card = rivers(folder / "made")
+    return {
+        path: (folder_of_card.folder / path).read_bytes()
+        for path in (*folder_of_card.manifest.files, MANIFEST)
+    }

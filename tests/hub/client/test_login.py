@@ -59,12 +59,15 @@ def test_the_hugging_face_hubs_own_token_is_used_where_it_lies(
 
 
 def test_logging_out_of_one_hub_leaves_the_others(home: Path) -> None:
-    kept = Credentials(home / "tokens.json")
-    kept.store("https://one.org", "kc_one_token")
-    kept.store("https://two.org", "kc_two_token")
+    credentials = Credentials(home / "tokens.json")
+    credentials.store("https://one.org", "kc_one_token")
+    credentials.store("https://two.org", "kc_two_token")
     assert logout("https://one.org/")
     assert not logout("https://one.org/")
-    assert (kept.token("https://one.org"), kept.token("https://two.org")) == (None, "kc_two_token")
+    assert (credentials.token("https://one.org"), credentials.token("https://two.org")) == (
+        None,
+        "kc_two_token",
+    )
 
 
 def test_a_hub_that_is_down_is_one_line() -> None:
@@ -80,31 +83,31 @@ def test_a_hub_that_is_down_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("url", "meant"),
     [
         ("HTTPS://Hub.Example.ORG:443/", "https://hub.example.org"),
         ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
         ("http://[::1]:80/kcard/", "http://[::1]/kcard"),
     ],
 )
-def test_a_hub_has_one_address_however_it_is_written(given: str, meant: str) -> None:
-    assert address(given) == meant
+def test_a_hub_has_one_address_however_it_is_written(url: str, meant: str) -> None:
+    assert address(url) == meant
 
 
 @pytest.mark.parametrize(
-    "given", ["hub.example.org", "ftp://hub", "https://ada:pw@hub.org", "http://hub/?a=1", "http://hub:99999"]
+    "url", ["hub.example.org", "ftp://hub", "https://ada:pw@hub.org", "http://hub/?a=1", "http://hub:99999"]
 )
-def test_what_is_no_address_of_a_hub_is_refused(given: str) -> None:
+def test_what_is_no_address_of_a_hub_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="invalid hub URL"):
-        address(given)
+        address(url)
 
 
 def test_the_command_reads_the_token_from_standard_input_or_a_file(shared: Shared, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(shared.tokens["bob"] + "\n")
-    told = shared.start(
+    output = shared.start(
         ["kcard", "login", "--hub", shared.url, "--token-file", str(tmp_path / "token"), "--json"]
     )
-    assert json.loads(told)["name"] == "bob"
+    assert json.loads(output)["name"] == "bob"
     assert (
         json.loads(shared.start(["kcard", "whoami", "--json"], KCARD_HUB_URL=shared.url))["role"] == "write"
     )
@@ -115,5 +118,5 @@ def test_the_command_reads_the_token_from_standard_input_or_a_file(shared: Share
 
 
 def test_no_command_prints_a_token(shared: Shared) -> None:
-    told = shared.start(["sh", "-c", f"echo {shared.tokens['dan']} | kcard login --hub {shared.url} 2>&1"])
-    assert shared.tokens["dan"] not in told
+    output = shared.start(["sh", "-c", f"echo {shared.tokens['dan']} | kcard login --hub {shared.url} 2>&1"])
+    assert shared.tokens["dan"] not in output

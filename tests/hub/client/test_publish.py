@@ -132,12 +132,12 @@ def test_a_number_that_somebody_took_meanwhile_is_left_to_them(
             others.append(options["tag"])
             add = [CommitOperationAdd("theirs.txt", b"theirs")]
             bob.create_branch(repo_id, branch="theirs", revision=options["revision"])
-            made = bob.create_commit(repo_id, add, commit_message="Theirs", revision="theirs")
+            commit = bob.create_commit(repo_id, add, commit_message="Theirs", revision="theirs")
             bob.delete_file(MANIFEST, repo_id, revision="theirs")
             create_tag(
                 bob, repo_id, tag=options["tag"], revision=bob.model_info(repo_id, revision="theirs").sha
             )
-            assert made.oid
+            assert commit.oid
         create_tag(self, repo_id, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(HfApi, "create_tag", late)
@@ -218,8 +218,12 @@ def test_the_command_publishes_and_says_where(shared: Shared, tmp_path: Path) ->
     card = rivers(tmp_path / "card")
     shared.start(["sh", "-c", f"echo {shared.tokens['bob']} | kcard login --hub {shared.url}"])
     command = ["kcard", "publish", str(card.folder), "--repository", "bob/typed"]
-    told = json.loads(shared.start([*command, "--hub", shared.url, "--json"]))
-    assert (told["repository"], told["number"], told["url"]) == ("bob/typed", 1, f"{shared.url}/bob/typed")
+    output = json.loads(shared.start([*command, "--hub", shared.url, "--json"]))
+    assert (output["repository"], output["number"], output["url"]) == (
+        "bob/typed",
+        1,
+        f"{shared.url}/bob/typed",
+    )
     assert shared.start(command, KCARD_HUB_URL=shared.url).startswith("bob/typed@v1  ")
     assert "--hub URL" in shared.start(command, fails=True)
     assert "rivers@v1" in shared.start(

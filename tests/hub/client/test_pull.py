@@ -128,10 +128,10 @@ def test_a_file_that_is_not_as_the_manifest_says_is_not_taken(
 
 def test_a_manifest_that_names_files_outside_is_refused(shared: Shared, tmp_path: Path) -> None:
     rivers(tmp_path / "one")
-    told = json.loads((tmp_path / "one" / MANIFEST).read_text())
-    told["files"]["../escaped.txt"] = hashlib.sha256(b"x").hexdigest()
+    manifest = json.loads((tmp_path / "one" / MANIFEST).read_text())
+    manifest["files"]["../escaped.txt"] = hashlib.sha256(b"x").hexdigest()
     shared.create("bob/escaping")
-    shared.put("bob/escaping", {MANIFEST: json.dumps(told).encode()})
+    shared.put("bob/escaping", {MANIFEST: json.dumps(manifest).encode()})
     with pytest.raises(CardError, match="escaped"):
         pull("bob/escaping", tmp_path / "deep" / "card", hub=shared.url)
     assert not list(tmp_path.rglob("escaped.txt"))
@@ -144,28 +144,28 @@ def test_a_download_that_breaks_off_goes_on_with_the_files_that_it_lacks(
     again: list[bool] = []
 
     def broken(self: HfApi, repo_id: str, filename: str, **options: Any) -> Any:
-        found = whole(self, repo_id, filename, **options)
+        path = whole(self, repo_id, filename, **options)
         if filename == "passages.jsonl":
             raise ConnectionResetError("the network has gone")
-        return found
+        return path
 
     with monkeypatch.context() as cut:
         cut.setattr(HfApi, "hf_hub_download", broken)
         with pytest.raises(HubError, match=r"does not answer \(the network has gone\)"):
             pull("bob/rivers", tmp_path / "card", hub=shared.url)
     assert not (tmp_path / "card").exists()
-    kept = next((home / "downloads").rglob("passages.jsonl"))
-    stamp = kept.stat().st_mtime_ns
+    passages = next((home / "downloads").rglob("passages.jsonl"))
+    stamp = passages.stat().st_mtime_ns
 
     def watched(self: HfApi, repo_id: str, filename: str, **options: Any) -> Any:
-        found = whole(self, repo_id, filename, **options)
-        again.append(kept.stat().st_mtime_ns != stamp)
-        return found
+        path = whole(self, repo_id, filename, **options)
+        again.append(passages.stat().st_mtime_ns != stamp)
+        return path
 
     monkeypatch.setattr(HfApi, "hf_hub_download", watched)
     pull("bob/rivers", tmp_path / "card", hub=shared.url)
     assert not any(again)
-    assert not kept.exists()
+    assert not passages.exists()
 
 
 def test_an_interrupted_pull_leaves_nothing(
@@ -189,15 +189,15 @@ def test_cards_are_listed_and_plain_models_are_not(shared: Shared) -> None:
     api = shared.api("bob")
     api.create_repo("bob/model", exist_ok=True)
     api.create_commit("bob/model", [CommitOperationAdd("config.json", b"{}")], commit_message="A model")
-    found = [card.repository for card in listed(shared.url)]
-    assert "bob/rivers" in found
-    assert {"bob/model", "bob/hidden"}.isdisjoint(found)
+    names = [card.repository for card in listed(shared.url)]
+    assert "bob/rivers" in names
+    assert {"bob/model", "bob/hidden"}.isdisjoint(names)
     assert [card.repository for card in listed(shared.url, "riv")] == ["bob/rivers"]
 
 
 def test_the_command_fetches_what_kcard_ask_finds(shared: Shared) -> None:
-    told = shared.start(["kcard", "pull", "bob/rivers", "--hub", shared.url, "--json"])
-    assert json.loads(told)["name"] == "rivers"
+    output = shared.start(["kcard", "pull", "bob/rivers", "--hub", shared.url, "--json"])
+    assert json.loads(output)["name"] == "rivers"
     assert "rivers" in shared.start(["kcard", "cards", "list"])
     assert shared.start(["kcard", "pull", "rivers", "copy"], KCARD_HUB_URL=shared.url).endswith("copy\n")
     assert "New folder" not in shared.start(["kcard", "pull", "rivers"], fails=True)

@@ -31,70 +31,70 @@ def written(by):
     with torch.no_grad():
         return by(input_ids=asked).logits
 
-said = {}
+results = {}
 model.push_to_hub("bob/base")
 tokenizer.push_to_hub("bob/base")
 found = AutoModelForCausalLM.from_pretrained("bob/base").eval()
-said["model"] = bool(torch.equal(written(found), written(model)))
+results["model"] = bool(torch.equal(written(found), written(model)))
 again = AutoTokenizer.from_pretrained("bob/base")
-said["tokenizer"] = again("The Rhine rises")["input_ids"] == tokenizer("The Rhine rises")["input_ids"]
+results["tokenizer"] = again("The Rhine rises")["input_ids"] == tokenizer("The Rhine rises")["input_ids"]
 
 settings = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
 adapted = get_peft_model(found, settings).eval()
 adapted.push_to_hub("bob/adapter", private=True)
 base = AutoModelForCausalLM.from_pretrained("bob/base").eval()
 loaded = PeftModel.from_pretrained(base, "bob/adapter").eval()
-said["adapter"] = bool(torch.equal(written(loaded), written(adapted)))
-said["changed"] = not bool(torch.equal(written(loaded), written(model)))
+results["adapter"] = bool(torch.equal(written(loaded), written(adapted)))
+results["changed"] = not bool(torch.equal(written(loaded), written(model)))
 
 api = HfApi()
 api.create_tag("bob/base", tag="first")
 with torch.no_grad():
     model.lm_head.weight.mul_(2)
 model.push_to_hub("bob/base", commit_message="Doubled")
-said["revision"] = not bool(torch.equal(
+results["revision"] = not bool(torch.equal(
     written(AutoModelForCausalLM.from_pretrained("bob/base", revision="first").eval()),
     written(AutoModelForCausalLM.from_pretrained("bob/base").eval()),
 ))
-said["files"] = api.list_repo_files("bob/base")
-said["tags"] = api.model_info("bob/adapter").tags
-print(json.dumps(said))
+results["files"] = api.list_repo_files("bob/base")
+results["tags"] = api.model_info("bob/adapter").tags
+print(json.dumps(results))
 """
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     folder: Path = tmp_path_factory.mktemp("hub")
     with shared_hub(folder) as shared:
-        yield _said(shared)
+        yield _run_program(shared)
 
 
-def _said(shared: Shared) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(shared.run(PROGRAM, "bob").splitlines()[-1])
-    return found
+def _run_program(shared: Shared) -> dict[str, Any]:
+    output: dict[str, Any] = json.loads(shared.run(PROGRAM, "bob").splitlines()[-1])
+    return output
 
 
-def test_a_model_that_was_pushed_is_loaded_as_it_was(said: dict[str, Any]) -> None:
-    assert said["model"]
+def test_a_model_that_was_pushed_is_loaded_as_it_was(results: dict[str, Any]) -> None:
+    assert results["model"]
 
 
-def test_a_tokenizer_that_was_pushed_is_loaded_as_it_was(said: dict[str, Any]) -> None:
-    assert said["tokenizer"]
+def test_a_tokenizer_that_was_pushed_is_loaded_as_it_was(results: dict[str, Any]) -> None:
+    assert results["tokenizer"]
 
 
-def test_an_adapter_that_was_pushed_is_loaded_on_its_base(said: dict[str, Any]) -> None:
-    assert said["adapter"]
-    assert said["changed"]
+def test_an_adapter_that_was_pushed_is_loaded_on_its_base(results: dict[str, Any]) -> None:
+    assert results["adapter"]
+    assert results["changed"]
 
 
-def test_a_revision_is_the_model_of_then(said: dict[str, Any]) -> None:
-    assert said["revision"]
+def test_a_revision_is_the_model_of_then(results: dict[str, Any]) -> None:
+    assert results["revision"]
 
 
-def test_only_safetensors_were_pushed(said: dict[str, Any]) -> None:
-    weights = [path for path in said["files"] if path.endswith((".bin", ".pt", ".safetensors"))]
+def test_only_safetensors_were_pushed(results: dict[str, Any]) -> None:
+    weights = [path for path in results["files"] if path.endswith((".bin", ".pt", ".safetensors"))]
     assert weights == ["model.safetensors"]
 
 
-def test_an_adapter_is_listed_as_one(said: dict[str, Any]) -> None:
-    assert {"peft", "safetensors"} <= set(said["tags"])
+def test_an_adapter_is_listed_as_one(results: dict[str, Any]) -> None:
+    assert {"peft", "safetensors"} <= set(results["tags"])

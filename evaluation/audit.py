@@ -5,7 +5,7 @@ is taken by whoever is about to use the card, against evidence of their choice, 
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from kcard.evaluation.records import DIGITS, Audit, AuditedDocument, Distributio
 from kcard.evaluation.target import Target
 from kcard.evaluation.tasks.base import entries
 from kcard.hub.values import FLOOR, covers, is_independent
-from kcard.interfaces import Evidence, NamedEvidence, Pair
+from kcard.interfaces import Evidence, Pair
 from kcard.io import Row, reading
 from kcard.manifest import file_digest
 from kcard.text import words
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FACTUALITY",
     "FAITHFULNESS",
+    "AuditQueries",
     "AuditQuery",
     "AuditSettings",
     "Independent",
@@ -39,7 +40,6 @@ __all__ = [
     "OwnText",
     "PastAudit",
     "PastExam",
-    "Queries",
     "Scored",
     "audited",
     "by_domain",
@@ -85,7 +85,7 @@ class AuditQuery:
 
 
 @dataclass(frozen=True)
-class Queries:
+class AuditQueries:
     """Queries, none twice, and the digest that names them."""
 
     name: str
@@ -98,46 +98,44 @@ class Queries:
         return self.name == OWN
 
 
-def of_corpus(corpus: Sequence[Source], limit: int, seed: int) -> Queries:
+def of_corpus(corpus: Sequence[Source], limit: int, seed: int) -> AuditQueries:
     """At most `limit` questions about the corpus, those of an exam with this seed."""
     questions = about(corpus, limit, seed)
-    return Queries(OWN, digest(questions), tuple(AuditQuery(q.text, q.file) for q in questions))
+    return AuditQueries(OWN, digest(questions), tuple(AuditQuery(q.text, q.file) for q in questions))
 
 
-def read_queries(path: Path | str) -> Queries:
+def read_queries(path: Path | str) -> AuditQueries:
     """The queries of a file; one that stands there twice is asked once, in its first domain.
 
     Raises UsageError, naming file and line, for what is missing, of another kind or malformed, and for no query.
     """
     path = Path(path).expanduser()
-    rows = _lines(path) if path.suffix.lower() == ".txt" else entries(path, "queries")
-    found: dict[str, AuditQuery] = {}
+    rows: Iterable[tuple[str, Row]]
+    if path.suffix.lower() == ".txt":
+        with reading(path, "queries"):
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        rows = (
+            (f"queries {path}, line {number}", {"question": line})
+            for number, line in enumerate(lines, start=1)
+            if line.strip()
+        )
+    else:
+        rows = entries(path, "queries")
+    queries: dict[str, AuditQuery] = {}
     for where, entry in rows:
-        query = _query(entry, where)
-        found.setdefault(query.text, query)
-    if not found:
+        text = next((entry[key] for key in TEXT if key in entry), None)
+        if not isinstance(text, str) or not text.strip():
+            raise UsageError(f'{where}: expected a "question" that is a text')
+        domain = next((entry[key] for key in DOMAIN if entry.get(key) is not None), "")
+        if not isinstance(domain, str):
+            raise UsageError(f'{where}: "domain" must be a text, not {type(domain).__name__}')
+        query = AuditQuery(text.strip(), domain.strip())
+        queries.setdefault(query.text, query)
+    if not queries:
         raise UsageError(
             f'queries {path}: none in it; expected a "question", and a "domain" where it has one'
         )
-    return Queries(path.name, file_digest(path), tuple(found.values()))
-
-
-def _lines(path: Path) -> Iterator[tuple[str, Row]]:
-    with reading(path, "queries"):
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield f"queries {path}, line {number}", {"question": line}
-
-
-def _query(entry: Row, where: str) -> AuditQuery:
-    text = next((entry[key] for key in TEXT if key in entry), None)
-    if not isinstance(text, str) or not text.strip():
-        raise UsageError(f'{where}: expected a "question" that is a text')
-    domain = next((entry[key] for key in DOMAIN if entry.get(key) is not None), "")
-    if not isinstance(domain, str):
-        raise UsageError(f'{where}: "domain" must be a text, not {type(domain).__name__}')
-    return AuditQuery(text.strip(), domain.strip())
+    return AuditQueries(path.name, file_digest(path), tuple(queries.values()))
 
 
 # Independent evidence: texts from outside a card's corpus, by name and content, and how far they repeat it.
@@ -222,30 +220,27 @@ def read_independent(
     name = ", ".join(part.name for part in parts)
     local = [part for part in parts if isinstance(part, Iterable)]
     texts = {source.text: source for part in local for source in part}
-    known = frozenset(digests)
-    if texts and len(local) == len(parts) and all(is_known(source, known) for source in texts.values()):
+    own_digests = frozenset(digests)
+    if texts and len(local) == len(parts) and all(is_known(source, own_digests) for source in texts.values()):
         raise UsageError(
             f"evidence {name}: every text in it is a passage of the card's own corpus, which faithfulness is "
             "measured on: give text from elsewhere"
         )
-    own = OwnText(known, passages)
+    own = OwnText(own_digests, passages)
     shared = sum(own.repeats(source) for source in texts.values())
     overlap = max(own.share, shared / len(texts)) if texts else 0.0
     notes = tuple(note for part in parts for note in getattr(part, "notes", ()))
     whole = parts[0] if len(parts) == 1 else Union(parts)
-    return Independent(name, _digest(parts), whole, shared, overlap, own, notes)
+    # The digest of one evidence is its own; of several it is that of theirs, one a line.
+    named = [part.digest for part in parts]
+    sha256 = named[0] if len(named) == 1 else hashlib.sha256("\n".join(named).encode()).hexdigest()
+    return Independent(name, sha256, whole, shared, overlap, own, notes)
 
 
 def _runs(text: str) -> set[int]:
     """Hashes of every run of eight words; a shorter text is one run."""
-    found = words(text)
-    return {hash(tuple(found[at : at + RUN])) for at in range(max(1, len(found) - RUN + 1))}
-
-
-def _digest(parts: Sequence[NamedEvidence]) -> str:
-    """Of one evidence its own, of several that of theirs, one a line."""
-    digests = [part.digest for part in parts]
-    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    tokens = words(text)
+    return {hash(tuple(tokens[at : at + RUN])) for at in range(max(1, len(tokens) - RUN + 1))}
 
 
 # The documents of an audit with their two scores, which are never mixed, and what is made of them.
@@ -303,10 +298,10 @@ def score(
 
 def grouped(scored: Iterable[Scored], key: Callable[[Scored], str]) -> dict[str, list[Scored]]:
     """The documents by `key`, in the order in which each key first comes."""
-    found: dict[str, list[Scored]] = {}
+    groups: dict[str, list[Scored]] = {}
     for item in scored:
-        found.setdefault(key(item), []).append(item)
-    return found
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def faithfulness(by_query: Sequence[Sequence[Scored]], seed: int) -> Distribution:
@@ -324,9 +319,9 @@ def _distribution(rows: Sequence[Sequence[float | None]], seed: int) -> Distribu
 
     Documents written for one query are much alike, and say less than as many of different ones.
     """
-    known = [[value for value in row if value is not None] for row in rows]
-    scores = tuple(round(value, DIGITS) for row in known for value in row)
-    mean = Mean.of([sum(row) / len(row) for row in known if row], seed)
+    judged = [[value for value in row if value is not None] for row in rows]
+    scores = tuple(round(value, DIGITS) for row in judged for value in row)
+    mean = Mean.of([sum(row) / len(row) for row in judged if row], seed)
     return Distribution(scores, mean, sum(map(len, rows)) - len(scores))
 
 
@@ -348,12 +343,12 @@ def by_domain(scored: Sequence[Scored], scorer: Scorer, seed: int) -> tuple[Doma
     domains = grouped(scored, lambda item: item.query.domain)
     if len(domains) < 2:
         return ()
-    found = []
+    rows = []
     for name in sorted(domains):
         by_query = [*grouped(domains[name], lambda item: item.query.text).values()]
         own = faithfulness(by_query, seed) if scorer.own else None
         outside = factuality(by_query, seed) if scorer.independent else None
-        found.append(
+        rows.append(
             Domain(
                 name,
                 len(by_query),
@@ -362,19 +357,22 @@ def by_domain(scored: Sequence[Scored], scorer: Scorer, seed: int) -> tuple[Doma
                 outside.unknown if outside else 0,
             )
         )
-    return tuple(found)
+    return tuple(rows)
 
 
 def lowest(scored: Sequence[Scored], scorer: Scorer, count: int) -> tuple[AuditedDocument, ...]:
     """The documents with the lowest ranking score, lowest first, each once, with the window that decided it."""
-    ranked = sorted(
-        ((value, item) for item in scored if (value := _ranking(item, scorer)) is not None),
-        key=lambda pair: pair[0],
-    )
+    from kcard.selectors.factuality import verdicts
+
+    ranking = ((item.factuality if scorer.independent else item.faithfulness, item) for item in scored)
+    ranked = sorted(((value, item) for value, item in ranking if value is not None), key=lambda pair: pair[0])
     each: dict[tuple[str, str], Scored] = {}
     for _, item in ranked:
         each.setdefault((item.query.text, item.text), item)
     chosen = [*each.values()][:count]
+    # The part of each document's evidence that decided.
+    evidence = [Pair(item.text, item.evidence.text if item.evidence else "") for item in chosen]
+    windows = [verdict.window for verdict in verdicts(scorer.checker, evidence)]
     return tuple(
         AuditedDocument(
             item.query.text,
@@ -385,20 +383,8 @@ def lowest(scored: Sequence[Scored], scorer: Scorer, count: int) -> tuple[Audite
             item.evidence,
             window,
         )
-        for item, window in zip(chosen, _windows(chosen, scorer), strict=True)
+        for item, window in zip(chosen, windows, strict=True)
     )
-
-
-def _ranking(item: Scored, scorer: Scorer) -> float | None:
-    return item.factuality if scorer.independent else item.faithfulness
-
-
-def _windows(chosen: Sequence[Scored], scorer: Scorer) -> list[str]:
-    """The part of each document's evidence that decided."""
-    from kcard.selectors.factuality import verdicts
-
-    pairs = [Pair(item.text, item.evidence.text if item.evidence else "") for item in chosen]
-    return [verdict.window for verdict in verdicts(scorer.checker, pairs)]
 
 
 def _rounded(value: float | None) -> float | None:
@@ -472,7 +458,7 @@ def read(stored: Sequence["StoredAudit"]) -> tuple[tuple[PastAudit, ...], str]:
 
     Second audits after an appeal are left out: an administrator judges them.
     """
-    found, problem = [], ""
+    audits, problem = [], ""
     for row in stored:
         if row.finding.kind != "audit":
             continue
@@ -481,8 +467,8 @@ def read(stored: Sequence["StoredAudit"]) -> tuple[tuple[PastAudit, ...], str]:
         except CardError as error:
             problem = str(error)  # one foreign record must not hide the others
         else:
-            found.append(PastAudit(row.version, row.taken, audit))
-    return tuple(found), problem
+            audits.append(PastAudit(row.version, row.taken, audit))
+    return tuple(audits), problem
 
 
 def latest_exam(stored: Sequence["StoredAudit"], version: int) -> PastExam | None:
@@ -510,29 +496,31 @@ def measured(
 
     The hub decides by the same number whether the card is quarantined (kcard.hub.values).
     """
-    ordered = sorted(audits, key=lambda past: _weight(past.audit, floor)) if what == "factuality" else audits
+    ordered = audits
+    if what == "factuality":
+
+        def weight(past: PastAudit) -> tuple[bool, bool]:
+            coverage = past.audit.coverage.mean if past.audit.coverage else None
+            return past.audit.independent, covers(coverage, floor)
+
+        ordered = sorted(audits, key=weight)
     for past in reversed(ordered):
         scores: Distribution | None = getattr(past.audit, what)
         if scores is not None and scores.mean is not None:
-            found = Measured(scores, _against(what, past.audit.evidence), past.taken)
+            sourced = Measured(scores, _against(what, past.audit.evidence), past.taken)
             if what == "faithfulness":
-                return found
+                return sourced
             covered = past.audit.coverage.mean if past.audit.coverage else None
-            return replace(found, coverage=covered, independent=past.audit.independent)
+            return replace(sourced, coverage=covered, independent=past.audit.independent)
     for exam, at in ((taken.exam, taken.taken) if taken else (None, None), (declared, None)):
         scores = getattr(exam, what) if exam else None
         if exam is not None and scores is not None:
-            found = Measured(scores, _against(what, exam.evidence), at)
+            sourced = Measured(scores, _against(what, exam.evidence), at)
             if what == "faithfulness":
-                return found
+                return sourced
             independent = is_independent(exam.evidence_overlap)
-            return replace(found, coverage=scores.coverage, independent=independent)
+            return replace(sourced, coverage=scores.coverage, independent=independent)
     return None
-
-
-def _weight(audit: Audit, floor: float) -> tuple[bool, bool]:
-    """What makes an audit's factuality count before that of others."""
-    return audit.independent, covers(audit.coverage.mean if audit.coverage else None, floor)
 
 
 def _where(what: str, row: "StoredAudit") -> str:
@@ -560,32 +548,32 @@ class AuditSettings:
     models: "Loader"
 
 
-def queries_for(found: Target, path: Path | str | None, limit: int, seed: int) -> Queries:
+def queries_for(target: Target, path: Path | str | None, limit: int, seed: int) -> AuditQueries:
     """Those of the file, or questions about the card's own corpus. CardError where there are none."""
     if path is not None:
         return read_queries(path)
-    asked = of_corpus(found.corpus, limit, seed) if found.corpus else None
-    if asked is None or not asked.queries:
+    queries = of_corpus(target.corpus, limit, seed) if target.corpus else None
+    if queries is None or not queries.queries:
         raise CardError(
-            f"no question can be made of what travels with card {found.card.name!r}: give some with --queries FILE"
+            f"no question can be made of what travels with card {target.card.name!r}: give some with --queries FILE"
         )
-    return asked
+    return queries
 
 
-def audited(found: Target, asked: Queries, scorer: Scorer, settings: AuditSettings) -> Audit:
+def audited(target: Target, queries: AuditQueries, scorer: Scorer, settings: AuditSettings) -> Audit:
     """Have the card write, and judge each document."""
     seed, independent = settings.seed, scorer.independent
     sampling = Sampling(TEMPERATURE, TOKENS, seed=seed)
-    texts = [query.text for query in asked.queries]
-    rows = written(found.card, texts, settings.documents, sampling, settings.models, scorer.report)
-    scored = score(asked.queries, rows, scorer, both=found.card.manifest.index)
+    texts = [query.text for query in queries.queries]
+    rows = written(target.card, texts, settings.documents, sampling, settings.models, scorer.report)
+    scored = score(queries.queries, rows, scorer, both=target.card.manifest.index)
     by_query = [*grouped(scored, lambda item: item.query.text).values()]
     return Audit(
-        card=found.reference or found.card.name,
+        card=target.reference or target.card.name,
         kcard=kcard.__version__,
-        queries=asked.name,
-        queries_sha256=asked.sha256,
-        asked=len(asked.queries),
+        queries=queries.name,
+        queries_sha256=queries.sha256,
+        asked=len(queries.queries),
         documents=settings.documents,
         empty=sum(map(len, rows)) - len(scored),
         seed=seed,
@@ -608,23 +596,23 @@ def audited(found: Target, asked: Queries, scorer: Scorer, settings: AuditSettin
     )
 
 
-def finding(made: Audit) -> "AuditFinding":
+def finding(audit: Audit) -> "AuditFinding":
     """The audit as the hub keeps it."""
     from kcard.hub.audits import AuditFinding
 
     return AuditFinding(
-        checker=made.checker,
-        checker_sha256=made.checker_sha256,
-        evidence=made.evidence,
-        evidence_sha256=made.evidence_sha256,
-        queries=made.queries,
-        queries_sha256=made.queries_sha256,
-        seed=made.seed,
-        faithfulness=mean_of(made.faithfulness),
-        factuality=mean_of(made.factuality),
-        coverage=made.coverage.mean if made.coverage else None,
-        overlap=made.evidence_overlap,
-        judged=len(made.factuality.scores) if made.factuality else None,
-        record=made.to_json(),
-        kcard=made.kcard,
+        checker=audit.checker,
+        checker_sha256=audit.checker_sha256,
+        evidence=audit.evidence,
+        evidence_sha256=audit.evidence_sha256,
+        queries=audit.queries,
+        queries_sha256=audit.queries_sha256,
+        seed=audit.seed,
+        faithfulness=mean_of(audit.faithfulness),
+        factuality=mean_of(audit.factuality),
+        coverage=audit.coverage.mean if audit.coverage else None,
+        overlap=audit.evidence_overlap,
+        judged=len(audit.factuality.scores) if audit.factuality else None,
+        record=audit.to_json(),
+        kcard=audit.kcard,
     )

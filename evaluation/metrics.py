@@ -105,8 +105,8 @@ def balanced_accuracy(predicted: Labels, actual: Labels) -> float:
 
     A prediction that is no class, such as "", is wrong. nan for no items.
     """
-    said, true = np.asarray(predicted), np.asarray(actual)
-    recalls = [float((said[true == name] == name).mean()) for name in np.unique(true)]
+    guessed, true = np.asarray(predicted), np.asarray(actual)
+    recalls = [float((guessed[true == name] == name).mean()) for name in np.unique(true)]
     return float(np.mean(recalls)) if recalls else float("nan")
 
 
@@ -115,11 +115,11 @@ def macro_f1(predicted: Labels, actual: Labels, classes: Sequence[str] = ()) -> 
 
     `classes`: over which the mean is taken, by default those that occur in `actual`. nan where there is none.
     """
-    said, true = np.asarray(predicted), np.asarray(actual)
+    guessed, true = np.asarray(predicted), np.asarray(actual)
     scores = []
     for name in classes or np.unique(true):
-        hits = float(((said == name) & (true == name)).sum())
-        together = float((said == name).sum() + (true == name).sum())
+        hits = float(((guessed == name) & (true == name)).sum())
+        together = float((guessed == name).sum() + (true == name).sum())
         scores.append(2 * hits / together if together else 0.0)
     return float(np.mean(scores)) if scores else float("nan")
 
@@ -169,11 +169,11 @@ def bootstrap_interval(
     if not count:
         return float("nan"), float("nan")
     random = np.random.default_rng(seed)
-    found = []
+    statistics = []
     for _ in range(resamples):
         rows = random.integers(0, count, count)
-        found.append(statistic(*(sample[rows] for sample in samples)))
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+        statistics.append(statistic(*(sample[rows] for sample in samples)))
+    low, high = np.quantile(statistics, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
@@ -257,11 +257,11 @@ def sign_flip(differences: npt.NDArray[np.float64], seed: int = 0, draws: int = 
     values = differences[differences != 0]
     if not len(values):
         return 1.0
-    random, found = np.random.default_rng(seed), abs(values.sum())
+    random, observed = np.random.default_rng(seed), abs(values.sum())
     as_far, block = 0, max(1, CELLS // len(values))
     for start in range(0, draws, block):
         signs = random.integers(0, 2, (min(block, draws - start), len(values)), dtype=np.int8) * 2 - 1
-        as_far += int((np.abs(signs @ values) >= found - 1e-9).sum())
+        as_far += int((np.abs(signs @ values) >= observed - 1e-9).sum())
     return (as_far + 1) / (draws + 1)
 
 
@@ -281,10 +281,10 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 def counts(scores: Sequence[float], bins: int = 10) -> list[int]:
     """How many of the scores in [0, 1] fall into each of `bins` equal ranges; 1.0 belongs to the last."""
-    found = [0] * bins
+    totals = [0] * bins
     for score in scores:
-        found[min(int(max(score, 0.0) * bins), bins - 1)] += 1
-    return found
+        totals[min(int(max(score, 0.0) * bins), bins - 1)] += 1
+    return totals
 
 
 def histogram(scores: Sequence[float], bins: int = 10) -> str:
@@ -294,7 +294,7 @@ def histogram(scores: Sequence[float], bins: int = 10) -> str:
     """
     if not scores:
         return ""
-    found = counts(scores, bins)
-    most = max(found)
+    totals = counts(scores, bins)
+    most = max(totals)
     # A range that holds anything is never drawn as an empty one, however few.
-    return "".join(BLOCKS[0 if n == 0 else max(1, round(n / most * (len(BLOCKS) - 1)))] for n in found)
+    return "".join(BLOCKS[0 if n == 0 else max(1, round(n / most * (len(BLOCKS) - 1)))] for n in totals)

@@ -11,7 +11,18 @@ from kcard.errors import MissingExtra, UsageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "GREY", "STYLES", "Chart", "Series", "bare", "drawn", "new_figure", "saved", "write"]
+__all__ = [
+    "COLOURS",
+    "GREY",
+    "STYLES",
+    "Chart",
+    "PlotSeries",
+    "bare",
+    "drawn",
+    "new_figure",
+    "saved",
+    "write",
+]
 
 
 # What pictures of evaluations share: figures without matplotlib's global state, colours, and how they are saved.
@@ -62,7 +73,7 @@ def write(figure: "Figure", path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Series:
+class PlotSeries:
     """Points under one name. `low` and `high`: the interval around each y, empty where there is none."""
 
     label: str
@@ -78,7 +89,7 @@ class Chart:
 
     x: str
     y: str
-    series: tuple[Series, ...]
+    series: tuple[PlotSeries, ...]
     kind: Literal["line", "bar"] = "line"
     log: bool = False
 
@@ -100,7 +111,7 @@ def drawn(chart: Chart, title: str = "") -> "Figure":
     return figure
 
 
-def _line(axes: Any, series: Series, number: int, _: int) -> None:
+def _line(axes: Any, series: PlotSeries, number: int, _: int) -> None:
     colour, style = COLOURS[number % len(COLOURS)], STYLES[number // len(COLOURS) % len(STYLES)]
     marker = "o" if len(series.x) <= 20 else None
     axes.plot(
@@ -110,7 +121,7 @@ def _line(axes: Any, series: Series, number: int, _: int) -> None:
         axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
 
 
-def _bars(axes: Any, series: Series, number: int, of: int) -> None:
+def _bars(axes: Any, series: PlotSeries, number: int, of: int) -> None:
     width = 0.8 / of
     places = [place + (number - (of - 1) / 2) * width for place in range(len(series.x))]
     axes.bar(
@@ -126,7 +137,7 @@ def _bars(axes: Any, series: Series, number: int, of: int) -> None:
     )
 
 
-def _errors(series: Series) -> list[Sequence[float]] | None:
+def _errors(series: PlotSeries) -> list[Sequence[float]] | None:
     if not series.low:
         return None
     below = [max(0.0, y - low) for y, low in zip(series.y, series.low, strict=True)]

@@ -62,12 +62,12 @@ def find(text: str, language: str = "en") -> list[Match]:
 
     `language` (en, de, ...) says in which countries' forms a phone number without +country may be written.
     """
-    found: list[Match] = []
+    matches: list[Match] = []
     for detect in (_secrets, _emails, _accounts, _payment_cards, lambda t: _phones(t, language)):
         for match in detect(text):
-            if all(match.end <= other.start or other.end <= match.start for other in found):
-                found.append(match)
-    return sorted(found, key=lambda match: match.start)
+            if all(match.end <= other.start or other.end <= match.start for other in matches):
+                matches.append(match)
+    return sorted(matches, key=lambda match: match.start)
 
 
 AT, DOT = r"(?:@|\s?[\[({]\s?at\s?[\])}]\s?)", r"(?:\.|\s?[\[({]\s?(?:dot|punkt)\s?[\])}]\s?)"
@@ -80,11 +80,11 @@ FILE = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|css|js|ts|py|html?|json|md|txt)$
 def _emails(text: str) -> Iterator[Match]:
     if "@" not in text and not re.search(AT, text, re.IGNORECASE):
         return
-    for found in EMAIL.finditer(text):
-        address = found[0]
-        ssh = address.lower().startswith("git@") and text[found.end() : found.end() + 1] == ":"
+    for match in EMAIL.finditer(text):
+        address = match[0]
+        ssh = address.lower().startswith("git@") and text[match.end() : match.end() + 1] == ":"
         if not (NOBODY.search(address) or FILE.search(address) or ssh):
-            yield Match("e-mail address", address, *found.span())
+            yield Match("e-mail address", address, *match.span())
 
 
 # What issuers make recognisable on purpose: a prefix and a length.
@@ -126,10 +126,10 @@ ORDINARY = re.compile(r"[A-Za-z]+[-_]?\d{1,4}|\d+[A-Za-z]{1,3}|(?:https?|ftp)://
 
 def _secrets(text: str) -> Iterator[Match]:
     for pattern in (ISSUED, PRIVATE_KEY, IN_URL, NAMED):
-        for found in pattern.finditer(text):
-            group = found.lastindex or 0
-            if pattern is not NAMED or _looks_made_up(found[group]):
-                yield Match("key or password", found[group], *found.span(group))
+        for match in pattern.finditer(text):
+            group = match.lastindex or 0
+            if pattern is not NAMED or _looks_made_up(match[group]):
+                yield Match("key or password", match[group], *match.span(group))
 
 
 def _looks_made_up(value: str) -> bool:
@@ -145,10 +145,10 @@ PAYMENT_CARD = re.compile(
 
 
 def _payment_cards(text: str) -> Iterator[Match]:
-    for found in PAYMENT_CARD.finditer(text):
-        digits = re.sub(r"\D", "", found[0])
+    for match in PAYMENT_CARD.finditer(text):
+        digits = re.sub(r"\D", "", match[0])
         if len(digits) in _lengths(digits) and _luhn(digits):
-            yield Match("payment card number", found[0], *found.span())
+            yield Match("payment card number", match[0], *match.span())
 
 
 def _lengths(digits: str) -> tuple[int, ...]:
@@ -172,10 +172,10 @@ ACCOUNT = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?
 
 def _accounts(text: str) -> Iterator[Match]:
     """IBANs, by their checksum (ISO 7064, mod 97)."""
-    for found in ACCOUNT.finditer(text):
-        code = found[0].replace(" ", "")
+    for match in ACCOUNT.finditer(text):
+        code = match[0].replace(" ", "")
         if 15 <= len(code) <= 34 and int("".join(str(int(c, 36)) for c in code[4:] + code[:4])) % 97 == 1:
-            yield Match("bank account number", found[0], *found.span())
+            yield Match("bank account number", match[0], *match.span())
 
 
 REGIONS = {
@@ -210,11 +210,11 @@ def _phones(text: str, language: str) -> Iterator[Match]:
 
     regions = REGIONS.get(language[:2].lower(), ())
     for region in (None, *regions):
-        for found in phonenumbers.PhoneNumberMatcher(text, region, leniency=phonenumbers.Leniency.VALID):
-            international = found.raw_string.lstrip("( ").startswith(("+", "00"))
-            decimal = re.fullmatch(r"\+?\d+[.,]\d{1,3}", found.raw_string)
-            if (international and not decimal) or _is_told(text, found.start, found.raw_string):
-                yield Match("phone number", found.raw_string, found.start, found.end)
+        for match in phonenumbers.PhoneNumberMatcher(text, region, leniency=phonenumbers.Leniency.VALID):
+            international = match.raw_string.lstrip("( ").startswith(("+", "00"))
+            decimal = re.fullmatch(r"\+?\d+[.,]\d{1,3}", match.raw_string)
+            if (international and not decimal) or _is_told(text, match.start, match.raw_string):
+                yield Match("phone number", match.raw_string, match.start, match.end)
 
 
 def _is_told(text: str, start: int, written: str) -> bool:
@@ -227,9 +227,9 @@ HOME = re.compile(r"(?<![\w.~-])(?:/home|/Users|[A-Za-z]:\\+Users)[/\\]+([^/\\\s
 
 def home_folders(text: str) -> Iterator[Match]:
     """Paths that name a user of the machine, such as /home/ada: for records of how a card was made."""
-    for found in HOME.finditer(text):
-        if found[1].lower() not in {"shared", "public", "runner"}:
-            yield Match("user name in a path", found[0], *found.span())
+    for match in HOME.finditer(text):
+        if match[1].lower() not in {"shared", "public", "runner"}:
+            yield Match("user name in a path", match[0], *match.span())
 
 
 DOCUMENTS = 50
@@ -363,10 +363,10 @@ def _written(card: Card, documents: int, seed: int) -> list[tuple[str, str]]:
 def _about(card: Card, count: int, seed: int) -> list[str]:
     from kcard.offline.pseudo_queries import held_out
 
-    known = passages(card.folder)
-    chosen = Random(derive_seed(seed, "privacy")).sample(range(len(known)), min(count, len(known)))
-    asked = [(held_out(known[i].text, seed), known[i].text) for i in sorted(chosen)]
-    return [question.text if question else _short(text) for question, text in asked]
+    texts = passages(card.folder)
+    chosen = Random(derive_seed(seed, "privacy")).sample(range(len(texts)), min(count, len(texts)))
+    queries = [(held_out(texts[i].text, seed), texts[i].text) for i in sorted(chosen)]
+    return [question.text if question else _short(text) for question, text in queries]
 
 
 def _short(text: str) -> str:

@@ -23,8 +23,8 @@ from kcard.types import Source, derive_seed
 __all__ = [
     "AUXILIARIES",
     "Clause",
+    "ExamQuestion",
     "Natural",
-    "Question",
     "QuestionFile",
     "about",
     "clause",
@@ -99,8 +99,8 @@ def clause(sentence: str) -> Clause | None:
     """The parts of a sentence; None where they are not certain."""
     text = " ".join(sentence.split()).rstrip(".!")
     time = ""
-    if found := TIMED.match(text):
-        time, text = found[1], text[found.end() :]
+    if timed := TIMED.match(text):
+        time, text = timed[1], text[timed.end() :]
     words = text.split(" ")
     if not WHOLE.match(words[0]) or (words[0].endswith("ing") and words[0][0].isupper()):
         return None
@@ -205,9 +205,9 @@ def reworded(question: str, rng: Random) -> str:
     """The question in other words; the same state of `rng` gives the same."""
     text = ADVERBS.sub(lambda found: "" if rng.random() < 0.7 else found[0], question)
 
-    def other(found: re.Match[str]) -> str:
-        choices = SYNONYMS.get(found[0])
-        return rng.choice(choices) if choices and rng.random() < OFTEN else found[0]
+    def other(match: re.Match[str]) -> str:
+        choices = SYNONYMS.get(match[0])
+        return rng.choice(choices) if choices and rng.random() < OFTEN else match[0]
 
     return WORD.sub(other, text)
 
@@ -269,20 +269,20 @@ class Natural:
 def natural_questions(sentence: str, rng: Random) -> list[Natural]:
     """The questions that the sentence answers, in other words than its own; none where its structure is unclear."""
     sentence = " ".join(sentence.split())
-    found = [*_task(sentence)]
+    drafts = [*_task(sentence)]
     if parts := clause(sentence):
-        found += [*_subject(parts), *_reason(parts), *_means(parts), *_definition(parts), *_spans(parts)]
+        drafts += [*_subject(parts), *_reason(parts), *_means(parts), *_definition(parts), *_spans(parts)]
     return [
         Natural(_tidy(reworded(text, rng)), answer, form, _around(sentence, answer))
-        for form, text, answer in found
+        for form, text, answer in drafts
         if _is_answer(answer, form) and sentence.count(answer) == 1 and _tells(text)
     ]
 
 
-Made = Iterator[tuple[str, str, str]]  # form, question, answer
+Drafts = Iterator[tuple[str, str, str]]  # form, question, answer
 
 
-def _subject(c: Clause) -> Made:
+def _subject(c: Clause) -> Drafts:
     """Who founded Debian?"""
     rest = _clipped(c.rest)
     words = c.subject.split()
@@ -294,7 +294,7 @@ def _subject(c: Clause) -> Made:
         yield word.lower(), f"{word} {c.verb} {rest}{_when(c)}?", _named(c.subject)
 
 
-def _definition(c: Clause) -> Made:
+def _definition(c: Clause) -> Drafts:
     """What is a swap file?"""
     if c.verb in ("is", "are", "was", "were") and len(c.subject.split()) <= 4:
         definition = re.match(r"(?:an?|the) (.+)", _clipped(c.rest))
@@ -302,7 +302,7 @@ def _definition(c: Clause) -> Made:
             yield "what", f"What {c.verb} {_lowered(c.subject)}?", definition[1]
 
 
-def _spans(c: Clause) -> Made:
+def _spans(c: Clause) -> Drafts:
     """A question for each date, number and name after the verb."""
     for start, end in _answers(c.rest):
         span, lead, tail = c.rest[start:end], c.rest[:start].rstrip(), c.rest[end:].lstrip()
@@ -344,31 +344,31 @@ def _tells(question: str) -> bool:
     return len(telling) >= (2 if named else 3)
 
 
-def _reason(c: Clause) -> Made:
+def _reason(c: Clause) -> Drafts:
     """Why was it moved?"""
-    if found := REASON.search(c.rest):
-        yield "why", f"Why {_turned(c, _clipped(c.rest[: found.start()]))}?", _clipped(c.rest[found.end() :])
+    if match := REASON.search(c.rest):
+        yield "why", f"Why {_turned(c, _clipped(c.rest[: match.start()]))}?", _clipped(c.rest[match.end() :])
 
 
-def _means(c: Clause) -> Made:
+def _means(c: Clause) -> Drafts:
     """How is the list made?"""
-    if found := MEANS.search(c.rest):
-        yield "how", f"How {_turned(c, _clipped(c.rest[: found.start()]))}?", _clipped(c.rest[found.end() :])
+    if match := MEANS.search(c.rest):
+        yield "how", f"How {_turned(c, _clipped(c.rest[: match.start()]))}?", _clipped(c.rest[match.end() :])
 
 
-def _task(sentence: str) -> Made:
+def _task(sentence: str) -> Drafts:
     """How do I undo a commit?"""
-    if found := TASK.match(sentence.rstrip(".")):
-        yield "how", f"How {'do I' if found[1].count(' ') % 2 else 'can I'} {found[1]}?", _clipped(found[2])
+    if match := TASK.match(sentence.rstrip(".")):
+        yield "how", f"How {'do I' if match[1].count(' ') % 2 else 'can I'} {match[1]}?", _clipped(match[2])
 
 
 def _turned(c: Clause, rest: str) -> str:
     """The clause as it stands in a question: the auxiliary first, or do."""
-    said = f"{rest.strip()}{_when(c)}" if not DATE.search(rest) else rest.strip()
+    ending = f"{rest.strip()}{_when(c)}" if not DATE.search(rest) else rest.strip()
     if c.lemma is None:
-        return f"{c.verb} {_lowered(c.subject)} {said}".strip()
+        return f"{c.verb} {_lowered(c.subject)} {ending}".strip()
     helper = "did" if c.is_past else "does"
-    return f"{helper} {_lowered(c.subject)} {c.lemma} {said}".strip()
+    return f"{helper} {_lowered(c.subject)} {c.lemma} {ending}".strip()
 
 
 def _when(c: Clause) -> str:
@@ -408,11 +408,11 @@ def _lowered(subject: str) -> str:
 
 def _clipped(text: str) -> str:
     """Up to where another clause begins."""
-    found = ENDS.search(f"{text} ")
+    end = ENDS.search(f"{text} ")
     return re.sub(
         r"(?: (?:such|like|and|or|as|the|a|an|of|in|to))+$",
         "",
-        (text[: found.start()] if found else text).strip(" ."),
+        (text[: end.start()] if end else text).strip(" ."),
     )
 
 
@@ -428,13 +428,15 @@ def _tidy(text: str) -> str:
 def drawn(sentences: Sequence[str], rng: Random) -> Natural | None:
     """One question of the first of these sentences that gives any, in a wording that training never asks."""
     for sentence in sentences:
-        found = [
+        questions = [
             replace(question, text=text)
             for question in natural_questions(sentence, rng)
             if (text := held_out_wording(question.text))
         ]
-        if found and (rng.random() < RARE["what"] or any(question.form not in RARE for question in found)):
-            return rng.choices(found, [RARE.get(question.form, 1.0) for question in found])[0]
+        if questions and (
+            rng.random() < RARE["what"] or any(question.form not in RARE for question in questions)
+        ):
+            return rng.choices(questions, [RARE.get(question.form, 1.0) for question in questions])[0]
     return None
 
 
@@ -445,7 +447,7 @@ FILLING = 80  # characters
 
 
 @dataclass(frozen=True)
-class Question:
+class ExamQuestion:
     """A question and its accepted answers, one or more, the first being the one that it was made for.
 
     `file`: where in the corpus the passage stands that it was made of; empty for a question of another origin. `gap`:
@@ -459,7 +461,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Candidate:
     """A question about a passage. `around`: what stands before and after the answer in its sentence."""
 
     text: str
@@ -471,7 +473,7 @@ class _Asked:
 
 def about(
     corpus: Sequence[Source], limit: int, seed: int, accepted: Sequence[Source] | None = None
-) -> list[Question]:
+) -> list[ExamQuestion]:
     """At most `limit` questions, no two alike, about passages drawn without replacement.
 
     `accepted`: the passages by which an answer may be right, where they are more than those that are asked about.
@@ -486,12 +488,12 @@ def about(
         chosen = _distinct([*chosen, *_gapped((corpus[row] for row in rows), corpus, seed)], limit)
     fillings = _fillings(corpus if accepted is None else accepted, {asked.around for asked in chosen})
     return [
-        Question(q.text, tuple(dict.fromkeys([q.answer, *fillings.get(q.around, ())])), q.file, q.gap)
+        ExamQuestion(q.text, tuple(dict.fromkeys([q.answer, *fillings.get(q.around, ())])), q.file, q.gap)
         for q in chosen
     ]
 
 
-def digest(questions: Iterable[Question]) -> str:
+def digest(questions: Iterable[ExamQuestion]) -> str:
     """sha256 of the questions with their accepted answers, in order."""
     lines = (json.dumps([q.text, *q.answers], ensure_ascii=False) + "\n" for q in questions)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -503,16 +505,16 @@ def _drawn(corpus: Sequence[Source], seed: int) -> list[int]:
     return sorted(range(len(ranks)), key=ranks.__getitem__)
 
 
-def _distinct(asked: Iterable[_Asked], limit: int) -> list[_Asked]:
-    found: dict[str, _Asked] = {}
-    for question in asked:
-        found.setdefault(question.text, question)
-        if len(found) == limit:
+def _distinct(candidates: Iterable[_Candidate], limit: int) -> list[_Candidate]:
+    distinct: dict[str, _Candidate] = {}
+    for question in candidates:
+        distinct.setdefault(question.text, question)
+        if len(distinct) == limit:
             break
-    return [*found.values()]
+    return [*distinct.values()]
 
 
-def _natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[_Asked]:
+def _natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[_Candidate]:
     """A question for each passage and round, where one of its sentences gives one that training never asks."""
     from kcard.text import split_sentences
 
@@ -520,37 +522,37 @@ def _natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[_Ask
         rng = Random(derive_seed(seed, "natural", nth, passage.text))
         sentences = split_sentences(passage.text)
         rng.shuffle(sentences)
-        if asked := drawn(sentences, rng):
-            yield _Asked(asked.text, asked.answer, asked.around, passage.file)
+        if question := drawn(sentences, rng):
+            yield _Candidate(question.text, question.answer, question.around, passage.file)
 
 
-def _gapped(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> Iterator[_Asked]:
+def _gapped(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> Iterator[_Candidate]:
     """A gap to be filled in each passage that names something."""
     from kcard.offline.pseudo_queries import Rarity, held_out
     from kcard.training.epochs import Lazy
 
     rarity = Rarity(Lazy(len(corpus), lambda row: corpus[row].text))
     for passage in passages:
-        asked = held_out(passage.text, seed, rarity)
+        cloze = held_out(passage.text, seed, rarity)
         # An answer that is only part of a word ("2022" of "2022–23") could not be found again.
-        if asked is not None and substring(asked.passage, [asked.answer]):
-            yield _Asked(asked.text, asked.answer, asked.around, passage.file, gap=True)
+        if cloze is not None and substring(cloze.passage, [cloze.answer]):
+            yield _Candidate(cloze.text, cloze.answer, cloze.around, passage.file, gap=True)
 
 
 def _fillings(
-    corpus: Sequence[Source], wanted: set[tuple[str, str]]
+    corpus: Sequence[Source], surroundings: set[tuple[str, str]]
 ) -> dict[tuple[str, str], dict[str, None]]:
     """What stands between each wanted beginning and end of a sentence, anywhere in the corpus, in its order."""
 
-    sought = {key: _between(*key) for key in wanted if any(key)}
-    found: dict[tuple[str, str], dict[str, None]] = {key: {} for key in sought}
+    sought = {key: _between(*key) for key in surroundings if any(key)}
+    fillings: dict[tuple[str, str], dict[str, None]] = {key: {} for key in sought}
     for source in corpus:
         text = " ".join(source.text.split())
         for key, pattern in sought.items():
             if key[0] in text and key[1] in text:
                 for match in pattern.finditer(text):
-                    found[key][bare(match[1])] = None
-    return found
+                    fillings[key][bare(match[1])] = None
+    return fillings
 
 
 def _between(before: str, after: str) -> "re.Pattern[str]":
@@ -576,7 +578,7 @@ class QuestionFile:
 
     name: str
     sha256: str
-    questions: tuple[Question, ...]
+    questions: tuple[ExamQuestion, ...]
 
 
 def read_questions(path: Path | str) -> QuestionFile:
@@ -587,10 +589,12 @@ def read_questions(path: Path | str) -> QuestionFile:
     """
     path = Path(path).expanduser()
     data = from_rows("questions", "em", path, COLUMNS)
-    found: dict[str, dict[str, None]] = {}
+    answers: dict[str, dict[str, None]] = {}
     for item in data.items:
-        found.setdefault(item.question, {}).update(dict.fromkeys(_question_file_answers(item)))
-    return QuestionFile(path.name, data.sha256, tuple(Question(text, tuple(a)) for text, a in found.items()))
+        answers.setdefault(item.question, {}).update(dict.fromkeys(_question_file_answers(item)))
+    return QuestionFile(
+        path.name, data.sha256, tuple(ExamQuestion(text, tuple(a)) for text, a in answers.items())
+    )
 
 
 def _question_file_answers(item: Item) -> tuple[str, ...]:

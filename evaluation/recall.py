@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kcard.batching import batched
 from kcard.errors import CardError, ModelUnavailable, UsageError
 from kcard.evaluation.metrics import Searched, substring
-from kcard.evaluation.questions import Question
+from kcard.evaluation.questions import ExamQuestion
 from kcard.types import Passage, Sampling
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ CHANCE = "chance"
 OTHERS = 200
 
 
-def recalled(questions: Sequence[Question], documents: Sequence[Sequence[str]]) -> list[float]:
+def recalled(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]) -> list[float]:
     """For each question 1.0 where one of its documents holds an accepted answer, as whole words, else 0.0."""
     return [
         float(any(substring(text, question.answers) for text in group))
@@ -68,7 +68,7 @@ def recalled(questions: Sequence[Question], documents: Sequence[Sequence[str]]) 
     ]
 
 
-def chance(questions: Sequence[Question], documents: Sequence[Sequence[str]]) -> list[float]:
+def chance(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]) -> list[float]:
     """For each question the share of other questions' documents that hold its answer too, in [0, 1].
 
     This is what a card would recall whose documents had nothing to do with the questions: the mean over
@@ -81,11 +81,11 @@ def chance(questions: Sequence[Question], documents: Sequence[Sequence[str]]) ->
     pages = [[Searched(text) for text in group] for group in documents]
     taken = min(count - 1, OTHERS)
     steps = [1 + i * (count - 1) // taken for i in range(taken)]
-    found = []
+    shares = []
     for at, question in enumerate(questions):
         others = (pages[(at + step) % count] for step in steps)
-        found.append(sum(any(text.holds(question.answers) for text in page) for page in others) / taken)
-    return found
+        shares.append(sum(any(text.holds(question.answers) for text in page) for page in others) / taken)
+    return shares
 
 
 # What a fact checker makes of a card's documents: how far its own corpus, and independent texts, support them.
@@ -149,15 +149,15 @@ class Scorer:
         """Nothing is pruned in an exam, so s = s_fact (Knowledge Card, section 2.2)."""
         from kcard.selectors.factuality import judge
 
-        found: list[Passage] = []
+        judged: list[Passage] = []
         self.report(StepProgress(what, 0, len(written)))
         for block in batched(written, PAIRS_AT_ONCE):
             texts = {} if own is None else {passage.card: own for passage in block}
-            found += judge(
+            judged += judge(
                 block, texts, self.checker, k=TEXTS, with_summary=False, independent=independent, floor=floor
             )
-            self.report(StepProgress(what, len(found), len(written)))
-        return found
+            self.report(StepProgress(what, len(judged), len(written)))
+        return judged
 
 
 # A card, and the base that it was made from, asked the questions of an exam: greedily, one document a writer.
@@ -192,7 +192,7 @@ def check_device(device: str) -> None:
         raise UsageError(f"device {device!r}: there are {torch.cuda.device_count()} GPUs here: choose cpu")
 
 
-def ask(card: "Card", questions: Sequence[Question], seed: int, device: str, report: Report) -> Rows:
+def ask(card: "Card", questions: Sequence[ExamQuestion], seed: int, device: str, report: Report) -> Rows:
     """Have the card write a document for each question, greedily. Raises what loading does."""
     from kcard.cards.models.loader import Loader
 
@@ -217,7 +217,7 @@ def written(
 
 
 def ask_base(
-    card: "Card", questions: Sequence[Question], seed: int, device: str, report: Report
+    card: "Card", questions: Sequence[ExamQuestion], seed: int, device: str, report: Report
 ) -> BaseAnswers:
     """Have the base model write for the same prompts, without what the card learned.
 
@@ -261,14 +261,14 @@ def _written(
 SURE = 0.5
 
 
-def answered(questions: Sequence[Question], rows: Rows, report: Report) -> list[float]:
+def answered(questions: Sequence[ExamQuestion], rows: Rows, report: Report) -> list[float]:
     """For each question 1.0 where the reader holds that one of its documents answers it, else 0.0."""
     from kcard.offline.reader import read
 
-    found: list[float] = []
+    verdicts: list[float] = []
     for question, row in zip(questions, rows, strict=True):
         texts = [passage.knowledge for passage in row if passage.text.strip()]
         best = max((reading.probability for reading in read(question.text, texts)), default=0.0)
-        found.append(float(best >= SURE))
-        report(StepProgress("judging the documents", len(found), len(questions)))
-    return found
+        verdicts.append(float(best >= SURE))
+        report(StepProgress("judging the documents", len(verdicts), len(questions)))
+    return verdicts

@@ -68,9 +68,9 @@ class Distribution:
 
     @classmethod
     def of(cls, scores: Sequence[float | None], seed: int = 0) -> "Distribution":
-        known = [score for score in scores if score is not None]
-        shown = tuple(round(score, DIGITS) for score in known)
-        return cls(shown, Mean.of(known, seed), len(scores) - len(known))
+        judged = [score for score in scores if score is not None]
+        shown = tuple(round(score, DIGITS) for score in judged)
+        return cls(shown, Mean.of(judged, seed), len(scores) - len(judged))
 
     @property
     def coverage(self) -> float | None:

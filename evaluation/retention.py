@@ -20,7 +20,7 @@ from kcard.errors import CardError
 from kcard.evaluation.exam import LIMIT as EXAM_LIMIT
 from kcard.evaluation.exam import recall
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.questions import Question, about
+from kcard.evaluation.questions import ExamQuestion, about
 from kcard.evaluation.recall import Report, ask, recalled
 from kcard.evaluation.records import Mean, read_exam
 from kcard.io import build, canonical, write_text
@@ -72,9 +72,9 @@ class Leaks:
 
     def __call__(self, question: str, document: str) -> bool:
         """Whether the document, written for the question, has such a run."""
-        known = self._known.union(pairwise(words(question)))
-        found = self._runs.intersection(_runs(tuple(words(document))))
-        return any(not known.issuperset(pairwise(run)) for run in found)
+        allowed = self._known.union(pairwise(words(question)))
+        runs = self._runs.intersection(_runs(tuple(words(document))))
+        return any(not allowed.issuperset(pairwise(run)) for run in runs)
 
 
 def halves(text: str) -> list[str]:
@@ -141,28 +141,28 @@ def update(corpus: str | Path, options: "TrainOptions", *, report: Callable[[Any
     own = passages(old.card.folder)
     # What is looked up is not forgotten.
     drawn = _drawn(old.card)
-    asked = about(own, *drawn) if own and old.card.manifest.has_model else []
+    exam_questions = about(own, *drawn) if own and old.card.manifest.has_model else []
     # The next version may take the folder of this one, so this one is asked first.
-    before = recall(old.card.folder, asked, report=report) if asked else None
-    made = train(corpus, options, report=report)
-    both = passages(made.folder)
-    if not asked or not both:
-        return made
+    before = recall(old.card.folder, exam_questions, report=report) if exam_questions else None
+    card = train(corpus, options, report=report)
+    both = passages(card.folder)
+    if not exam_questions or not both:
+        return card
     new = [source for source in both if source.text not in had]
     again = about([source for source in both if source.text in had], *drawn, accepted=both)
     questions = about(new, EXAM_LIMIT, 0, accepted=both)
-    found = Forgetting(
+    record = Forgetting(
         old.sha256,
-        len(asked),
+        len(exam_questions),
         before,
-        recall(made.folder, again, report=report),
+        recall(card.folder, again, report=report),
         len(questions),
-        recall(made.folder, questions, report=report),
+        recall(card.folder, questions, report=report),
     )
-    write_text(made.folder / UPDATE, found.to_json())
-    seal(made.folder, made.manifest)
-    report(Note(found.summary()))
-    return type(made).open(made.folder)
+    write_text(card.folder / UPDATE, record.to_json())
+    seal(card.folder, card.manifest)
+    report(Note(record.summary()))
+    return type(card).open(card.folder)
 
 
 def read_forgetting(folder: Path) -> Forgetting | None:
@@ -245,8 +245,8 @@ class Remembered:
         if self.new_questions:
             parts.append(f"of {self.new_questions} about what has come {self.new}")
         if self.removed_questions:
-            known = f"{self.removed} (by chance {self.chance:.2f}, by what stays {self._explained:.2f})"
-            parts.append(f"of {self.removed_questions} about what was removed {known}")
+            figures = f"{self.removed} (by chance {self.chance:.2f}, by what stays {self._explained:.2f})"
+            parts.append(f"of {self.removed_questions} about what was removed {figures}")
         return f"recall by the model: {'; '.join(parts)}"
 
     @property
@@ -272,14 +272,14 @@ def remembered(
     removed  texts that the last version had learned, and this one is to forget
     """
     has = passages(now.folder)
-    kept = about(staying, LIMIT, seed, accepted=has)
+    stayed = about(staying, LIMIT, seed, accepted=has)
     come = about(new, LIMIT, seed, accepted=has)
     gone = about([Source(text, "", 0) for text in removed], LIMIT, seed)
-    extracts = [Question(half, ()) for text in removed[:LIMIT] for half in halves(text)]
-    asked = [*kept, *come, *gone, *extracts]
-    written = [row[0].text for row in ask(_model(now), asked, seed, device, report)]
-    last = [row[0].text for row in ask(_model(before), kept, seed, device, report)]
-    at = len(kept) + len(come)
+    extracts = [ExamQuestion(half, ()) for text in removed[:LIMIT] for half in halves(text)]
+    questions = [*stayed, *come, *gone, *extracts]
+    written = [row[0].text for row in ask(_model(now), questions, seed, device, report)]
+    last = [row[0].text for row in ask(_model(before), stayed, seed, device, report)]
+    at = len(stayed) + len(come)
     of_gone = written[at : at + len(gone)]
     stays = [source.text for source in chain(has, statements(has))]
     plain = [_plain(text) for text in stays]
@@ -287,22 +287,22 @@ def remembered(
         substring(text, question.answers) and not any(_plain(text) in known for known in plain)
         for question, text in zip(gone, of_gone, strict=True)
     ]
-    by_chance = [_share(written[: len(kept)], question) for question in gone]
+    by_chance = [_share(written[: len(stayed)], question) for question in gone]
     leaks = Leaks(removed, stays)
-    was, now_is = (recalled(kept, [[text] for text in texts]) for texts in (last, written[: len(kept)]))
+    was, now_is = (recalled(stayed, [[text] for text in texts]) for texts in (last, written[: len(stayed)]))
     return Remembered(
-        kept_questions=len(kept),
+        kept_questions=len(stayed),
         before=Mean.of(was, seed),
         after=Mean.of(now_is, seed),
         lost=sum(old > new for old, new in zip(was, now_is, strict=True)),
         gained=sum(old < new for old, new in zip(was, now_is, strict=True)),
         new_questions=len(come),
-        new=_mean(come, written[len(kept) : at], seed),
+        new=_mean(come, written[len(stayed) : at], seed),
         removed_questions=len(gone),
         removed=_mean(gone, of_gone, seed),
         unexplained=sum(wrong) / max(1, len(wrong)),
         chance=round(sum(by_chance) / max(1, len(by_chance)), 4),
-        leaked=sum(leaks(question.text, text) for question, text in zip(asked, written, strict=True)),
+        leaked=sum(leaks(question.text, text) for question, text in zip(questions, written, strict=True)),
     )
 
 
@@ -311,11 +311,11 @@ def _model(card: Card) -> Card:
     return Card(card.folder, replace(card.manifest, index=False))
 
 
-def _mean(questions: Sequence[Question], texts: Sequence[str], seed: int) -> Mean | None:
+def _mean(questions: Sequence[ExamQuestion], texts: Sequence[str], seed: int) -> Mean | None:
     return Mean.of(recalled(questions, [[text] for text in texts]), seed)
 
 
-def _share(texts: Sequence[str], question: Question) -> float:
+def _share(texts: Sequence[str], question: ExamQuestion) -> float:
     return sum(substring(text, question.answers) for text in texts) / max(1, len(texts))
 
 
@@ -363,10 +363,10 @@ def read_sync(folder: Path) -> SyncRecord | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if "best" in found:  # instead of `first`, as the first ones have it
-            found["first"] = found.pop("best")
-        return build(SyncRecord, found)
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if "best" in data:  # instead of `first`, as the first ones have it
+            data["first"] = data.pop("best")
+        return build(SyncRecord, data)
     except (OSError, ValueError, TypeError) as error:
         raise CardError(
             f"{path} can't be read: {error}: delete it, and sync the card with --retrain"

@@ -53,8 +53,8 @@ class Target:
         from kcard.cards.passages import index
         from kcard.selectors.evidence import CorpusEvidence, Statements
 
-        made = index(self.card) if self.shares_text else None
-        corpus = CorpusEvidence(self.corpus, self.card.name, made)
+        own_index = index(self.card) if self.shares_text else None
+        corpus = CorpusEvidence(self.corpus, self.card.name, own_index)
         return Statements(corpus) if self.card.manifest.kind == "graph" else corpus
 
     def keep(self, exam: Exam, answered: Sequence[str] = ()) -> None:
@@ -95,15 +95,15 @@ def find(card: Path | str, corpus: Path | str | None = None, field: str | None =
     Raises CardError, UnknownCard, DamagedCard, UsageError and, for another corpus, CorpusError.
     """
     folder, reference = _folder(card)
-    found = _open(folder)
+    whole = _open(folder)
     if corpus is None:
-        return Target(found, passages(folder), reference)
-    known = hashes(folder)
-    if not known:
+        return Target(whole, passages(folder), reference)
+    digests = hashes(folder)
+    if not digests:
         raise UsageError(
-            f"--corpus is for cards with hashes alone: {found.name} carries its passages or none"
+            f"--corpus is for cards with hashes alone: {whole.name} carries its passages or none"
         )
-    return Target(found, _read(corpus, field, known, found), reference)
+    return Target(whole, _read(corpus, field, digests, whole), reference)
 
 
 def find_published(card: Path | str, hub: "Hub | None" = None) -> Target:
@@ -148,25 +148,25 @@ def _folder(card: Path | str) -> tuple[Path, str | None]:
 def _open(folder: Path) -> Card:
     """The card, verified but for what an earlier exam wrote."""
     manifest = Manifest.read(folder)
-    kept = {path: digest for path, digest in manifest.files.items() if path not in WRITTEN}
-    check_files(folder, replace(manifest, files=kept))
+    sealed = {path: digest for path, digest in manifest.files.items() if path not in WRITTEN}
+    check_files(folder, replace(manifest, files=sealed))
     return Card(folder, manifest)
 
 
-def _read(path: Path | str, field: str | None, known: Mapping[str, Source], card: Card) -> list[Source]:
+def _read(path: Path | str, field: str | None, digests: Mapping[str, Source], card: Card) -> list[Source]:
     """The card's passages as they stand in the corpus; what it holds besides is left out."""
     from kcard.training.corpus import read_corpus
 
     corpus = read_corpus(path, field)
-    found = {
+    sources = {
         digest: source
         for source in chain(corpus.passages, corpus.statements)
-        if (digest := passage_digest(source.text)) in known
+        if (digest := passage_digest(source.text)) in digests
     }
-    missing = [place for digest, place in known.items() if digest not in found]
+    missing = [place for digest, place in digests.items() if digest not in sources]
     if missing:
         raise CorpusError(
-            f"{path} is not the corpus of {card.name}: {len(missing)} of its {len(known)} passages are not there, "
+            f"{path} is not the corpus of {card.name}: {len(missing)} of its {len(digests)} passages are not there, "
             f"such as {missing[0].file}, line {missing[0].line}: name the corpus that it was trained on"
         )
-    return list(found.values())
+    return list(sources.values())

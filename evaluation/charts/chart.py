@@ -20,10 +20,10 @@ __all__ = [
     "Chart",
     "Heat",
     "Intervals",
-    "Line",
     "Lines",
     "Placed",
-    "Point",
+    "PlotLine",
+    "PlotPoint",
     "Scatter",
     "filled",
     "render",
@@ -60,8 +60,8 @@ class Axis:
         count: int = 5,
     ) -> "Axis":
         """An axis with about `count` round ticks that covers the values, and not more than [least, most]."""
-        known = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
-        low, high = min(known), max(known)
+        finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
+        low, high = min(finite), max(finite)
         if high - low < 1e-9:
             low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
         low, high = max(low, least), min(high, most)
@@ -100,7 +100,7 @@ def shortened(text: str, most: int = LABEL_CHARACTERS) -> str:
 
 
 @dataclass(frozen=True)
-class Point:
+class PlotPoint:
     """A measurement: a name, its mean with the interval, and, in a scatter plot or line, its x."""
 
     label: str
@@ -118,7 +118,7 @@ class Intervals:
     """
 
     alt: str
-    points: tuple[Point, ...]
+    points: tuple[PlotPoint, ...]
     label: str
     reference: float | None = None
     signed: bool = False
@@ -150,7 +150,7 @@ class Intervals:
 class Placed:
     """A point of a scatter plot with the place of its name, which may be moved so that names do not overlap."""
 
-    point: Point
+    point: PlotPoint
     x: float
     y: float
     label_x: float
@@ -163,7 +163,7 @@ class Scatter:
     """Each point's mean, with its interval, against its x."""
 
     alt: str
-    points: tuple[Point, ...]
+    points: tuple[PlotPoint, ...]
     x_label: str
     y_label: str
     kind: str = "scatter"
@@ -183,19 +183,24 @@ class Scatter:
     @property
     def placed(self) -> tuple[Placed, ...]:
         """Every point with its name on the side that has more room, moved up or down past names already placed."""
-        found: list[Placed] = []
+        placed: list[Placed] = []
         for point in sorted(self.points, key=lambda point: -point.mean.mean):
             x, y = self.x_axis.at(point.x), self.y_axis.at(point.mean.mean)
             left = x > self.width * 0.6
             anchor, label_x = ("end", x - 9) if left else ("start", x + 9)
             width = 6.4 * len(shortened(point.label))
             span = (label_x - width, label_x) if left else (label_x, label_x + width)
-            found.append(Placed(point, x, y, round(label_x, 2), self._free(found, span, y), anchor))
-        return tuple(found)
+            placed.append(Placed(point, x, y, round(label_x, 2), self._free_height(placed, span, y), anchor))
+        return tuple(placed)
 
-    def _free(self, placed: Sequence[Placed], span: tuple[float, float], y: float) -> float:
+    def _free_height(self, placed: Sequence[Placed], span: tuple[float, float], y: float) -> float:
         """The height nearest to y, within the plot, at which a name over this span meets no other."""
-        taken = [other.label_y for other in placed if _meets(other, span)]
+        taken = []
+        for other in placed:
+            width = 6.4 * len(shortened(other.point.label))
+            low = other.label_x - width if other.anchor == "end" else other.label_x
+            if low < span[1] + 4 and span[0] < low + width + 4:
+                taken.append(other.label_y)
         tries = (y + sign * step * 3 for step in range(80) for sign in (1, -1))
         fits = (
             t for t in tries if 14 <= t <= self.height - 50 and all(abs(t - other) >= 14 for other in taken)
@@ -203,18 +208,12 @@ class Scatter:
         return round(next(fits, y), 2)
 
 
-def _meets(other: Placed, span: tuple[float, float]) -> bool:
-    width = 6.4 * len(shortened(other.point.label))
-    low = other.label_x - width if other.anchor == "end" else other.label_x
-    return low < span[1] + 4 and span[0] < low + width + 4
-
-
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """A series: points in the order of their x."""
 
     label: str
-    points: tuple[Point, ...]
+    points: tuple[PlotPoint, ...]
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,7 @@ class Lines:
     """Series of means with their intervals. `ticks`: the names of the places x = 0, 1, ...; empty for a numeric x."""
 
     alt: str
-    series: tuple[Line, ...]
+    series: tuple[PlotLine, ...]
     x_label: str
     y_label: str
     ticks: tuple[str, ...] = ()
@@ -260,7 +259,7 @@ class Lines:
         means = [point.mean for line in self.series for point in line.points]
         return Axis.over([end for m in means for end in (m.low, m.high)], self.height - self.bottom, self.top)
 
-    def x(self, point: Point, line: int) -> float:
+    def x(self, point: PlotPoint, line: int) -> float:
         """Where a point stands; those of several lines a little apart, so that their intervals can be told apart."""
         return round(self.x_axis.at(point.x) + 5 * (line - (len(self.series) - 1) / 2), 2)
 

@@ -18,10 +18,10 @@ from kcard.errors import UsageError
 from kcard.evaluation.charts.chart import filled, written
 from kcard.evaluation.gates.outcome import (
     FOLDS,
+    CurvePoint,
     Floats,
     GateOutcome,
     Indices,
-    Point,
     Seeks,
     both_ways,
     cheapest_best,
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "Baseline",
     "Calibration",
     "ComparedGate",
     "GateCandidate",
+    "GatelessBaseline",
     "Recommendation",
     "Trial",
     "as_data",
@@ -132,16 +132,16 @@ def scored(records: Sequence[Record], fitted: Fitted) -> Trial:
 
 
 def _counted(settings: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, int]]:
-    found = {key: Counter(map(str, values)) for key, values in settings.items()}
-    return {key: dict(counts.most_common()) for key, counts in found.items() if len(counts) > 1}
+    tallies = {key: Counter(map(str, values)) for key, values in settings.items()}
+    return {key: dict(counts.most_common()) for key, counts in tallies.items() if len(counts) > 1}
 
 
 def embedding_once(resources: Resources, settings: Mapping[str, Any]) -> Resources:
     """The same, with a representation that embeds each question once however often gates are fitted."""
     if resources.representation is not None:
         return resources
-    found = features.find(str(settings.get("encoder", ENCODER)))
-    return replace(resources, representation=features.CachedRepresentation(found))
+    representation = features.find(str(settings.get("encoder", ENCODER)))
+    return replace(resources, representation=features.CachedRepresentation(representation))
 
 
 Report = Callable[[str], None]
@@ -158,7 +158,7 @@ class GateCandidate:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class GatelessBaseline:
     """The best that no gate is needed for: never, always, or a share drawn at random where always costs too much.
 
     `outcomes`: how right each answer is, expected where it is drawn; shape (n,).
@@ -194,7 +194,7 @@ class ComparedGate:
     p: float
     p_holm: float
     threshold: float
-    curve: tuple[Point, ...]
+    curve: tuple[CurvePoint, ...]
     trial: Trial
     obstacle: str = ""
 
@@ -207,7 +207,7 @@ class Calibration:
     folds: int
     seed: int
     budget: float
-    reference: Baseline
+    reference: GatelessBaseline
     rows: tuple[ComparedGate, ...]
     skipped: tuple[tuple[str, str], ...]
     baselines: GateOutcome
@@ -231,7 +231,7 @@ def calibrated(
         raise UsageError(f"budget is {budget:g}: it must be a share of the questions, from 0 to 1")
     cut = folds(records, count, seed)
     best = reference(records, budget)
-    found: list[tuple[str, Trial, Seeks]] = []
+    trials: list[tuple[str, Trial, Seeks]] = []
     skipped = []
     for candidate in candidates:
         if report:
@@ -241,24 +241,24 @@ def calibrated(
         except UsageError as error:
             skipped.append((candidate.name, str(error)))
             continue
-        found.append((candidate.name, trial, _decided(records, trial.scores, cut, budget)))
-    ps = [sign_flip(outcomes(records, seeks) - best.outcomes, seed) for _, _, seeks in found]
+        trials.append((candidate.name, trial, _decided(records, trial.scores, cut, budget)))
+    ps = [sign_flip(outcomes(records, seeks) - best.outcomes, seed) for _, _, seeks in trials]
     rows = [
         _row(records, *one, best, p, adjusted, budget, seed)
-        for one, p, adjusted in zip(found, ps, holm(ps), strict=True)
+        for one, p, adjusted in zip(trials, ps, holm(ps), strict=True)
     ]
     nothing = GateOutcome.of(records, np.zeros(len(records), dtype=np.bool_))
     return Calibration(len(records), count, seed, budget, best, tuple(rows), tuple(skipped), nothing)
 
 
-def reference(records: Sequence[Record], budget: float = 1.0) -> Baseline:
+def reference(records: Sequence[Record], budget: float = 1.0) -> GatelessBaseline:
     """The most accurate way without a gate that keeps to the budget; of equals, the cheapest."""
     without, with_ = both_ways(records)
     if with_.mean() <= without.mean() or not budget:
-        return Baseline("never", 0.0, without)
+        return GatelessBaseline("never", 0.0, without)
     if budget >= 1:
-        return Baseline("always", 1.0, with_)
-    return Baseline(f"random {budget:.0%}", budget, (1 - budget) * without + budget * with_)
+        return GatelessBaseline("always", 1.0, with_)
+    return GatelessBaseline(f"random {budget:.0%}", budget, (1 - budget) * without + budget * with_)
 
 
 def _decided(records: Sequence[Record], scores: Floats, cut: Sequence[Indices], budget: float) -> Seeks:
@@ -276,7 +276,7 @@ def _row(
     gate: str,
     trial: Trial,
     seeks: Seeks,
-    best: Baseline,
+    best: GatelessBaseline,
     p: float,
     adjusted: float,
     budget: float,
@@ -327,38 +327,40 @@ class Recommendation:
     text: str
 
 
-def choose(found: Calibration) -> Recommendation:
+def choose(calibration: Calibration) -> Recommendation:
     """The most accurate gate that beats the reference, minding how many were compared; none where none does.
 
     A gate beats it where it is more accurate and its p, by Holm's rule for all that were compared, is below 0.05. One
     that can't be asked with a question's text alone is named, not chosen.
     """
-    beating = [row for row in found.rows if row.difference > 0 and row.p_holm < LEVEL]
+    beating = [row for row in calibration.rows if row.difference > 0 and row.p_holm < LEVEL]
     beating.sort(key=lambda row: (-row.outcome.accuracy, row.outcome.share))
     usable = next((row for row in beating if not row.obstacle), None)
-    text = _none(found) if not beating else "" if usable is None else _told(usable, found)
+    text = _none(calibration) if not beating else "" if usable is None else _told(usable, calibration)
     if beating and beating[0].obstacle:
-        first = f"best is {_figures(beating[0], found)}, but it can't be used yet: {beating[0].obstacle}"
+        first = (
+            f"best is {_figures(beating[0], calibration)}, but it can't be used yet: {beating[0].obstacle}"
+        )
         text = f"{first}; {text}" if text else first
     return Recommendation(usable, text)
 
 
-def _told(row: ComparedGate, found: Calibration) -> str:
-    return f"use {_figures(row, found)}"
+def _told(row: ComparedGate, calibration: Calibration) -> str:
+    return f"use {_figures(row, calibration)}"
 
 
-def _figures(row: ComparedGate, found: Calibration) -> str:
+def _figures(row: ComparedGate, calibration: Calibration) -> str:
     return (
         f"{row.gate}: {row.outcome.accuracy:.3f} right with cards for {row.outcome.share:.0%} of the questions, "
-        f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}] over {found.reference.name} "
-        f"(p = {row.p_holm:.2g} for all {len(found.rows)} gates)"
+        f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}] over {calibration.reference.name} "
+        f"(p = {row.p_holm:.2g} for all {len(calibration.rows)} gates)"
     )
 
 
-def _none(found: Calibration) -> str:
-    best = found.reference
+def _none(calibration: Calibration) -> str:
+    best = calibration.reference
     text = f"no gate beats {best.name} here: use {best.name} ({best.accuracy:.3f} right)"
-    as_good = (row for row in found.rows if row.difference_low >= -MARGIN and not row.obstacle)
+    as_good = (row for row in calibration.rows if row.difference_low >= -MARGIN and not row.obstacle)
     cheaper = [row for row in as_good if row.outcome.share <= best.share - SAVING]
     if not cheaper:
         return text
@@ -368,7 +370,7 @@ def _none(found: Calibration) -> str:
 
 
 def deployed(
-    records: Sequence[Record], candidate: GateCandidate, row: ComparedGate, found: Calibration
+    records: Sequence[Record], candidate: GateCandidate, row: ComparedGate, calibration: Calibration
 ) -> Fitted:
     """The gate of that row, fitted on all records, with the threshold that the comparison chose.
 
@@ -376,7 +378,7 @@ def deployed(
     is the one below which as many records score as did below the chosen one, in the first fold's gate.
     """
     fitted = candidate.kind.fit(records, candidate.settings, candidate.resources)
-    held_out = set(folds(records, found.folds, found.seed)[0].tolist())
+    held_out = set(folds(records, calibration.folds, calibration.seed)[0].tolist())
     common = [record for i, record in enumerate(records) if i not in held_out]
     queries = [record.query for record in common]
     before = np.asarray(row.trial.fits[0].scores(queries), dtype=np.float64)
@@ -400,18 +402,18 @@ def _finite(scores: Floats, threshold: float) -> float:
 DIGITS = 6
 
 
-def as_data(found: Calibration) -> dict[str, Any]:
+def as_data(calibration: Calibration) -> dict[str, Any]:
     """All figures; the curve as [share, accuracy] pairs; an infinite threshold (never, always) as null."""
-    best = found.reference
+    best = calibration.reference
     return {
-        "n": found.records,
-        "folds": found.folds,
-        "seed": found.seed,
-        "budget": found.budget,
-        **{key: _rounded(getattr(found.baselines, key)) for key in ("never", "always", "oracle")},
+        "n": calibration.records,
+        "folds": calibration.folds,
+        "seed": calibration.seed,
+        "budget": calibration.budget,
+        **{key: _rounded(getattr(calibration.baselines, key)) for key in ("never", "always", "oracle")},
         "reference": {"name": best.name, "accuracy": _rounded(best.accuracy), "share": best.share},
-        "gates": [_gate(row) for row in found.rows],
-        "skipped": [{"gate": gate, "why": why} for gate, why in found.skipped],
+        "gates": [_gate(row) for row in calibration.rows],
+        "skipped": [{"gate": gate, "why": why} for gate, why in calibration.skipped],
     }
 
 
@@ -438,7 +440,7 @@ def _rounded(value: float) -> float:
 # The cost/accuracy curves of a calibration as a picture.
 
 
-def draw(found: Calibration, title: str = "") -> "Figure":
+def draw(calibration: Calibration, title: str = "") -> "Figure":
     """One line a gate: accuracy against the share of questions that ask cards; a dot where the gate is used.
 
     The dots are the figures of the table (thresholds chosen without the record that is judged), so they may lie below
@@ -446,10 +448,10 @@ def draw(found: Calibration, title: str = "") -> "Figure":
     """
     figure = new_figure()
     axes = figure.add_subplot()
-    base = found.baselines
+    base = calibration.baselines
     axes.plot([0, 1], [base.never, base.always], color=GREY, linewidth=1, label="random")
     axes.plot([0, 1], [base.oracle] * 2, color=GREY, linewidth=1, linestyle=(0, (1, 3)), label="oracle")
-    for number, row in enumerate(found.rows):
+    for number, row in enumerate(calibration.rows):
         style: dict[str, Any] = {
             "color": COLOURS[number % len(COLOURS)],
             "linestyle": STYLES[number // len(COLOURS) % len(STYLES)],
@@ -473,29 +475,29 @@ def draw(found: Calibration, title: str = "") -> "Figure":
         axes.annotate(
             name, (at, level), (0, -14), textcoords="offset points", ha=side, color=GREY, fontsize=8
         )
-    if found.budget < 1:
-        axes.axvline(found.budget, color=GREY, linewidth=0.8, linestyle="--")
+    if calibration.budget < 1:
+        axes.axvline(calibration.budget, color=GREY, linewidth=0.8, linestyle="--")
         axes.annotate(
-            "budget", (found.budget, 0.01), xycoords=("data", "axes fraction"), color=GREY, fontsize=8
+            "budget", (calibration.budget, 0.01), xycoords=("data", "axes fraction"), color=GREY, fontsize=8
         )
-    _label(axes, title or f"{found.records} records, {found.folds} folds")
+    _label(axes, title or f"{calibration.records} records, {calibration.folds} folds")
     figure.tight_layout()
     return figure
 
 
-def png(found: Calibration, title: str = "") -> bytes:
-    return saved(draw(found, title), "png")
+def png(calibration: Calibration, title: str = "") -> bytes:
+    return saved(draw(calibration, title), "png")
 
 
-def svg(found: Calibration, title: str = "") -> str:
+def svg(calibration: Calibration, title: str = "") -> str:
     """The picture as an element for a page, its words as text."""
-    text = saved(draw(found, title), "svg").decode()
+    text = saved(draw(calibration, title), "svg").decode()
     return text[text.index("<svg") :]
 
 
-def write_plot(found: Calibration, path: Path, title: str = "") -> None:
+def write_plot(calibration: Calibration, path: Path, title: str = "") -> None:
     """Raises UsageError where the file can't be written."""
-    write(draw(found, title), path)
+    write(draw(calibration, title), path)
 
 
 def require() -> None:
@@ -517,19 +519,19 @@ TEMPLATE = Path(__file__).with_name("calibration.html")
 TITLE = "Which gate for these questions?"
 
 
-def render(found: Calibration, choice: "Recommendation", title: str = TITLE) -> str:
+def render(calibration: Calibration, choice: "Recommendation", title: str = TITLE) -> str:
     """The page as HTML. Raises MissingExtra without matplotlib."""
     return filled(
         TEMPLATE,
         title=title,
         text=choice.text,
         chosen=choice.gate.gate if choice.gate else "",
-        found=found,
-        rows=sorted(found.rows, key=lambda row: -row.outcome.accuracy),
-        picture=svg(found),
+        found=calibration,
+        rows=sorted(calibration.rows, key=lambda row: -row.outcome.accuracy),
+        picture=svg(calibration),
     )
 
 
-def write_page(found: Calibration, choice: "Recommendation", path: Path | str) -> Path:
+def write_page(calibration: Calibration, choice: "Recommendation", path: Path | str) -> Path:
     """Write the page, whole or not at all; UsageError where that can't be written."""
-    return written(path, render(found, choice))
+    return written(path, render(calibration, choice))

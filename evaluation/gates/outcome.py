@@ -17,12 +17,12 @@ __all__ = [
     "FOLDS",
     "METRICS",
     "SHARES",
+    "CurvePoint",
     "Floats",
     "GateOutcome",
     "GateRanking",
     "Indices",
     "Metric",
-    "Point",
     "accuracy",
     "both_ways",
     "calibration_error",
@@ -45,9 +45,9 @@ def accuracy(text: str, accepted: Sequence[str]) -> float:
 
     For choices and classes. Articles count here, unlike in the other measures: "A" is a label.
     """
-    said = WORD.findall(text.casefold())
+    words = WORD.findall(text.casefold())
     labels = [WORD.findall(label.casefold()) for label in accepted]
-    return float(any(label and said[: len(label)] == label for label in labels))
+    return float(any(label and words[: len(label)] == label for label in labels))
 
 
 METRICS: Mapping[Metric, Callable[[str, Sequence[str]], float]] = {
@@ -165,7 +165,7 @@ def outcomes(records: Sequence[Record], seeks: Seeks) -> Floats:
 # Cost against accuracy: what comes out where the questions of the lowest scores seek knowledge (Thrust, section 4).
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """`share` of the questions seek, those with a score below `threshold`; `accuracy` is that of all questions."""
 
     share: float
@@ -173,7 +173,7 @@ class Point(NamedTuple):
     threshold: float
 
 
-def curve(records: Sequence[Record], scores: Floats) -> list[Point]:
+def curve(records: Sequence[Record], scores: Floats) -> list[CurvePoint]:
     """From never (share 0) to always (share 1), a point between any two scores; equal scores go together.
 
     The first threshold is -inf and the last inf; between two points, sampler at random gives the straight line.
@@ -186,13 +186,13 @@ def curve(records: Sequence[Record], scores: Floats) -> list[Point]:
     inner = [((ordered[i - 1] + ordered[i]) / 2, i) for i in ends]
     places = [(-np.inf, 0), *inner, (np.inf, len(ordered))]
     start, n = without.sum(), len(ordered)
-    return [Point(i / n, float(start + gains[i]) / n, float(threshold)) for threshold, i in places]
+    return [CurvePoint(i / n, float(start + gains[i]) / n, float(threshold)) for threshold, i in places]
 
 
-def cheapest_best(points: Sequence[Point], budget: float = 1.0) -> Point:
+def cheapest_best(points: Sequence[CurvePoint], budget: float = 1.0) -> CurvePoint:
     """The point of the highest accuracy that lets at most `budget` of the questions seek; of equals, the fewest."""
-    held = [point for point in points if point.share <= budget + 1e-12]
-    return max(held, key=lambda point: (round(point.accuracy, 12), -point.share))
+    affordable = [point for point in points if point.share <= budget + 1e-12]
+    return max(affordable, key=lambda point: (round(point.accuracy, 12), -point.share))
 
 
 # How well a gate's scores rank the questions, and how far its probabilities can be believed.

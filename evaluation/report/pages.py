@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kcard.evaluation.analyses.answers import shown
-from kcard.evaluation.charts.chart import Intervals, Point, Scatter, filled, written
+from kcard.evaluation.charts.chart import Intervals, PlotPoint, Scatter, filled, written
 from kcard.evaluation.records import Mean
 from kcard.evaluation.report.report import Report, amount, headline, metric_name, other_scores, probability
 from kcard.evaluation.runs.summary import OF_A_TASK, SettingSummary
@@ -164,7 +164,7 @@ def accuracy(report: Report, task: str) -> Intervals:
     base = report.row(task, report.reference(task))
     return Intervals(
         f"{metric} of {len(rows)} settings on {task}, with 95 % intervals; the numbers are in the table",
-        tuple(Point(row.setting, score(row)) for row in rows),
+        tuple(PlotPoint(row.setting, score(row)) for row in rows),
         f"{metric}, 95 % interval",
         None if base is None or len(rows) == 1 else base.value,
     )
@@ -177,7 +177,7 @@ def against(report: Report, task: str, cost: str) -> Scatter:
     label = {"calls": "LLM calls a question", "seconds": "seconds a question"}[cost]
     return Scatter(
         f"{metric} of {len(rows)} settings on {task} against {label}; the numbers are in the table",
-        tuple(Point(row.setting, score(row), getattr(row, cost) / row.n) for row in rows),
+        tuple(PlotPoint(row.setting, score(row), getattr(row, cost) / row.n) for row in rows),
         label,
         metric,
     )

@@ -14,15 +14,22 @@ from kcard.evaluation.analyses.answers import Analysis
 from kcard.evaluation.metrics import compared, holm
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import Prices, Result, Run
-from kcard.evaluation.runs.summary import OF_A_TASK, Outcome, SettingSummary, outcomes, right, summarise
+from kcard.evaluation.runs.summary import (
+    OF_A_TASK,
+    QuestionOutcome,
+    SettingSummary,
+    outcomes,
+    right,
+    summarise,
+)
 from kcard.io import replacing
 
 __all__ = [
     "QUESTIONS",
     "Excerpt",
-    "Pair",
     "Report",
-    "Shown",
+    "SettingPair",
+    "ShownQuestion",
     "amount",
     "analysis_lines",
     "excerpt",
@@ -42,7 +49,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Pair:
+class SettingPair:
     """Two settings on the same questions of a task.
 
     only_first, only_second  how many questions only one of them answered
@@ -62,7 +69,7 @@ class Pair:
     p_holm: float
 
     @property
-    def turned(self) -> "Pair":
+    def turned(self) -> "SettingPair":
         """The same, seen from the second setting."""
         d = self.difference
         return replace(
@@ -75,39 +82,43 @@ class Pair:
         )
 
 
-Asked = tuple[str, Mapping[str, Outcome]]  # a setting, and its outcomes by question
+SettingOutcomes = tuple[str, Mapping[str, QuestionOutcome]]  # a setting, and its outcomes by question
 
 
-def pairs(found: Sequence[Outcome], metrics: Mapping[str, str], seed: int = 0) -> list[Pair]:
+def pairs(
+    all_outcomes: Sequence[QuestionOutcome], metrics: Mapping[str, str], seed: int = 0
+) -> list[SettingPair]:
     """Every two settings of every task, compared on the questions that both were asked."""
-    by_task: dict[str, dict[str, dict[str, Outcome]]] = {}
-    for outcome in found:
+    by_task: dict[str, dict[str, dict[str, QuestionOutcome]]] = {}
+    for outcome in all_outcomes:
         by_task.setdefault(outcome.task, {}).setdefault(outcome.setting, {})[outcome.id] = outcome
-    tested: list[Pair] = []
+    tested: list[SettingPair] = []
     for task, settings in by_task.items():
         both = [_pair(task, a, b, metrics[task], seed) for a, b in combinations(settings.items(), 2)]
-        known = [pair for pair in both if pair is not None]
-        adjusted = holm([pair.p for pair in known])
-        tested += [replace(pair, p_holm=p) for pair, p in zip(known, adjusted, strict=True)]
+        comparable = [pair for pair in both if pair is not None]
+        adjusted = holm([pair.p for pair in comparable])
+        tested += [replace(pair, p_holm=p) for pair, p in zip(comparable, adjusted, strict=True)]
     return tested
 
 
-def _pair(task: str, first: Asked, second: Asked, metric: str, seed: int) -> Pair | None:
+def _pair(
+    task: str, first: SettingOutcomes, second: SettingOutcomes, metric: str, seed: int
+) -> SettingPair | None:
     """None where no question was asked under both."""
     both = [(outcome, second[1][id_]) for id_, outcome in first[1].items() if id_ in second[1]]
     if not both:
         return None
-    found = compared([a.score(metric) for a, _ in both], [b.score(metric) for _, b in both], seed)
-    return Pair(
+    comparison = compared([a.score(metric) for a, _ in both], [b.score(metric) for _, b in both], seed)
+    return SettingPair(
         task=task,
         first=first[0],
         second=second[0],
-        questions=found.n,
+        questions=comparison.n,
         only_first=sum(a.right and not b.right for a, b in both),
         only_second=sum(b.right and not a.right for a, b in both),
-        difference=Mean(found.difference, found.low, found.high),
-        p=found.p,
-        p_holm=found.p,
+        difference=Mean(comparison.difference, comparison.low, comparison.high),
+        p=comparison.p,
+        p_holm=comparison.p,
     )
 
 
@@ -120,10 +131,10 @@ Key = tuple[str, str]  # task and id of a question
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownQuestion:
     """A question with its results, one a setting; `differ`: one setting answered it and another did not."""
 
-    results: tuple[tuple[Outcome, Result], ...]
+    results: tuple[tuple[QuestionOutcome, Result], ...]
     differ: bool
 
     @property
@@ -136,7 +147,7 @@ class Shown:
 class Excerpt:
     """The questions of a page, in the order in which they were asked, of `total`."""
 
-    questions: tuple[Shown, ...]
+    questions: tuple[ShownQuestion, ...]
     total: int
     differing: int
 
@@ -145,13 +156,15 @@ class Excerpt:
         return self.total - len(self.questions)
 
 
-def excerpt(found: Sequence[Outcome], results: Iterable[Result], most: int = QUESTIONS) -> Excerpt:
+def excerpt(
+    all_outcomes: Sequence[QuestionOutcome], results: Iterable[Result], most: int = QUESTIONS
+) -> Excerpt:
     """At most `most` questions: those on which settings differ first, of every task and group in turn.
 
     Long texts are cut, and questions left out, so that the page has no more than about PAGE characters of them.
     """
-    by_question: dict[Key, list[Outcome]] = {}
-    for outcome in found:
+    by_question: dict[Key, list[QuestionOutcome]] = {}
+    for outcome in all_outcomes:
         by_question.setdefault((outcome.task, outcome.id), []).append(outcome)
     differing = {key for key, part in by_question.items() if len({o.right for o in part}) > 1}
     chosen = set(_in_turn(by_question, differing)[:most])
@@ -168,7 +181,7 @@ def excerpt(found: Sequence[Outcome], results: Iterable[Result], most: int = QUE
         shown.add(key)
     return Excerpt(
         tuple(
-            Shown(tuple((o, texts[key][o.setting]) for o in by_question[key]), key in differing)
+            ShownQuestion(tuple((o, texts[key][o.setting]) for o in by_question[key]), key in differing)
             for key in by_question
             if key in shown
         ),
@@ -177,13 +190,13 @@ def excerpt(found: Sequence[Outcome], results: Iterable[Result], most: int = QUE
     )
 
 
-def _in_turn(by_question: dict[Key, list[Outcome]], differing: set[Key]) -> list[Key]:
+def _in_turn(by_question: dict[Key, list[QuestionOutcome]], differing: set[Key]) -> list[Key]:
     """All questions, those that differ first; of each kind one from every task and group, then the next."""
     order: list[Key] = []
-    for wanted in (True, False):
+    for is_differing in (True, False):
         parts: dict[Key, list[Key]] = {}
         for key, part in by_question.items():
-            if (key in differing) is wanted:
+            if (key in differing) is is_differing:
                 parts.setdefault((key[0], part[0].group), []).append(key)
         order += [key for turn in zip_longest(*parts.values()) for key in turn if key is not None]
     return order
@@ -231,7 +244,7 @@ class Report:
 
     run: Run
     rows: tuple[SettingSummary, ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[SettingPair, ...]
     excerpt: Excerpt
     analyses: tuple[Analysis, ...] = ()
 
@@ -254,7 +267,7 @@ class Report:
         """The setting that others are compared with: the first."""
         return self.of(task)[0].setting
 
-    def pair(self, task: str, first: str, second: str) -> Pair | None:
+    def pair(self, task: str, first: str, second: str) -> SettingPair | None:
         """The comparison of the first setting with the second; None where there is none."""
         for pair in self.pairs:
             if pair.task == task and {pair.first, pair.second} == {first, second} and first != second:
@@ -279,14 +292,14 @@ def make_report(
     metrics = metrics_of(run)
     options = run.plan.options
     prices = Prices(options.get("price_in"), options.get("price_out"))
-    found = outcomes(results, metrics)
-    if not found:
+    all_outcomes = outcomes(results, metrics)
+    if not all_outcomes:
         raise UsageError(f"run {run.number} has no results yet: run it with `kcard eval`, then report it")
     return Report(
         run,
         tuple(summarise(run.plan, results, prices)),
-        tuple(pairs(found, metrics, run.plan.seed)),
-        excerpt(found, results if whole is None else whole, questions),
+        tuple(pairs(all_outcomes, metrics, run.plan.seed)),
+        excerpt(all_outcomes, results if whole is None else whole, questions),
         tuple(analyses),
     )
 
@@ -324,14 +337,14 @@ def probability(p: float) -> str:
 def other_scores(row: SettingSummary) -> Mapping[str, float]:
     """The scores of a setting beside the task's own metric; of a choice, those that are not the same as accuracy."""
     if row.accuracy is None:
-        found: dict[str, float | None] = {"em": row.em, "f1": row.f1, "substring": row.substring}
+        scores: dict[str, float | None] = {"em": row.em, "f1": row.f1, "substring": row.substring}
     else:
-        found = {
+        scores = {
             "accuracy": row.accuracy,
             "balanced-accuracy": row.balanced_accuracy,
             "macro-f1": row.macro_f1,
         }
-    return {name: value for name, value in found.items() if name != row.metric and value is not None}
+    return {name: value for name, value in scores.items() if name != row.metric and value is not None}
 
 
 def headline(report: Report, task: str) -> str:
@@ -350,7 +363,7 @@ def headline(report: Report, task: str) -> str:
     return f"{best.setting} has the highest {name}, {score}{compared}."
 
 
-def _compared(pair: Pair | None, p: float | None, metric: str) -> str:
+def _compared(pair: SettingPair | None, p: float | None, metric: str) -> str:
     """`metric`: what is compared, where that is not the one named before."""
     if pair is None or p is None:
         return ""

@@ -54,29 +54,29 @@ def failed(task: str, setting: str, item: Item, error: str, calls: Sequence[Call
     return _result(task, setting, item, calls, prediction="", error=error)
 
 
-def _result(task: str, setting: str, item: Item, calls: Sequence[Call], **found: Any) -> Result:
-    right = scores(item, found["prediction"])
+def _result(task: str, setting: str, item: Item, calls: Sequence[Call], **outcome: Any) -> Result:
+    right = scores(item, outcome["prediction"])
     return Result(
         task=task,
         setting=setting,
         id=item.id,
         question=item.question,
         answers=item.answers,
-        scores=dict.fromkeys(right, 0.0) if found.get("error") else right,
+        scores=dict.fromkeys(right, 0.0) if outcome.get("error") else right,
         choices={choice.name: choice.description for choice in item.choices},
         group=item.group,
         popularity=item.popularity,
         calls=tuple(calls),
         tokens_in=_sum([call.tokens_in for call in calls if not call.error]),
         tokens_out=_sum([call.tokens_out for call in calls if not call.error]),
-        **found,
+        **outcome,
     )
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
     """None where one is not known."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    numbers = [count for count in counts if count is not None]
+    return sum(numbers) if len(numbers) == len(counts) else None
 
 
 def _rounded(value: Any) -> Any:
@@ -137,10 +137,10 @@ class Recorder:
     def _reply_all(self, llm: Batching, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
         """The replies of one batch, whose seconds are shared among its requests."""
         started = time.perf_counter()
-        found = list(llm.reply_all(requests))
-        for request, reply in zip(requests, found, strict=True):
-            self._record(request, reply, (time.perf_counter() - started) / len(found))
-        yield from found
+        replies = list(llm.reply_all(requests))
+        for request, reply in zip(requests, replies, strict=True):
+            self._record(request, reply, (time.perf_counter() - started) / len(replies))
+        yield from replies
 
     def collect(self, question: str, others: Sequence[str] = ()) -> tuple[Call, ...]:
         """The requests for this question, in order, which are then forgotten.
@@ -167,15 +167,15 @@ class Recorder:
         return self._llm.prompt(request) if isinstance(self._llm, Prompting) else render(request)
 
 
-def _holds(question: str, asked: str) -> bool:
-    return bool(asked) and question.startswith(asked)
+def _holds(question: str, other: str) -> bool:
+    return bool(other) and question.startswith(other)
 
 
 GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
 NOT_ASKED = f"not asked, because {GIVE_UP} questions before it failed in a row"
 
 Key = tuple[str, str, str]
-Asked = tuple[Question, Item]
+PlacedQuestion = tuple[Question, Item]
 
 
 class Store(Protocol):
@@ -212,16 +212,16 @@ class Runner:
         not asked: each question becomes a result that says so, to be asked by resuming.
         """
         done, streak = 0, 0
-        for task, setting, asked in self._groups(missing):
+        for task, setting, questions in self._groups(missing):
             given_up = streak >= GIVE_UP
-            refused = (failed(task, setting, item, NOT_ASKED, ()) for _, item in asked)
-            for result in refused if given_up else self._answered(task, setting, asked):
+            refused = (failed(task, setting, item, NOT_ASKED, ()) for _, item in questions)
+            for result in refused if given_up else self._answered(task, setting, questions):
                 self.store.append(self.run, [result])
                 done, streak = done + 1, streak + 1 if result.error else 0
                 if report:
                     report(done)
 
-    def _groups(self, missing: Sequence[Key]) -> Iterator[tuple[str, str, list[Asked]]]:
+    def _groups(self, missing: Sequence[Key]) -> Iterator[tuple[str, str, list[PlacedQuestion]]]:
         """The missing questions of each task and setting, in the order of the run, so many at a time.
 
         No text occurs twice in a group, because the text tells whose a request to the LLM is.
@@ -235,16 +235,16 @@ class Runner:
 
     def _parts(self, missing: Sequence[Key]) -> Iterator[tuple[str, str, list[Item]]]:
         """The missing questions of each task and setting, in the order of the run."""
-        wanted = set(missing)
+        remaining = set(missing)
         for task in self.run.plan.tasks:
             by_id = {item.id: item for item in self.tasks[task.name].items}
             for setting in self.run.plan.settings:
-                items = [by_id[i] for i in task.ids if (task.name, setting, i) in wanted]
+                items = [by_id[i] for i in task.ids if (task.name, setting, i) in remaining]
                 if items:
                     yield task.name, setting, items
 
     def _answered(
-        self, task: str, setting: str, asked: Sequence[Asked], later: Sequence[str] = ()
+        self, task: str, setting: str, questions: Sequence[PlacedQuestion], later: Sequence[str] = ()
     ) -> Iterator[Result]:
         """Where an answerer raises, the rest is asked one by one, so that one bad question does not cost the others.
 
@@ -255,19 +255,19 @@ class Runner:
         ask: Callable[[Sequence[Question]], Iterator[Answer | KcardError]]
         ask = getattr(answerer, "outcomes", answerer.answers)
         outcomes: Iterator[Answer | KcardError] | None = None
-        for nth, (question, item) in enumerate(asked):
-            waiting = [*(other.text for other, _ in asked[nth + 1 :]), *later]
+        for nth, (question, item) in enumerate(questions):
+            waiting = [*(other.text for other, _ in questions[nth + 1 :]), *later]
             try:
                 if outcomes is None:
-                    outcomes = iter(ask([q for q, _ in asked]))
+                    outcomes = iter(ask([q for q, _ in questions]))
                 outcome = next(outcomes)
             except StopIteration:
-                raise LLMError(f"setting {setting} answered {nth} of {len(asked)} questions") from None
+                raise LLMError(f"setting {setting} answered {nth} of {len(questions)} questions") from None
             except KcardError as error:
-                if len(asked) > 1:
-                    for at, other in enumerate(asked[nth:], nth + 1):
+                if len(questions) > 1:
+                    for at, other in enumerate(questions[nth:], nth + 1):
                         yield from self._answered(
-                            task, setting, [other], [*(q.text for q, _ in asked[at:]), *later]
+                            task, setting, [other], [*(q.text for q, _ in questions[at:]), *later]
                         )
                     return
                 outcome = error

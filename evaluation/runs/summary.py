@@ -10,7 +10,15 @@ from kcard.evaluation.metrics import balanced_accuracy, bootstrap_interval, comp
 from kcard.evaluation.runs.run import Call, Prices, Result, Run, RunPlan, RunTask
 from kcard.io import write_text
 
-__all__ = ["OF_A_TASK", "Outcome", "SettingSummary", "outcomes", "right", "summarise", "write_results"]
+__all__ = [
+    "OF_A_TASK",
+    "QuestionOutcome",
+    "SettingSummary",
+    "outcomes",
+    "right",
+    "summarise",
+    "write_results",
+]
 
 
 DIGITS = 4
@@ -68,12 +76,12 @@ class SettingSummary:
 
 def summarise(plan: RunPlan, results: Iterable[Result], prices: Prices | None = None) -> list[SettingSummary]:
     """A row for each task and setting that has results, in the order of the plan."""
-    found: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
+    by_setting: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
     for result in results:
-        found[result.task, result.setting].append(_light(result))
+        by_setting[result.task, result.setting].append(_light(result))
     rows = []
     for task in plan.tasks:
-        settings = {s: found[task.name, s] for s in plan.settings if found[task.name, s]}
+        settings = {s: by_setting[task.name, s] for s in plan.settings if by_setting[task.name, s]}
         for (setting, theirs), (p, adjusted) in zip(settings.items(), _ps(task, settings), strict=True):
             rows.append(_row(task, setting, theirs, p, adjusted, prices or Prices()))
     return rows
@@ -158,8 +166,8 @@ def _mean(values: Sequence[float]) -> float:
 
 def _sum(counts: Sequence[int | None]) -> int | None:
     """None where one is not known."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    numbers = [count for count in counts if count is not None]
+    return sum(numbers) if len(numbers) == len(counts) else None
 
 
 # A run in the Hugging Face Hub's formats: .eval_results/*.yaml for a model's repository, eval.yaml for a data set's.
@@ -241,7 +249,7 @@ BY_QUESTION = {"f1": "em", **OF_A_TASK}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class QuestionOutcome:
     """One question under one setting; `right`: whether its answer was accepted in full."""
 
     task: str
@@ -263,10 +271,10 @@ class Outcome:
         return self.scores.get(BY_QUESTION.get(metric, ""), 0.0)
 
 
-def outcomes(results: Iterable[Result], metrics: Mapping[str, str]) -> list[Outcome]:
+def outcomes(results: Iterable[Result], metrics: Mapping[str, str]) -> list[QuestionOutcome]:
     """Of every result; `metrics` names that of every task."""
     return [
-        Outcome(
+        QuestionOutcome(
             result.task,
             result.setting,
             result.id,

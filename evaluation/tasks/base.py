@@ -100,21 +100,21 @@ def _flat(entry: Row, where: str) -> Iterator[tuple[str, Row]]:
     elif "paragraphs" in entry:
         for number, paragraph in enumerate(_objects(entry, "paragraphs", where), start=1):
             around = {"title": entry.get("title"), "context": paragraph.get("context")}
-            for count, asked in enumerate(_objects(paragraph, "qas", where), start=1):
-                yield f"{where}, paragraph {number}, question {count}", around | asked
+            for count, question in enumerate(_objects(paragraph, "qas", where), start=1):
+                yield f"{where}, paragraph {number}, question {count}", around | question
     elif "context" in entry and "questions" in entry:
         around = {"title": entry.get("title"), "context": entry["context"]}
-        for count, asked in enumerate(_objects(entry, "questions", where), start=1):
-            yield f"{where}, question {count}", around | asked
+        for count, question in enumerate(_objects(entry, "questions", where), start=1):
+            yield f"{where}, question {count}", around | question
     else:
         yield where, entry
 
 
 def _objects(entry: Row, key: str, where: str) -> list[Row]:
-    found = entry.get(key)
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+    rows = entry.get(key)
+    if not isinstance(rows, list) or not all(isinstance(item, dict) for item in rows):
         raise UsageError(f'{where}: expected "{key}" to be a list of objects, as in SQuAD\'s layout')
-    return found
+    return rows
 
 
 # What a task is: a set of questions with accepted answers that LLMs are compared on.
@@ -163,8 +163,8 @@ class TaskData:
 
     def demonstrations(self, item: Item) -> tuple[Item, ...]:
         """The demonstrations for this question, itself left out."""
-        found = self.shots.get(item.group) or self.shots.get("", ())
-        return tuple(shot for shot in found if shot.question != item.question)
+        shots = self.shots.get(item.group) or self.shots.get("", ())
+        return tuple(shot for shot in shots if shot.question != item.question)
 
 
 class Task(Protocol):
@@ -221,20 +221,20 @@ class Columns:
 
 def required_text(row: Row, names: Names, where: str) -> str:
     """The text in the first of these columns. Raises UsageError where there is none."""
-    found = _first(row, names)
-    if not isinstance(found, str) or not found.strip():
+    text = _first(row, names)
+    if not isinstance(text, str) or not text.strip():
         raise UsageError(f"{where}: expected {_named(names)}, which must be a text")
-    return found.strip()
+    return text.strip()
 
 
-def accepted(given: Any, question: str, where: str) -> tuple[str, ...]:
+def accepted(answers: Any, question: str, where: str) -> tuple[str, ...]:
     """Answers as data sets write them, each once: one, a list, SQuAD's {"text": [...]}, or a list within a text."""
-    found = dict.fromkeys(text for text in map(_text, _as_list(given)) if text)
-    if not found:
+    texts = dict.fromkeys(text for text in map(_text, _as_list(answers)) if text)
+    if not texts:
         raise UsageError(
             f'{where}: expected an "answer" or "answers"; there is no answer to "{question[:60]}"'
         )
-    return tuple(found)
+    return tuple(texts)
 
 
 def _right(answer: Any, choices: tuple[Choice, ...], where: str) -> tuple[str, ...]:
@@ -242,16 +242,16 @@ def _right(answer: Any, choices: tuple[Choice, ...], where: str) -> tuple[str, .
 
     The letters of options that read the same follow it, since nobody can tell them apart.
     """
-    given = _text(answer)
-    number = int(given) if given.isascii() and given.isdigit() and len(given) < 3 else len(choices)
+    text = _text(answer)
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 3 else len(choices)
     right = (
-        next((choice for choice in choices if choice.name.casefold() == given.casefold()), None)
-        or next((choice for choice in choices if choice.description.casefold() == given.casefold()), None)
+        next((choice for choice in choices if choice.name.casefold() == text.casefold()), None)
+        or next((choice for choice in choices if choice.description.casefold() == text.casefold()), None)
         or (choices[number] if number < len(choices) else None)
     )
     if right is None:
         raise UsageError(
-            f"{where}: the answer {given[:60]!r} is none of the options {', '.join(c.name for c in choices)}: "
+            f"{where}: the answer {text[:60]!r} is none of the options {', '.join(c.name for c in choices)}: "
             "give the letter, the number (from 0) or the text of one of them"
         )
     same = (choice.name for choice in choices if choice.description == right.description)
@@ -260,17 +260,17 @@ def _right(answer: Any, choices: tuple[Choice, ...], where: str) -> tuple[str, .
 
 def _choices(row: Row, names: Names, where: str) -> tuple[Choice, ...]:
     """The options, as kcard.types reads them; {"label": [...], "text": [...]}; or columns A, B, C ..."""
-    given = _parsed(_first(row, names))
-    if given is None and "A" in row and "B" in row:
-        given = {letter: row[letter] for letter in ascii_uppercase if letter in row}
+    options = _parsed(_first(row, names))
+    if options is None and "A" in row and "B" in row:
+        options = {letter: row[letter] for letter in ascii_uppercase if letter in row}
     if (
-        isinstance(given, dict)
-        and isinstance(given.get("text"), list)
-        and isinstance(given.get("label"), list)
+        isinstance(options, dict)
+        and isinstance(options.get("text"), list)
+        and isinstance(options.get("label"), list)
     ):
-        given = dict(zip(map(_text, given["label"]), given["text"], strict=False))
+        options = dict(zip(map(_text, options["label"]), options["text"], strict=False))
     try:
-        return checked(Question("?", choices_of(given))).choices
+        return checked(Question("?", choices_of(options))).choices
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
 
@@ -283,41 +283,41 @@ def _named(names: Names) -> str:
     return " or ".join(f'a "{name}"' for name in names)
 
 
-def _parsed(given: Any) -> Any:
+def _parsed(value: Any) -> Any:
     """A list or an object that stands in a table as JSON text; else what was given."""
-    if isinstance(given, str) and given.lstrip().startswith(("[", "{")):
+    if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
         try:
-            return parse(given)
+            return parse(value)
         except ValueError:
-            return given
-    return given
+            return value
+    return value
 
 
-def _as_list(given: Any) -> list[Any]:
-    given = _parsed(given)
-    if isinstance(given, dict):
-        given = given.get("text")
-    return given if isinstance(given, list) else [given]
+def _as_list(value: Any) -> list[Any]:
+    value = _parsed(value)
+    if isinstance(value, dict):
+        value = value.get("text")
+    return value if isinstance(value, list) else [value]
 
 
-def _text(given: Any) -> str:
-    if isinstance(given, dict):
-        given = given.get("text")
-    if isinstance(given, bool) or not isinstance(given, str | int | float):
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        value = value.get("text")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
-    return str(given).strip()
+    return str(value).strip()
 
 
-def _popularity(given: Any, where: str) -> float | None:
-    if given is None:
+def _popularity(value: Any, where: str) -> float | None:
+    if value is None:
         return None
     try:
-        found = float(given)
+        popularity = float(value)
     except (TypeError, ValueError):
-        found = -1.0
-    if not 0 <= found < float("inf"):
-        raise UsageError(f"{where}: popularity is {given!r}, expected a number of at least 0")
-    return found
+        popularity = -1.0
+    if not 0 <= popularity < float("inf"):
+        raise UsageError(f"{where}: popularity is {value!r}, expected a number of at least 0")
+    return popularity
 
 
 # Demonstrations for data sets that bring none, drawn from their questions as Adaptive Retrieval does (appendix B).
@@ -335,13 +335,13 @@ def one_of_each_other(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
     for item in items:
         if item.group:
             by_group.setdefault(item.group, []).append(item)
-    found = {}
+    demonstrations = {}
     for group in by_group:
         random = Random(derive_seed(SEED, "shots", group))
         others = [random.choice(by_group[other]) for other in sorted(by_group) if other != group]
         random.shuffle(others)
-        found[group] = tuple(others[:COUNT])
-    return {group: shots for group, shots in found.items() if shots}
+        demonstrations[group] = tuple(others[:COUNT])
+    return {group: shots for group, shots in demonstrations.items() if shots}
 
 
 def at_random(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
@@ -365,9 +365,9 @@ def from_rows(
 
     def items() -> Iterable[Placed]:
         for where, row in entries(path, name):
-            found = row if shaped is None else shaped(row)
-            if found is not None:
-                yield where, columns.item(found, where)
+            entry = row if shaped is None else shaped(row)
+            if entry is not None:
+                yield where, columns.item(entry, where)
 
     return gathered(name, metric, path, items())
 
@@ -385,25 +385,25 @@ def gathered(
     answers of both are accepted. Raises UsageError for a duplicate id, for a multiple-choice question that has another
     answer elsewhere, and where there is no item.
     """
-    found: dict[str, Item] = {}
+    by_id: dict[str, Item] = {}
     places: dict[str, str] = {}
     ids: dict[tuple[object, ...], str] = {}
     for number, (where, item) in enumerate(items, start=1):
         key = (item.question, item.group, item.choices, item.passages)
         if not item.id and key in ids:
-            found[ids[key]] = _merged(found[ids[key]], item, where, places[ids[key]])
+            by_id[ids[key]] = _merged(by_id[ids[key]], item, where, places[ids[key]])
             continue
         placed = replace(item, id=item.id or str(number))
-        if placed.id in found:
+        if placed.id in by_id:
             raise UsageError(
                 f"{where}: the id {placed.id!r} is taken by {places[placed.id]}: give every question an id of its own"
             )
-        found[placed.id], places[placed.id] = placed, where
+        by_id[placed.id], places[placed.id] = placed, where
         if not item.id:
             ids[key] = placed.id
-    if not found:
+    if not by_id:
         raise UsageError(f"{name} {path}: no question in it: give a file with at least one")
-    return TaskData(name, metric, tuple(found.values()), _digest(path), shots or {})
+    return TaskData(name, metric, tuple(by_id.values()), _digest(path), shots or {})
 
 
 def _merged(first: Item, second: Item, where: str, place: str) -> Item:
@@ -452,5 +452,5 @@ def recognised(path: Path) -> str:
     data = parsed_file(path, "questions") if suffix(path) == ".json" else None
     if not isinstance(data, dict):
         return "jsonl"
-    said = str(data.get("dataset") or (data.get("name") if "split" in data else "")).casefold()
-    return max((name for name in task_names() if said.startswith(name)), key=len, default="jsonl")
+    label = str(data.get("dataset") or (data.get("name") if "split" in data else "")).casefold()
+    return max((name for name in task_names() if label.startswith(name)), key=len, default="jsonl")

@@ -257,13 +257,13 @@ def _with_short_answers(row: Row) -> Row | None:
 
 
 def _spans(annotations: Any) -> list[Any]:
-    found = annotations if isinstance(annotations, list) else []
-    return [span for one in found if isinstance(one, dict) for span in one.get("short_answers") or ()]
+    annotators = annotations if isinstance(annotations, list) else []
+    return [span for one in annotators if isinstance(one, dict) for span in one.get("short_answers") or ()]
 
 
 def _span(span: Any) -> tuple[int, int]:
-    given = span if isinstance(span, dict) else {}
-    start, end = given.get("start_token"), given.get("end_token")
+    tokens = span if isinstance(span, dict) else {}
+    start, end = tokens.get("start_token"), tokens.get("end_token")
     return (start, end) if isinstance(start, int) and isinstance(end, int) else (0, 0)
 
 
@@ -445,10 +445,10 @@ def read_lun(path: Path) -> TaskData:
 
 
 def _lun_items(data: object, file: str, key: str, classes: list[str]) -> Iterator[Placed]:
-    asked = f"Is the following news article {', '.join(classes[:-1])} or {classes[-1]}?"
+    instruction = f"Is the following news article {', '.join(classes[:-1])} or {classes[-1]}?"
     for where, row in listed(data, file, (key,)):
         item = LUN_COLUMNS.item({**row, "choices": classes}, where)
-        yield where, replace(item, question=f"{asked}\n{item.question}")
+        yield where, replace(item, question=f"{instruction}\n{item.question}")
 
 
 # MidtermQA (Knowledge Card, section 3): who won a race of the 2022 U.S. midterm elections.
@@ -473,8 +473,8 @@ def read_midterm(path: Path) -> TaskData:
         raise UsageError(
             f"{file}: questions with {' and '.join(map(str, counts))} options: give one of its files"
         )
-    found = gathered(MIDTERM_NAME, "em" if counts == [0] else "accuracy", path, items, {"": shots})
-    return replace(found, name=f"{MIDTERM_NAME}-{VARIANTS[counts[0]]}")
+    task = gathered(MIDTERM_NAME, "em" if counts == [0] else "accuracy", path, items, {"": shots})
+    return replace(task, name=f"{MIDTERM_NAME}-{VARIANTS[counts[0]]}")
 
 
 def _items(data: object, file: str, key: str) -> Iterator[Placed]:
@@ -525,14 +525,14 @@ def read_wikidyk(path: Path) -> TaskData:
 
 def _wikidyk_items(path: Path) -> Iterator[Placed]:
     for number, (where, row) in enumerate(entries(path, WIKIDYK_NAME), start=1):
-        asked = row.get("eval")
-        if not isinstance(asked, dict):
+        evaluation = row.get("eval")
+        if not isinstance(evaluation, dict):
             yield where, WIKIDYK_COLUMNS.item(row, where)
             continue
-        for kind, one in asked.items():
+        for kind, one in evaluation.items():
             placed = f"{where}, {kind}"
-            given = one if isinstance(one, dict) else {}
-            row_of_kind = {**given, "kind": kind, "fact": row.get("fact"), "id": f"{number}-{kind}"}
+            fields = one if isinstance(one, dict) else {}
+            row_of_kind = {**fields, "kind": kind, "fact": row.get("fact"), "id": f"{number}-{kind}"}
             yield placed, WIKIDYK_COLUMNS.item(row_of_kind, placed)
 
 

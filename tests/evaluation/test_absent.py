@@ -1,7 +1,7 @@
 """Questions that a corpus does not answer, and whether a card's documents are held to answer a question."""
 
 from kcard.evaluation.exam import ELSEWHERE, INVENTED, absent
-from kcard.evaluation.questions import Question
+from kcard.evaluation.questions import ExamQuestion
 from kcard.evaluation.recall import StepProgress, answered
 from kcard.types import Passage, Source
 
@@ -10,9 +10,9 @@ CORPUS = [
     Source("The Titanic is not mentioned but for its name."),
 ]
 ASKED = [
-    Question("Who founded the Brindle Museum?", ("Ada Fischer",)),
-    Question("When did Ada Fischer found it?", ("1871",)),
-    Question("what else is known of it?", ("nothing",)),
+    ExamQuestion("Who founded the Brindle Museum?", ("Ada Fischer",)),
+    ExamQuestion("When did Ada Fischer found it?", ("1871",)),
+    ExamQuestion("what else is known of it?", ("nothing",)),
 ]
 
 

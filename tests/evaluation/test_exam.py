@@ -22,7 +22,7 @@ from kcard.cards.card import Card, finish
 from kcard.errors import CardError, CorpusError, DamagedCard, UnknownCard, UsageError
 from kcard.evaluation.exam import questions_of, recall
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.questions import Question, about, digest
+from kcard.evaluation.questions import ExamQuestion, about, digest
 from kcard.evaluation.recall import StepProgress, chance, recalled
 from kcard.evaluation.records import Distribution, Exam, Mean, read_exam
 from kcard.interfaces import Array, Pair
@@ -71,12 +71,12 @@ def tokenizer() -> Any:
     return made(tokenizer_object=bpe, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
-def stated(question: Question) -> str:
+def stated(question: ExamQuestion) -> str:
     """The statement that a question of the exam was made of."""
     return next(text for text in TEXTS if substring(text, question.answers) and _fits(text, question))
 
 
-def _fits(text: str, question: Question) -> bool:
+def _fits(text: str, question: ExamQuestion) -> bool:
     words = set(text.rstrip(".").split()) - set(question.answers[0].split())
     return words <= set(re.findall(r"\w+", question.text))
 
@@ -572,7 +572,11 @@ def test_the_checker_is_named_with_the_digest_of_its_weights(card: Path) -> None
 
 
 def test_chance_is_how_often_an_answer_stands_in_what_was_written_for_others() -> None:
-    questions = [Question("a?", ("red",)), Question("b?", ("blue",)), Question("c?", ("green", "red"))]
+    questions = [
+        ExamQuestion("a?", ("red",)),
+        ExamQuestion("b?", ("blue",)),
+        ExamQuestion("c?", ("green", "red")),
+    ]
     written = [["red"], ["blue and red"], ["green"]]
     assert recalled(questions, written) == [1.0, 1.0, 1.0]
     assert chance(questions, written) == [0.5, 0.0, 1.0]
@@ -580,7 +584,7 @@ def test_chance_is_how_often_an_answer_stands_in_what_was_written_for_others() -
 
 
 def test_chance_over_many_questions_is_estimated_from_some() -> None:
-    questions = [Question(f"{i}?", ("red",)) for i in range(1000)]
+    questions = [ExamQuestion(f"{i}?", ("red",)) for i in range(1000)]
     written = [["red" if i % 2 else "blue"] for i in range(1000)]
     assert np.mean(chance(questions, written)) == pytest.approx(0.5, abs=0.01)
 

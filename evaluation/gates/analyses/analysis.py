@@ -22,7 +22,7 @@ from kcard.evaluation.gates.outcome import (
 )
 from kcard.evaluation.gates.outcome import both_ways as outcome_both_ways
 from kcard.evaluation.metrics import accuracy, interval, substring
-from kcard.evaluation.plots import Chart, Series
+from kcard.evaluation.plots import Chart, PlotSeries
 from kcard.evaluation.tasks.base import Item
 from kcard.gates import base
 from kcard.gates.base import Resources
@@ -72,8 +72,8 @@ class Given:
         try:
             return build(cls, dict(self.settings))
         except (TypeError, ValueError) as error:
-            known = ", ".join(one.name for one in fields(cls))  # type: ignore[arg-type] # a dataclass, by contract
-            raise UsageError(f"--set: {error} (settings of this analysis: {known})") from error
+            names = ", ".join(one.name for one in fields(cls))  # type: ignore[arg-type] # a dataclass, by contract
+            raise UsageError(f"--set: {error} (settings of this analysis: {names})") from error
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class GateAnalysis:
 
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON-ready data."""
-        found: dict[str, Any] = rounded(asdict(self))
-        return found
+        data: dict[str, Any] = rounded(asdict(self))
+        return data
 
 
 Analyse = Callable[[Given], GateAnalysis]
@@ -134,8 +134,8 @@ def find(name: str) -> Analyse:
     if name not in NAMES:
         raise UsageError(f"unknown analysis {name!r}: choose one of {', '.join(NAMES)}")
     module, function = HOMES[name].split(":")
-    found: Analyse = getattr(import_module(module), function)
-    return found
+    analyse: Analyse = getattr(import_module(module), function)
+    return analyse
 
 
 # Whether the first document held the answer, where cards made an answer right, kept it, spoiled it or did not help
@@ -152,24 +152,28 @@ GROUPS = {
 }
 
 
-def analyse_recall(given: Given) -> GateAnalysis:
+def analyse_recall(inputs: Given) -> GateAnalysis:
     """The table has a row a group, and one for all: how many questions, and recall@1 with Wilson's interval.
 
     Raises UsageError for a record without recall@1.
     """
-    records = given.records
+    records = inputs.records
     for record in records:
         if RECALL not in record.scores:
             raise UsageError(
                 f'the record of {record.question[:60]!r} has no "{RECALL}" among its scores: kcard gate collect '
                 "writes it"
             )
-    held = {name: [record for record in records if _group(record) == group] for name, group in GROUPS.items()}
-    rows = tuple(_recall_row(name, group, len(records)) for name, group in [*held.items(), ("all", records)])
+    groups = {
+        name: [record for record in records if _group(record) == group] for name, group in GROUPS.items()
+    }
+    rows = tuple(
+        _recall_row(name, group, len(records)) for name, group in [*groups.items(), ("all", records)]
+    )
     filled = [row for row in rows if row["n"]]
     columns = ([row[key] for row in filled] for key in ("group", "recall@1", "low", "high"))
     names, *figures = map(tuple, columns)
-    chart = Chart("", "recall@1", (Series("", names, *figures),), kind="bar")
+    chart = Chart("", "recall@1", (PlotSeries("", names, *figures),), kind="bar")
     return GateAnalysis(RECALL_NAME, len(records), rows, chart)
 
 
@@ -230,8 +234,8 @@ def _scores(item: Item, answer: Answer) -> dict[str, float]:
 
 def _costs(answer: Answer) -> dict[str, float]:
     usage = answer.usage
-    known = usage is not None and usage.tokens_in is not None and usage.tokens_out is not None
-    tokens = {"tokens": (usage.tokens_in or 0) + (usage.tokens_out or 0)} if usage and known else {}
+    is_known = usage is not None and usage.tokens_in is not None and usage.tokens_out is not None
+    tokens = {"tokens": (usage.tokens_in or 0) + (usage.tokens_out or 0)} if usage and is_known else {}
     return {"calls": answer.calls, "seconds": round(answer.seconds, 4), **tokens}
 
 
@@ -251,7 +255,7 @@ SELF_ASK_TEMPLATES_NAME = "self-ask-templates"
 PAPERS = {**dict.fromkeys(KNOWLEDGE_CARD, "knowledge-card"), **dict.fromkeys(SKR, "skr")}
 
 
-def analyse_self_ask_templates(given: Given) -> GateAnalysis:
+def analyse_self_ask_templates(inputs: Given) -> GateAnalysis:
     """The table has a row a wording: of how many questions the LLM says that it knows, and how right these are.
 
     `accuracy_known` is SKR's accuracy, with Wilson's interval; `right_word` is the share of questions where saying to
@@ -259,11 +263,11 @@ def analyse_self_ask_templates(given: Given) -> GateAnalysis:
     carry what was said as scores, "need_0" to "need_7": the probability in [0, 1] that the LLM needs more in that
     wording. Else the LLM is asked. Raises UsageError where there is neither.
     """
-    records, rows, seeks = given.records, [], {}
+    records, rows, seeks = inputs.records, [], {}
     for template, paper in PAPERS.items():
-        seeks[template] = _needs(records, template, given.resources.llm) > 0.5
+        seeks[template] = _needs(records, template, inputs.resources.llm) > 0.5
         rows.append({"template": template, "paper": paper, **_figures(records, seeks[template])})
-        given.report(len(rows), len(PAPERS))
+        inputs.report(len(rows), len(PAPERS))
     summary = {
         f"unanimous_{paper}": _unanimous([seeks[one] for one, of in PAPERS.items() if of == paper])
         for paper in dict.fromkeys(PAPERS.values())
@@ -274,19 +278,19 @@ def analyse_self_ask_templates(given: Given) -> GateAnalysis:
 
 
 def _self_ask_templates_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    said = [row for row in rows if row["known"]]
+    confident = [row for row in rows if row["known"]]
     names, y, low, high = (
-        tuple(row[key] for row in said) for key in ("template", "accuracy_known", "low", "high")
+        tuple(row[key] for row in confident) for key in ("template", "accuracy_known", "low", "high")
     )
-    series = Series("", tuple(map(str, names)), y, low, high)
+    series = PlotSeries("", tuple(map(str, names)), y, low, high)
     return Chart("template", "accuracy where the LLM says that it knows", (series,), kind="bar")
 
 
 def _needs(records: Sequence[Record], template: int, llm: LLM | None) -> Floats:
     key = f"need_{template}"
-    found = [record.scores.get(key) for record in records]
-    if None not in found:
-        return np.array(found, dtype=np.float64)
+    scores = [record.scores.get(key) for record in records]
+    if None not in scores:
+        return np.array(scores, dtype=np.float64)
     if llm is None:
         raise UsageError(
             f'no LLM to ask, and not every record has "{key}" among its scores: choose one with --llm'
@@ -296,12 +300,12 @@ def _needs(records: Sequence[Record], template: int, llm: LLM | None) -> Floats:
 
 def _figures(records: Sequence[Record], seeks: Seeks) -> Mapping[str, Any]:
     outcome, without = GateOutcome.of(records, seeks), outcome_both_ways(records)[0]
-    known = without[~seeks].tolist()
-    low, high = interval(known)
+    claimed = without[~seeks].tolist()
+    low, high = interval(claimed)
     return {
-        "known": len(known),
+        "known": len(claimed),
         "unknown": int(seeks.sum()),
-        "accuracy_known": float(np.mean(known)) if known else None,
+        "accuracy_known": float(np.mean(claimed)) if claimed else None,
         "low": low,
         "high": high,
         "right_word": float(((without >= 0.5) == ~seeks).mean()),
@@ -311,8 +315,8 @@ def _figures(records: Sequence[Record], seeks: Seeks) -> Mapping[str, Any]:
 
 
 def _unanimous(seeks: Sequence[Seeks]) -> float:
-    said = np.stack(seeks)
-    return float((said == said[0]).all(axis=0).mean())
+    decisions = np.stack(seeks)
+    return float((decisions == decisions[0]).all(axis=0).mean())
 
 
 # How many records a gate needs: fitted on 10, 25, 50 and 100 % of them (SKR, section 5.3), and the share of questions
@@ -324,7 +328,7 @@ FIGURES = ("accuracy", "share", "beneficial_guidance")
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSizesSettings:
     """`gates`: kinds of gates, separated by commas; `repeats`: how often folds and samples are drawn; `seed`."""
 
     gates: str = "skr-knn,skr-classifier"
@@ -336,15 +340,15 @@ class Settings:
             raise ValueError(f"repeats is {self.repeats}, expected a whole number of at least 1")
 
 
-def analyse_training_sizes(given: Given) -> GateAnalysis:
+def analyse_training_sizes(inputs: Given) -> GateAnalysis:
     """The table has a row a gate and size: means over the repeats, each of which judges every record held out once.
 
     `difference` is the accuracy less that with all records, with the paired bootstrap's interval over the records.
     `fitted` of the `repeats` could be fitted; a gate that needs records of both kinds can't on too few. Raises
     UsageError for an unknown gate.
     """
-    settings, records = given.typed(Settings), given.records
-    using = embedding_once(given.resources, {})
+    settings, records = inputs.typed(TrainingSizesSettings), inputs.records
+    using = embedding_once(inputs.resources, {})
     rows: list[dict[str, Any]] = []
     gates = [name.strip() for name in settings.gates.split(",")]
     for gate in gates:
@@ -353,12 +357,12 @@ def analyse_training_sizes(given: Given) -> GateAnalysis:
         for size in sorted(SIZES, reverse=True):
             seeds = range(settings.seed, settings.seed + settings.repeats)
             tried = (_seeks(records, gate, size, using, seed) for seed in seeds)
-            found = [seeks for seeks in tried if seeks is not None]
-            mean = np.mean([outcomes(records, seeks) for seeks in found], axis=0) if found else None
+            decisions = [seeks for seeks in tried if seeks is not None]
+            mean = np.mean([outcomes(records, seeks) for seeks in decisions], axis=0) if decisions else None
             whole = mean if size == max(SIZES) else whole
-            row = _row(gate, size, len(records), [GateOutcome.of(records, seeks) for seeks in found])
+            row = _row(gate, size, len(records), [GateOutcome.of(records, seeks) for seeks in decisions])
             rows.append(row | _difference(mean, whole))
-            given.report(len(rows), len(gates) * len(SIZES))
+            inputs.report(len(rows), len(gates) * len(SIZES))
     rows.sort(key=lambda row: (gates.index(row["gate"]), row["size"]))
     return GateAnalysis(TRAINING_SIZES_NAME, len(records), tuple(rows), _chart(rows))
 
@@ -389,20 +393,20 @@ def _sample(rows: Indices, size: float, random: np.random.Generator) -> list[int
     return chosen
 
 
-def _row(gate: str, size: float, count: int, found: Sequence[GateOutcome]) -> dict[str, Any]:
+def _row(gate: str, size: float, count: int, results: Sequence[GateOutcome]) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for name in FIGURES:
-        values = [value for outcome in found if (value := getattr(outcome, name)) is not None]
+        values = [value for outcome in results if (value := getattr(outcome, name)) is not None]
         figures[name] = float(np.mean(values)) if values else None
         figures[f"{name}_sd"] = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return {
         "gate": gate,
         "size": size,
         "records": round(size * count * (FOLDS - 1) / FOLDS),
-        "fitted": len(found),
+        "fitted": len(results),
         **figures,
-        "never": found[0].never if found else None,
-        "always": found[0].always if found else None,
+        "never": results[0].never if results else None,
+        "always": results[0].always if results else None,
     }
 
 
@@ -413,6 +417,6 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
             own = [row for row in rows if row["gate"] == gate and row[name] is not None]
             label = f"{gate}: {name.replace('_', ' ')}"
             series.append(
-                Series(label, tuple(row["records"] for row in own), tuple(row[name] for row in own))
+                PlotSeries(label, tuple(row["records"] for row in own), tuple(row[name] for row in own))
             )
     return Chart("records that the gate is fitted on", "share of the questions", tuple(series))

@@ -10,7 +10,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.gates.analyses.analysis import GateAnalysis, Given
 from kcard.evaluation.gates.outcome import Floats, Indices, Seeks, both_ways
 from kcard.evaluation.metrics import bootstrap_interval, interval
-from kcard.evaluation.plots import Chart, Series
+from kcard.evaluation.plots import Chart, PlotSeries
 from kcard.gates.popularity import BOUND, best_threshold
 from kcard.gates.records import Record
 
@@ -35,19 +35,21 @@ class PopularityCurvesSettings:
             raise ValueError(f"bins is {self.bins}, expected a whole number of at least 1")
 
 
-def analyse_popularity_curves(given: Given) -> GateAnalysis:
+def analyse_popularity_curves(inputs: Given) -> GateAnalysis:
     """The table has a row a relation: Pearson's correlation of log popularity with accuracy, without and with cards.
 
     Raises UsageError for a record without popularity.
     """
-    settings, records = given.typed(PopularityCurvesSettings), given.records
+    settings, records = inputs.typed(PopularityCurvesSettings), inputs.records
     logs = log_popularity(records)
     relations = sorted({record.relation or "" for record in records})
     rows = [_popularity_curves_row("all", records, logs)]
     if len(relations) > 1:
         for relation in relations:
-            held = [i for i, record in enumerate(records) if (record.relation or "") == relation]
-            rows.append(_popularity_curves_row(relation or "none", [records[i] for i in held], logs[held]))
+            members = [i for i, record in enumerate(records) if (record.relation or "") == relation]
+            rows.append(
+                _popularity_curves_row(relation or "none", [records[i] for i in members], logs[members])
+            )
     return GateAnalysis(
         POPULARITY_CURVES_NAME, len(records), tuple(rows), _curves(records, logs, settings.bins)
     )
@@ -55,15 +57,15 @@ def analyse_popularity_curves(given: Given) -> GateAnalysis:
 
 def log_popularity(records: Sequence[Record]) -> Floats:
     """ln(1 + popularity) of each, shape (n,). Raises UsageError for a record without popularity."""
-    found = []
+    popularities = []
     for record in records:
         if record.popularity is None:
             raise UsageError(
                 f"the popularity of the subject of {record.question[:60]!r} is unknown: collect records on a task that "
                 "has it, such as popqa"
             )
-        found.append(record.popularity)
-    return np.log1p(np.array(found, dtype=np.float64))
+        popularities.append(record.popularity)
+    return np.log1p(np.array(popularities, dtype=np.float64))
 
 
 def correlation(first: Floats, second: Floats) -> float:
@@ -103,7 +105,9 @@ def _curves(records: Sequence[Record], logs: Floats, bins: int) -> Chart:
     for label, right in zip(("without cards", "with cards"), both_ways(records), strict=True):
         bounds = [interval(right[part].tolist()) for part in parts]
         lows, highs = zip(*bounds, strict=True)
-        series.append(Series(label, middles, tuple(float(right[part].mean()) for part in parts), lows, highs))
+        series.append(
+            PlotSeries(label, middles, tuple(float(right[part].mean()) for part in parts), lows, highs)
+        )
     return Chart("popularity of the subject", "accuracy", tuple(series), log=True)
 
 
@@ -139,35 +143,40 @@ class _Data:
         return [record.relation or "" for record in self.records]
 
 
-def analyse_popularity_splits(given: Given) -> GateAnalysis:
+def analyse_popularity_splits(inputs: Given) -> GateAnalysis:
     """The table has a row a setting: the mean over the splits, and the middle 95 % of them.
 
     Seconds, tokens and calls a question are those that the records carry as scores ("seconds_without", ...). Raises
     UsageError for a record without popularity, and for too few records to split.
     """
-    settings, records = given.typed(PopularitySplitsSettings), given.records
+    settings, records = inputs.typed(PopularitySplitsSettings), inputs.records
     data = _Data(records, log_popularity(records), *both_ways(records))
     cut = round(settings.share * len(records))
     if not 0 < cut < len(records):
         raise UsageError(f"{len(records)} records can't be split by {settings.share:g}: give more records")
     random = np.random.default_rng(settings.seed)
-    found: dict[str, list[Mapping[str, float]]] = {"never": [], "adaptive": [], "always": [], "oracle": []}
+    by_setting: dict[str, list[Mapping[str, float]]] = {
+        "never": [],
+        "adaptive": [],
+        "always": [],
+        "oracle": [],
+    }
     for number in range(settings.splits):
         order = random.permutation(len(records))
         for name, seeks in _decisions(data, order[:cut], order[cut:]).items():
-            found[name].append(_figures(data, order[cut:], seeks))
-        given.report(number + 1, settings.splits)
-    rows = tuple(_row(name, splits) for name, splits in found.items())
-    return GateAnalysis(POPULARITY_SPLITS_NAME, len(records), rows, _chart(rows), _summary(data, found))
+            by_setting[name].append(_figures(data, order[cut:], seeks))
+        inputs.report(number + 1, settings.splits)
+    rows = tuple(_row(name, splits) for name, splits in by_setting.items())
+    return GateAnalysis(POPULARITY_SPLITS_NAME, len(records), rows, _chart(rows), _summary(data, by_setting))
 
 
 def _thresholds(data: _Data, rows: Indices) -> dict[str, float]:
     """The best threshold of each relation in these records, on the scale of ln(1 + popularity)."""
     relations = np.array(data.relations)[rows]
-    held = {relation: rows[relations == relation] for relation in np.unique(relations)}
+    by_relation = {relation: rows[relations == relation] for relation in np.unique(relations)}
     return {
         str(relation): best_threshold(data.logs[own], data.without[own], data.with_[own])
-        for relation, own in held.items()
+        for relation, own in by_relation.items()
     }
 
 
@@ -217,16 +226,20 @@ def _row(name: str, splits: Sequence[Mapping[str, float]]) -> Mapping[str, Any]:
     }
 
 
-def _summary(data: _Data, found: Mapping[str, Sequence[Mapping[str, float]]]) -> Mapping[str, Any]:
+def _summary(data: _Data, by_setting: Mapping[str, Sequence[Mapping[str, float]]]) -> Mapping[str, Any]:
     """The gain over the better of never and always; what is saved against always; each relation's threshold."""
-    mean = {name: float(np.mean([split["accuracy"] for split in splits])) for name, splits in found.items()}
+    mean = {
+        name: float(np.mean([split["accuracy"] for split in splits])) for name, splits in by_setting.items()
+    }
     better = max(("never", "always"), key=lambda name: mean[name])
-    gains = [a["accuracy"] - b["accuracy"] for a, b in zip(found["adaptive"], found[better], strict=True)]
+    gains = [
+        a["accuracy"] - b["accuracy"] for a, b in zip(by_setting["adaptive"], by_setting[better], strict=True)
+    ]
     low, high = np.quantile(gains, [0.025, 0.975])
     saved = {
-        f"{cost}_saved": 1 - _total(found["adaptive"], cost) / _total(found["always"], cost)
+        f"{cost}_saved": 1 - _total(by_setting["adaptive"], cost) / _total(by_setting["always"], cost)
         for cost in COSTS
-        if cost in found["always"][0] and _total(found["always"], cost)
+        if cost in by_setting["always"][0] and _total(by_setting["always"], cost)
     }
     thresholds = _thresholds(data, np.arange(len(data.records)))
     return {
@@ -250,4 +263,4 @@ def _popularity(limit: float) -> float | str:
 def _chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
     columns = ([row[key] for row in rows] for key in ("setting", "accuracy", "low", "high"))
     names, *figures = map(tuple, columns)
-    return Chart("", "accuracy", (Series("held-out questions", names, *figures),), kind="bar")
+    return Chart("", "accuracy", (PlotSeries("held-out questions", names, *figures),), kind="bar")

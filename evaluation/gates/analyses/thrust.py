@@ -10,7 +10,7 @@ from kcard.evaluation.gates.analyses.analysis import GateAnalysis, Given
 from kcard.evaluation.gates.calibration import embedding_once, tried
 from kcard.evaluation.gates.outcome import FOLDS, Floats, Seeks, both_ways, curve, folds
 from kcard.evaluation.metrics import holm, interval, sign_flip
-from kcard.evaluation.plots import Chart, Series
+from kcard.evaluation.plots import Chart, PlotSeries
 from kcard.gates import base
 from kcard.gates.records import Record
 
@@ -24,7 +24,7 @@ BINS = 30
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-def analyse_thrust_scores(given: Given) -> GateAnalysis:
+def analyse_thrust_scores(inputs: Given) -> GateAnalysis:
     """The table has a row a task; the settings are those of the gate thrust.
 
     A record is scored by clusters of questions of the same task that it is not among (five folds). `auc` is the
@@ -32,13 +32,13 @@ def analyse_thrust_scores(given: Given) -> GateAnalysis:
     UsageError for settings and records that the gate can't be fitted with.
     """
     kind, rows, scores = base.find("thrust"), [], {}
-    using = embedding_once(given.resources, given.settings)
-    for done, (task, records) in enumerate(given.tasks.items(), start=1):
+    using = embedding_once(inputs.resources, inputs.settings)
+    for done, (task, records) in enumerate(inputs.tasks.items(), start=1):
         cut = folds(records, min(FOLDS, len(records)))
-        scores[task] = tried(records, kind, given.settings, using, cut).scores
+        scores[task] = tried(records, kind, inputs.settings, using, cut).scores
         rows.append(_thrust_scores_row(task, scores[task], both_ways(records)[0]))
-        given.report(done, len(given.tasks))
-    return GateAnalysis(THRUST_SCORES_NAME, len(given.records), tuple(rows), _thrust_scores_chart(scores))
+        inputs.report(done, len(inputs.tasks))
+    return GateAnalysis(THRUST_SCORES_NAME, len(inputs.records), tuple(rows), _thrust_scores_chart(scores))
 
 
 def auc(scores: Floats, right: Floats) -> float:
@@ -70,9 +70,9 @@ def _thrust_scores_chart(scores: Mapping[str, Floats]) -> Chart:
     edges = np.linspace(low, max(high, low + 1e-6), BINS + 1)
     middles = tuple(float(10**middle) for middle in (edges[1:] + edges[:-1]) / 2)
     series = []
-    for task, found in logs.items():
-        counts, _ = np.histogram(np.clip(found, edges[0], edges[-1]), edges)
-        series.append(Series(task, middles, tuple((counts / len(found)).tolist())))
+    for task, values in logs.items():
+        counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+        series.append(PlotSeries(task, middles, tuple((counts / len(values)).tolist())))
     return Chart("Thrust score", "share of the questions", tuple(series), log=True)
 
 
@@ -93,32 +93,32 @@ class _Ranked:
 
     def seeks(self, share: float) -> Seeks:
         """That share of the questions, those of the lowest scores; of equal scores the first."""
-        found = np.zeros(len(self.scores), dtype=np.bool_)
-        found[np.argsort(self.scores, kind="stable")[: round(share * len(found))]] = True
-        return found
+        decisions = np.zeros(len(self.scores), dtype=np.bool_)
+        decisions[np.argsort(self.scores, kind="stable")[: round(share * len(decisions))]] = True
+        return decisions
 
 
-def analyse_thrust_shares(given: Given) -> GateAnalysis:
+def analyse_thrust_shares(inputs: Given) -> GateAnalysis:
     """The table has a row a task, gate and share: accuracy and F1, and what is gained over random, with its interval.
 
     The settings are those of the gate thrust. Scores are held out, over five folds. p is of the paired permutation
     test, by Holm's rule for all rows. `share_for_always`: the smallest share at which the gate is as good as cards for
     every question. Raises UsageError for settings and records that the gates can't be fitted with.
     """
-    using = embedding_once(given.resources, given.settings)
+    using = embedding_once(inputs.resources, inputs.settings)
     ranked = []
-    for task, records in given.tasks.items():
+    for task, records in inputs.tasks.items():
         cut = folds(records, min(FOLDS, len(records)))
         for gate in GATES:
-            settings = given.settings if gate == "thrust" else {}
+            settings = inputs.settings if gate == "thrust" else {}
             scores = tried(records, base.find(gate), settings, using, cut).scores
             ranked.append(_Ranked(task, gate, records, scores))
-            given.report(len(ranked), len(given.tasks) * len(GATES))
-    found = [(one, share) for one in ranked for share in SHARES]
-    adjusted = holm([sign_flip(_gains(one, share)) for one, share in found])
-    rows = tuple(_row(one, share, p) for (one, share), p in zip(found, adjusted, strict=True))
+            inputs.report(len(ranked), len(inputs.tasks) * len(GATES))
+    pairs = [(one, share) for one in ranked for share in SHARES]
+    adjusted = holm([sign_flip(_gains(one, share)) for one, share in pairs])
+    rows = tuple(_row(one, share, p) for (one, share), p in zip(pairs, adjusted, strict=True))
     summary = {"share_for_always": {f"{one.task} {one.gate}": _share_for_always(one) for one in ranked}}
-    return GateAnalysis(THRUST_SHARES_NAME, len(given.records), rows, _chart(ranked), summary)
+    return GateAnalysis(THRUST_SHARES_NAME, len(inputs.records), rows, _chart(ranked), summary)
 
 
 def _gains(one: _Ranked, share: float) -> Floats:
@@ -168,8 +168,8 @@ def _chart(ranked: Sequence[_Ranked]) -> Chart:
     for one in ranked:
         without, with_ = both_ways(one.records)
         accuracies = tuple(float(np.where(one.seeks(share), with_, without).mean()) for share in shares)
-        series.append(Series(f"{one.task} {one.gate}", shares, accuracies))
+        series.append(PlotSeries(f"{one.task} {one.gate}", shares, accuracies))
         if one.gate == GATES[-1]:
             ends = (float(without.mean()), float(with_.mean()))
-            series.append(Series(f"{one.task} random", (0.0, 1.0), ends))
+            series.append(PlotSeries(f"{one.task} random", (0.0, 1.0), ends))
     return Chart("share of the questions with knowledge", "accuracy", tuple(series))

@@ -241,10 +241,16 @@ def calibrated(
         except UsageError as error:
             skipped.append((candidate.name, str(error)))
             continue
-        trials.append((candidate.name, trial, _decided(records, trial.scores, cut, budget)))
+        # Which records seek, by the threshold that the held-out scores of the other folds call for.
+        seeks = np.zeros(len(records), dtype=np.bool_)
+        for held_out in cut:
+            others = np.setdiff1d(np.arange(len(records)), held_out)
+            points = curve([records[i] for i in others], trial.scores[others])
+            seeks[held_out] = trial.scores[held_out] < cheapest_best(points, budget).threshold
+        trials.append((candidate.name, trial, seeks))
     ps = [sign_flip(outcomes(records, seeks) - best.outcomes, seed) for _, _, seeks in trials]
     rows = [
-        _row(records, *one, best, p, adjusted, budget, seed)
+        _compare(records, *one, best, p, adjusted, budget, seed)
         for one, p, adjusted in zip(trials, ps, holm(ps), strict=True)
     ]
     nothing = GateOutcome.of(records, np.zeros(len(records), dtype=np.bool_))
@@ -261,17 +267,7 @@ def reference(records: Sequence[Record], budget: float = 1.0) -> GatelessBaselin
     return GatelessBaseline(f"random {budget:.0%}", budget, (1 - budget) * without + budget * with_)
 
 
-def _decided(records: Sequence[Record], scores: Floats, cut: Sequence[Indices], budget: float) -> Seeks:
-    """Which records seek, by the threshold that the held-out scores of the other folds call for."""
-    seeks = np.zeros(len(records), dtype=np.bool_)
-    for held_out in cut:
-        others = np.setdiff1d(np.arange(len(records)), held_out)
-        points = curve([records[i] for i in others], scores[others])
-        seeks[held_out] = scores[held_out] < cheapest_best(points, budget).threshold
-    return seeks
-
-
-def _row(
+def _compare(
     records: Sequence[Record],
     gate: str,
     trial: Trial,
@@ -287,6 +283,11 @@ def _row(
     differences = right - best.outcomes
     difference_low, difference_high = interval(differences.tolist(), seed, paired=True)
     points = curve(records, trial.scores)
+    obstacle = ""
+    try:
+        trial.fits[0].scores([Query(records[0].question)])
+    except UsageError as error:
+        obstacle = str(error)
     return ComparedGate(
         gate=gate,
         outcome=GateOutcome.of(records, seeks),
@@ -300,16 +301,8 @@ def _row(
         threshold=cheapest_best(points, budget).threshold,
         curve=tuple(points),
         trial=trial,
-        obstacle=_obstacle(trial, records[0].question),
+        obstacle=obstacle,
     )
-
-
-def _obstacle(trial: Trial, question: str) -> str:
-    try:
-        trial.fits[0].scores([Query(question)])
-    except UsageError as error:
-        return str(error)
-    return ""
 
 
 # What a calibration comes to: which gate to use, in words, and as a gate that is ready to be used.
@@ -336,37 +329,33 @@ def choose(calibration: Calibration) -> Recommendation:
     beating = [row for row in calibration.rows if row.difference > 0 and row.p_holm < LEVEL]
     beating.sort(key=lambda row: (-row.outcome.accuracy, row.outcome.share))
     usable = next((row for row in beating if not row.obstacle), None)
-    text = _none(calibration) if not beating else "" if usable is None else _told(usable, calibration)
+    text = ""
+    if usable is not None:
+        text = f"use {_describe(usable, calibration)}"
+    elif not beating:
+        best = calibration.reference
+        text = f"no gate beats {best.name} here: use {best.name} ({best.accuracy:.3f} right)"
+        as_good = (row for row in calibration.rows if row.difference_low >= -MARGIN and not row.obstacle)
+        cheaper = [row for row in as_good if row.outcome.share <= best.share - SAVING]
+        if cheaper:
+            row = min(cheaper, key=lambda row: row.outcome.share)
+            gain = f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]"
+            text += f"; {row.gate} is as good ({gain}) and uses cards for only {row.outcome.share:.0%} of the questions"
     if beating and beating[0].obstacle:
         first = (
-            f"best is {_figures(beating[0], calibration)}, but it can't be used yet: {beating[0].obstacle}"
+            f"best is {_describe(beating[0], calibration)}, but it can't be used yet: {beating[0].obstacle}"
         )
         text = f"{first}; {text}" if text else first
     return Recommendation(usable, text)
 
 
-def _told(row: ComparedGate, calibration: Calibration) -> str:
-    return f"use {_figures(row, calibration)}"
-
-
-def _figures(row: ComparedGate, calibration: Calibration) -> str:
+def _describe(row: ComparedGate, calibration: Calibration) -> str:
+    best = calibration.reference.name
     return (
         f"{row.gate}: {row.outcome.accuracy:.3f} right with cards for {row.outcome.share:.0%} of the questions, "
-        f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}] over {calibration.reference.name} "
+        f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}] over {best} "
         f"(p = {row.p_holm:.2g} for all {len(calibration.rows)} gates)"
     )
-
-
-def _none(calibration: Calibration) -> str:
-    best = calibration.reference
-    text = f"no gate beats {best.name} here: use {best.name} ({best.accuracy:.3f} right)"
-    as_good = (row for row in calibration.rows if row.difference_low >= -MARGIN and not row.obstacle)
-    cheaper = [row for row in as_good if row.outcome.share <= best.share - SAVING]
-    if not cheaper:
-        return text
-    row = min(cheaper, key=lambda row: row.outcome.share)
-    gain = f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]"
-    return f"{text}; {row.gate} is as good ({gain}) and uses cards for only {row.outcome.share:.0%} of the questions"
 
 
 def deployed(
@@ -384,17 +373,10 @@ def deployed(
     before = np.asarray(row.trial.fits[0].scores(queries), dtype=np.float64)
     after = np.asarray(fitted.scores(queries), dtype=np.float64)
     share = float((before < row.threshold).mean())
-    return Calibrated(fitted, _finite(after, _nearest(common, after, share)))
-
-
-def _nearest(records: Sequence[Record], scores: Floats, share: float) -> float:
-    """The threshold below which nearest to that share of the scores lie."""
-    return min(curve(records, scores), key=lambda point: abs(point.share - share)).threshold
-
-
-def _finite(scores: Floats, threshold: float) -> float:
-    """The threshold as a number that a file can hold: one beyond all scores for an infinite one."""
-    return float(np.clip(threshold, scores.min() - 1, scores.max() + 1))
+    # The threshold below which nearest to that share lie, as a number that a file can hold: one beyond all scores
+    # for an infinite one.
+    nearest = min(curve(common, after), key=lambda point: abs(point.share - share)).threshold
+    return Calibrated(fitted, float(np.clip(nearest, after.min() - 1, after.max() + 1)))
 
 
 # A calibration as JSON-ready data.
@@ -412,12 +394,12 @@ def as_data(calibration: Calibration) -> dict[str, Any]:
         "budget": calibration.budget,
         **{key: _rounded(getattr(calibration.baselines, key)) for key in ("never", "always", "oracle")},
         "reference": {"name": best.name, "accuracy": _rounded(best.accuracy), "share": best.share},
-        "gates": [_gate(row) for row in calibration.rows],
+        "gates": [_gate_data(row) for row in calibration.rows],
         "skipped": [{"gate": gate, "why": why} for gate, why in calibration.skipped],
     }
 
 
-def _gate(row: ComparedGate) -> dict[str, Any]:
+def _gate_data(row: ComparedGate) -> dict[str, Any]:
     outcome = row.outcome.to_json()
     return {
         "gate": row.gate,
@@ -480,7 +462,13 @@ def draw(calibration: Calibration, title: str = "") -> "Figure":
         axes.annotate(
             "budget", (calibration.budget, 0.01), xycoords=("data", "axes fraction"), color=GREY, fontsize=8
         )
-    _label(axes, title or f"{calibration.records} records, {calibration.folds} folds")
+    axes.set_xlabel("share of the questions that ask cards (cost)")
+    axes.set_ylabel("accuracy")
+    axes.set_xlim(-0.01, 1.01)
+    axes.set_title(
+        title or f"{calibration.records} records, {calibration.folds} folds", fontsize=10, loc="left"
+    )
+    bare(axes)
     figure.tight_layout()
     return figure
 
@@ -505,14 +493,6 @@ def require() -> None:
     new_figure()
 
 
-def _label(axes: Any, title: str) -> None:
-    axes.set_xlabel("share of the questions that ask cards (cost)")
-    axes.set_ylabel("accuracy")
-    axes.set_xlim(-0.01, 1.01)
-    axes.set_title(title, fontsize=10, loc="left")
-    bare(axes)
-
-
 # The report of a calibration as one self-contained web page: no script, nothing is fetched.
 
 TEMPLATE = Path(__file__).with_name("calibration.html")
@@ -526,7 +506,7 @@ def render(calibration: Calibration, choice: "Recommendation", title: str = TITL
         title=title,
         text=choice.text,
         chosen=choice.gate.gate if choice.gate else "",
-        found=calibration,
+        calibration=calibration,
         rows=sorted(calibration.rows, key=lambda row: -row.outcome.accuracy),
         picture=svg(calibration),
     )

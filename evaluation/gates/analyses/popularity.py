@@ -50,9 +50,17 @@ def analyse_popularity_curves(inputs: Given) -> GateAnalysis:
             rows.append(
                 _popularity_curves_row(relation or "none", [records[i] for i in members], logs[members])
             )
-    return GateAnalysis(
-        POPULARITY_CURVES_NAME, len(records), tuple(rows), _curves(records, logs, settings.bins)
-    )
+    parts = [part for part in np.array_split(np.argsort(logs, kind="stable"), settings.bins) if len(part)]
+    middles = tuple(float(np.expm1(logs[part].mean())) + 1 for part in parts)
+    series = []
+    for label, right in zip(("without cards", "with cards"), both_ways(records), strict=True):
+        bounds = [interval(right[part].tolist()) for part in parts]
+        lows, highs = zip(*bounds, strict=True)
+        series.append(
+            PlotSeries(label, middles, tuple(float(right[part].mean()) for part in parts), lows, highs)
+        )
+    chart = Chart("popularity of the subject", "accuracy", tuple(series), log=True)
+    return GateAnalysis(POPULARITY_CURVES_NAME, len(records), tuple(rows), chart)
 
 
 def log_popularity(records: Sequence[Record]) -> Floats:
@@ -77,7 +85,10 @@ def correlation(first: Floats, second: Floats) -> float:
 
 def _popularity_curves_row(relation: str, records: Sequence[Record], logs: Floats) -> Mapping[str, Any]:
     without, with_ = both_ways(records)
-    low, high = _correlation_interval(logs, without)
+    # Percentile bootstrap; samples in which nothing varies count as no correlation.
+    low, high = float("nan"), float("nan")
+    if not np.isnan(correlation(logs, without)):
+        low, high = bootstrap_interval(lambda x, y: np.nan_to_num(correlation(x, y)), logs, without)
     return {
         "relation": relation,
         "n": len(records),
@@ -89,26 +100,6 @@ def _popularity_curves_row(relation: str, records: Sequence[Record], logs: Float
         "r_high": high,
         "r_with": correlation(logs, with_),
     }
-
-
-def _correlation_interval(logs: Floats, right: Floats) -> tuple[float, float]:
-    """Percentile bootstrap; samples in which nothing varies count as no correlation."""
-    if np.isnan(correlation(logs, right)):
-        return float("nan"), float("nan")
-    return bootstrap_interval(lambda x, y: np.nan_to_num(correlation(x, y)), logs, right)
-
-
-def _curves(records: Sequence[Record], logs: Floats, bins: int) -> Chart:
-    parts = [part for part in np.array_split(np.argsort(logs, kind="stable"), bins) if len(part)]
-    middles = tuple(float(np.expm1(logs[part].mean())) + 1 for part in parts)
-    series = []
-    for label, right in zip(("without cards", "with cards"), both_ways(records), strict=True):
-        bounds = [interval(right[part].tolist()) for part in parts]
-        lows, highs = zip(*bounds, strict=True)
-        series.append(
-            PlotSeries(label, middles, tuple(float(right[part].mean()) for part in parts), lows, highs)
-        )
-    return Chart("popularity of the subject", "accuracy", tuple(series), log=True)
 
 
 POPULARITY_SPLITS_NAME = "popularity-splits"
@@ -163,11 +154,14 @@ def analyse_popularity_splits(inputs: Given) -> GateAnalysis:
     }
     for number in range(settings.splits):
         order = random.permutation(len(records))
-        for name, seeks in _decisions(data, order[:cut], order[cut:]).items():
+        for name, seeks in _decide(data, order[:cut], order[cut:]).items():
             by_setting[name].append(_figures(data, order[cut:], seeks))
         inputs.report(number + 1, settings.splits)
-    rows = tuple(_row(name, splits) for name, splits in by_setting.items())
-    return GateAnalysis(POPULARITY_SPLITS_NAME, len(records), rows, _chart(rows), _summary(data, by_setting))
+    rows = tuple(_setting_row(name, splits) for name, splits in by_setting.items())
+    columns = ([row[key] for row in rows] for key in ("setting", "accuracy", "low", "high"))
+    names, *figures = map(tuple, columns)
+    chart = Chart("", "accuracy", (PlotSeries("held-out questions", names, *figures),), kind="bar")
+    return GateAnalysis(POPULARITY_SPLITS_NAME, len(records), rows, chart, _summary(data, by_setting))
 
 
 def _thresholds(data: _Data, rows: Indices) -> dict[str, float]:
@@ -180,7 +174,7 @@ def _thresholds(data: _Data, rows: Indices) -> dict[str, float]:
     }
 
 
-def _decisions(data: _Data, fitted: Indices, rest: Indices) -> dict[str, Seeks]:
+def _decide(data: _Data, fitted: Indices, rest: Indices) -> dict[str, Seeks]:
     """Which questions of the rest seek. A relation that was not seen takes the threshold over all records."""
     thresholds = _thresholds(data, fitted)
     pooled = best_threshold(data.logs[fitted], data.without[fitted], data.with_[fitted])
@@ -209,7 +203,7 @@ def _figures(data: _Data, rows: Indices, seeks: Seeks) -> dict[str, float]:
     return figures
 
 
-def _row(name: str, splits: Sequence[Mapping[str, float]]) -> Mapping[str, Any]:
+def _setting_row(name: str, splits: Sequence[Mapping[str, float]]) -> Mapping[str, Any]:
     accuracies = [split["accuracy"] for split in splits]
     low, high = np.quantile(accuracies, [0.025, 0.975])
     costs = {
@@ -248,19 +242,14 @@ def _summary(data: _Data, by_setting: Mapping[str, Sequence[Mapping[str, float]]
         "gain_low": float(low),
         "gain_high": float(high),
         **saved,
-        "thresholds": {relation or "none": _popularity(limit) for relation, limit in thresholds.items()},
+        "thresholds": {
+            relation or "none": {-BOUND: "never", BOUND: "always"}.get(
+                limit, float(np.expm1(min(limit, 700.0)))
+            )
+            for relation, limit in thresholds.items()
+        },
     }
 
 
 def _total(splits: Sequence[Mapping[str, float]], cost: str) -> float:
     return sum(split[cost] for split in splits)
-
-
-def _popularity(limit: float) -> float | str:
-    return {-BOUND: "never", BOUND: "always"}.get(limit, float(np.expm1(min(limit, 700.0))))
-
-
-def _chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    columns = ([row[key] for row in rows] for key in ("setting", "accuracy", "low", "high"))
-    names, *figures = map(tuple, columns)
-    return Chart("", "accuracy", (PlotSeries("held-out questions", names, *figures),), kind="bar")

@@ -36,9 +36,22 @@ def analyse_thrust_scores(inputs: Given) -> GateAnalysis:
     for done, (task, records) in enumerate(inputs.tasks.items(), start=1):
         cut = folds(records, min(FOLDS, len(records)))
         scores[task] = tried(records, kind, inputs.settings, using, cut).scores
-        rows.append(_thrust_scores_row(task, scores[task], both_ways(records)[0]))
+        right = both_ways(records)[0]
+        quantiles = {f"p{q * 100:.0f}": float(np.quantile(scores[task], q)) for q in QUANTILES}
+        accuracy = {"accuracy": float(right.mean()), "auc": auc(scores[task], right)}
+        rows.append({"task": task, "n": len(scores[task]), **quantiles, **accuracy})
         inputs.report(done, len(inputs.tasks))
-    return GateAnalysis(THRUST_SCORES_NAME, len(inputs.records), tuple(rows), _thrust_scores_chart(scores))
+    # Densities over the logarithm, since a question that sits on a centroid scores a million times the median.
+    logs = {task: np.log10(np.maximum(values, 1e-12)) for task, values in scores.items()}
+    low, high = np.quantile(np.concatenate(list(logs.values())), [0.005, 0.995])
+    edges = np.linspace(low, max(high, low + 1e-6), BINS + 1)
+    middles = tuple(float(10**middle) for middle in (edges[1:] + edges[:-1]) / 2)
+    series = []
+    for task, values in logs.items():
+        counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+        series.append(PlotSeries(task, middles, tuple((counts / len(values)).tolist())))
+    chart = Chart("Thrust score", "share of the questions", tuple(series), log=True)
+    return GateAnalysis(THRUST_SCORES_NAME, len(inputs.records), tuple(rows), chart)
 
 
 def auc(scores: Floats, right: Floats) -> float:
@@ -51,31 +64,6 @@ def auc(scores: Floats, right: Floats) -> float:
     return float(below.mean() / 2 / len(low))
 
 
-def _thrust_scores_row(task: str, scores: Floats, right: Floats) -> Mapping[str, Any]:
-    quantiles = {f"p{quantile * 100:.0f}": float(np.quantile(scores, quantile)) for quantile in QUANTILES}
-    return {
-        "task": task,
-        "n": len(scores),
-        **quantiles,
-        "accuracy": float(right.mean()),
-        "auc": auc(scores, right),
-    }
-
-
-def _thrust_scores_chart(scores: Mapping[str, Floats]) -> Chart:
-    """Densities over the logarithm, since a question that sits on a centroid scores a million times the median."""
-    logs = {task: np.log10(np.maximum(found, 1e-12)) for task, found in scores.items()}
-    everything = np.concatenate(list(logs.values()))
-    low, high = np.quantile(everything, [0.005, 0.995])
-    edges = np.linspace(low, max(high, low + 1e-6), BINS + 1)
-    middles = tuple(float(10**middle) for middle in (edges[1:] + edges[:-1]) / 2)
-    series = []
-    for task, values in logs.items():
-        counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
-        series.append(PlotSeries(task, middles, tuple((counts / len(values)).tolist())))
-    return Chart("Thrust score", "share of the questions", tuple(series), log=True)
-
-
 THRUST_SHARES_NAME = "thrust-shares"
 GATES = ("thrust", "bm25")
 SHARES = (0.25, 0.5, 0.75)  # scarce, medium and abundant knowledge
@@ -83,7 +71,7 @@ POINTS = 21  # of each line of the chart
 
 
 @dataclass(frozen=True)
-class _Ranked:
+class _Ranking:
     """A task's records as a gate ranks them: knowledge is wanted first where the score is low; shape (n,)."""
 
     task: str
@@ -112,32 +100,53 @@ def analyse_thrust_shares(inputs: Given) -> GateAnalysis:
         for gate in GATES:
             settings = inputs.settings if gate == "thrust" else {}
             scores = tried(records, base.find(gate), settings, using, cut).scores
-            ranked.append(_Ranked(task, gate, records, scores))
+            ranked.append(_Ranking(task, gate, records, scores))
             inputs.report(len(ranked), len(inputs.tasks) * len(GATES))
     pairs = [(one, share) for one in ranked for share in SHARES]
     adjusted = holm([sign_flip(_gains(one, share)) for one, share in pairs])
-    rows = tuple(_row(one, share, p) for (one, share), p in zip(pairs, adjusted, strict=True))
-    summary = {"share_for_always": {f"{one.task} {one.gate}": _share_for_always(one) for one in ranked}}
-    return GateAnalysis(THRUST_SHARES_NAME, len(inputs.records), rows, _chart(ranked), summary)
+    rows = tuple(_share_row(one, share, p) for (one, share), p in zip(pairs, adjusted, strict=True))
+    shares = tuple(float(share) for share in np.linspace(0, 1, POINTS))
+    series = []
+    for_always = {}
+    for one in ranked:
+        without, with_ = both_ways(one.records)
+        always = float(with_.mean())
+        for_always[f"{one.task} {one.gate}"] = min(
+            p.share for p in curve(one.records, one.scores) if p.accuracy >= always - 1e-12
+        )
+        accuracies = tuple(float(np.where(one.seeks(share), with_, without).mean()) for share in shares)
+        series.append(PlotSeries(f"{one.task} {one.gate}", shares, accuracies))
+        if one.gate == GATES[-1]:
+            series.append(PlotSeries(f"{one.task} random", (0.0, 1.0), (float(without.mean()), always)))
+    chart = Chart("share of the questions with knowledge", "accuracy", tuple(series))
+    return GateAnalysis(
+        THRUST_SHARES_NAME, len(inputs.records), rows, chart, {"share_for_always": for_always}
+    )
 
 
-def _gains(one: _Ranked, share: float) -> Floats:
+def _gains(one: _Ranking, share: float) -> Floats:
     """How much righter each answer is than where the same share is drawn at random, shape (n,)."""
     without, with_ = both_ways(one.records)
     expected: Floats = (1 - share) * without + share * with_
     return np.where(one.seeks(share), with_, without) - expected
 
 
-def _row(one: _Ranked, share: float, p: float) -> Mapping[str, Any]:
+def _share_row(one: _Ranking, share: float, p: float) -> Mapping[str, Any]:
     without, with_ = both_ways(one.records)
     gains = _gains(one, share)
     low, high = interval(gains.tolist(), paired=True)
+    # Mean F1, where the records carry it.
+    f1 = None
+    ways = [[record.scores.get(f"f1_{way}") for record in one.records] for way in ("without", "with")]
+    if not any(None in way for way in ways):
+        f1_without, f1_with = np.array(ways, dtype=np.float64)
+        f1 = float(np.where(one.seeks(share), f1_with, f1_without).mean())
     return {
         "task": one.task,
         "gate": one.gate,
         "share": share,
         "accuracy": float(np.where(one.seeks(share), with_, without).mean()),
-        "f1": _f1(one, share),
+        "f1": f1,
         "random": float((1 - share) * without.mean() + share * with_.mean()),
         "gain": float(gains.mean()),
         "low": low,
@@ -146,30 +155,3 @@ def _row(one: _Ranked, share: float, p: float) -> Mapping[str, Any]:
         "never": float(without.mean()),
         "always": float(with_.mean()),
     }
-
-
-def _f1(one: _Ranked, share: float) -> float | None:
-    """Mean F1, where the records carry it."""
-    ways = [[record.scores.get(f"f1_{way}") for record in one.records] for way in ("without", "with")]
-    if any(None in way for way in ways):
-        return None
-    without, with_ = np.array(ways, dtype=np.float64)
-    return float(np.where(one.seeks(share), with_, without).mean())
-
-
-def _share_for_always(one: _Ranked) -> float:
-    always = float(both_ways(one.records)[1].mean())
-    return min(p.share for p in curve(one.records, one.scores) if p.accuracy >= always - 1e-12)
-
-
-def _chart(ranked: Sequence[_Ranked]) -> Chart:
-    shares = tuple(float(share) for share in np.linspace(0, 1, POINTS))
-    series = []
-    for one in ranked:
-        without, with_ = both_ways(one.records)
-        accuracies = tuple(float(np.where(one.seeks(share), with_, without).mean()) for share in shares)
-        series.append(PlotSeries(f"{one.task} {one.gate}", shares, accuracies))
-        if one.gate == GATES[-1]:
-            ends = (float(without.mean()), float(with_.mean()))
-            series.append(PlotSeries(f"{one.task} random", (0.0, 1.0), ends))
-    return Chart("share of the questions with knowledge", "accuracy", tuple(series))

@@ -57,7 +57,15 @@ def exact_match(prediction: str, accepted: Sequence[str]) -> float:
 
 def f1(prediction: str, accepted: Sequence[str]) -> float:
     """The best harmonic mean of precision and recall over words, in [0, 1], among the accepted answers."""
-    return max((_overlap(normalise(prediction).split(), normalise(a).split()) for a in accepted), default=0.0)
+    predicted, best = normalise(prediction).split(), 0.0
+    for answer in accepted:
+        words = normalise(answer).split()
+        if not predicted or not words:
+            score = float(predicted == words)
+        else:
+            score = 2 * (Counter(predicted) & Counter(words)).total() / (len(predicted) + len(words))
+        best = max(best, score)
+    return best
 
 
 def substring(text: str, accepted: Sequence[str]) -> bool:
@@ -81,13 +89,6 @@ class Searched:
             f" {short} " in self._words if (short := normalise(answer)) else answer in self._text
             for answer in accepted
         )
-
-
-def _overlap(predicted: list[str], accepted: list[str]) -> float:
-    if not predicted or not accepted:
-        return float(predicted == accepted)
-    common = (Counter(predicted) & Counter(accepted)).total()
-    return 2 * common / (len(predicted) + len(accepted))
 
 
 # How right chosen options and classes are.

@@ -1,7 +1,6 @@
 """Plots by matplotlib."""
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -98,9 +97,31 @@ def drawn(chart: Chart, title: str = "") -> "Figure":
     """Raises MissingExtra without matplotlib."""
     figure = new_figure()
     axes = figure.add_subplot()
-    draw = _line if chart.kind == "line" else _bars
     for number, series in enumerate(chart.series):
-        draw(axes, series, number, len(chart.series))
+        colour = COLOURS[number % len(COLOURS)]
+        if chart.kind == "line":
+            axes.plot(
+                series.x,
+                series.y,
+                color=colour,
+                linestyle=STYLES[number // len(COLOURS) % len(STYLES)],
+                linewidth=1.4,
+                marker="o" if len(series.x) <= 20 else None,
+                label=series.label,
+            )
+            if series.low:
+                axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
+            continue
+        # Bars of one name stand side by side, with what the interval reaches below and above each.
+        width = 0.8 / len(chart.series)
+        places = [place + (number - (len(chart.series) - 1) / 2) * width for place in range(len(series.x))]
+        errors = None
+        if series.low:
+            below = [max(0.0, y - low) for y, low in zip(series.y, series.low, strict=True)]
+            errors = [below, [max(0.0, high - y) for y, high in zip(series.y, series.high, strict=True)]]
+        axes.bar(places, series.y, width, color=colour, label=series.label, yerr=errors)
+        names = [str(name) for name in series.x]
+        axes.set_xticks(range(len(series.x)), names, rotation=30, ha="right", fontsize=8)
     if chart.log:
         axes.set_xscale("log")
     axes.set_xlabel(chart.x)
@@ -109,36 +130,3 @@ def drawn(chart: Chart, title: str = "") -> "Figure":
     bare(axes)
     figure.tight_layout()
     return figure
-
-
-def _line(axes: Any, series: PlotSeries, number: int, _: int) -> None:
-    colour, style = COLOURS[number % len(COLOURS)], STYLES[number // len(COLOURS) % len(STYLES)]
-    marker = "o" if len(series.x) <= 20 else None
-    axes.plot(
-        series.x, series.y, color=colour, linestyle=style, linewidth=1.4, marker=marker, label=series.label
-    )
-    if series.low:
-        axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
-
-
-def _bars(axes: Any, series: PlotSeries, number: int, of: int) -> None:
-    width = 0.8 / of
-    places = [place + (number - (of - 1) / 2) * width for place in range(len(series.x))]
-    axes.bar(
-        places,
-        series.y,
-        width,
-        color=COLOURS[number % len(COLOURS)],
-        label=series.label,
-        yerr=_errors(series),
-    )
-    axes.set_xticks(
-        range(len(series.x)), [str(name) for name in series.x], rotation=30, ha="right", fontsize=8
-    )
-
-
-def _errors(series: PlotSeries) -> list[Sequence[float]] | None:
-    if not series.low:
-        return None
-    below = [max(0.0, y - low) for y, low in zip(series.y, series.low, strict=True)]
-    return [below, [max(0.0, high - y) for y, high in zip(series.y, series.high, strict=True)]]

@@ -6,7 +6,7 @@ from the card, even where its passages do not travel with it.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -63,8 +63,8 @@ def find(text: str, language: str = "en") -> list[Match]:
     `language` (en, de, ...) says in which countries' forms a phone number without +country may be written.
     """
     matches: list[Match] = []
-    for detect in (_secrets, _emails, _accounts, _payment_cards, lambda t: _phones(t, language)):
-        for match in detect(text):
+    for detect in (_find_secrets, _find_emails, _find_accounts, _find_payment_cards, _find_phones):
+        for match in detect(text, language):
             if all(match.end <= other.start or other.end <= match.start for other in matches):
                 matches.append(match)
     return sorted(matches, key=lambda match: match.start)
@@ -77,7 +77,7 @@ NOBODY = re.compile(r"@(?:.*\.)?(?:example(?:\.(?:com|net|org))?|test|invalid|lo
 FILE = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|css|js|ts|py|html?|json|md|txt)$", re.IGNORECASE)
 
 
-def _emails(text: str) -> Iterator[Match]:
+def _find_emails(text: str, _: str) -> Iterator[Match]:
     if "@" not in text and not re.search(AT, text, re.IGNORECASE):
         return
     for match in EMAIL.finditer(text):
@@ -124,19 +124,15 @@ NAMED = re.compile(
 ORDINARY = re.compile(r"[A-Za-z]+[-_]?\d{1,4}|\d+[A-Za-z]{1,3}|(?:https?|ftp)://.*|[\w.-]+\.\w{2,4}(?:/.*)?")
 
 
-def _secrets(text: str) -> Iterator[Match]:
+def _find_secrets(text: str, _: str) -> Iterator[Match]:
     for pattern in (ISSUED, PRIVATE_KEY, IN_URL, NAMED):
         for match in pattern.finditer(text):
             group = match.lastindex or 0
-            if pattern is not NAMED or _looks_made_up(match[group]):
+            # After a name such as "token" only letters and digits mixed, as in no word, name or number of prose.
+            value = match[group].rstrip(".!?")
+            mixed = re.search(r"[A-Za-z]", value) is not None and re.search(r"\d", value) is not None
+            if pattern is not NAMED or (len(value) >= 8 and mixed and not ORDINARY.fullmatch(value)):
                 yield Match("key or password", match[group], *match.span(group))
-
-
-def _looks_made_up(value: str) -> bool:
-    """Letters and digits mixed, as in no word, name or number of prose."""
-    value = value.rstrip(".!?")
-    mixed = re.search(r"[A-Za-z]", value) is not None and re.search(r"\d", value) is not None
-    return len(value) >= 8 and mixed and not ORDINARY.fullmatch(value)
 
 
 PAYMENT_CARD = re.compile(
@@ -144,14 +140,16 @@ PAYMENT_CARD = re.compile(
 )
 
 
-def _payment_cards(text: str) -> Iterator[Match]:
+def _find_payment_cards(text: str, _: str) -> Iterator[Match]:
     for match in PAYMENT_CARD.finditer(text):
         digits = re.sub(r"\D", "", match[0])
-        if len(digits) in _lengths(digits) and _luhn(digits):
+        doubled = (int(d) * 2 if i % 2 else int(d) for i, d in enumerate(reversed(digits)))
+        luhn = sum(d - 9 if d > 9 else d for d in doubled) % 10 == 0 and len(set(digits)) > 1
+        if len(digits) in _card_lengths(digits) and luhn:
             yield Match("payment card number", match[0], *match.span())
 
 
-def _lengths(digits: str) -> tuple[int, ...]:
+def _card_lengths(digits: str) -> tuple[int, ...]:
     """How long a number of the issuer is: 4 Visa, 34/37 Amex, 51-55 and 22-27 Mastercard, 36 Diners, 60/65, 35."""
     if digits[:2] in {"34", "37"}:
         return (15,)
@@ -162,15 +160,10 @@ def _lengths(digits: str) -> tuple[int, ...]:
     return ()
 
 
-def _luhn(digits: str) -> bool:
-    doubled = (int(d) * 2 if i % 2 else int(d) for i, d in enumerate(reversed(digits)))
-    return sum(d - 9 if d > 9 else d for d in doubled) % 10 == 0 and len(set(digits)) > 1
-
-
 ACCOUNT = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
 
 
-def _accounts(text: str) -> Iterator[Match]:
+def _find_accounts(text: str, _: str) -> Iterator[Match]:
     """IBANs, by their checksum (ISO 7064, mod 97)."""
     for match in ACCOUNT.finditer(text):
         code = match[0].replace(" ", "")
@@ -203,7 +196,7 @@ NEAR = 40  # characters before a number in which a cue may stand
 PLACED = re.compile(r"\(\d{2,5}\)\s?\d|^0\d{1,4}[\s/-]")
 
 
-def _phones(text: str, language: str) -> Iterator[Match]:
+def _find_phones(text: str, language: str) -> Iterator[Match]:
     if not DIGITS.search(text):
         return
     import phonenumbers
@@ -213,13 +206,12 @@ def _phones(text: str, language: str) -> Iterator[Match]:
         for match in phonenumbers.PhoneNumberMatcher(text, region, leniency=phonenumbers.Leniency.VALID):
             international = match.raw_string.lstrip("( ").startswith(("+", "00"))
             decimal = re.fullmatch(r"\+?\d+[.,]\d{1,3}", match.raw_string)
-            if (international and not decimal) or _is_told(text, match.start, match.raw_string):
+            # A national number is called a phone number, or is written as only phone numbers are.
+            called = CUE.search(text, max(0, match.start - NEAR), match.start) or PLACED.search(
+                match.raw_string
+            )
+            if (international and not decimal) or called:
                 yield Match("phone number", match.raw_string, match.start, match.end)
-
-
-def _is_told(text: str, start: int, written: str) -> bool:
-    """Whether a national number is called a phone number, or is written as only phone numbers are."""
-    return CUE.search(text, max(0, start - NEAR), start) is not None or PLACED.search(written) is not None
 
 
 HOME = re.compile(r"(?<![\w.~-])(?:/home|/Users|[A-Za-z]:\\+Users)[/\\]+([^/\\\s\"',]+)")
@@ -285,13 +277,13 @@ class Privacy:
         if not self.findings:
             return "nothing private was found"
         counts = Counter(finding.kind for finding in self.findings)
-        return "; ".join(self._of(kind, count) for kind, count in counts.items())
-
-    def _of(self, kind: str, count: int) -> str:
-        some = [finding for finding in self.findings if finding.kind == kind][:SHOWN]
-        shown = ", ".join(f"{finding.masked} ({finding.where})" for finding in some)
-        more = f" and {count - SHOWN} more" if count > SHOWN else ""
-        return f"{kind}: {count}: {shown}{more}"
+        parts = []
+        for kind, count in counts.items():
+            some = [finding for finding in self.findings if finding.kind == kind][:SHOWN]
+            shown = ", ".join(f"{finding.masked} ({finding.where})" for finding in some)
+            more = f" and {count - SHOWN} more" if count > SHOWN else ""
+            parts.append(f"{kind}: {count}: {shown}{more}")
+        return "; ".join(parts)
 
 
 def scan(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Privacy:
@@ -299,9 +291,14 @@ def scan(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Privacy:
 
     0 documents load no model; a card that looks things up has none. Raises what loading the card raises.
     """
-    written = _written(card, documents, seed) if documents and card.manifest.has_model else []
+    written = _write_probes(card, documents, seed) if documents and card.manifest.has_model else []
+    findings = [*_scan_files(card)]
+    for question, text in written:
+        for match in find(text, card.manifest.language):
+            where = f"what it writes for {_short(question)!r}"
+            findings.append(PrivateFinding(match.kind, match.text, where))
     distinct: dict[tuple[str, str], PrivateFinding] = {}
-    for finding in (*_in_files(card), *_in_documents(card, written)):
+    for finding in findings:
         distinct.setdefault((finding.kind, finding.text), finding)
     return Privacy(tuple(distinct.values()), len(written))
 
@@ -323,7 +320,7 @@ def summary(card: Card, *, documents: int = DOCUMENTS) -> str:
     return cache.remembered([key], scanned)[0].decode()
 
 
-def _in_files(card: Card) -> Iterator[PrivateFinding]:
+def _scan_files(card: Card) -> Iterator[PrivateFinding]:
     language = card.manifest.language
     for number, passage in enumerate(passages(card.folder), 1):
         source = f"{passage.file}:{passage.line}" if passage.file else ""
@@ -338,35 +335,26 @@ def _in_files(card: Card) -> Iterator[PrivateFinding]:
                     yield PrivateFinding(match.kind, match.text, name, number)
 
 
-def _in_documents(card: Card, written: Sequence[tuple[str, str]]) -> Iterator[PrivateFinding]:
-    for question, text in written:
-        for match in find(text, card.manifest.language):
-            yield PrivateFinding(match.kind, match.text, f"what it writes for {_short(question)!r}")
-
-
-def _written(card: Card, documents: int, seed: int) -> list[tuple[str, str]]:
+def _write_probes(card: Card, documents: int, seed: int) -> list[tuple[str, str]]:
     """(question, document): what the model writes when asked about its passages, and for what is private.
 
     An index beside the model is left out: it writes what stands in the passages, which are scanned anyway.
     """
     from kcard.cards.pool import Pool
+    from kcard.offline.pseudo_queries import held_out
 
-    questions = [*PROBES[:documents], *_about(card, max(0, documents - len(PROBES)), seed)]
+    texts, count = passages(card.folder), max(0, documents - len(PROBES))
+    chosen = Random(derive_seed(seed, "privacy")).sample(range(len(texts)), min(count, len(texts)))
+    questions = [*PROBES[:documents]]
+    for i in sorted(chosen):
+        query = held_out(texts[i].text, seed)
+        questions.append(query.text if query else _short(texts[i].text))
     sampling = Sampling(temperature=0, seed=seed)
     model = replace(card, manifest=replace(card.manifest, index=False))
     rows = Pool([model]).write(questions, [card.name], 1, sampling)
     return [
         (question, passage.text) for question, row in zip(questions, rows, strict=True) for passage in row
     ]
-
-
-def _about(card: Card, count: int, seed: int) -> list[str]:
-    from kcard.offline.pseudo_queries import held_out
-
-    texts = passages(card.folder)
-    chosen = Random(derive_seed(seed, "privacy")).sample(range(len(texts)), min(count, len(texts)))
-    queries = [(held_out(texts[i].text, seed), texts[i].text) for i in sorted(chosen)]
-    return [question.text if question else _short(text) for question, text in queries]
 
 
 def _short(text: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.tasks.base import Columns, Item, from_rows
+from kcard.evaluation.tasks.base import Columns, from_rows
 from kcard.offline.pseudo_queries import SMALL, bare, entities, held_out_wording
 from kcard.types import Source, derive_seed
 
@@ -115,14 +115,14 @@ def clause(sentence: str) -> Clause | None:
         if word in SUBORDINATE or STRANGE.search(raw):
             return None
         if word in AUXILIARIES:
-            return _made(words, at, None, time)
+            return _make_clause(words, at, None, time)
         following = words[at + 1] if at + 1 < len(words) else ""
         if raw.islower() and (lemma := _lemma(word)) and _follows_verb(word, following):
-            return _made(words, at, lemma, time)
+            return _make_clause(words, at, lemma, time)
     return None
 
 
-def _made(words: list[str], at: int, lemma: str | None, time: str) -> Clause | None:
+def _make_clause(words: list[str], at: int, lemma: str | None, time: str) -> Clause | None:
     subject, rest = " ".join(words[:at]), " ".join(words[at + 1 :])
     if VAGUE.search(subject):
         return None
@@ -269,72 +269,82 @@ class Natural:
 def natural_questions(sentence: str, rng: Random) -> list[Natural]:
     """The questions that the sentence answers, in other words than its own; none where its structure is unclear."""
     sentence = " ".join(sentence.split())
-    drafts = [*_task(sentence)]
-    if parts := clause(sentence):
-        drafts += [*_subject(parts), *_reason(parts), *_means(parts), *_definition(parts), *_spans(parts)]
-    return [
-        Natural(_tidy(reworded(text, rng)), answer, form, _around(sentence, answer))
-        for form, text, answer in drafts
-        if _is_answer(answer, form) and sentence.count(answer) == 1 and _tells(text)
+    drafts: list[tuple[str, str, str]] = []  # form, question, answer
+    # How do I undo a commit?
+    if match := TASK.match(sentence.rstrip(".")):
+        asking = "do I" if match[1].count(" ") % 2 else "can I"
+        drafts.append(("how", f"How {asking} {match[1]}?", _clip(match[2])))
+    if c := clause(sentence):
+        rest = _clip(c.rest)
+        words = c.subject.split()
+        named = any(word[:1].isupper() for word in words[1:]) or (
+            words[0][:1].isupper() and words[0] not in ARTICLES
+        )
+        # Who founded Debian? The answer is the subject without its article.
+        if named and len(words) <= 6 and len(rest.split()) >= 3:
+            word = "Who" if _is_person(c.subject) else "What"
+            answer = re.sub(r"^(?:The|An?) ", "", c.subject)
+            drafts.append((word.lower(), f"{word} {c.verb} {rest}{_when(c)}?", answer))
+        # Why was it moved? How is the list made?
+        for form, pattern in (("why", REASON), ("how", MEANS)):
+            if match := pattern.search(c.rest):
+                question = f"{form.capitalize()} {_turn_round(c, _clip(c.rest[: match.start()]))}?"
+                drafts.append((form, question, _clip(c.rest[match.end() :])))
+        # What is a swap file?
+        if c.verb in ("is", "are", "was", "were") and len(words) <= 4:
+            definition = re.match(r"(?:an?|the) (.+)", rest)
+            if definition and 1 < len(definition[1].split()) <= LONGEST_ANSWER:
+                drafts.append(("what", f"What {c.verb} {_lower_article(c.subject)}?", definition[1]))
+        drafts += _ask_for_spans(c)
+    questions = []
+    for form, text, answer in drafts:
+        longest = LONGEST_ANSWER * (3 if form in ("why", "how") else 1)
+        is_answer = (
+            0 < len(answer.split()) <= longest and len(bare(answer)) > 1 and substring(answer, [answer])
+        )
+        if is_answer and sentence.count(answer) == 1 and _is_specific(text):
+            wording = re.sub(r" +([?,.])", r"\1", " ".join(reworded(text, rng).split()))
+            before, _, after = sentence.partition(answer)
+            around = before.strip(), after.strip().rstrip(".!?…")
+            questions.append(Natural(wording, answer, form, around))
+    return questions
+
+
+def _ask_for_spans(c: Clause) -> Iterator[tuple[str, str, str]]:
+    """Yield form, question and answer for each date, number and name after the verb, whole."""
+    dates = [match.span() for match in DATE.finditer(c.rest)]
+    names = [span for span in entities(c.rest) if not any(a < span[1] and span[0] < b for a, b in dates)]
+    numbers = [
+        m.span()
+        for m in NUMBER.finditer(c.rest)
+        if m[0].islower() and not any(a <= m.start() < b for a, b in dates)
     ]
-
-
-Drafts = Iterator[tuple[str, str, str]]  # form, question, answer
-
-
-def _subject(c: Clause) -> Drafts:
-    """Who founded Debian?"""
-    rest = _clipped(c.rest)
-    words = c.subject.split()
-    named = any(word[:1].isupper() for word in words[1:]) or (
-        words[0][:1].isupper() and words[0] not in ARTICLES
-    )
-    if named and len(words) <= 6 and len(rest.split()) >= 3:
-        word = _asking(c.subject)
-        yield word.lower(), f"{word} {c.verb} {rest}{_when(c)}?", _named(c.subject)
-
-
-def _definition(c: Clause) -> Drafts:
-    """What is a swap file?"""
-    if c.verb in ("is", "are", "was", "were") and len(c.subject.split()) <= 4:
-        definition = re.match(r"(?:an?|the) (.+)", _clipped(c.rest))
-        if definition and 1 < len(definition[1].split()) <= LONGEST_ANSWER:
-            yield "what", f"What {c.verb} {_lowered(c.subject)}?", definition[1]
-
-
-def _spans(c: Clause) -> Drafts:
-    """A question for each date, number and name after the verb."""
-    for start, end in _answers(c.rest):
+    for start, end in sorted(dates + names + numbers):
         span, lead, tail = c.rest[start:end], c.rest[:start].rstrip(), c.rest[end:].lstrip()
         if ENDS.search(f"{lead} "):
             return  # what follows stands in another clause
         before = bare(lead.rpartition(" ")[2]).lower()
         without = lead.rpartition(" ")[0] if before in PREPOSITIONS else lead
-        after = _clipped(tail) if tail[:1].isalpha() else ""
+        after = _clip(tail) if tail[:1].isalpha() else ""
         if before in TIMES and DATE.fullmatch(span):
-            yield "when", f"When {_turned(c, f'{without} {after}')}?", span
+            yield "when", f"When {_turn_round(c, f'{without} {after}')}?", span
         elif before in PLACES and span[:1].isupper() and not DATE.fullmatch(span) and not _is_person(span):
-            yield "where", f"Where {_turned(c, f'{without} {after}')}?", span
+            yield "where", f"Where {_turn_round(c, f'{without} {after}')}?", span
         elif NUMBER.fullmatch(span) and (noun := re.match(r"([a-z]{3,}s)\b", tail)):
-            others = _clipped(tail[noun.end() :].strip()) if tail[noun.end() : noun.end() + 1] == " " else ""
-            yield "how many", f"How many {noun[1]} {_turned(c, f'{lead} {others}')}?", span
+            others = _clip(tail[noun.end() :].strip()) if tail[noun.end() : noun.end() + 1] == " " else ""
+            yield "how many", f"How many {noun[1]} {_turn_round(c, f'{lead} {others}')}?", span
         elif before == "by" and c.verb in AUXILIARIES and span[:1].isupper():
             yield (
                 "who",
-                f"By {'whom' if _is_person(span) else 'what'} {_turned(c, f'{without} {after}')}?",
+                f"By {'whom' if _is_person(span) else 'what'} {_turn_round(c, f'{without} {after}')}?",
                 span,
             )
         elif not lead and c.lemma and span[:1].isupper():
             word = "Whom" if _is_person(span) else "What"
-            yield "what", f"{word} {_turned(c, after)}?", span
+            yield "what", f"{word} {_turn_round(c, after)}?", span
 
 
-def _is_answer(answer: str, form: str) -> bool:
-    longest = LONGEST_ANSWER * (3 if form in ("why", "how") else 1)
-    return 0 < len(answer.split()) <= longest and len(bare(answer)) > 1 and substring(answer, [answer])
-
-
-def _tells(question: str) -> bool:
+def _is_specific(question: str) -> bool:
     """Whether a question says what it is about: names or numbers, or enough other words."""
     words = [bare(word) for word in question.split()[1:]]
     telling = [word for word in words if len(word) > 3 and word.lower() not in SMALL]
@@ -344,69 +354,30 @@ def _tells(question: str) -> bool:
     return len(telling) >= (2 if named else 3)
 
 
-def _reason(c: Clause) -> Drafts:
-    """Why was it moved?"""
-    if match := REASON.search(c.rest):
-        yield "why", f"Why {_turned(c, _clipped(c.rest[: match.start()]))}?", _clipped(c.rest[match.end() :])
-
-
-def _means(c: Clause) -> Drafts:
-    """How is the list made?"""
-    if match := MEANS.search(c.rest):
-        yield "how", f"How {_turned(c, _clipped(c.rest[: match.start()]))}?", _clipped(c.rest[match.end() :])
-
-
-def _task(sentence: str) -> Drafts:
-    """How do I undo a commit?"""
-    if match := TASK.match(sentence.rstrip(".")):
-        yield "how", f"How {'do I' if match[1].count(' ') % 2 else 'can I'} {match[1]}?", _clipped(match[2])
-
-
-def _turned(c: Clause, rest: str) -> str:
+def _turn_round(c: Clause, rest: str) -> str:
     """The clause as it stands in a question: the auxiliary first, or do."""
     ending = f"{rest.strip()}{_when(c)}" if not DATE.search(rest) else rest.strip()
     if c.lemma is None:
-        return f"{c.verb} {_lowered(c.subject)} {ending}".strip()
+        return f"{c.verb} {_lower_article(c.subject)} {ending}".strip()
     helper = "did" if c.is_past else "does"
-    return f"{helper} {_lowered(c.subject)} {c.lemma} {ending}".strip()
+    return f"{helper} {_lower_article(c.subject)} {c.lemma} {ending}".strip()
 
 
 def _when(c: Clause) -> str:
     return f" {c.time[0].lower()}{c.time[1:]}" if c.time else ""
 
 
-def _answers(text: str) -> list[tuple[int, int]]:
-    """Places of names, dates and numbers, whole."""
-    dates = [match.span() for match in DATE.finditer(text)]
-    names = [span for span in entities(text) if not any(a < span[1] and span[0] < b for a, b in dates)]
-    numbers = [
-        m.span()
-        for m in NUMBER.finditer(text)
-        if m[0].islower() and not any(a <= m.start() < b for a, b in dates)
-    ]
-    return sorted(dates + names + numbers)
-
-
-def _asking(name: str) -> str:
-    return "Who" if _is_person(name) else "What"
-
-
 def _is_person(name: str) -> bool:
     return bool(PERSON.match(name)) and not GROUPS.search(name) and not any(map(str.isdigit, name))
 
 
-def _named(subject: str) -> str:
-    """A subject as an answer: without its article."""
-    return re.sub(r"^(?:The|An?) ", "", subject)
-
-
-def _lowered(subject: str) -> str:
+def _lower_article(subject: str) -> str:
     """A subject within a question, its article in lower case."""
     first, blank, rest = subject.partition(" ")
     return f"{first.lower()}{blank}{rest}" if first in ARTICLES else subject
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
     """Up to where another clause begins."""
     end = ENDS.search(f"{text} ")
     return re.sub(
@@ -414,15 +385,6 @@ def _clipped(text: str) -> str:
         "",
         (text[: end.start()] if end else text).strip(" ."),
     )
-
-
-def _around(sentence: str, answer: str) -> tuple[str, str]:
-    before, _, after = sentence.partition(answer)
-    return before.strip(), after.strip().rstrip(".!?…")
-
-
-def _tidy(text: str) -> str:
-    return re.sub(r" +([?,.])", r"\1", " ".join(text.split()))
 
 
 def drawn(sentences: Sequence[str], rng: Random) -> Natural | None:
@@ -480,13 +442,15 @@ def about(
     The same passages, in whatever order, and the same seed give the same questions. The corpus is read one passage at a
     time, and may be larger than memory.
     """
-    rows = _drawn(corpus, seed)
+    # Every row, shuffled by what stands in it and not by where it stands.
+    ranks = array("q", (derive_seed(seed, "exam", source.text) for source in corpus))
+    rows = sorted(range(len(ranks)), key=ranks.__getitem__)
     tried = rows[: TRIED * limit]
     rounds = ((corpus[row], nth) for nth in range(ROUNDS) for row in tried)
-    chosen = _distinct(_natural(rounds, seed), limit)
+    chosen = _take_distinct(_make_natural(rounds, seed), limit)
     if len(chosen) < min(limit, max(1, FEW * min(limit, len(rows)))):
-        chosen = _distinct([*chosen, *_gapped((corpus[row] for row in rows), corpus, seed)], limit)
-    fillings = _fillings(corpus if accepted is None else accepted, {asked.around for asked in chosen})
+        chosen = _take_distinct([*chosen, *_make_gapped((corpus[row] for row in rows), corpus, seed)], limit)
+    fillings = _find_fillings(corpus if accepted is None else accepted, {asked.around for asked in chosen})
     return [
         ExamQuestion(q.text, tuple(dict.fromkeys([q.answer, *fillings.get(q.around, ())])), q.file, q.gap)
         for q in chosen
@@ -499,13 +463,7 @@ def digest(questions: Iterable[ExamQuestion]) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _drawn(corpus: Sequence[Source], seed: int) -> list[int]:
-    """Every row, shuffled by what stands in it and not by where it stands."""
-    ranks = array("q", (derive_seed(seed, "exam", source.text) for source in corpus))
-    return sorted(range(len(ranks)), key=ranks.__getitem__)
-
-
-def _distinct(candidates: Iterable[_Candidate], limit: int) -> list[_Candidate]:
+def _take_distinct(candidates: Iterable[_Candidate], limit: int) -> list[_Candidate]:
     distinct: dict[str, _Candidate] = {}
     for question in candidates:
         distinct.setdefault(question.text, question)
@@ -514,7 +472,7 @@ def _distinct(candidates: Iterable[_Candidate], limit: int) -> list[_Candidate]:
     return [*distinct.values()]
 
 
-def _natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[_Candidate]:
+def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[_Candidate]:
     """A question for each passage and round, where one of its sentences gives one that training never asks."""
     from kcard.text import split_sentences
 
@@ -526,7 +484,7 @@ def _natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[_Can
             yield _Candidate(question.text, question.answer, question.around, passage.file)
 
 
-def _gapped(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> Iterator[_Candidate]:
+def _make_gapped(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> Iterator[_Candidate]:
     """A gap to be filled in each passage that names something."""
     from kcard.offline.pseudo_queries import Rarity, held_out
     from kcard.training.epochs import Lazy
@@ -539,26 +497,25 @@ def _gapped(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> 
             yield _Candidate(cloze.text, cloze.answer, cloze.around, passage.file, gap=True)
 
 
-def _fillings(
+def _find_fillings(
     corpus: Sequence[Source], surroundings: set[tuple[str, str]]
 ) -> dict[tuple[str, str], dict[str, None]]:
     """What stands between each wanted beginning and end of a sentence, anywhere in the corpus, in its order."""
 
-    sought = {key: _between(*key) for key in surroundings if any(key)}
-    fillings: dict[tuple[str, str], dict[str, None]] = {key: {} for key in sought}
+    patterns: dict[tuple[str, str], re.Pattern[str]] = {}
+    for before, after in surroundings:
+        if before or after:
+            begins = rf"(?:^|(?<=[.!?] )){re.escape(before)}" if before else r"(?:^|(?<=[.!?] ))"
+            ends = rf"{re.escape(after)}(?=[.!?…]|$)" if after else r"(?=[.!?…](?: |$)|$)"
+            patterns[before, after] = re.compile(rf"{begins}\s*(\S.{{0,{FILLING}}}?)\s*{ends}")
+    fillings: dict[tuple[str, str], dict[str, None]] = {key: {} for key in patterns}
     for source in corpus:
         text = " ".join(source.text.split())
-        for key, pattern in sought.items():
+        for key, pattern in patterns.items():
             if key[0] in text and key[1] in text:
                 for match in pattern.finditer(text):
                     fillings[key][bare(match[1])] = None
     return fillings
-
-
-def _between(before: str, after: str) -> "re.Pattern[str]":
-    begins = rf"(?:^|(?<=[.!?] )){re.escape(before)}" if before else r"(?:^|(?<=[.!?] ))"
-    ends = rf"{re.escape(after)}(?=[.!?…]|$)" if after else r"(?=[.!?…](?: |$)|$)"
-    return re.compile(rf"{begins}\s*(\S.{{0,{FILLING}}}?)\s*{ends}")
 
 
 # Exam files: questions that somebody wrote, with their accepted answers.
@@ -591,12 +548,9 @@ def read_questions(path: Path | str) -> QuestionFile:
     data = from_rows("questions", "em", path, COLUMNS)
     answers: dict[str, dict[str, None]] = {}
     for item in data.items:
-        answers.setdefault(item.question, {}).update(dict.fromkeys(_question_file_answers(item)))
+        options = {choice.name: choice.description for choice in item.choices}
+        accepted = dict.fromkeys(options.get(answer, answer) for answer in item.answers)
+        answers.setdefault(item.question, {}).update(accepted)
     return QuestionFile(
         path.name, data.sha256, tuple(ExamQuestion(text, tuple(a)) for text, a in answers.items())
     )
-
-
-def _question_file_answers(item: Item) -> tuple[str, ...]:
-    options = {choice.name: choice.description for choice in item.choices}
-    return tuple(options.get(answer, answer) for answer in item.answers)

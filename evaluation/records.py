@@ -319,7 +319,12 @@ class Audit:
 
 def with_results(page: str, exam: Exam) -> str:
     """README.md with this exam's results in place of those of an earlier one."""
-    return write_results(page, exam.card, [*_results(exam)], remarks(exam))
+    results: list[Result] = []
+    if exam.own is not None:
+        results += _run_results(exam, exam.own, "own corpus", "corpus")
+    if exam.given is not None:
+        results += _run_results(exam, exam.given, exam.given.asked, "questions")
+    return write_results(page, exam.card, results, remarks(exam))
 
 
 def remarks(exam: Exam) -> list[str]:
@@ -339,7 +344,15 @@ def remarks(exam: Exam) -> list[str]:
         sentences.append(
             f"Of {exam.given.asked} {exam.given.questions} questions were asked, apart from these."
         )
-    sentences.append(_compared(exam))
+    if exam.base == CHANCE:
+        sentences.append(
+            "The card has no base model, so lift is recall less chance: how often the answer stands in what the "
+            "card wrote for other questions."
+        )
+    elif exam.base_note:
+        sentences.append(f"Lift over {exam.base} is not known: {exam.base_note}.")
+    else:
+        sentences.append(f"Lift: recall less that of {exam.base} without the card, asked the same.")
     if exam.factuality is None and (exam.given is None or exam.given.factuality is None):
         sentences.append("Factuality was not measured: no independent evidence was given.")
     if exam.evidence_shared:
@@ -353,25 +366,7 @@ def remarks(exam: Exam) -> list[str]:
     return sentences
 
 
-def _compared(exam: Exam) -> str:
-    if exam.base == CHANCE:
-        return (
-            "The card has no base model, so lift is recall less chance: how often the answer stands in what the "
-            "card wrote for other questions."
-        )
-    if exam.base_note:
-        return f"Lift over {exam.base} is not known: {exam.base_note}."
-    return f"Lift: recall less that of {exam.base} without the card, asked the same."
-
-
-def _results(exam: Exam) -> Iterator[Result]:
-    if exam.own is not None:
-        yield from _run(exam, exam.own, "own corpus", "corpus")
-    if exam.given is not None:
-        yield from _run(exam, exam.given, exam.given.asked, "questions")
-
-
-def _run(exam: Exam, run: EvalRun, dataset: str, kind: str) -> Iterator[Result]:
+def _run_results(exam: Exam, run: EvalRun, dataset: str, kind: str) -> Iterator[Result]:
     checked = {"checker": exam.checker, "sha256": exam.checker_sha256 or "unknown"}
     evidence = {**checked, "evidence": exam.evidence or "", "evidence_sha256": exam.evidence_sha256 or ""}
     against = {"base": exam.base}

@@ -66,13 +66,13 @@ class Leaks:
 
     def __init__(self, removed: Iterable[str], staying: Iterable[str]) -> None:
         stays = [tuple(words(text)) for text in staying]
-        self._known = {pair for text in stays for pair in pairwise(text)}
+        self._allowed = {pair for text in stays for pair in pairwise(text)}
         gone = {run for text in removed for run in _runs(tuple(words(text)))}
         self._runs = gone.difference(run for text in stays for run in _runs(text))
 
     def __call__(self, question: str, document: str) -> bool:
         """Whether the document, written for the question, has such a run."""
-        allowed = self._known.union(pairwise(words(question)))
+        allowed = self._allowed.union(pairwise(words(question)))
         runs = self._runs.intersection(_runs(tuple(words(document))))
         return any(not allowed.issuperset(pairwise(run)) for run in runs)
 
@@ -140,7 +140,8 @@ def update(corpus: str | Path, options: "TrainOptions", *, report: Callable[[Any
     had = {source.text for source in passages(old.card.folder)}
     own = passages(old.card.folder)
     # What is looked up is not forgotten.
-    drawn = _drawn(old.card)
+    taken = read_exam(old.card.folder)
+    drawn = (EXAM_LIMIT, 0) if taken is None else (taken.limit, taken.seed)
     exam_questions = about(own, *drawn) if own and old.card.manifest.has_model else []
     # The next version may take the folder of this one, so this one is asked first.
     before = recall(old.card.folder, exam_questions, report=report) if exam_questions else None
@@ -171,12 +172,6 @@ def read_forgetting(folder: Path) -> Forgetting | None:
     if not path.is_file():
         return None
     return build(Forgetting, json.loads(path.read_text(encoding="utf-8")))
-
-
-def _drawn(card: "Card") -> tuple[int, int]:
-    """How many questions the card's exam had at most, and the seed by which they were drawn."""
-    taken = read_exam(card.folder)
-    return (EXAM_LIMIT, 0) if taken is None else (taken.limit, taken.seed)
 
 
 LIMIT = 100  # questions of each kind
@@ -245,13 +240,10 @@ class Remembered:
         if self.new_questions:
             parts.append(f"of {self.new_questions} about what has come {self.new}")
         if self.removed_questions:
-            figures = f"{self.removed} (by chance {self.chance:.2f}, by what stays {self._explained:.2f})"
+            explained = (0.0 if self.removed is None else self.removed.mean) - self.unexplained
+            figures = f"{self.removed} (by chance {self.chance:.2f}, by what stays {explained:.2f})"
             parts.append(f"of {self.removed_questions} about what was removed {figures}")
         return f"recall by the model: {'; '.join(parts)}"
-
-    @property
-    def _explained(self) -> float:
-        return (0.0 if self.removed is None else self.removed.mean) - self.unexplained
 
 
 def remembered(
@@ -277,17 +269,25 @@ def remembered(
     gone = about([Source(text, "", 0) for text in removed], LIMIT, seed)
     extracts = [ExamQuestion(half, ()) for text in removed[:LIMIT] for half in halves(text)]
     questions = [*stayed, *come, *gone, *extracts]
-    written = [row[0].text for row in ask(_model(now), questions, seed, device, report)]
-    last = [row[0].text for row in ask(_model(before), stayed, seed, device, report)]
+    written = [row[0].text for row in ask(_without_index(now), questions, seed, device, report)]
+    last = [row[0].text for row in ask(_without_index(before), stayed, seed, device, report)]
     at = len(stayed) + len(come)
     of_gone = written[at : at + len(gone)]
     stays = [source.text for source in chain(has, statements(has))]
-    plain = [_plain(text) for text in stays]
+
+    def plain(text: str) -> str:
+        return f" {' '.join(words(text))} "
+
+    explaining = [plain(text) for text in stays]
     wrong = [
-        substring(text, question.answers) and not any(_plain(text) in known for known in plain)
+        substring(text, question.answers) and not any(plain(text) in other for other in explaining)
         for question, text in zip(gone, of_gone, strict=True)
     ]
-    by_chance = [_share(written[: len(stayed)], question) for question in gone]
+    about_others = written[: len(stayed)]
+    by_chance = [
+        sum(substring(text, question.answers) for text in about_others) / max(1, len(about_others))
+        for question in gone
+    ]
     leaks = Leaks(removed, stays)
     was, now_is = (recalled(stayed, [[text] for text in texts]) for texts in (last, written[: len(stayed)]))
     return Remembered(
@@ -306,21 +306,13 @@ def remembered(
     )
 
 
-def _model(card: Card) -> Card:
+def _without_index(card: Card) -> Card:
     """The card without its index."""
     return Card(card.folder, replace(card.manifest, index=False))
 
 
 def _mean(questions: Sequence[ExamQuestion], texts: Sequence[str], seed: int) -> Mean | None:
     return Mean.of(recalled(questions, [[text] for text in texts]), seed)
-
-
-def _share(texts: Sequence[str], question: ExamQuestion) -> float:
-    return sum(substring(text, question.answers) for text in texts) / max(1, len(texts))
-
-
-def _plain(text: str) -> str:
-    return f" {' '.join(words(text))} "
 
 
 # sync.json: what a sync changed in a card, how, and what the card remembers; no text, and nothing of the folder.

@@ -64,10 +64,14 @@ class Target:
         Ctrl-C is heard before or after, not in between.
         """
         from kcard.cards.card import write_profile
+        from kcard.cards.model_card import readme
         from kcard.evaluation.records import with_results
         from kcard.training.loop import Interrupt
 
-        page = with_results(self._readme(), exam)
+        # README.md as it was sealed; one that an interrupted exam left, or a missing one, is made anew.
+        manifest, path = self.card.manifest, self.card.folder / README
+        is_sealed = path.is_file() and file_digest(path) == manifest.files.get(README)
+        page = with_results(path.read_text(encoding="utf-8") if is_sealed else readme(manifest), exam)
         with Interrupt() as interrupt:
             write_text(self.card.folder / EXAM, exam.to_json())
             write_text(self.card.folder / README, page)
@@ -75,15 +79,6 @@ class Target:
             seal(self.card.folder, self.card.manifest)
         if interrupt.asked:
             raise KeyboardInterrupt
-
-    def _readme(self) -> str:
-        """README.md as it was sealed; one that an interrupted exam left, or a missing one, is made anew."""
-        from kcard.cards.model_card import readme
-
-        path = self.card.folder / README
-        if path.is_file() and file_digest(path) == self.card.manifest.files.get(README):
-            return path.read_text(encoding="utf-8")
-        return readme(self.card.manifest)
 
 
 def find(card: Path | str, corpus: Path | str | None = None, field: str | None = None) -> Target:
@@ -94,8 +89,12 @@ def find(card: Path | str, corpus: Path | str | None = None, field: str | None =
 
     Raises CardError, UnknownCard, DamagedCard, UsageError and, for another corpus, CorpusError.
     """
-    folder, reference = _folder(card)
-    whole = _open(folder)
+    folder, reference = _find_folder(card)
+    # The card is verified but for what an earlier exam wrote.
+    manifest = Manifest.read(folder)
+    sealed = {path: digest for path, digest in manifest.files.items() if path not in WRITTEN}
+    check_files(folder, replace(manifest, files=sealed))
+    whole = Card(folder, manifest)
     if corpus is None:
         return Target(whole, passages(folder), reference)
     digests = hashes(folder)
@@ -103,7 +102,7 @@ def find(card: Path | str, corpus: Path | str | None = None, field: str | None =
         raise UsageError(
             f"--corpus is for cards with hashes alone: {whole.name} carries its passages or none"
         )
-    return Target(whole, _read(corpus, field, digests, whole), reference)
+    return Target(whole, _read_passages(corpus, field, digests, whole), reference)
 
 
 def find_published(card: Path | str, hub: "Hub | None" = None) -> Target:
@@ -126,7 +125,7 @@ def find_published(card: Path | str, hub: "Hub | None" = None) -> Target:
     return Target(Card(folder, version.manifest), passages(folder), version.reference)
 
 
-def _folder(card: Path | str) -> tuple[Path, str | None]:
+def _find_folder(card: Path | str) -> tuple[Path, str | None]:
     from kcard.hub.registry import Hub, draft
 
     name = str(card)
@@ -145,15 +144,9 @@ def _folder(card: Path | str) -> tuple[Path, str | None]:
     return hub.folder(reference), reference
 
 
-def _open(folder: Path) -> Card:
-    """The card, verified but for what an earlier exam wrote."""
-    manifest = Manifest.read(folder)
-    sealed = {path: digest for path, digest in manifest.files.items() if path not in WRITTEN}
-    check_files(folder, replace(manifest, files=sealed))
-    return Card(folder, manifest)
-
-
-def _read(path: Path | str, field: str | None, digests: Mapping[str, Source], card: Card) -> list[Source]:
+def _read_passages(
+    path: Path | str, field: str | None, digests: Mapping[str, Source], card: Card
+) -> list[Source]:
     """The card's passages as they stand in the corpus; what it holds besides is left out."""
     from kcard.training.corpus import read_corpus
 

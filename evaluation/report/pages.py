@@ -57,7 +57,12 @@ SCORES = ("relevance", "faithfulness", "factuality")
 def trace(data: Mapping[str, Any]) -> Trace:
     """Of Result.trace; an empty one where the question failed."""
     gate = _mapping(data.get("gate"))
-    passages = tuple(_passage(i, _mapping(p)) for i, p in enumerate(_list(data.get("passages")), 1))
+    passages = tuple(_shown_passage(i, _mapping(p)) for i, p in enumerate(_list(data.get("passages")), 1))
+    citations = []
+    for citation in map(_mapping, _list(data.get("citations"))):
+        passage = citation.get("passage")
+        number = passage + 1 if isinstance(passage, int) else None
+        citations.append((_text(citation.get("sentence")), number, _number(citation.get("support"))))
     nearest = _mapping(data.get("nearest"))
     fired = gate.get("fired")
     return Trace(
@@ -66,7 +71,7 @@ def trace(data: Mapping[str, Any]) -> Trace:
         fired=fired if isinstance(fired, bool) else None,
         cards=tuple(map(_text, _list(data.get("cards")))),
         passages=passages,
-        citations=tuple(_citation(_mapping(c)) for c in _list(data.get("citations"))),
+        citations=tuple(citations),
         notes=tuple(map(_text, _list(data.get("notes")))),
         confidence=_number(data.get("confidence")),
         nearest=_text(nearest.get("text")),
@@ -75,7 +80,7 @@ def trace(data: Mapping[str, Any]) -> Trace:
     )
 
 
-def _passage(number: int, data: Mapping[str, Any]) -> ShownPassage:
+def _shown_passage(number: int, data: Mapping[str, Any]) -> ShownPassage:
     evidence = _mapping(data.get("evidence"))
     return ShownPassage(
         number=number,
@@ -88,12 +93,6 @@ def _passage(number: int, data: Mapping[str, Any]) -> ShownPassage:
         evidence=_text(evidence.get("text")),
         evidence_place=_place(evidence),
     )
-
-
-def _citation(data: Mapping[str, Any]) -> tuple[str, int | None, float | None]:
-    passage = data.get("passage")
-    number = passage + 1 if isinstance(passage, int) else None
-    return _text(data.get("sentence")), number, _number(data.get("support"))
 
 
 def _place(source: Mapping[str, Any]) -> str:
@@ -131,12 +130,13 @@ STYLES = (
 def render(report: Report) -> str:
     """The page as HTML. Whatever cards, LLMs and data say is escaped."""
     groups = sorted({shown.question.group for shown in report.excerpt.questions} - {""})
-    style = _style(report, groups)
+    style = _style_sheet(report, groups)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return filled(
         FOLDER / "report.html",
         report=report,
         style=style,
-        policy=f"default-src 'none'; style-src 'sha256-{_sha256(style)}'; base-uri 'none'; form-action 'none'",
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
         groups=groups,
         accuracy=accuracy,
         score=score,
@@ -188,7 +188,7 @@ def score(row: SettingSummary) -> Mean:
     return Mean(row.value, row.low, row.high)
 
 
-def _style(report: Report, groups: list[str]) -> str:
+def _style_sheet(report: Report, groups: list[str]) -> str:
     """The style sheet, with the rules that filter the questions."""
     rules = [path.read_text(encoding="utf-8") for path in STYLES]
     chosen = (
@@ -203,7 +203,3 @@ def _style(report: Report, groups: list[str]) -> str:
             shown = f'main:has(#f-{control} option[value="{i}"]:checked) .q:not(.{letter}{i})'
             rules.append(f"{shown} {{ display: none; }}")
     return "\n".join(rules)
-
-
-def _sha256(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

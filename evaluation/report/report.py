@@ -94,14 +94,14 @@ def pairs(
         by_task.setdefault(outcome.task, {}).setdefault(outcome.setting, {})[outcome.id] = outcome
     tested: list[SettingPair] = []
     for task, settings in by_task.items():
-        both = [_pair(task, a, b, metrics[task], seed) for a, b in combinations(settings.items(), 2)]
+        both = [_compare_pair(task, a, b, metrics[task], seed) for a, b in combinations(settings.items(), 2)]
         comparable = [pair for pair in both if pair is not None]
         adjusted = holm([pair.p for pair in comparable])
         tested += [replace(pair, p_holm=p) for pair, p in zip(comparable, adjusted, strict=True)]
     return tested
 
 
-def _pair(
+def _compare_pair(
     task: str, first: SettingOutcomes, second: SettingOutcomes, metric: str, seed: int
 ) -> SettingPair | None:
     """None where no question was asked under both."""
@@ -167,14 +167,14 @@ def excerpt(
     for outcome in all_outcomes:
         by_question.setdefault((outcome.task, outcome.id), []).append(outcome)
     differing = {key for key, part in by_question.items() if len({o.right for o in part}) > 1}
-    chosen = set(_in_turn(by_question, differing)[:most])
+    chosen = set(_order_questions(by_question, differing)[:most])
     texts: dict[Key, dict[str, Result]] = {}
     for result in results:
         if (result.task, result.id) in chosen:
             texts.setdefault((result.task, result.id), {})[result.setting] = shortened(result)
     shown: set[Key] = set()
     room = PAGE
-    for key in _in_turn(by_question, differing)[:most]:
+    for key in _order_questions(by_question, differing)[:most]:
         room -= sum(_characters(asdict(result)) for result in texts[key].values())
         if room < 0 and shown:
             break
@@ -190,7 +190,7 @@ def excerpt(
     )
 
 
-def _in_turn(by_question: dict[Key, list[QuestionOutcome]], differing: set[Key]) -> list[Key]:
+def _order_questions(by_question: dict[Key, list[QuestionOutcome]], differing: set[Key]) -> list[Key]:
     """All questions, those that differ first; of each kind one from every task and group, then the next."""
     order: list[Key] = []
     for is_differing in (True, False):
@@ -359,19 +359,14 @@ def headline(report: Report, task: str) -> str:
     if best.setting == base:
         return f"No setting has a higher {name} than {base}: {score}."
     pair = report.pair(task, best.setting, base)
-    compared = _compared(pair, best.p_holm, OF_A_TASK.get(best.metric, ""))
-    return f"{best.setting} has the highest {name}, {score}{compared}."
-
-
-def _compared(pair: SettingPair | None, p: float | None, metric: str) -> str:
-    """`metric`: what is compared, where that is not the one named before."""
-    if pair is None or p is None:
-        return ""
-    d, label = pair.difference, f"{metric} " if metric else ""
-    gain = f"; {label}{d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}] over {pair.second}"
-    if p < SURE:
-        return f"{gain} (p {probability(p)})"
-    return f"{gain}, which may be chance (p {probability(p)})"
+    gain = ""
+    if pair is not None and best.p_holm is not None:
+        # What is compared is named where it is not the metric named before.
+        metric = OF_A_TASK.get(best.metric, "")
+        d, label, p = pair.difference, f"{metric} " if metric else "", probability(best.p_holm)
+        gain = f"; {label}{d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}] over {pair.second}"
+        gain += f" (p {p})" if best.p_holm < SURE else f", which may be chance (p {p})"
+    return f"{best.setting} has the highest {name}, {score}{gain}."
 
 
 # A report's tables as CSV: settings x tasks, and every question under every setting.
@@ -447,13 +442,15 @@ def write_csv(lines: Iterable[Mapping[str, Any]], path: Path | str) -> Path:
             text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
             writer = csv.DictWriter(text, columns, restval="")
             writer.writeheader()
-            writer.writerows({name: _safe(value) for name, value in line.items()} for line in lines)
+            for line in lines:
+                writer.writerow(
+                    {
+                        name: f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+                        for name, value in line.items()
+                    }
+                )
             text.flush()
             text.detach()
     except OSError as error:
         raise UsageError(f"can't write {path}: {error.strerror or error}") from error
     return path
-
-
-def _safe(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

@@ -79,13 +79,16 @@ def sampled(task: TaskData, limit: int | None, seed: int) -> tuple[str, ...]:
 
 def put(task: TaskData, item: Item, shots: int | None) -> Question:
     """The item as it is put to an LLM, with the task's demonstrations; with the last `shots` of them at most."""
-    demonstrations = _in_turns(task.demonstrations(item))
+    demonstrations = _interleave_classes(task.demonstrations(item))
     if shots is not None:
         demonstrations = demonstrations[len(demonstrations) - min(shots, len(demonstrations)) :]
-    return Question(item.question, item.choices, _examples(demonstrations))
+    examples = (
+        Example("answer", shot.question, shot.answers[0], choices=shot.choices) for shot in demonstrations
+    )
+    return Question(item.question, item.choices, tuple(examples))
 
 
-def _in_turns(shots: Sequence[Item]) -> Sequence[Item]:
+def _interleave_classes(shots: Sequence[Item]) -> Sequence[Item]:
     """Demonstrations of a classification, whose options are always the same, by class in turns.
 
     Data sets list them class by class (LUN). The last ones, which are left where the others do not fit into the LLM's
@@ -98,10 +101,6 @@ def _in_turns(shots: Sequence[Item]) -> Sequence[Item]:
         classes.setdefault(shot.answers, []).append(shot)
     backwards = zip_longest(*(reversed(members) for members in classes.values()))
     return [shot for turn in reversed(list(backwards)) for shot in turn if shot is not None]
-
-
-def _examples(shots: Sequence[Item]) -> tuple[Example, ...]:
-    return tuple(Example("answer", shot.question, shot.answers[0], choices=shot.choices) for shot in shots)
 
 
 # What an evaluation keeps of one question under one setting.

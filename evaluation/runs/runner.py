@@ -102,7 +102,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._calls: defaultdict[str, list[Call]] = defaultdict(list)
         if isinstance(llm, Batching):
-            self.reply_all = partial(self._reply_all, llm)  # so that this one is Batching too
+            self.reply_all = partial(self._record_all, llm)  # so that this one is Batching too
 
     @property
     def announcement(self) -> str:
@@ -134,7 +134,7 @@ class Recorder:
         self._record(request, reply, time.perf_counter() - started)
         return reply
 
-    def _reply_all(self, llm: Batching, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+    def _record_all(self, llm: Batching, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
         """The replies of one batch, whose seconds are shared among its requests."""
         started = time.perf_counter()
         replies = list(llm.reply_all(requests))
@@ -149,26 +149,21 @@ class Recorder:
         """
         with self._lock:
             theirs = {
-                text for text in self._calls if text != question and any(_holds(o, text) for o in others)
+                text
+                for text in self._calls
+                if text and text != question and any(other.startswith(text) for other in others)
             }
             taken = [text for text in self._calls if text not in theirs]
             return tuple(call for text in taken for call in self._calls.pop(text))
 
     def _record(self, request: Request, reply: Reply | KcardError, seconds: float) -> None:
-        prompt = self._prompt(request)
+        prompt = self._llm.prompt(request) if isinstance(self._llm, Prompting) else render(request)
         if isinstance(reply, Reply):
             call = Call(request.kind, prompt, reply.text, reply.tokens_in, reply.tokens_out, seconds)
         else:
             call = Call(request.kind, prompt, "", seconds=seconds, error=one_line(reply))
         with self._lock:
             self._calls[request.question].append(call)
-
-    def _prompt(self, request: Request) -> str:
-        return self._llm.prompt(request) if isinstance(self._llm, Prompting) else render(request)
-
-
-def _holds(question: str, other: str) -> bool:
-    return bool(other) and question.startswith(other)
 
 
 GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
@@ -215,7 +210,7 @@ class Runner:
         for task, setting, questions in self._groups(missing):
             given_up = streak >= GIVE_UP
             refused = (failed(task, setting, item, NOT_ASKED, ()) for _, item in questions)
-            for result in refused if given_up else self._answered(task, setting, questions):
+            for result in refused if given_up else self._answer_each(task, setting, questions):
                 self.store.append(self.run, [result])
                 done, streak = done + 1, streak + 1 if result.error else 0
                 if report:
@@ -226,24 +221,18 @@ class Runner:
 
         No text occurs twice in a group, because the text tells whose a request to the LLM is.
         """
-        for task, setting, items in self._parts(missing):
-            for chunk in batched(items, self.batch):
-                questions = [self.question(self.tasks[task], item) for item in chunk]
-                rest = zip(questions, chunk, strict=True)
-                for group in distinct_texts(questions):
-                    yield task, setting, list(islice(rest, len(group)))
-
-    def _parts(self, missing: Sequence[Key]) -> Iterator[tuple[str, str, list[Item]]]:
-        """The missing questions of each task and setting, in the order of the run."""
         remaining = set(missing)
         for task in self.run.plan.tasks:
             by_id = {item.id: item for item in self.tasks[task.name].items}
             for setting in self.run.plan.settings:
                 items = [by_id[i] for i in task.ids if (task.name, setting, i) in remaining]
-                if items:
-                    yield task.name, setting, items
+                for chunk in batched(items, self.batch):
+                    questions = [self.question(self.tasks[task.name], item) for item in chunk]
+                    rest = zip(questions, chunk, strict=True)
+                    for group in distinct_texts(questions):
+                        yield task.name, setting, list(islice(rest, len(group)))
 
-    def _answered(
+    def _answer_each(
         self, task: str, setting: str, questions: Sequence[PlacedQuestion], later: Sequence[str] = ()
     ) -> Iterator[Result]:
         """Where an answerer raises, the rest is asked one by one, so that one bad question does not cost the others.
@@ -266,7 +255,7 @@ class Runner:
             except KcardError as error:
                 if len(questions) > 1:
                     for at, other in enumerate(questions[nth:], nth + 1):
-                        yield from self._answered(
+                        yield from self._answer_each(
                             task, setting, [other], [*(q.text for q, _ in questions[at:]), *later]
                         )
                     return

@@ -78,28 +78,22 @@ def summarise(plan: RunPlan, results: Iterable[Result], prices: Prices | None = 
     """A row for each task and setting that has results, in the order of the plan."""
     by_setting: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
     for result in results:
-        by_setting[result.task, result.setting].append(_light(result))
+        # Without its texts, of which a run has more than memory may hold.
+        light = replace(result, trace={}, calls=(Call("", "", ""),) * len(result.calls))
+        by_setting[result.task, result.setting].append(light)
     rows = []
     for task in plan.tasks:
         settings = {s: by_setting[task.name, s] for s in plan.settings if by_setting[task.name, s]}
-        for (setting, theirs), (p, adjusted) in zip(settings.items(), _ps(task, settings), strict=True):
-            rows.append(_row(task, setting, theirs, p, adjusted, prices or Prices()))
+        # Of each setting, p against the first one on the questions that both have, and p adjusted for all (Holm).
+        first, *others = [_scores(task, theirs) for theirs in settings.values()]
+        ps = []
+        for scores in others:
+            both = [i for i in scores if i in first]
+            ps.append(compared([scores[i] for i in both], [first[i] for i in both]).p if both else 1.0)
+        tests: list[tuple[float | None, float | None]] = [(None, None), *zip(ps, holm(ps), strict=True)]
+        for (setting, theirs), (p, adjusted) in zip(settings.items(), tests, strict=True):
+            rows.append(_summarise_setting(task, setting, theirs, p, adjusted, prices or Prices()))
     return rows
-
-
-def _light(result: Result) -> Result:
-    """The result without its texts, of which a run has more than memory may hold."""
-    return replace(result, trace={}, calls=(Call("", "", ""),) * len(result.calls))
-
-
-def _ps(task: RunTask, settings: Mapping[str, Sequence[Result]]) -> list[tuple[float | None, float | None]]:
-    """Of each setting, p against the first one on the questions that both have, and p adjusted for all (Holm)."""
-    first, *others = [_scores(task, results) for results in settings.values()]
-    ps = []
-    for scores in others:
-        both = [i for i in scores if i in first]
-        ps.append(compared([scores[i] for i in both], [first[i] for i in both]).p if both else 1.0)
-    return [(None, None), *zip(ps, holm(ps), strict=True)]
 
 
 def _scores(task: RunTask, results: Iterable[Result]) -> dict[str, float]:
@@ -108,7 +102,7 @@ def _scores(task: RunTask, results: Iterable[Result]) -> dict[str, float]:
     return {result.id: result.scores.get(metric, result.scores["em"]) for result in results}
 
 
-def _row(
+def _summarise_setting(
     task: RunTask,
     setting: str,
     results: Sequence[Result],
@@ -119,7 +113,13 @@ def _row(
     scores = list(_scores(task, results).values())
     value, (low, high) = _mean(scores), interval(scores)
     choice = all("accuracy" in result.scores for result in results)
-    predicted, actual = _classes(task, results) if choice else ([], [])
+    # What was chosen and what is right: the texts of the options where these are classes, else their letters.
+    predicted, actual = [], []
+    for result in results if choice else ():
+        right = result.prediction if result.prediction in result.answers else result.answers[0]
+        classes = result.choices if task.metric == BALANCED else {letter: letter for letter in result.choices}
+        predicted.append(classes.get(result.prediction, ""))
+        actual.append(classes[right])
     if task.metric == BALANCED:
         value = balanced_accuracy(predicted, actual)
         low, high = bootstrap_interval(balanced_accuracy, predicted, actual)
@@ -147,17 +147,6 @@ def _row(
         errors=sum(bool(result.error) for result in results),
         missing=len(task.ids) - len(results),
     )
-
-
-def _classes(task: RunTask, results: Iterable[Result]) -> tuple[list[str], list[str]]:
-    """What was chosen and what is right: the texts of the options where these are classes, else their letters."""
-    predicted, actual = [], []
-    for result in results:
-        right = result.prediction if result.prediction in result.answers else result.answers[0]
-        classes = result.choices if task.metric == BALANCED else {letter: letter for letter in result.choices}
-        predicted.append(classes.get(result.prediction, ""))
-        actual.append(classes[right])
-    return predicted, actual
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -193,16 +182,23 @@ DATASETS: Mapping[str, str] = {
 def write_results(run: Run, rows: Sequence[SettingSummary], folder: Path) -> list[Path]:
     """Write eval.yaml and .eval_results/TASK.yaml into the folder; the files that were written."""
     written = [folder / EVAL]
-    _write(folder / EVAL, _benchmark(run.plan))
+    # What was asked, as the eval.yaml of a data set's repository.
+    benchmark = {
+        "name": ", ".join(task.name for task in run.plan.tasks),
+        "description": "Settings compared on the same questions: " + ", ".join(run.plan.settings),
+        "evaluation_framework": FRAMEWORK,
+        "tasks": [{"id": task.name, "config": "default", "split": "test"} for task in run.plan.tasks],
+    }
+    _write_yaml(folder / EVAL, benchmark)
     for task in run.plan.tasks:
-        entries = [_entry(run, task, row) for row in rows if row.task == task.name]
+        entries = [_result_entry(run, task, row) for row in rows if row.task == task.name]
         if entries:
             written.append(folder / FOLDER / f"{task.name}.yaml")
-            _write(written[-1], entries)
+            _write_yaml(written[-1], entries)
     return written
 
 
-def _entry(run: Run, task: RunTask, row: SettingSummary) -> dict[str, Any]:
+def _result_entry(run: Run, task: RunTask, row: SettingSummary) -> dict[str, Any]:
     """One result: whose value it is, and all that it depends on in `notes`."""
     plan = run.plan
     cards = ", ".join(f"{name} (sha256 {digest[:12]})" for name, digest in plan.cards.items())
@@ -224,17 +220,7 @@ def _entry(run: Run, task: RunTask, row: SettingSummary) -> dict[str, Any]:
     }
 
 
-def _benchmark(plan: RunPlan) -> dict[str, Any]:
-    """What was asked, as the eval.yaml of a data set's repository."""
-    return {
-        "name": ", ".join(task.name for task in plan.tasks),
-        "description": "Settings compared on the same questions: " + ", ".join(plan.settings),
-        "evaluation_framework": FRAMEWORK,
-        "tasks": [{"id": task.name, "config": "default", "split": "test"} for task in plan.tasks],
-    }
-
-
-def _write(path: Path, data: Any) -> None:
+def _write_yaml(path: Path, data: Any) -> None:
     import yaml
 
     text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1000)

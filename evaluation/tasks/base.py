@@ -201,19 +201,29 @@ class Columns:
     def item(self, row: Row, where: str) -> Item:
         """The entry as an Item, whose id is "" where it has none. Raises UsageError, which begins with `where`."""
         question = required_text(row, self.question, where)
-        choices = _choices(row, self.choices, where)
+        choices = _read_choices(row, self.choices, where)
         answer = _first(row, self.answers)
         if answer is None:
             raise UsageError(
                 f'{where}: expected {_named(self.answers)}; there is no answer to "{question[:60]}"'
             )
+        answers = _right_letters(answer, choices, where) if choices else accepted(answer, question, where)
+        group, value = _text(_first(row, self.group)), _first(row, self.popularity)
+        popularity = None
+        if value is not None:
+            try:
+                popularity = float(value)
+            except (TypeError, ValueError):
+                popularity = -1.0
+            if not 0 <= popularity < float("inf"):
+                raise UsageError(f"{where}: popularity is {value!r}, expected a number of at least 0")
         return Item(
             id=_text(_first(row, self.id)),
             question=question,
-            answers=_right(answer, choices, where) if choices else accepted(answer, question, where),
+            answers=answers,
             choices=choices,
-            group=_text(_first(row, self.group)),
-            popularity=_popularity(_first(row, self.popularity), where),
+            group=group,
+            popularity=popularity,
             passages=tuple(text for text in map(_text, _as_list(_first(row, self.passages))) if text),
             label=_text(_first(row, self.label)),
         )
@@ -237,7 +247,7 @@ def accepted(answers: Any, question: str, where: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _right(answer: Any, choices: tuple[Choice, ...], where: str) -> tuple[str, ...]:
+def _right_letters(answer: Any, choices: tuple[Choice, ...], where: str) -> tuple[str, ...]:
     """The letter of the right option, given by its letter, its number (from 0) or its text.
 
     The letters of options that read the same follow it, since nobody can tell them apart.
@@ -258,7 +268,7 @@ def _right(answer: Any, choices: tuple[Choice, ...], where: str) -> tuple[str, .
     return tuple(dict.fromkeys([right.name, *same]))
 
 
-def _choices(row: Row, names: Names, where: str) -> tuple[Choice, ...]:
+def _read_choices(row: Row, names: Names, where: str) -> tuple[Choice, ...]:
     """The options, as kcard.types reads them; {"label": [...], "text": [...]}; or columns A, B, C ..."""
     options = _parsed(_first(row, names))
     if options is None and "A" in row and "B" in row:
@@ -306,18 +316,6 @@ def _text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
     return str(value).strip()
-
-
-def _popularity(value: Any, where: str) -> float | None:
-    if value is None:
-        return None
-    try:
-        popularity = float(value)
-    except (TypeError, ValueError):
-        popularity = -1.0
-    if not 0 <= popularity < float("inf"):
-        raise UsageError(f"{where}: popularity is {value!r}, expected a number of at least 0")
-    return popularity
 
 
 # Demonstrations for data sets that bring none, drawn from their questions as Adaptive Retrieval does (appendix B).
@@ -391,7 +389,13 @@ def gathered(
     for number, (where, item) in enumerate(items, start=1):
         key = (item.question, item.group, item.choices, item.passages)
         if not item.id and key in ids:
-            by_id[ids[key]] = _merged(by_id[ids[key]], item, where, places[ids[key]])
+            first = by_id[ids[key]]
+            if first.choices and first.answers != item.answers:
+                raise UsageError(
+                    f"{where}: the question stands at {places[ids[key]]} with the answer {first.answers[0]}, here with "
+                    f"{item.answers[0]}: keep one of them"
+                )
+            by_id[ids[key]] = replace(first, answers=tuple(dict.fromkeys([*first.answers, *item.answers])))
             continue
         placed = replace(item, id=item.id or str(number))
         if placed.id in by_id:
@@ -403,25 +407,14 @@ def gathered(
             ids[key] = placed.id
     if not by_id:
         raise UsageError(f"{name} {path}: no question in it: give a file with at least one")
-    return TaskData(name, metric, tuple(by_id.values()), _digest(path), shots or {})
-
-
-def _merged(first: Item, second: Item, where: str, place: str) -> Item:
-    if first.choices and first.answers != second.answers:
-        raise UsageError(
-            f"{where}: the question stands at {place} with the answer {first.answers[0]}, here with "
-            f"{second.answers[0]}: keep one of them"
-        )
-    return replace(first, answers=tuple(dict.fromkeys([*first.answers, *second.answers])))
-
-
-def _digest(path: Path) -> str:
-    """sha256 of the file; of a folder, that of its files' names and digests."""
-    if not path.is_dir():
-        return file_digest(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    lines = (f"{file_digest(file)} {file.relative_to(path).as_posix()}\n" for file in files)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    # sha256 of the file; of a folder, that of its files' names and digests.
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        lines = (f"{file_digest(file)} {file.relative_to(path).as_posix()}\n" for file in files)
+        digest = hashlib.sha256("".join(lines).encode()).hexdigest()
+    else:
+        digest = file_digest(path)
+    return TaskData(name, metric, tuple(by_id.values()), digest, shots or {})
 
 
 # Tasks by name, the built-in ones and a user's own (entry points of the group `kcard.tasks`).

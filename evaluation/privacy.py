@@ -63,7 +63,7 @@ def find(text: str, language: str = "en") -> list[Match]:
     `language` (en, de, ...) says in which countries' forms a phone number without +country may be written.
     """
     matches: list[Match] = []
-    for detect in (_find_secrets, _find_emails, _find_accounts, _find_payment_cards, _find_phones):
+    for detect in (find_secrets, find_emails, find_accounts, find_payment_cards, find_phones):
         for match in detect(text, language):
             if all(match.end <= other.start or other.end <= match.start for other in matches):
                 matches.append(match)
@@ -77,7 +77,7 @@ NOBODY = re.compile(r"@(?:.*\.)?(?:example(?:\.(?:com|net|org))?|test|invalid|lo
 FILE = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|css|js|ts|py|html?|json|md|txt)$", re.IGNORECASE)
 
 
-def _find_emails(text: str, _: str) -> Iterator[Match]:
+def find_emails(text: str, _: str) -> Iterator[Match]:
     if "@" not in text and not re.search(AT, text, re.IGNORECASE):
         return
     for match in EMAIL.finditer(text):
@@ -124,7 +124,7 @@ NAMED = re.compile(
 ORDINARY = re.compile(r"[A-Za-z]+[-_]?\d{1,4}|\d+[A-Za-z]{1,3}|(?:https?|ftp)://.*|[\w.-]+\.\w{2,4}(?:/.*)?")
 
 
-def _find_secrets(text: str, _: str) -> Iterator[Match]:
+def find_secrets(text: str, _: str) -> Iterator[Match]:
     for pattern in (ISSUED, PRIVATE_KEY, IN_URL, NAMED):
         for match in pattern.finditer(text):
             group = match.lastindex or 0
@@ -140,7 +140,7 @@ PAYMENT_CARD = re.compile(
 )
 
 
-def _find_payment_cards(text: str, _: str) -> Iterator[Match]:
+def find_payment_cards(text: str, _: str) -> Iterator[Match]:
     for match in PAYMENT_CARD.finditer(text):
         digits = re.sub(r"\D", "", match[0])
         doubled = (int(d) * 2 if i % 2 else int(d) for i, d in enumerate(reversed(digits)))
@@ -163,7 +163,7 @@ def _card_lengths(digits: str) -> tuple[int, ...]:
 ACCOUNT = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
 
 
-def _find_accounts(text: str, _: str) -> Iterator[Match]:
+def find_accounts(text: str, _: str) -> Iterator[Match]:
     """IBANs, by their checksum (ISO 7064, mod 97)."""
     for match in ACCOUNT.finditer(text):
         code = match[0].replace(" ", "")
@@ -196,7 +196,7 @@ NEAR = 40  # characters before a number in which a cue may stand
 PLACED = re.compile(r"\(\d{2,5}\)\s?\d|^0\d{1,4}[\s/-]")
 
 
-def _find_phones(text: str, language: str) -> Iterator[Match]:
+def find_phones(text: str, language: str) -> Iterator[Match]:
     if not DIGITS.search(text):
         return
     import phonenumbers

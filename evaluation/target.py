@@ -1,6 +1,6 @@
 """Who is examined: a draft, a card in a folder, or a published version, which nothing may change."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -102,7 +102,22 @@ def find(card: Path | str, corpus: Path | str | None = None, field: str | None =
         raise UsageError(
             f"--corpus is for cards with hashes alone: {whole.name} carries its passages or none"
         )
-    return Target(whole, _read_passages(corpus, field, digests, whole), reference)
+    from kcard.training.corpus import read_corpus
+
+    # The card's passages as they stand in the corpus; what it holds besides is left out.
+    texts = read_corpus(corpus, field)
+    sources = {
+        digest: source
+        for source in chain(texts.passages, texts.statements)
+        if (digest := passage_digest(source.text)) in digests
+    }
+    missing = [place for digest, place in digests.items() if digest not in sources]
+    if missing:
+        raise CorpusError(
+            f"{corpus} is not the corpus of {whole.name}: {len(missing)} of its {len(digests)} passages are not there, "
+            f"such as {missing[0].file}, line {missing[0].line}: name the corpus that it was trained on"
+        )
+    return Target(whole, list(sources.values()), reference)
 
 
 def find_published(card: Path | str, hub: "Hub | None" = None) -> Target:
@@ -142,24 +157,3 @@ def _find_folder(card: Path | str) -> tuple[Path, str | None]:
     except UnknownCard as error:
         raise UnknownCard(f"{none}, and none is published: {error}") from error
     return hub.folder(reference), reference
-
-
-def _read_passages(
-    path: Path | str, field: str | None, digests: Mapping[str, Source], card: Card
-) -> list[Source]:
-    """The card's passages as they stand in the corpus; what it holds besides is left out."""
-    from kcard.training.corpus import read_corpus
-
-    corpus = read_corpus(path, field)
-    sources = {
-        digest: source
-        for source in chain(corpus.passages, corpus.statements)
-        if (digest := passage_digest(source.text)) in digests
-    }
-    missing = [place for digest, place in digests.items() if digest not in sources]
-    if missing:
-        raise CorpusError(
-            f"{path} is not the corpus of {card.name}: {len(missing)} of its {len(digests)} passages are not there, "
-            f"such as {missing[0].file}, line {missing[0].line}: name the corpus that it was trained on"
-        )
-    return list(sources.values())

@@ -8,7 +8,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import Analysis, Cell
 from kcard.evaluation.charts.chart import Heat, Intervals, Lines, PlotLine, PlotPoint
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import Call, Result, SettingName
+from kcard.evaluation.runs.run import Result, SettingName
 from kcard.evaluation.runs.summary import QuestionOutcome, outcomes
 from kcard.llms.parsing import from_text
 from kcard.llms.prompts import NEED
@@ -207,8 +207,39 @@ def patched_cards(results: Iterable[Result], metrics: Mapping[str, str]) -> Anal
         for group in ("", *_groups([variant])):
             part = _only(variant, group)
             gain = difference(part, bare[variant.task], metric)
-            names = variant.task, variant.base, variant.values[0], group or "all"
-            rows.append((*names, len(part.outcomes), score(part, metric), gain))
+            labels = variant.task, variant.base, variant.values[0], group or "all"
+            rows.append((*labels, len(part.outcomes), score(part, metric), gain))
+    charts: list[Intervals | Heat] = []
+    for task in dict.fromkeys(variant.task for variant in patched):
+        alone, metric = bare[task], metrics[task]
+        of_task = [v for v in patched if v.task == task]
+        names = [_card_name(v, of_task) for v in of_task]
+        gains = zip(names, (difference(v, alone, metric) for v in of_task), strict=True)
+        charts.append(
+            Intervals(
+                f"gain of each of {len(of_task)} cards alone on {task}; the numbers are in the table",
+                tuple(PlotPoint(name, gain) for name, gain in gains if gain is not None),
+                f"gain over the LLM without cards on {task}",
+                0.0,
+                signed=True,
+            )
+        )
+        groups = _groups(of_task)
+        if len(groups) > 1:
+            alt = f"score with each of {len(of_task)} cards alone in {len(groups)} groups"
+            cells = ([_only(v, group) for v in (alone, *of_task)] for group in groups)
+            charts.append(
+                Heat(
+                    f"{alt}; the numbers are in the table",
+                    tuple(groups),
+                    ("no card", *names),
+                    tuple(
+                        tuple(score(part, metric).mean if part.outcomes else None for part in row)
+                        for row in cells
+                    ),
+                    title=f"{task}: score with one card",
+                )
+            )
     return Analysis(
         "patch",
         "One card at a time",
@@ -216,11 +247,7 @@ def patched_cards(results: Iterable[Result], metrics: Mapping[str, str]) -> Anal
         "intervals. Cards on the questions' own subject should gain most.",
         ("task", "setting", "card", "group", "questions", "score", "gain"),
         tuple(rows),
-        tuple(
-            chart
-            for task in dict.fromkeys(variant.task for variant in patched)
-            for chart in _charts([v for v in patched if v.task == task], bare[task], metrics[task])
-        ),
+        tuple(charts),
     )
 
 
@@ -234,31 +261,7 @@ def _only(variant: Variant, group: str) -> Variant:
     return Variant(variant.task, variant.base, variant.options, part)
 
 
-def _charts(patched: Sequence[Variant], bare: Variant, metric: str) -> Iterable[Intervals | Heat]:
-    gains = [(_named(v, patched), difference(v, bare, metric)) for v in patched]
-    yield Intervals(
-        f"gain of each of {len(patched)} cards alone on {bare.task}; the numbers are in the table",
-        tuple(PlotPoint(name, gain) for name, gain in gains if gain is not None),
-        f"gain over the LLM without cards on {bare.task}",
-        0.0,
-        signed=True,
-    )
-    groups = _groups(patched)
-    if len(groups) > 1:
-        columns = [bare, *patched]
-        yield Heat(
-            f"score with each of {len(patched)} cards alone in {len(groups)} groups; the numbers are in the table",
-            tuple(groups),
-            ("no card", *(_named(v, patched) for v in patched)),
-            tuple(
-                tuple(score(part, metric).mean if part.outcomes else None for part in row)
-                for row in ([_only(v, group) for v in columns] for group in groups)
-            ),
-            title=f"{bare.task}: score with one card",
-        )
-
-
-def _named(variant: Variant, among: Sequence[Variant]) -> str:
+def _card_name(variant: Variant, among: Sequence[Variant]) -> str:
     """The card, with the setting where there are several."""
     return variant.values[0] if len({v.base for v in among}) == 1 else f"{variant.values[0]}, {variant.base}"
 
@@ -335,7 +338,16 @@ def wordings(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
     del metrics
     by_setting: dict[Key, list[Votes]] = {}
     for result in results:
-        votes = _votes(result.calls)
+        votes: Votes = {}
+        for call in result.calls:
+            if call.kind != "need" or call.error:
+                continue
+            # The prompt ends with the wording; earlier ones stand in examples and in the transcript.
+            places = [call.prompt.rfind(need.ask) for need in NEED]
+            wording = places.index(max(places))
+            if places[wording] >= 0:
+                yes = NEED[wording].needed(from_text(call.reply))
+                votes.setdefault(wording, yes is None or yes > 0.5)
         if len(votes) > 1:
             by_setting.setdefault((result.task, result.setting), []).append(votes)
     if not by_setting:
@@ -377,16 +389,3 @@ def wordings(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
             ),
         ),
     )
-
-
-def _votes(calls: Iterable[Call]) -> Votes:
-    votes: Votes = {}
-    for call in calls:
-        if call.kind != "need" or call.error:
-            continue
-        # The prompt ends with the wording; earlier ones stand in examples and in the transcript.
-        wording = max(range(len(NEED)), key=lambda i: call.prompt.rfind(NEED[i].ask))
-        if NEED[wording].ask in call.prompt:
-            yes = NEED[wording].needed(from_text(call.reply))
-            votes.setdefault(wording, yes is None or yes > 0.5)
-    return votes

@@ -130,7 +130,20 @@ STYLES = (
 def render(report: Report) -> str:
     """The page as HTML. Whatever cards, LLMs and data say is escaped."""
     groups = sorted({shown.question.group for shown in report.excerpt.questions} - {""})
-    style = _style_sheet(report, groups)
+    # The style sheet, with the rules that filter the questions.
+    rules = [path.read_text(encoding="utf-8") for path in STYLES]
+    controls = (
+        ("task", "t", len(report.tasks)),
+        ("group", "g", len(groups)),
+        ("right", "r", len(report.settings)),
+        ("wrong", "w", len(report.settings)),
+        ("differ", "d", 1),
+    )
+    for control, letter, count in controls:
+        for i in range(count):
+            hidden = f'main:has(#f-{control} option[value="{i}"]:checked) .q:not(.{letter}{i})'
+            rules.append(f"{hidden} {{ display: none; }}")
+    style = "\n".join(rules)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return filled(
         FOLDER / "report.html",
@@ -186,20 +199,3 @@ def against(report: Report, task: str, cost: str) -> Scatter:
 def score(row: SettingSummary) -> Mean:
     """The task's metric with its interval."""
     return Mean(row.value, row.low, row.high)
-
-
-def _style_sheet(report: Report, groups: list[str]) -> str:
-    """The style sheet, with the rules that filter the questions."""
-    rules = [path.read_text(encoding="utf-8") for path in STYLES]
-    chosen = (
-        ("task", "t", len(report.tasks)),
-        ("group", "g", len(groups)),
-        ("right", "r", len(report.settings)),
-        ("wrong", "w", len(report.settings)),
-        ("differ", "d", 1),
-    )
-    for control, letter, count in chosen:
-        for i in range(count):
-            shown = f'main:has(#f-{control} option[value="{i}"]:checked) .q:not(.{letter}{i})'
-            rules.append(f"{shown} {{ display: none; }}")
-    return "\n".join(rules)

@@ -82,9 +82,6 @@ class SettingPair:
         )
 
 
-SettingOutcomes = tuple[str, Mapping[str, QuestionOutcome]]  # a setting, and its outcomes by question
-
-
 def pairs(
     all_outcomes: Sequence[QuestionOutcome], metrics: Mapping[str, str], seed: int = 0
 ) -> list[SettingPair]:
@@ -94,32 +91,31 @@ def pairs(
         by_task.setdefault(outcome.task, {}).setdefault(outcome.setting, {})[outcome.id] = outcome
     tested: list[SettingPair] = []
     for task, settings in by_task.items():
-        both = [_compare_pair(task, a, b, metrics[task], seed) for a, b in combinations(settings.items(), 2)]
-        comparable = [pair for pair in both if pair is not None]
+        metric = metrics[task]
+        comparable = []
+        for (first, firsts), (second, seconds) in combinations(settings.items(), 2):
+            both = [(outcome, seconds[id_]) for id_, outcome in firsts.items() if id_ in seconds]
+            if not both:
+                continue
+            comparison = compared(
+                [a.score(metric) for a, _ in both], [b.score(metric) for _, b in both], seed
+            )
+            comparable.append(
+                SettingPair(
+                    task=task,
+                    first=first,
+                    second=second,
+                    questions=comparison.n,
+                    only_first=sum(a.right and not b.right for a, b in both),
+                    only_second=sum(b.right and not a.right for a, b in both),
+                    difference=Mean(comparison.difference, comparison.low, comparison.high),
+                    p=comparison.p,
+                    p_holm=comparison.p,
+                )
+            )
         adjusted = holm([pair.p for pair in comparable])
         tested += [replace(pair, p_holm=p) for pair, p in zip(comparable, adjusted, strict=True)]
     return tested
-
-
-def _compare_pair(
-    task: str, first: SettingOutcomes, second: SettingOutcomes, metric: str, seed: int
-) -> SettingPair | None:
-    """None where no question was asked under both."""
-    both = [(outcome, second[1][id_]) for id_, outcome in first[1].items() if id_ in second[1]]
-    if not both:
-        return None
-    comparison = compared([a.score(metric) for a, _ in both], [b.score(metric) for _, b in both], seed)
-    return SettingPair(
-        task=task,
-        first=first[0],
-        second=second[0],
-        questions=comparison.n,
-        only_first=sum(a.right and not b.right for a, b in both),
-        only_second=sum(b.right and not a.right for a, b in both),
-        difference=Mean(comparison.difference, comparison.low, comparison.high),
-        p=comparison.p,
-        p_holm=comparison.p,
-    )
 
 
 # Which questions a page shows, and how much of their texts: a page stays readable however large the run.

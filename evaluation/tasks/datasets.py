@@ -82,18 +82,15 @@ def read_multihop(name: str, path: Path) -> TaskData:
 
     Questions that MuSiQue marks as not answerable are left out.
     """
-    return gathered(name, "f1", path, _multihop_items(name, path))
 
+    def items() -> Iterator[Placed]:
+        for where, row in entries(path, name):
+            if row.get("answerable") is not False:
+                answers = row.get("answers") or [row.get("answer"), *(row.get("answer_aliases") or ())]
+                full = {**row, "answers": answers, "texts": _paragraphs(row, where)}
+                yield where, MULTIHOP_COLUMNS.item(full, where)
 
-def _multihop_items(name: str, path: Path) -> Iterator[Placed]:
-    for where, row in entries(path, name):
-        if row.get("answerable") is False:
-            continue
-        answers = row.get("answers") or [row.get("answer"), *(row.get("answer_aliases") or ())]
-        yield (
-            where,
-            MULTIHOP_COLUMNS.item({**row, "answers": answers, "texts": _paragraphs(row, where)}, where),
-        )
+    return gathered(name, "f1", path, items())
 
 
 def _paragraphs(row: Row, where: str) -> list[str]:
@@ -103,19 +100,14 @@ def _paragraphs(row: Row, where: str) -> list[str]:
             return [
                 f"{one['title']}\n{one.get('text') or one['paragraph_text']}" for one in row["paragraphs"]
             ]
-        return [f"{title}\n{_joined(sentences)}" for title, sentences in _context(row.get("context") or [])]
+        context = row.get("context") or []
+        if isinstance(context, dict):
+            context = zip(context["title"], context["sentences"], strict=True)
+        return [f"{title}\n{' '.join(sentence.strip() for sentence in group)}" for title, group in context]
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise UsageError(
             f'{where}: expected "paragraphs" of {{title, text}} or a "context" of [title, [sentences]] pairs'
         ) from error
-
-
-def _context(context: Any) -> Any:
-    return zip(context["title"], context["sentences"], strict=True) if isinstance(context, dict) else context
-
-
-def _joined(sentences: Any) -> str:
-    return " ".join(sentence.strip() for sentence in sentences)
 
 
 # 2WikiMultihopQA (Ho et al., 2020): questions over two articles of Wikipedia, in HotpotQA's layout.
@@ -167,22 +159,16 @@ def read_entityquestions(path: Path) -> TaskData:
         raise UsageError(
             f"{ENTITYQUESTIONS_NAME} {path}: expected files such as test/P17.test.json in the folder"
         )
-    data = gathered(
-        ENTITYQUESTIONS_NAME,
-        "substring",
-        path,
-        (placed for file in files for placed in _entityquestions_items(file)),
-    )
+
+    def items() -> Iterator[Placed]:
+        for file in files:
+            relation = file.name.split(".")[0]
+            for number, (where, row) in enumerate(entries(file, ENTITYQUESTIONS_NAME), start=1):
+                placed = {"relation": relation, "id": f"{relation}-{number}", **row}
+                yield where, ENTITYQUESTIONS_COLUMNS.item(placed, where)
+
+    data = gathered(ENTITYQUESTIONS_NAME, "substring", path, items())
     return replace(data, shots=at_random(data.items))
-
-
-def _entityquestions_items(file: Path) -> Iterator[Placed]:
-    relation = file.name.split(".")[0]
-    for number, (where, row) in enumerate(entries(file, ENTITYQUESTIONS_NAME), start=1):
-        yield (
-            where,
-            ENTITYQUESTIONS_COLUMNS.item({"relation": relation, "id": f"{relation}-{number}", **row}, where),
-        )
 
 
 # PopQA (Mallen et al., 2023; Adaptive Retrieval): questions about subjects of known popularity, in 16 relations.
@@ -203,23 +189,21 @@ def read_popqa(path: Path) -> TaskData:
 
     The demonstrations are a question of each other relation.
     """
-    data = from_rows("popqa", "substring", path, POPQA_COLUMNS, _with_relation)
+
+    def add_relation(row: Row) -> Row:
+        """The relation is that of the longest template that the question follows, "" for none."""
+        question = row.get("input")
+        if "prop" in row or not isinstance(question, str):
+            return row
+        fitting = [
+            (len(before) + len(after), name)
+            for name, before, after in _templates()
+            if question.startswith(before) and question.endswith(after)
+        ]
+        return {**row, "prop": max(fitting, default=(0, ""))[1]}
+
+    data = from_rows("popqa", "substring", path, POPQA_COLUMNS, add_relation)
     return replace(data, shots=one_of_each_other(data.items))
-
-
-def _with_relation(row: Row) -> Row:
-    question = row.get("input")
-    return {**row, "prop": _relation(question)} if "prop" not in row and isinstance(question, str) else row
-
-
-def _relation(question: str) -> str:
-    """The relation of the longest template that the question follows, "" for none."""
-    fitting = [
-        (len(before) + len(after), name)
-        for name, before, after in _templates()
-        if question.startswith(before) and question.endswith(after)
-    ]
-    return max(fitting, default=(0, ""))[1]
 
 
 @cache
@@ -244,27 +228,23 @@ NQ_COLUMNS = Columns(
 
 def read_nq(path: Path) -> TaskData:
     """Exact match."""
-    return from_rows("nq", "em", path, NQ_COLUMNS, _with_short_answers)
 
+    def add_short_answers(row: Row) -> Row | None:
+        """Short answers are spans of the document's tokens, of each annotator."""
+        if "annotations" not in row or not isinstance(row.get("document_text"), str):
+            return row
+        tokens = row["document_text"].split(" ")
+        texts = []
+        annotations = row["annotations"] if isinstance(row["annotations"], list) else []
+        for annotation in annotations:
+            for span in (annotation.get("short_answers") or ()) if isinstance(annotation, dict) else ():
+                ends = span if isinstance(span, dict) else {}
+                start, end = ends.get("start_token"), ends.get("end_token")
+                is_span = isinstance(start, int) and isinstance(end, int)
+                texts.append(" ".join(tokens[start:end]) if is_span else "")
+        return {**row, "short_answers": texts} if any(texts) else None
 
-def _with_short_answers(row: Row) -> Row | None:
-    """Short answers are spans of the document's tokens, of each annotator."""
-    if "annotations" not in row or not isinstance(row.get("document_text"), str):
-        return row
-    tokens = row["document_text"].split(" ")
-    texts = [" ".join(tokens[start:end]) for start, end in map(_span, _spans(row["annotations"]))]
-    return {**row, "short_answers": texts} if any(texts) else None
-
-
-def _spans(annotations: Any) -> list[Any]:
-    annotators = annotations if isinstance(annotations, list) else []
-    return [span for one in annotators if isinstance(one, dict) for span in one.get("short_answers") or ()]
-
-
-def _span(span: Any) -> tuple[int, int]:
-    tokens = span if isinstance(span, dict) else {}
-    start, end = tokens.get("start_token"), tokens.get("end_token")
-    return (start, end) if isinstance(start, int) and isinstance(end, int) else (0, 0)
+    return from_rows("nq", "em", path, NQ_COLUMNS, add_short_answers)
 
 
 # TriviaQA (Joshi et al., 2017): questions of quizzes, whose answers have many names.
@@ -279,17 +259,17 @@ TRIVIAQA_COLUMNS = Columns(
 
 def read_triviaqa(path: Path) -> TaskData:
     """Exact match; every alias is accepted."""
-    return from_rows("triviaqa", "em", path, TRIVIAQA_COLUMNS, _with_aliases)
 
+    def add_aliases(row: Row) -> Row:
+        answer = row.get("Answer", row.get("answer"))
+        if not isinstance(answer, dict):
+            return row
+        parts: dict[str, Any] = {key.lower(): value for key, value in answer.items()}
+        others = (parts.get("humananswers"), parts.get("aliases"))
+        names = [parts.get("value"), *(name for part in others if isinstance(part, list) for name in part)]
+        return {**row, "answers": names}
 
-def _with_aliases(row: Row) -> Row:
-    answer = row.get("Answer", row.get("answer"))
-    if not isinstance(answer, dict):
-        return row
-    parts: dict[str, Any] = {key.lower(): value for key, value in answer.items()}
-    others = (parts.get("humananswers"), parts.get("aliases"))
-    names = [parts.get("value"), *(name for part in others if isinstance(part, list) for name in part)]
-    return {**row, "answers": names}
+    return from_rows("triviaqa", "em", path, TRIVIAQA_COLUMNS, add_aliases)
 
 
 # TruthfulQA (Lin et al., 2022), multiple choice with one true answer (MC1).
@@ -304,16 +284,16 @@ TRUTHFULQA_COLUMNS = Columns(question=("question", "Question"), group=("Category
 
 def read_truthfulqa(path: Path) -> TaskData:
     """Accuracy; the group is the category, where the file names it."""
-    return from_rows(TRUTHFULQA_NAME, "accuracy", path, TRUTHFULQA_COLUMNS, _with_choices)
 
+    def shuffle_options(row: Row) -> Row:
+        options = _truthfulqa_options(row)
+        if not options:
+            return row
+        right = options[0]
+        Random(derive_seed(0, TRUTHFULQA_NAME, *options)).shuffle(options)
+        return {**row, "choices": options, "answer": right}
 
-def _with_choices(row: Row) -> Row:
-    options = _truthfulqa_options(row)
-    if not options:
-        return row
-    right = options[0]
-    Random(derive_seed(0, TRUTHFULQA_NAME, *options)).shuffle(options)
-    return {**row, "choices": options, "answer": right}
+    return from_rows(TRUTHFULQA_NAME, "accuracy", path, TRUTHFULQA_COLUMNS, shuffle_options)
 
 
 def _truthfulqa_options(row: Row) -> list[Any]:
@@ -339,11 +319,11 @@ SQUAD_COLUMNS = Columns(passages=("context",))
 
 def read_squad(path: Path) -> TaskData:
     """F1; the paragraph is the question's passage."""
-    return from_rows("squad", "f1", path, SQUAD_COLUMNS, _answerable)
 
+    def skip_impossible(row: Row) -> Row | None:
+        return None if row.get("is_impossible") is True else row
 
-def _answerable(row: Row) -> Row | None:
-    return None if row.get("is_impossible") is True else row
+    return from_rows("squad", "f1", path, SQUAD_COLUMNS, skip_impossible)
 
 
 MMLU_NAME = "mmlu"
@@ -382,29 +362,29 @@ def domain_of(subject: str) -> str:
 
 def read_mmlu(path: Path) -> TaskData:
     """Accuracy; the group of a question is its subject."""
+
+    def skip_mislabelled(row: Row) -> Row | None:
+        return row if row.get("error_type") in {None, "ok"} else None
+
     if not path.is_dir():
-        return from_rows(MMLU_NAME, METRIC, path, MMLU_COLUMNS, _kept)
+        return from_rows(MMLU_NAME, METRIC, path, MMLU_COLUMNS, skip_mislabelled)
     split = next((split for split in MMLU_SPLITS if any((path / split).glob("*.csv"))), None)
     if split is None:
         raise UsageError(f"{MMLU_NAME} {path}: expected tables such as test/anatomy_test.csv in the folder")
     shots: dict[str, tuple[Item, ...]] = {}
-    for _, item in _tables(path / "dev", "dev"):
+    for _, item in _mmlu_items(path / "dev", "dev"):
         shots[item.group] = (*shots.get(item.group, ()), item)
-    return gathered(MMLU_NAME, METRIC, path, _tables(path / split, split), shots)
+    return gathered(MMLU_NAME, METRIC, path, _mmlu_items(path / split, split), shots)
 
 
-def _kept(row: Row) -> Row | None:
-    return row if row.get("error_type") in {None, "ok"} else None
-
-
-def _tables(folder: Path, split: str) -> Iterator[Placed]:
+def _mmlu_items(folder: Path, split: str) -> Iterator[Placed]:
     for file in sorted(folder.glob("*.csv")):
         subject = file.stem.removesuffix(f"_{split}")
-        for number, (where, row) in enumerate(_table(file), start=1):
+        for number, (where, row) in enumerate(_read_table(file), start=1):
             yield where, MMLU_COLUMNS.item({**row, "subject": subject, "id": f"{subject}-{number}"}, where)
 
 
-def _table(file: Path) -> Iterator[tuple[str, Row]]:
+def _read_table(file: Path) -> Iterator[tuple[str, Row]]:
     with reading(file, MMLU_NAME), file.open(encoding="utf-8-sig", newline="") as stream:
         table = csv.reader(stream)
         try:
@@ -466,8 +446,8 @@ def read_midterm(path: Path) -> TaskData:
     """Exact match for the open-book questions, accuracy for the others."""
     file = f"{MIDTERM_NAME} {path}"
     data = parsed_file(path, MIDTERM_NAME)
-    items = list(_items(data, file, "testset"))
-    shots = tuple(item for _, item in _items(data, file, "demos"))
+    items = list(_midterm_items(data, file, "testset"))
+    shots = tuple(item for _, item in _midterm_items(data, file, "demos"))
     counts = sorted({len(item.choices) for _, item in items})
     if len(counts) > 1:
         raise UsageError(
@@ -477,10 +457,10 @@ def read_midterm(path: Path) -> TaskData:
     return replace(task, name=f"{MIDTERM_NAME}-{VARIANTS[counts[0]]}")
 
 
-def _items(data: object, file: str, key: str) -> Iterator[Placed]:
+def _midterm_items(data: object, file: str, key: str) -> Iterator[Placed]:
     for where, row in listed(data, file, (key,)):
         question, _, line = required_text(row, MIDTERM_COLUMNS.question, where).partition("\n")
-        options = _options(line)
+        options = _split_options(line)
         if line and not options:
             raise UsageError(
                 f'{where}: expected options such as "A. Joe Wilson B. Judd Larkins", found {line[:60]!r}'
@@ -488,7 +468,7 @@ def _items(data: object, file: str, key: str) -> Iterator[Placed]:
         yield where, MIDTERM_COLUMNS.item({**row, "question": question, "choices": options or None}, where)
 
 
-def _options(line: str) -> list[str]:
+def _split_options(line: str) -> list[str]:
     """The four or two options of a line.
 
     A letter may be an initial too ("A. J. B. Pritzker B. Darren Bailey"): of all ways to cut the line, the one whose
@@ -499,12 +479,13 @@ def _options(line: str) -> list[str]:
         cuts = [cut for cut in product(*places) if cut[0] == 0 and all(a < b for a, b in pairwise(cut))]
         splits = [[line[a + 2 : b].strip() for a, b in pairwise((*cut, len(line)))] for cut in cuts]
         if splits:
-            return max(splits, key=_fewest_words)
+            return max(
+                splits,
+                key=lambda names: min(
+                    sum(not INITIAL.fullmatch(word) for word in name.split()) for name in names
+                ),
+            )
     return []
-
-
-def _fewest_words(names: list[str]) -> int:
-    return min(sum(not INITIAL.fullmatch(word) for word in name.split()) for name in names)
 
 
 # WikiDYK (Zhang et al., 2025): facts of Wikipedia's "Did you know", and questions about them.
@@ -520,20 +501,20 @@ WIKIDYK_COLUMNS = Columns(
 
 def read_wikidyk(path: Path) -> TaskData:
     """Substring ("match" in the paper); the group is the year, or the kind of question; the fact is its passage."""
-    return gathered(WIKIDYK_NAME, "substring", path, _wikidyk_items(path))
 
+    def items() -> Iterator[Placed]:
+        for number, (where, row) in enumerate(entries(path, WIKIDYK_NAME), start=1):
+            evaluation = row.get("eval")
+            if not isinstance(evaluation, dict):
+                yield where, WIKIDYK_COLUMNS.item(row, where)
+                continue
+            for kind, one in evaluation.items():
+                placed = f"{where}, {kind}"
+                fields = one if isinstance(one, dict) else {}
+                row_of_kind = {**fields, "kind": kind, "fact": row.get("fact"), "id": f"{number}-{kind}"}
+                yield placed, WIKIDYK_COLUMNS.item(row_of_kind, placed)
 
-def _wikidyk_items(path: Path) -> Iterator[Placed]:
-    for number, (where, row) in enumerate(entries(path, WIKIDYK_NAME), start=1):
-        evaluation = row.get("eval")
-        if not isinstance(evaluation, dict):
-            yield where, WIKIDYK_COLUMNS.item(row, where)
-            continue
-        for kind, one in evaluation.items():
-            placed = f"{where}, {kind}"
-            fields = one if isinstance(one, dict) else {}
-            row_of_kind = {**fields, "kind": kind, "fact": row.get("fact"), "id": f"{number}-{kind}"}
-            yield placed, WIKIDYK_COLUMNS.item(row_of_kind, placed)
+    return gathered(WIKIDYK_NAME, "substring", path, items())
 
 
 # Any file of {question, answers} or {question, choices, answer}: JSON lines, JSON, CSV or TSV, also compressed.

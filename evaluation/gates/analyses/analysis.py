@@ -166,28 +166,18 @@ def analyse_recall(inputs: Given) -> GateAnalysis:
         name: [r for r in records if (r.correct_without >= RIGHT, r.correct_with >= RIGHT) == group]
         for name, group in GROUPS.items()
     }
-    rows = tuple(
-        _recall_row(name, group, len(records)) for name, group in [*groups.items(), ("all", records)]
-    )
+    rows: list[Mapping[str, Any]] = []
+    for name, group in [*groups.items(), ("all", records)]:
+        recalls = [record.scores[RECALL] for record in group]
+        low, high = interval(recalls)
+        mean = sum(recalls) / len(recalls) if recalls else None
+        shares = {"n": len(group), "share": len(group) / len(records)}
+        rows.append({"group": name, **shares, "recall@1": mean, "low": low, "high": high})
     filled = [row for row in rows if row["n"]]
     columns = ([row[key] for row in filled] for key in ("group", "recall@1", "low", "high"))
     names, *figures = map(tuple, columns)
     chart = Chart("", "recall@1", (PlotSeries("", names, *figures),), kind="bar")
-    return GateAnalysis(RECALL_NAME, len(records), rows, chart)
-
-
-def _recall_row(name: str, group: Sequence[Record], of: int) -> Mapping[str, Any]:
-    recalls = [record.scores[RECALL] for record in group]
-    low, high = interval(recalls)
-    mean = sum(recalls) / len(recalls) if recalls else None
-    return {
-        "group": name,
-        "n": len(group),
-        "share": len(group) / of,
-        "recall@1": mean,
-        "low": low,
-        "high": high,
-    }
+    return GateAnalysis(RECALL_NAME, len(records), tuple(rows), chart)
 
 
 # A question that was answered without cards and with them, as a line of records (SKR, section 3.1).

@@ -155,13 +155,30 @@ def analyse_popularity_splits(inputs: Given) -> GateAnalysis:
     for number in range(settings.splits):
         order = random.permutation(len(records))
         for name, seeks in _decide(data, order[:cut], order[cut:]).items():
-            by_setting[name].append(_figures(data, order[cut:], seeks))
+            by_setting[name].append(_split_figures(data, order[cut:], seeks))
         inputs.report(number + 1, settings.splits)
-    rows = tuple(_setting_row(name, splits) for name, splits in by_setting.items())
+    rows: list[Mapping[str, Any]] = []
+    for name, splits in by_setting.items():
+        accuracies = [split["accuracy"] for split in splits]
+        low, high = np.quantile(accuracies, [0.025, 0.975])
+        costs = {
+            cost: float(np.mean([split[cost] for split in splits])) if cost in splits[0] else None
+            for cost in COSTS
+        }
+        rows.append(
+            {
+                "setting": name,
+                "accuracy": float(np.mean(accuracies)),
+                "low": float(low),
+                "high": float(high),
+                "share": float(np.mean([split["share"] for split in splits])),
+                **costs,
+            }
+        )
     columns = ([row[key] for row in rows] for key in ("setting", "accuracy", "low", "high"))
     names, *figures = map(tuple, columns)
     chart = Chart("", "accuracy", (PlotSeries("held-out questions", names, *figures),), kind="bar")
-    return GateAnalysis(POPULARITY_SPLITS_NAME, len(records), rows, chart, _summary(data, by_setting))
+    return GateAnalysis(POPULARITY_SPLITS_NAME, len(records), tuple(rows), chart, _summary(data, by_setting))
 
 
 def _thresholds(data: _Data, rows: Indices) -> dict[str, float]:
@@ -187,7 +204,7 @@ def _decide(data: _Data, fitted: Indices, rest: Indices) -> dict[str, Seeks]:
     }
 
 
-def _figures(data: _Data, rows: Indices, seeks: Seeks) -> dict[str, float]:
+def _split_figures(data: _Data, rows: Indices, seeks: Seeks) -> dict[str, float]:
     figures = {
         "accuracy": float(np.where(seeks, data.with_[rows], data.without[rows]).mean()),
         "share": float(seeks.mean()),
@@ -201,23 +218,6 @@ def _figures(data: _Data, rows: Indices, seeks: Seeks) -> dict[str, float]:
             spent = np.where(seeks, np.array(with_, dtype=np.float64), np.array(without, dtype=np.float64))
             figures[cost] = float(spent.mean())
     return figures
-
-
-def _setting_row(name: str, splits: Sequence[Mapping[str, float]]) -> Mapping[str, Any]:
-    accuracies = [split["accuracy"] for split in splits]
-    low, high = np.quantile(accuracies, [0.025, 0.975])
-    costs = {
-        cost: float(np.mean([split[cost] for split in splits])) if cost in splits[0] else None
-        for cost in COSTS
-    }
-    return {
-        "setting": name,
-        "accuracy": float(np.mean(accuracies)),
-        "low": float(low),
-        "high": float(high),
-        "share": float(np.mean([split["share"] for split in splits])),
-        **costs,
-    }
 
 
 def _summary(data: _Data, by_setting: Mapping[str, Sequence[Mapping[str, float]]]) -> Mapping[str, Any]:

@@ -1,8 +1,7 @@
 """Analyses of Thrust."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -104,7 +103,33 @@ def analyse_thrust_shares(inputs: Given) -> GateAnalysis:
             inputs.report(len(ranked), len(inputs.tasks) * len(GATES))
     pairs = [(one, share) for one in ranked for share in SHARES]
     adjusted = holm([sign_flip(_gains(one, share)) for one, share in pairs])
-    rows = tuple(_share_row(one, share, p) for (one, share), p in zip(pairs, adjusted, strict=True))
+    rows = []
+    for (one, share), p in zip(pairs, adjusted, strict=True):
+        without, with_ = both_ways(one.records)
+        gains = _gains(one, share)
+        low, high = interval(gains.tolist(), paired=True)
+        # Mean F1, where the records carry it.
+        f1 = None
+        ways = [[record.scores.get(f"f1_{way}") for record in one.records] for way in ("without", "with")]
+        if not any(None in way for way in ways):
+            f1_without, f1_with = np.array(ways, dtype=np.float64)
+            f1 = float(np.where(one.seeks(share), f1_with, f1_without).mean())
+        rows.append(
+            {
+                "task": one.task,
+                "gate": one.gate,
+                "share": share,
+                "accuracy": float(np.where(one.seeks(share), with_, without).mean()),
+                "f1": f1,
+                "random": float((1 - share) * without.mean() + share * with_.mean()),
+                "gain": float(gains.mean()),
+                "low": low,
+                "high": high,
+                "p_holm": p,
+                "never": float(without.mean()),
+                "always": float(with_.mean()),
+            }
+        )
     shares = tuple(float(share) for share in np.linspace(0, 1, POINTS))
     series = []
     for_always = {}
@@ -120,7 +145,7 @@ def analyse_thrust_shares(inputs: Given) -> GateAnalysis:
             series.append(PlotSeries(f"{one.task} random", (0.0, 1.0), (float(without.mean()), always)))
     chart = Chart("share of the questions with knowledge", "accuracy", tuple(series))
     return GateAnalysis(
-        THRUST_SHARES_NAME, len(inputs.records), rows, chart, {"share_for_always": for_always}
+        THRUST_SHARES_NAME, len(inputs.records), tuple(rows), chart, {"share_for_always": for_always}
     )
 
 
@@ -129,29 +154,3 @@ def _gains(one: _Ranking, share: float) -> Floats:
     without, with_ = both_ways(one.records)
     expected: Floats = (1 - share) * without + share * with_
     return np.where(one.seeks(share), with_, without) - expected
-
-
-def _share_row(one: _Ranking, share: float, p: float) -> Mapping[str, Any]:
-    without, with_ = both_ways(one.records)
-    gains = _gains(one, share)
-    low, high = interval(gains.tolist(), paired=True)
-    # Mean F1, where the records carry it.
-    f1 = None
-    ways = [[record.scores.get(f"f1_{way}") for record in one.records] for way in ("without", "with")]
-    if not any(None in way for way in ways):
-        f1_without, f1_with = np.array(ways, dtype=np.float64)
-        f1 = float(np.where(one.seeks(share), f1_with, f1_without).mean())
-    return {
-        "task": one.task,
-        "gate": one.gate,
-        "share": share,
-        "accuracy": float(np.where(one.seeks(share), with_, without).mean()),
-        "f1": f1,
-        "random": float((1 - share) * without.mean() + share * with_.mean()),
-        "gain": float(gains.mean()),
-        "low": low,
-        "high": high,
-        "p_holm": p,
-        "never": float(without.mean()),
-        "always": float(with_.mean()),
-    }

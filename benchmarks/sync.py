@@ -29,7 +29,7 @@ import kcard
 from kcard.batching import batched
 from kcard.cards.card import Card
 from kcard.evaluation.questions import ExamQuestion
-from kcard.evaluation.recall import ask, recalled, silent
+from kcard.evaluation.recall import ask, score_recall, silent
 from kcard.offline import incremental
 
 A_FILE = 10
@@ -222,7 +222,7 @@ def _recall(folder: Path, passages: Sequence[Passage]) -> str:
     asked = Card(folder, replace(card.manifest, index=False)) if card.manifest.has_model else card
     questions = [question for passage in passages for question in passage.questions]
     texts = [[row[0].text] for row in ask(asked, questions, 0, "cpu", silent)]
-    hits = recalled(questions, texts)
+    hits = score_recall(questions, texts)
     return f"{sum(hits) / max(1, len(hits)):.2f} of {len(hits)}"
 
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal
 
 import kcard
 from kcard.errors import CardError, UsageError
-from kcard.evaluation.questions import about, digest
-from kcard.evaluation.recall import Scorer, written
+from kcard.evaluation.questions import digest, make_questions
+from kcard.evaluation.recall import Scorer, generate_documents
 from kcard.evaluation.records import DIGITS, Audit, AuditedDocument, Distribution, Domain, Exam, Mean, mean_of
 from kcard.evaluation.target import Target
-from kcard.evaluation.tasks.base import entries
+from kcard.evaluation.tasks.base import read_entries
 from kcard.hub.values import FLOOR, covers, is_independent
 from kcard.interfaces import Evidence, Pair
 from kcard.io import Row, reading
@@ -35,27 +35,27 @@ __all__ = [
     "AuditQueries",
     "AuditQuery",
     "AuditSettings",
-    "Independent",
+    "IndependentEvidence",
     "Measured",
     "OwnText",
     "PastAudit",
     "PastExam",
-    "Scored",
+    "ScoredDocument",
     "audited",
     "by_domain",
     "coverage",
     "factuality",
     "faithfulness",
+    "find_lowest",
+    "find_scores",
     "finding",
-    "grouped",
+    "group_by",
     "latest_exam",
-    "lowest",
-    "measured",
-    "of_corpus",
+    "make_queries",
     "origin",
     "overlap",
     "queries_for",
-    "read",
+    "read_audits",
     "read_independent",
     "read_queries",
     "score",
@@ -98,9 +98,9 @@ class AuditQueries:
         return self.name == OWN
 
 
-def of_corpus(corpus: Sequence[Source], limit: int, seed: int) -> AuditQueries:
+def make_queries(corpus: Sequence[Source], limit: int, seed: int) -> AuditQueries:
     """At most `limit` questions about the corpus, those of an exam with this seed."""
-    questions = about(corpus, limit, seed)
+    questions = make_questions(corpus, limit, seed)
     return AuditQueries(OWN, digest(questions), tuple(AuditQuery(q.text, q.file) for q in questions))
 
 
@@ -120,7 +120,7 @@ def read_queries(path: Path | str) -> AuditQueries:
             if line.strip()
         )
     else:
-        rows = entries(path, "queries")
+        rows = read_entries(path, "queries")
     queries: dict[str, AuditQuery] = {}
     for where, entry in rows:
         text = next((entry[key] for key in TEXT if key in entry), None)
@@ -182,7 +182,7 @@ class OwnText:
 
 
 @dataclass(frozen=True)
-class Independent:
+class IndependentEvidence:
     """Evidence that a card was not made of, as far as can be seen.
 
     shared   how many of its texts repeat the card's corpus; 0 where they lie elsewhere
@@ -202,7 +202,7 @@ class Independent:
 
 def read_independent(
     specs: Sequence[Path | str], digests: Iterable[str], passages: Sequence[Source] = ()
-) -> Independent | None:
+) -> IndependentEvidence | None:
     """All that the specs name (files, folders, registered evidence) as one evidence; None of none.
 
     digests   those of the card's corpus (kcard.text.passage_digest), of its passages or of its statements
@@ -234,7 +234,7 @@ def read_independent(
     # The digest of one evidence is its own; of several it is that of theirs, one a line.
     named = [part.digest for part in parts]
     sha256 = named[0] if len(named) == 1 else hashlib.sha256("\n".join(named).encode()).hexdigest()
-    return Independent(name, sha256, whole, shared, overlap, own, notes)
+    return IndependentEvidence(name, sha256, whole, shared, overlap, own, notes)
 
 
 def _runs(text: str) -> set[int]:
@@ -249,7 +249,7 @@ FAITHFULNESS, FACTUALITY = "faithfulness", "factuality"
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredDocument:
     """One document. `recited`: the card's model wrote it, or the card only looks up.
 
     What the index of a card of both wrote are the corpus' own words: faithful, which says nothing of its model. So
@@ -266,23 +266,23 @@ class Scored:
 
 def score(
     queries: Sequence[AuditQuery], rows: Sequence[Sequence[Passage]], scorer: Scorer, both: bool
-) -> list[Scored]:
+) -> list[ScoredDocument]:
     """Judge what was written, a row for each query; empty documents are left out.
 
     `both`: whether the card has a model and an index. `evidence` is that of the ranking score: factuality where
     the scorer has independent evidence, else faithfulness.
     """
-    written = [
+    documents = [
         (query, passage)
         for query, row in zip(queries, rows, strict=True)
         for passage in row
         if passage.text.strip()
     ]
-    passages = [passage for _, passage in written]
+    passages = [passage for _, passage in documents]
     unjudged = [None] * len(passages)
     own, outside = scorer.faithfulness(passages), scorer.factuality(passages)
     return [
-        Scored(
+        ScoredDocument(
             query=query,
             text=passage.text,
             recited=not (both and passage.source is not None),
@@ -291,25 +291,27 @@ def score(
             evidence=ranking.evidence if (ranking := factual or faithful) else None,
         )
         for (query, passage), faithful, factual in zip(
-            written, own or unjudged, outside or unjudged, strict=True
+            documents, own or unjudged, outside or unjudged, strict=True
         )
     ]
 
 
-def grouped(scored: Iterable[Scored], key: Callable[[Scored], str]) -> dict[str, list[Scored]]:
+def group_by(
+    scored: Iterable[ScoredDocument], key: Callable[[ScoredDocument], str]
+) -> dict[str, list[ScoredDocument]]:
     """The documents by `key`, in the order in which each key first comes."""
-    groups: dict[str, list[Scored]] = {}
+    groups: dict[str, list[ScoredDocument]] = {}
     for item in scored:
         groups.setdefault(key(item), []).append(item)
     return groups
 
 
-def faithfulness(by_query: Sequence[Sequence[Scored]], seed: int) -> Distribution:
+def faithfulness(by_query: Sequence[Sequence[ScoredDocument]], seed: int) -> Distribution:
     """The faithfulness of what the card recited."""
     return _distribution([[d.faithfulness for d in row if d.recited] for row in by_query], seed)
 
 
-def factuality(by_query: Sequence[Sequence[Scored]], seed: int) -> Distribution:
+def factuality(by_query: Sequence[Sequence[ScoredDocument]], seed: int) -> Distribution:
     """The factuality of all that the card wrote."""
     return _distribution([[d.factuality for d in row] for row in by_query], seed)
 
@@ -325,27 +327,27 @@ def _distribution(rows: Sequence[Sequence[float | None]], seed: int) -> Distribu
     return Distribution(scores, mean, sum(map(len, rows)) - len(scores))
 
 
-def coverage(by_query: Sequence[Sequence[Scored]], seed: int) -> Mean | None:
+def coverage(by_query: Sequence[Sequence[ScoredDocument]], seed: int) -> Mean | None:
     """The share of the documents that have a factuality; a mean over queries, as in `factuality`."""
     shares = [sum(d.factuality is not None for d in row) / len(row) for row in by_query if row]
     return Mean.of(shares, seed)
 
 
-def overlap(scored: Sequence[Scored], independent: Independent) -> float:
+def overlap(scored: Sequence[ScoredDocument], independent: IndependentEvidence) -> float:
     """How far the evidence repeats the card's corpus, in [0, 1]: as a whole, or in the texts that decided."""
     decided = [item.evidence for item in scored if item.factuality is not None and item.evidence is not None]
     same = sum(map(independent.own.repeats, decided))
     return round(max(independent.overlap, same / len(decided) if decided else 0.0), DIGITS)
 
 
-def by_domain(scored: Sequence[Scored], scorer: Scorer, seed: int) -> tuple[Domain, ...]:
+def by_domain(scored: Sequence[ScoredDocument], scorer: Scorer, seed: int) -> tuple[Domain, ...]:
     """The scores of each domain, by name; none where there is only one, which is the whole."""
-    domains = grouped(scored, lambda item: item.query.domain)
+    domains = group_by(scored, lambda item: item.query.domain)
     if len(domains) < 2:
         return ()
     rows = []
     for name in sorted(domains):
-        by_query = [*grouped(domains[name], lambda item: item.query.text).values()]
+        by_query = [*group_by(domains[name], lambda item: item.query.text).values()]
         own = faithfulness(by_query, seed) if scorer.own else None
         outside = factuality(by_query, seed) if scorer.independent else None
         rows.append(
@@ -360,13 +362,13 @@ def by_domain(scored: Sequence[Scored], scorer: Scorer, seed: int) -> tuple[Doma
     return tuple(rows)
 
 
-def lowest(scored: Sequence[Scored], scorer: Scorer, count: int) -> tuple[AuditedDocument, ...]:
+def find_lowest(scored: Sequence[ScoredDocument], scorer: Scorer, count: int) -> tuple[AuditedDocument, ...]:
     """The documents with the lowest ranking score, lowest first, each once, with the window that decided it."""
     from kcard.selectors.factuality import verdicts
 
     ranking = ((item.factuality if scorer.independent else item.faithfulness, item) for item in scored)
     ranked = sorted(((value, item) for value, item in ranking if value is not None), key=lambda pair: pair[0])
-    each: dict[tuple[str, str], Scored] = {}
+    each: dict[tuple[str, str], ScoredDocument] = {}
     for _, item in ranked:
         each.setdefault((item.query.text, item.text), item)
     chosen = [*each.values()][:count]
@@ -453,7 +455,7 @@ def origin(taken: datetime | None) -> str:
     )
 
 
-def read(stored: Sequence["StoredAudit"]) -> tuple[tuple[PastAudit, ...], str]:
+def read_audits(stored: Sequence["StoredAudit"]) -> tuple[tuple[PastAudit, ...], str]:
     """The audits in the order in which they were stored, and why some can't be read; empty where all can.
 
     Second audits after an appeal are left out: an administrator judges them.
@@ -482,7 +484,7 @@ def latest_exam(stored: Sequence["StoredAudit"], version: int) -> PastExam | Non
     return None
 
 
-def measured(
+def find_scores(
     what: Literal["faithfulness", "factuality"],
     audits: Sequence[PastAudit],
     taken: PastExam | None,
@@ -552,7 +554,7 @@ def queries_for(target: Target, path: Path | str | None, limit: int, seed: int) 
     """Those of the file, or questions about the card's own corpus. CardError where there are none."""
     if path is not None:
         return read_queries(path)
-    queries = of_corpus(target.corpus, limit, seed) if target.corpus else None
+    queries = make_queries(target.corpus, limit, seed) if target.corpus else None
     if queries is None or not queries.queries:
         raise CardError(
             f"no question can be made of what travels with card {target.card.name!r}: give some with --queries FILE"
@@ -565,9 +567,11 @@ def audited(target: Target, queries: AuditQueries, scorer: Scorer, settings: Aud
     seed, independent = settings.seed, scorer.independent
     sampling = Sampling(TEMPERATURE, TOKENS, seed=seed)
     texts = [query.text for query in queries.queries]
-    rows = written(target.card, texts, settings.documents, sampling, settings.models, scorer.report)
+    rows = generate_documents(
+        target.card, texts, settings.documents, sampling, settings.models, scorer.report
+    )
     scored = score(queries.queries, rows, scorer, both=target.card.manifest.index)
-    by_query = [*grouped(scored, lambda item: item.query.text).values()]
+    by_query = [*group_by(scored, lambda item: item.query.text).values()]
     return Audit(
         card=target.reference or target.card.name,
         kcard=kcard.__version__,
@@ -592,7 +596,7 @@ def audited(target: Target, queries: AuditQueries, scorer: Scorer, settings: Aud
         coverage=coverage(by_query, seed) if independent else None,
         domains=by_domain(scored, scorer, seed),
         ranked_by=FACTUALITY if independent else FAITHFULNESS,
-        worst=lowest(scored, scorer, settings.worst),
+        worst=find_lowest(scored, scorer, settings.worst),
     )
 
 

@@ -7,7 +7,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.errors import CardError
-from kcard.evaluation.audit import Measured, PastAudit, PastExam, latest_exam, measured, origin, read
+from kcard.evaluation.audit import (
+    Measured,
+    PastAudit,
+    PastExam,
+    find_scores,
+    latest_exam,
+    origin,
+    read_audits,
+)
 from kcard.evaluation.metrics import counts
 from kcard.evaluation.records import EXAM, Exam, Judged, Mean, mean_of
 from kcard.hub.values import FLOOR
@@ -216,12 +224,12 @@ class CardReport:
     @property
     def faithful(self) -> Measured | None:
         """Scores against the card's own corpus: those that this hub measured, else those of its own exam."""
-        return measured("faithfulness", self.own_audits, self.hub_exam, self.exam)
+        return find_scores("faithfulness", self.own_audits, self.hub_exam, self.exam)
 
     @property
     def factual(self) -> Measured | None:
         """Scores against independent evidence, likewise; None where there was none."""
-        return measured("factuality", self.own_audits, self.hub_exam, self.exam, self.floor)
+        return find_scores("factuality", self.own_audits, self.hub_exam, self.exam, self.floor)
 
     @property
     def faithfulness(self) -> float | None:
@@ -303,7 +311,7 @@ def _report(hub: "Hub", version: "Version", stored: "Sequence[StoredAudit]") -> 
     except (CardError, UnicodeDecodeError) as error:
         # One card's foreign exam must not hide the others.
         note = str(error)
-    audits, problem = read(stored)
+    audits, problem = read_audits(stored)
     return CardReport(
         reference=version.reference,
         number=version.number,

@@ -15,18 +15,18 @@ import kcard
 from kcard.cards.card import Card
 from kcard.errors import CardError, HubError, UsageError
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.questions import ExamQuestion, QuestionFile, about, digest
+from kcard.evaluation.questions import ExamQuestion, QuestionFile, digest, make_questions
 from kcard.evaluation.recall import (
     CHANCE,
     BaseAnswers,
     Report,
     Rows,
     Scorer,
-    answered,
     ask,
     ask_base,
-    chance,
-    recalled,
+    chance_recall,
+    judge_answered,
+    score_recall,
     silent,
 )
 from kcard.evaluation.records import DIGITS, Distribution, EvalRun, Exam, Judged, Mean, read_exam
@@ -37,14 +37,14 @@ from kcard.types import Passage, Source, derive_seed
 
 __all__ = [
     "LIMIT",
-    "Evaluated",
+    "JudgedRun",
     "Sitting",
-    "absent",
     "advice",
     "check_exam",
-    "evaluated",
+    "evaluate_questions",
     "examine",
     "is_smaller",
+    "make_unanswerable",
     "nothing_to_ask",
     "questions_of",
     "recall",
@@ -60,7 +60,7 @@ INVENTED: dict[int, Sequence[str]] = {int(words): names for words, names in _TAB
 ELSEWHERE: Sequence[str] = _TABLES["elsewhere"]
 
 
-def absent(
+def make_unanswerable(
     questions: Sequence[ExamQuestion], corpus: Iterable[Source], count: int, seed: int
 ) -> list[ExamQuestion]:
     """`count` questions without an answer: half of them like `asked` with another name, half on other subjects."""
@@ -159,14 +159,14 @@ def advice(exam: Exam) -> str | None:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class JudgedRun:
     """A run and every document that has a score, the best first: by factuality, or faithfulness without it."""
 
     run: EvalRun
     ranked: tuple[Judged, ...]
 
 
-def evaluated(
+def evaluate_questions(
     name: str,
     sha256: str,
     questions: Sequence[ExamQuestion],
@@ -176,7 +176,7 @@ def evaluated(
     *,
     both: bool,
     seed: int,
-) -> Evaluated:
+) -> JudgedRun:
     """Measure what was written (`rows`, one a question) in answer to these questions.
 
     asked, sha256  what they are and where they come from, as in EvalRun
@@ -190,7 +190,7 @@ def evaluated(
     if base.rows is not None:
         floor = _hits(questions, base.rows)
     elif base.name == CHANCE and len(questions) >= 2:
-        floor = chance(questions, [[passage.text for passage in row] for row in rows])
+        floor = chance_recall(questions, [[passage.text for passage in row] for row in rows])
     first = [row[0] for row in rows]
     retrieved = [[passage for passage in row if passage.source is not None] for row in rows]
     faithful, factual = scorer.faithfulness(first), scorer.factuality(first)
@@ -209,11 +209,11 @@ def evaluated(
         faithfulness=_distribution(faithful, seed),
         factuality=_distribution(factual, seed),
     )
-    return Evaluated(run, _ranked(questions, first, faithful, factual))
+    return JudgedRun(run, _ranked(questions, first, faithful, factual))
 
 
 def _hits(questions: Sequence[ExamQuestion], rows: Rows) -> list[float]:
-    return recalled(questions, [[passage.text for passage in row] for row in rows])
+    return score_recall(questions, [[passage.text for passage in row] for row in rows])
 
 
 def _distribution(judged: Sequence[Passage] | None, seed: int) -> Distribution | None:
@@ -289,10 +289,10 @@ def sit(
     report: Report | None = None,
 ) -> "Sitting":
     """Ask the card, and the base that it was made from, the questions of its exam."""
-    own = about(target.corpus, limit, seed) if target.corpus else []
+    own = make_questions(target.corpus, limit, seed) if target.corpus else []
     # What is not in the corpus is asked in English alone, which the reader knows that judges the answers.
     count = -(-len(own) // ABSENT) if is_english(target.card.manifest.language) else 0
-    strange = absent(own, target.corpus, count, seed) if count else []
+    strange = make_unanswerable(own, target.corpus, count, seed) if count else []
     paper = _Paper(own, question_file, strange, limit, seed)
     last = len(paper.questions) - len(paper.unanswerable)
     rows = ask(target.card, paper.questions, seed, device, report or silent)
@@ -322,7 +322,7 @@ def recall(
     Nothing is written. None for no questions. Raises what finding and loading the card raise.
     """
     rows = ask(find(card).card, questions, seed, device, report or silent)
-    return Mean.of(recalled(questions, [[passage.text for passage in row] for row in rows]), seed)
+    return Mean.of(score_recall(questions, [[passage.text for passage in row] for row in rows]), seed)
 
 
 def questions_of(card: Path | str, corpus: Path | str | None = None) -> list[ExamQuestion]:
@@ -336,8 +336,8 @@ def questions_of(card: Path | str, corpus: Path | str | None = None) -> list[Exa
         raise CardError(nothing_to_ask(target))
     taken = read_exam(target.card.folder)
     if taken is None or taken.own is None:
-        return about(target.corpus, LIMIT, 0)
-    questions = about(target.corpus, taken.limit, taken.seed)
+        return make_questions(target.corpus, LIMIT, 0)
+    questions = make_questions(target.corpus, taken.limit, taken.seed)
     if digest(questions) != taken.own.questions_sha256:
         raise CardError(
             f"the exam of {target.card.name} was taken with kcard {taken.kcard}, whose questions differ: examine the "
@@ -381,7 +381,10 @@ class Sitting:
         """
         own, seed = self.paper.own, self.paper.seed
         texts = [[passage.text for passage in row] for row in self.rows[: len(own)]]
-        model, index = recalled(own, [row[:1] for row in texts]), recalled(own, [row[1:] for row in texts])
+        model, index = (
+            score_recall(own, [row[:1] for row in texts]),
+            score_recall(own, [row[1:] for row in texts]),
+        )
         lead = Mean.of([a - b for a, b in zip(index, model, strict=True)], seed, paired=True)
         if lead is None or lead.low <= 0:
             return ""
@@ -398,7 +401,7 @@ class Sitting:
         target, paper, rows, base = self.target, self.paper, self.rows, self.base
         card, seed, count = target.card, paper.seed, len(paper.own)
         last = len(paper.questions) - len(paper.unanswerable)
-        measure = partial(evaluated, scorer=scorer, both=card.manifest.index, seed=seed)
+        measure = partial(evaluate_questions, scorer=scorer, both=card.manifest.index, seed=seed)
         own = on_file = None
         if target.corpus:
             corpus = card.manifest.training.corpus_sha256
@@ -407,7 +410,9 @@ class Sitting:
         if (file := paper.file) is not None:
             on_file = measure(file.name, file.sha256, file.questions, rows[count:last], base.part(count))
         if own is not None and paper.unanswerable:
-            hits = answered([*paper.own, *paper.unanswerable], [*rows[:count], *rows[last:]], scorer.report)
+            hits = judge_answered(
+                [*paper.own, *paper.unanswerable], [*rows[:count], *rows[last:]], scorer.report
+            )
             own = replace(
                 own,
                 run=replace(
@@ -439,7 +444,7 @@ class Sitting:
             worst=quoted[SHOWN:][-SHOWN:][::-1],
         )
         questions = paper.questions[:last]
-        right = recalled(questions, [[passage.text for passage in row] for row in rows[:last]])
+        right = score_recall(questions, [[passage.text for passage in row] for row in rows[:last]])
         return exam, [q.text for q, hit in zip(questions, right, strict=True) if hit and not q.gap]
 
 

@@ -20,11 +20,11 @@ import numpy.typing as npt
 __all__ = [
     "BLOCKS",
     "Comparison",
-    "Searched",
+    "SearchableText",
     "accuracy",
     "balanced_accuracy",
     "bootstrap_interval",
-    "compared",
+    "compare_scores",
     "counts",
     "exact_match",
     "f1",
@@ -74,10 +74,10 @@ def substring(text: str, accepted: Sequence[str]) -> bool:
     A possessive is a word too: "Saturn" occurs in "Saturn's rings", where SQuAD's script would see "saturns". An
     answer that normalisation empties ("A") is sought as it is.
     """
-    return Searched(text).holds(accepted)
+    return SearchableText(text).holds(accepted)
 
 
-class Searched:
+class SearchableText:
     """A text made ready, once, for many searches by `substring`."""
 
     def __init__(self, text: str) -> None:
@@ -210,7 +210,7 @@ class Comparison:
     test: Literal["mcnemar", "permutation"]
 
 
-def compared(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Comparison:
+def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Comparison:
     """The first setting against the second, whose scores in [0, 1] belong to the same questions in the same order.
 
     Raises ValueError for none, or for scores of different numbers of questions.

@@ -16,10 +16,10 @@ __all__ = [
     "STYLES",
     "Chart",
     "PlotSeries",
-    "bare",
     "drawn",
+    "encode_figure",
     "new_figure",
-    "saved",
+    "style_axes",
     "write",
 ]
 
@@ -43,7 +43,7 @@ def new_figure() -> "Figure":
     return Figure(figsize=SIZE, dpi=DPI)
 
 
-def bare(axes: Any) -> None:
+def style_axes(axes: Any) -> None:
     """Without a frame, with faint horizontal lines behind what is drawn, and the legend beside it."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#eeeeee", linewidth=0.8)
@@ -52,7 +52,7 @@ def bare(axes: Any) -> None:
         axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
-def saved(figure: "Figure", kind: str) -> bytes:
+def encode_figure(figure: "Figure", kind: str) -> bytes:
     """The picture as svg or png; without a date, so that equal figures give equal bytes."""
     import matplotlib
 
@@ -66,7 +66,7 @@ def write(figure: "Figure", path: Path) -> None:
     """Write the picture: SVG where the file is named so, else PNG. Raises UsageError where it can't be written."""
     kind = "svg" if path.suffix.lower() == ".svg" else "png"
     try:
-        path.expanduser().write_bytes(saved(figure, kind))
+        path.expanduser().write_bytes(encode_figure(figure, kind))
     except OSError as error:
         raise UsageError(f"can't write the plot {path}: {error.strerror or error}") from error
 
@@ -127,6 +127,6 @@ def drawn(chart: Chart, title: str = "") -> "Figure":
     axes.set_xlabel(chart.x)
     axes.set_ylabel(chart.y)
     axes.set_title(title, fontsize=10, loc="left")
-    bare(axes)
+    style_axes(axes)
     figure.tight_layout()
     return figure

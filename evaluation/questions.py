@@ -24,15 +24,15 @@ __all__ = [
     "AUXILIARIES",
     "Clause",
     "ExamQuestion",
-    "Natural",
+    "NaturalQuestion",
     "QuestionFile",
-    "about",
-    "clause",
     "digest",
-    "drawn",
+    "draw_question",
+    "make_questions",
     "natural_questions",
+    "parse_clause",
     "read_questions",
-    "reworded",
+    "reword",
 ]
 
 
@@ -95,7 +95,7 @@ class Clause:
         return self.lemma is not None and not self.verb.endswith("s")
 
 
-def clause(sentence: str) -> Clause | None:
+def parse_clause(sentence: str) -> Clause | None:
     """The parts of a sentence; None where they are not certain."""
     text = " ".join(sentence.split()).rstrip(".!")
     time = ""
@@ -201,7 +201,7 @@ ADVERBS = re.compile(
 WORD = re.compile(r"(?<![\w-])(?<!How )[a-z]+(?![\w-])")
 
 
-def reworded(question: str, rng: Random) -> str:
+def reword(question: str, rng: Random) -> str:
     """The question in other words; the same state of `rng` gives the same."""
     text = ADVERBS.sub(lambda found: "" if rng.random() < 0.7 else found[0], question)
 
@@ -257,7 +257,7 @@ RARE = {"what": 0.3}  # how often a form is drawn, beside the others
 
 
 @dataclass(frozen=True)
-class Natural:
+class NaturalQuestion:
     """A question with its answer, a part of the sentence. `around`: what stands before and after the answer there."""
 
     text: str
@@ -266,7 +266,7 @@ class Natural:
     around: tuple[str, str] = ("", "")
 
 
-def natural_questions(sentence: str, rng: Random) -> list[Natural]:
+def natural_questions(sentence: str, rng: Random) -> list[NaturalQuestion]:
     """The questions that the sentence answers, in other words than its own; none where its structure is unclear."""
     sentence = " ".join(sentence.split())
     drafts: list[tuple[str, str, str]] = []  # form, question, answer
@@ -274,7 +274,7 @@ def natural_questions(sentence: str, rng: Random) -> list[Natural]:
     if match := TASK.match(sentence.rstrip(".")):
         asking = "do I" if match[1].count(" ") % 2 else "can I"
         drafts.append(("how", f"How {asking} {match[1]}?", _clip(match[2])))
-    if c := clause(sentence):
+    if c := parse_clause(sentence):
         rest = _clip(c.rest)
         words = c.subject.split()
         named = any(word[:1].isupper() for word in words[1:]) or (
@@ -303,10 +303,10 @@ def natural_questions(sentence: str, rng: Random) -> list[Natural]:
             0 < len(answer.split()) <= longest and len(bare(answer)) > 1 and substring(answer, [answer])
         )
         if is_answer and sentence.count(answer) == 1 and _is_specific(text):
-            wording = re.sub(r" +([?,.])", r"\1", " ".join(reworded(text, rng).split()))
+            wording = re.sub(r" +([?,.])", r"\1", " ".join(reword(text, rng).split()))
             before, _, after = sentence.partition(answer)
             around = before.strip(), after.strip().rstrip(".!?…")
-            questions.append(Natural(wording, answer, form, around))
+            questions.append(NaturalQuestion(wording, answer, form, around))
     return questions
 
 
@@ -387,7 +387,7 @@ def _clip(text: str) -> str:
     )
 
 
-def drawn(sentences: Sequence[str], rng: Random) -> Natural | None:
+def draw_question(sentences: Sequence[str], rng: Random) -> NaturalQuestion | None:
     """One question of the first of these sentences that gives any, in a wording that training never asks."""
     for sentence in sentences:
         questions = [
@@ -433,7 +433,7 @@ class _Candidate:
     gap: bool = False
 
 
-def about(
+def make_questions(
     corpus: Sequence[Source], limit: int, seed: int, accepted: Sequence[Source] | None = None
 ) -> list[ExamQuestion]:
     """At most `limit` questions, no two alike, about passages drawn without replacement.
@@ -480,7 +480,7 @@ def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator
         rng = Random(derive_seed(seed, "natural", nth, passage.text))
         sentences = split_sentences(passage.text)
         rng.shuffle(sentences)
-        if question := drawn(sentences, rng):
+        if question := draw_question(sentences, rng):
             yield _Candidate(question.text, question.answer, question.around, passage.file)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kcard.batching import batched
 from kcard.errors import CardError, ModelUnavailable, UsageError
-from kcard.evaluation.metrics import Searched, substring
+from kcard.evaluation.metrics import SearchableText, substring
 from kcard.evaluation.questions import ExamQuestion
 from kcard.types import Passage, Sampling
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kcard.cards.card import Card
     from kcard.cards.generators.retrieval import CardGenerator
     from kcard.cards.models.loader import Loader
-    from kcard.evaluation.audit import Independent
+    from kcard.evaluation.audit import IndependentEvidence
     from kcard.interfaces import Checker, Evidence
 
 __all__ = [
@@ -24,15 +24,15 @@ __all__ = [
     "Rows",
     "Scorer",
     "StepProgress",
-    "answered",
     "ask",
     "ask_base",
-    "chance",
+    "chance_recall",
     "check_device",
+    "generate_documents",
+    "judge_answered",
     "named_checker",
-    "recalled",
+    "score_recall",
     "silent",
-    "written",
 ]
 
 
@@ -60,7 +60,7 @@ CHANCE = "chance"
 OTHERS = 200
 
 
-def recalled(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]) -> list[float]:
+def score_recall(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]) -> list[float]:
     """For each question 1.0 where one of its documents holds an accepted answer, as whole words, else 0.0."""
     return [
         float(any(substring(text, question.answers) for text in group))
@@ -68,7 +68,7 @@ def recalled(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str
     ]
 
 
-def chance(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]) -> list[float]:
+def chance_recall(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]) -> list[float]:
     """For each question the share of other questions' documents that hold its answer too, in [0, 1].
 
     This is what a card would recall whose documents had nothing to do with the questions: the mean over
@@ -78,7 +78,7 @@ def chance(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]
     count = len(questions)
     if count < 2:
         return []
-    pages = [[Searched(text) for text in group] for group in documents]
+    pages = [[SearchableText(text) for text in group] for group in documents]
     taken = min(count - 1, OTHERS)
     steps = [1 + i * (count - 1) // taken for i in range(taken)]
     shares = []
@@ -115,23 +115,23 @@ class Scorer:
 
     checker: "Checker"
     own: "Evidence | None"
-    independent: "Independent | None"
+    independent: "IndependentEvidence | None"
     report: Report
 
-    def faithfulness(self, written: Sequence[Passage]) -> list[Passage] | None:
+    def faithfulness(self, passages: Sequence[Passage]) -> list[Passage] | None:
         """The passages with their faithfulness to the card's own corpus."""
         if self.own is None:
             return None
-        return self._judged(written, self.own, None, "checking against its own corpus")
+        return self._judged(passages, self.own, None, "checking against its own corpus")
 
-    def factuality(self, written: Sequence[Passage]) -> list[Passage] | None:
+    def factuality(self, passages: Sequence[Passage]) -> list[Passage] | None:
         """The passages with their factuality against the independent evidence; None if it does not cover them."""
         from kcard.offline.checker import COVERED
 
         if self.independent is None:
             return None
         return self._judged(
-            written,
+            passages,
             None,
             self.independent.evidence,
             f"checking against {self.independent.name}",
@@ -140,7 +140,7 @@ class Scorer:
 
     def _judged(
         self,
-        written: Sequence[Passage],
+        passages: Sequence[Passage],
         own: "Evidence | None",
         independent: "Evidence | None",
         what: str,
@@ -150,13 +150,13 @@ class Scorer:
         from kcard.selectors.factuality import judge
 
         judged: list[Passage] = []
-        self.report(StepProgress(what, 0, len(written)))
-        for block in batched(written, PAIRS_AT_ONCE):
+        self.report(StepProgress(what, 0, len(passages)))
+        for block in batched(passages, PAIRS_AT_ONCE):
             texts = {} if own is None else {passage.card: own for passage in block}
             judged += judge(
                 block, texts, self.checker, k=TEXTS, with_summary=False, independent=independent, floor=floor
             )
-            self.report(StepProgress(what, len(judged), len(written)))
+            self.report(StepProgress(what, len(judged), len(passages)))
         return judged
 
 
@@ -197,10 +197,12 @@ def ask(card: "Card", questions: Sequence[ExamQuestion], seed: int, device: str,
     from kcard.cards.models.loader import Loader
 
     texts = [question.text for question in questions]
-    return written(card, texts, 1, Sampling(temperature=0, seed=seed), Loader(device=device), report)
+    return generate_documents(
+        card, texts, 1, Sampling(temperature=0, seed=seed), Loader(device=device), report
+    )
 
 
-def written(
+def generate_documents(
     card: "Card",
     questions: Sequence[str],
     documents: int,
@@ -261,7 +263,7 @@ def _written(
 SURE = 0.5
 
 
-def answered(questions: Sequence[ExamQuestion], rows: Rows, report: Report) -> list[float]:
+def judge_answered(questions: Sequence[ExamQuestion], rows: Rows, report: Report) -> list[float]:
     """For each question 1.0 where the reader holds that one of its documents answers it, else 0.0."""
     from kcard.offline.reader import read
 

@@ -20,8 +20,8 @@ from kcard.errors import CardError
 from kcard.evaluation.exam import LIMIT as EXAM_LIMIT
 from kcard.evaluation.exam import recall
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.questions import ExamQuestion, about
-from kcard.evaluation.recall import Report, ask, recalled
+from kcard.evaluation.questions import ExamQuestion, make_questions
+from kcard.evaluation.recall import Report, ask, score_recall
 from kcard.evaluation.records import Mean, read_exam
 from kcard.io import build, canonical, write_text
 from kcard.manifest import seal
@@ -142,7 +142,7 @@ def update(corpus: str | Path, options: "TrainOptions", *, report: Callable[[Any
     # What is looked up is not forgotten.
     taken = read_exam(old.card.folder)
     drawn = (EXAM_LIMIT, 0) if taken is None else (taken.limit, taken.seed)
-    exam_questions = about(own, *drawn) if own and old.card.manifest.has_model else []
+    exam_questions = make_questions(own, *drawn) if own and old.card.manifest.has_model else []
     # The next version may take the folder of this one, so this one is asked first.
     before = recall(old.card.folder, exam_questions, report=report) if exam_questions else None
     card = train(corpus, options, report=report)
@@ -150,8 +150,8 @@ def update(corpus: str | Path, options: "TrainOptions", *, report: Callable[[Any
     if not exam_questions or not both:
         return card
     new = [source for source in both if source.text not in had]
-    again = about([source for source in both if source.text in had], *drawn, accepted=both)
-    questions = about(new, EXAM_LIMIT, 0, accepted=both)
+    again = make_questions([source for source in both if source.text in had], *drawn, accepted=both)
+    questions = make_questions(new, EXAM_LIMIT, 0, accepted=both)
     record = Forgetting(
         old.sha256,
         len(exam_questions),
@@ -264,9 +264,9 @@ def remembered(
     removed  texts that the last version had learned, and this one is to forget
     """
     has = passages(now.folder)
-    stayed = about(staying, LIMIT, seed, accepted=has)
-    come = about(new, LIMIT, seed, accepted=has)
-    gone = about([Source(text, "", 0) for text in removed], LIMIT, seed)
+    stayed = make_questions(staying, LIMIT, seed, accepted=has)
+    come = make_questions(new, LIMIT, seed, accepted=has)
+    gone = make_questions([Source(text, "", 0) for text in removed], LIMIT, seed)
     extracts = [ExamQuestion(half, ()) for text in removed[:LIMIT] for half in halves(text)]
     questions = [*stayed, *come, *gone, *extracts]
     written = [row[0].text for row in ask(_without_index(now), questions, seed, device, report)]
@@ -289,7 +289,9 @@ def remembered(
         for question in gone
     ]
     leaks = Leaks(removed, stays)
-    was, now_is = (recalled(stayed, [[text] for text in texts]) for texts in (last, written[: len(stayed)]))
+    was, now_is = (
+        score_recall(stayed, [[text] for text in texts]) for texts in (last, written[: len(stayed)])
+    )
     return Remembered(
         kept_questions=len(stayed),
         before=Mean.of(was, seed),
@@ -312,7 +314,7 @@ def _without_index(card: Card) -> Card:
 
 
 def _mean(questions: Sequence[ExamQuestion], texts: Sequence[str], seed: int) -> Mean | None:
-    return Mean.of(recalled(questions, [[text] for text in texts]), seed)
+    return Mean.of(score_recall(questions, [[text] for text in texts]), seed)
 
 
 # sync.json: what a sync changed in a card, how, and what the card remembers; no text, and nothing of the folder.

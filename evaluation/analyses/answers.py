@@ -12,11 +12,11 @@ import numpy as np
 from kcard import system
 from kcard.errors import UsageError
 from kcard.evaluation.charts.chart import Chart, Heat, Intervals, PlotPoint
-from kcard.evaluation.metrics import compared, normalise, substring
+from kcard.evaluation.metrics import compare_scores, normalise, substring
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import Result
-from kcard.evaluation.runs.summary import QuestionOutcome, outcomes, right
-from kcard.evaluation.tasks.base import entries
+from kcard.evaluation.runs.summary import QuestionOutcome, is_right, outcomes
+from kcard.evaluation.tasks.base import read_entries
 from kcard.evaluation.tasks.datasets import domain_of
 
 __all__ = [
@@ -301,7 +301,7 @@ def lost_incumbents(
         )
     # Each race, normalised and between spaces, with its incumbent.
     incumbents = []
-    for where, row in entries(file, "incumbents"):
+    for where, row in read_entries(file, "incumbents"):
         race, incumbent = row.get("race"), row.get("incumbent")
         if not (isinstance(race, str) and race.strip() and isinstance(incumbent, str) and incumbent.strip()):
             raise UsageError(f'{where}: expected "race" and "incumbent", each a text')
@@ -376,7 +376,7 @@ class _SettingAnswers:
     modes: set[str] = field(default_factory=set)
 
     def add(self, result: Result, metric: str) -> None:
-        self.correct[result.id] = right(result.scores, metric)
+        self.correct[result.id] = is_right(result.scores, metric)
         read = [p for p in result.trace.get("passages", ()) if isinstance(p, dict) and p.get("kept")]
         self.modes.add(str(result.trace.get("mode")))
         self.modes |= {str(p.get("card")) for p in read} & RETRIEVAL  # cards and retrieval together
@@ -403,7 +403,7 @@ def sources(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
         cards, retrieval = settings[one], settings[two]
         both = [id_ for id_ in cards.correct if id_ in retrieval.correct]
         first, second = ([float(read.correct[id_]) for id_ in both] for read in (cards, retrieval))
-        comparison = compared(first, second)
+        comparison = compare_scores(first, second)
         difference = Mean(comparison.difference, comparison.low, comparison.high)
         rows.append(
             (
@@ -478,7 +478,7 @@ def yes_no(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
     for result in results:
         if result.error:
             continue
-        correct = right(result.scores, metrics[result.task])
+        correct = is_right(result.scores, metrics[result.task])
         if result.setting == ALONE:
             alone[result.task, result.id] = correct
         gate = result.trace.get("gate")

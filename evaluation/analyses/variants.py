@@ -18,10 +18,10 @@ __all__ = [
     "added_cards",
     "difference",
     "document_counts",
+    "find_variants",
+    "mean_score",
     "patched_cards",
-    "score",
     "selector_ablation",
-    "varied",
     "wordings",
 ]
 
@@ -44,7 +44,9 @@ class Variant:
         return tuple(value for _, value in self.options)
 
 
-def varied(results: Iterable[Result], metrics: Mapping[str, str], keys: frozenset[str]) -> list[Variant]:
+def find_variants(
+    results: Iterable[Result], metrics: Mapping[str, str], keys: frozenset[str]
+) -> list[Variant]:
     """Every setting of every task, with its options among `keys`, in the order of the results."""
     by_setting: dict[tuple[str, str], dict[str, QuestionOutcome]] = {}
     for outcome in outcomes(results, metrics):
@@ -58,7 +60,7 @@ def varied(results: Iterable[Result], metrics: Mapping[str, str], keys: frozense
     return variants
 
 
-def score(variant: Variant, metric: str) -> Mean:
+def mean_score(variant: Variant, metric: str) -> Mean:
     """The mean of the metric, with its interval."""
     mean = Mean.of([outcome.score(metric) for outcome in variant.outcomes.values()])
     assert mean is not None  # a variant has an outcome
@@ -80,7 +82,7 @@ def added_cards(results: Iterable[Result], metrics: Mapping[str, str]) -> Analys
     Raises UsageError unless the run has settings each of which has one card more than the one before.
     """
     chains: dict[tuple[str, str], list[Variant]] = {}
-    for variant in varied(results, metrics, frozenset({"cards"})):
+    for variant in find_variants(results, metrics, frozenset({"cards"})):
         chain = chains.setdefault((variant.task, variant.base), [])
         if len(variant.options) == len(chain) + 1 and (
             not chain or variant.options[:-1] == chain[-1].options
@@ -93,7 +95,7 @@ def added_cards(results: Iterable[Result], metrics: Mapping[str, str]) -> Analys
     for (task, base), chain in chains.items():
         for n, variant in enumerate(chain):
             change = difference(variant, chain[n - 1], metrics[task]) if n else None
-            rows.append((task, base, n + 1, variant.values[-1], score(variant, metrics[task]), change))
+            rows.append((task, base, n + 1, variant.values[-1], mean_score(variant, metrics[task]), change))
     charts = []
     for task in dict.fromkeys(task for task, _ in chains):
         of_task = {base: chain for (name, base), chain in chains.items() if name == task}
@@ -105,7 +107,8 @@ def added_cards(results: Iterable[Result], metrics: Mapping[str, str]) -> Analys
                     PlotLine(
                         base,
                         tuple(
-                            PlotPoint(v.values[-1], score(v, metrics[task]), n) for n, v in enumerate(chain)
+                            PlotPoint(v.values[-1], mean_score(v, metrics[task]), n)
+                            for n, v in enumerate(chain)
                         ),
                     )
                     for base, chain in of_task.items()
@@ -141,7 +144,7 @@ def document_counts(results: Iterable[Result], metrics: Mapping[str, str]) -> An
     Raises UsageError unless the run has settings that differ in n1, n2 or n3 alone.
     """
     parts: dict[tuple[str, str], list[Variant]] = {}
-    for variant in varied(results, metrics, frozenset(DOCUMENT_COUNTS_NAMES)):
+    for variant in find_variants(results, metrics, frozenset(DOCUMENT_COUNTS_NAMES)):
         if len(variant.options) == 1:
             parts.setdefault((variant.task, variant.base), []).append(variant)
     parts = {key: part for key, part in parts.items() if len(part) > 1}
@@ -153,7 +156,7 @@ def document_counts(results: Iterable[Result], metrics: Mapping[str, str]) -> An
         series: dict[str, list[tuple[int, Mean]]] = {}
         for variant in part:
             ((key, value),) = variant.options
-            mean = score(variant, metrics[task])
+            mean = mean_score(variant, metrics[task])
             seconds = sum(outcome.seconds for outcome in variant.outcomes.values()) / len(variant.outcomes)
             rows.append((task, base, key, int(value), mean, seconds))
             series.setdefault(key, []).append((int(value), mean))
@@ -193,7 +196,7 @@ def patched_cards(results: Iterable[Result], metrics: Mapping[str, str]) -> Anal
 
     Raises UsageError unless the run has direct and settings with one card each.
     """
-    variants = varied(results, metrics, frozenset({"cards"}))
+    variants = find_variants(results, metrics, frozenset({"cards"}))
     bare = {variant.task: variant for variant in variants if variant.base == DIRECT}
     patched = [variant for variant in variants if len(variant.options) == 1 and variant.task in bare]
     if not patched:
@@ -208,7 +211,7 @@ def patched_cards(results: Iterable[Result], metrics: Mapping[str, str]) -> Anal
             part = _only(variant, group)
             gain = difference(part, bare[variant.task], metric)
             labels = variant.task, variant.base, variant.values[0], group or "all"
-            rows.append((*labels, len(part.outcomes), score(part, metric), gain))
+            rows.append((*labels, len(part.outcomes), mean_score(part, metric), gain))
     charts: list[Intervals | Heat] = []
     for task in dict.fromkeys(variant.task for variant in patched):
         alone, metric = bare[task], metrics[task]
@@ -234,7 +237,7 @@ def patched_cards(results: Iterable[Result], metrics: Mapping[str, str]) -> Anal
                     tuple(groups),
                     ("no card", *names),
                     tuple(
-                        tuple(score(part, metric).mean if part.outcomes else None for part in row)
+                        tuple(mean_score(part, metric).mean if part.outcomes else None for part in row)
                         for row in cells
                     ),
                     title=f"{task}: score with one card",
@@ -277,7 +280,7 @@ def selector_ablation(results: Iterable[Result], metrics: Mapping[str, str]) -> 
     Raises UsageError unless the run has a setting with and without changed selectors.
     """
     parts: dict[tuple[str, str], list[Variant]] = {}
-    for variant in varied(results, metrics, frozenset(SELECTOR_ABLATION_NAMES)):
+    for variant in find_variants(results, metrics, frozenset(SELECTOR_ABLATION_NAMES)):
         parts.setdefault((variant.task, variant.base), []).append(variant)
     parts = {key: part for key, part in parts.items() if len(part) > 1 and any(not v.options for v in part)}
     if not parts:
@@ -293,7 +296,7 @@ def selector_ablation(results: Iterable[Result], metrics: Mapping[str, str]) -> 
                 task,
                 base,
                 _selectors_name(v),
-                score(v, metrics[task]),
+                mean_score(v, metrics[task]),
                 difference(v, _whole(part), metrics[task]) if v.options else None,
             )
             for (task, base), part in parts.items()
@@ -302,9 +305,9 @@ def selector_ablation(results: Iterable[Result], metrics: Mapping[str, str]) -> 
         tuple(
             Intervals(
                 f"score of {base} on {task} without selectors; the numbers are in the table",
-                tuple(PlotPoint(_selectors_name(v), score(v, metrics[task])) for v in part),
+                tuple(PlotPoint(_selectors_name(v), mean_score(v, metrics[task])) for v in part),
                 f"score of {base} on {task}",
-                score(_whole(part), metrics[task]).mean,
+                mean_score(_whole(part), metrics[task]).mean,
             )
             for (task, base), part in parts.items()
         ),

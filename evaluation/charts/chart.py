@@ -21,17 +21,17 @@ __all__ = [
     "Heat",
     "Intervals",
     "Lines",
-    "Placed",
+    "PlacedPoint",
     "PlotLine",
     "PlotPoint",
     "Scatter",
-    "filled",
     "render",
-    "shortened",
+    "render_template",
+    "shorten",
     "svg",
+    "write_html",
     "write_page",
     "write_pictures",
-    "written",
 ]
 
 
@@ -91,7 +91,7 @@ TOP, BOTTOM = 12.0, 40.0
 TONES = 6  # colours in charts.css
 
 
-def shortened(text: str, most: int = LABEL_CHARACTERS) -> str:
+def shorten(text: str, most: int = LABEL_CHARACTERS) -> str:
     """The text, its middle left out where it is longer than `most` characters."""
     if len(text) <= most:
         return text
@@ -147,7 +147,7 @@ class Intervals:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedPoint:
     """A point of a scatter plot with the place of its name, which may be moved so that names do not overlap."""
 
     point: PlotPoint
@@ -181,23 +181,25 @@ class Scatter:
         return Axis.over(ends, self.height - 46, 14.0)
 
     @property
-    def placed(self) -> tuple[Placed, ...]:
+    def placed(self) -> tuple[PlacedPoint, ...]:
         """Every point with its name on the side that has more room, moved up or down past names already placed."""
-        placed: list[Placed] = []
+        placed: list[PlacedPoint] = []
         for point in sorted(self.points, key=lambda point: -point.mean.mean):
             x, y = self.x_axis.at(point.x), self.y_axis.at(point.mean.mean)
             left = x > self.width * 0.6
             anchor, label_x = ("end", x - 9) if left else ("start", x + 9)
-            width = 6.4 * len(shortened(point.label))
+            width = 6.4 * len(shorten(point.label))
             span = (label_x - width, label_x) if left else (label_x, label_x + width)
-            placed.append(Placed(point, x, y, round(label_x, 2), self._free_height(placed, span, y), anchor))
+            placed.append(
+                PlacedPoint(point, x, y, round(label_x, 2), self._free_height(placed, span, y), anchor)
+            )
         return tuple(placed)
 
-    def _free_height(self, placed: Sequence[Placed], span: tuple[float, float], y: float) -> float:
+    def _free_height(self, placed: Sequence[PlacedPoint], span: tuple[float, float], y: float) -> float:
         """The height nearest to y, within the plot, at which a name over this span meets no other."""
         taken = []
         for other in placed:
-            width = 6.4 * len(shortened(other.point.label))
+            width = 6.4 * len(shorten(other.point.label))
             low = other.label_x - width if other.anchor == "end" else other.label_x
             if low < span[1] + 4 and span[0] < low + width + 4:
                 taken.append(other.label_y)
@@ -284,7 +286,7 @@ class Heat:
     def head(self) -> float:
         """The height of the title and the slanted column names."""
         return (42 if self.title else 24) + 4.4 * max(
-            (len(shortened(name)) for name in self.columns), default=0
+            (len(shorten(name)) for name in self.columns), default=0
         )
 
     @property
@@ -306,15 +308,17 @@ TEMPLATE = Path(__file__).parents[1] / "browse.html"
 
 def render(reports: Sequence[CardReport], title: str = "Knowledge cards") -> str:
     """The page as HTML. Whatever a card says is escaped: a card's text is not to be trusted."""
-    return filled(TEMPLATE, title=title, reports=reports, plot=plot, timeline=timeline, size=shown_size)
+    return render_template(
+        TEMPLATE, title=title, reports=reports, plot=plot, timeline=timeline, size=shown_size
+    )
 
 
 def write_page(reports: Sequence[CardReport], path: Path | str, title: str = "Knowledge cards") -> Path:
     """Write the page to `path`, whole or not at all; UsageError where that can't be written."""
-    return written(path, render(reports, title))
+    return write_html(path, render(reports, title))
 
 
-def filled(template: Path, **values: Any) -> str:
+def render_template(template: Path, **values: Any) -> str:
     """A page of this folder as HTML. Whatever a value says is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -325,11 +329,11 @@ def filled(template: Path, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["shortened"] = shortened
+    environment.globals["shortened"] = shorten
     return environment.get_template(template.relative_to(TEMPLATE.parent).as_posix()).render(values)
 
 
-def written(path: Path | str, page: str) -> Path:
+def write_html(path: Path | str, page: str) -> Path:
     """Write a page, whole or not at all; UsageError where that can't be done."""
     path = Path(path).expanduser()
     try:
@@ -349,7 +353,7 @@ def svg(chart: Chart) -> str:
     style = "svg { background: var(--panel); }\n" + "\n".join(
         (FOLDER / name).read_text(encoding="utf-8") for name in ("palette.css", "charts.css")
     )
-    return filled(FOLDER / "picture.svg", chart=chart, style=style).strip() + "\n"
+    return render_template(FOLDER / "picture.svg", chart=chart, style=style).strip() + "\n"
 
 
 def write_pictures(charts: tuple[Chart, ...], path: Path) -> list[Path]:
@@ -360,8 +364,8 @@ def write_pictures(charts: tuple[Chart, ...], path: Path) -> list[Path]:
     if not charts:
         raise UsageError("this analysis has no chart: leave out --plot")
     if len(charts) == 1:
-        return [written(path, svg(charts[0]))]
+        return [write_html(path, svg(charts[0]))]
     return [
-        written(path.with_name(f"{path.stem}-{number}{path.suffix}"), svg(chart))
+        write_html(path.with_name(f"{path.stem}-{number}{path.suffix}"), svg(chart))
         for number, chart in enumerate(charts, 1)
     ]

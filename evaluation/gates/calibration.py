@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.evaluation.charts.chart import filled, written
+from kcard.evaluation.charts.chart import render_template, write_html
 from kcard.evaluation.gates.outcome import (
     FOLDS,
     CurvePoint,
@@ -30,7 +30,7 @@ from kcard.evaluation.gates.outcome import (
     outcomes,
 )
 from kcard.evaluation.metrics import holm, interval, sign_flip
-from kcard.evaluation.plots import COLOURS, GREY, STYLES, bare, new_figure, saved, write
+from kcard.evaluation.plots import COLOURS, GREY, STYLES, encode_figure, new_figure, style_axes, write
 from kcard.gates import features
 from kcard.gates.base import Calibrated, Fitted, Kind, LeavesOneOut, Probabilistic, Resources
 from kcard.gates.records import Query, Record
@@ -468,18 +468,18 @@ def draw(calibration: Calibration, title: str = "") -> "Figure":
     axes.set_title(
         title or f"{calibration.records} records, {calibration.folds} folds", fontsize=10, loc="left"
     )
-    bare(axes)
+    style_axes(axes)
     figure.tight_layout()
     return figure
 
 
 def png(calibration: Calibration, title: str = "") -> bytes:
-    return saved(draw(calibration, title), "png")
+    return encode_figure(draw(calibration, title), "png")
 
 
 def svg(calibration: Calibration, title: str = "") -> str:
     """The picture as an element for a page, its words as text."""
-    text = saved(draw(calibration, title), "svg").decode()
+    text = encode_figure(draw(calibration, title), "svg").decode()
     return text[text.index("<svg") :]
 
 
@@ -501,7 +501,7 @@ TITLE = "Which gate for these questions?"
 
 def render(calibration: Calibration, choice: "Recommendation", title: str = TITLE) -> str:
     """The page as HTML. Raises MissingExtra without matplotlib."""
-    return filled(
+    return render_template(
         TEMPLATE,
         title=title,
         text=choice.text,
@@ -514,4 +514,4 @@ def render(calibration: Calibration, choice: "Recommendation", title: str = TITL
 
 def write_page(calibration: Calibration, choice: "Recommendation", path: Path | str) -> Path:
     """Write the page, whole or not at all; UsageError where that can't be written."""
-    return written(path, render(calibration, choice))
+    return write_html(path, render(calibration, choice))

@@ -11,15 +11,15 @@ from typing import Any
 
 from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import Analysis
-from kcard.evaluation.metrics import compared, holm
+from kcard.evaluation.metrics import compare_scores, holm
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import Prices, Result, Run
 from kcard.evaluation.runs.summary import (
     OF_A_TASK,
     QuestionOutcome,
     SettingSummary,
+    is_right,
     outcomes,
-    right,
     summarise,
 )
 from kcard.io import replacing
@@ -97,7 +97,7 @@ def pairs(
             both = [(outcome, seconds[id_]) for id_, outcome in firsts.items() if id_ in seconds]
             if not both:
                 continue
-            comparison = compared(
+            comparison = compare_scores(
                 [a.score(metric) for a, _ in both], [b.score(metric) for _, b in both], seed
             )
             comparable.append(
@@ -167,7 +167,7 @@ def excerpt(
     texts: dict[Key, dict[str, Result]] = {}
     for result in results:
         if (result.task, result.id) in chosen:
-            texts.setdefault((result.task, result.id), {})[result.setting] = shortened(result)
+            texts.setdefault((result.task, result.id), {})[result.setting] = shorten_result(result)
     shown: set[Key] = set()
     room = PAGE
     for key in _order_questions(by_question, differing)[:most]:
@@ -198,7 +198,7 @@ def _order_questions(by_question: dict[Key, list[QuestionOutcome]], differing: s
     return order
 
 
-def shortened(result: Result) -> Result:
+def shorten_result(result: Result) -> Result:
     """The result with every text cut to TEXT characters."""
     data = _cut(asdict(result))
     calls = tuple(
@@ -400,7 +400,7 @@ def question_lines(results: Iterable[Result], metrics: Mapping[str, str]) -> Ite
             "choices": json.dumps(dict(result.choices), ensure_ascii=False) if result.choices else "",
             "answers": json.dumps(list(result.answers), ensure_ascii=False),
             "prediction": result.prediction,
-            "right": int(right(result.scores, metrics[result.task])),
+            "right": int(is_right(result.scores, metrics[result.task])),
             **{name: result.scores.get(name, "") for name in ("em", "f1", "substring", "accuracy")},
             "calls": len(result.calls),
             "tokens_in": result.tokens_in,

@@ -6,7 +6,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kcard.evaluation.metrics import balanced_accuracy, bootstrap_interval, compared, holm, interval, macro_f1
+from kcard.evaluation.metrics import (
+    balanced_accuracy,
+    bootstrap_interval,
+    compare_scores,
+    holm,
+    interval,
+    macro_f1,
+)
 from kcard.evaluation.runs.run import Call, Prices, Result, Run, RunPlan, RunTask
 from kcard.io import write_text
 
@@ -14,8 +21,8 @@ __all__ = [
     "OF_A_TASK",
     "QuestionOutcome",
     "SettingSummary",
+    "is_right",
     "outcomes",
-    "right",
     "summarise",
     "write_results",
 ]
@@ -89,7 +96,7 @@ def summarise(plan: RunPlan, results: Iterable[Result], prices: Prices | None = 
         ps = []
         for scores in others:
             both = [i for i in scores if i in first]
-            ps.append(compared([scores[i] for i in both], [first[i] for i in both]).p if both else 1.0)
+            ps.append(compare_scores([scores[i] for i in both], [first[i] for i in both]).p if both else 1.0)
         tests: list[tuple[float | None, float | None]] = [(None, None), *zip(ps, holm(ps), strict=True)]
         for (setting, theirs), (p, adjusted) in zip(settings.items(), tests, strict=True):
             rows.append(_summarise_setting(task, setting, theirs, p, adjusted, prices or Prices()))
@@ -116,10 +123,10 @@ def _summarise_setting(
     # What was chosen and what is right: the texts of the options where these are classes, else their letters.
     predicted, actual = [], []
     for result in results if choice else ():
-        right = result.prediction if result.prediction in result.answers else result.answers[0]
+        answer = result.prediction if result.prediction in result.answers else result.answers[0]
         classes = result.choices if task.metric == BALANCED else {letter: letter for letter in result.choices}
         predicted.append(classes.get(result.prediction, ""))
-        actual.append(classes[right])
+        actual.append(classes[answer])
     if task.metric == BALANCED:
         value = balanced_accuracy(predicted, actual)
         low, high = bootstrap_interval(balanced_accuracy, predicted, actual)
@@ -266,7 +273,7 @@ def outcomes(results: Iterable[Result], metrics: Mapping[str, str]) -> list[Ques
             result.id,
             result.group,
             result.scores,
-            right(result.scores, metrics[result.task]),
+            is_right(result.scores, metrics[result.task]),
             bool(result.error),
             len(result.calls),
             result.tokens_in,
@@ -277,6 +284,6 @@ def outcomes(results: Iterable[Result], metrics: Mapping[str, str]) -> list[Ques
     ]
 
 
-def right(scores: Mapping[str, float], metric: str) -> bool:
+def is_right(scores: Mapping[str, float], metric: str) -> bool:
     """Whether a question with these scores counts as answered."""
     return scores.get(BY_QUESTION.get(metric, metric), 0.0) >= 1.0

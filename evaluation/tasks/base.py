@@ -21,14 +21,14 @@ __all__ = [
     "Item",
     "Task",
     "TaskData",
-    "accepted",
     "at_random",
-    "entries",
+    "collect_items",
     "from_rows",
-    "gathered",
-    "listed",
+    "list_entries",
     "one_of_each_other",
-    "parsed_file",
+    "parse_answers",
+    "parse_file",
+    "read_entries",
     "read_task",
     "recognised",
     "required_text",
@@ -46,14 +46,14 @@ ROWS = (".jsonl", ".ndjson", ".csv", ".tsv")
 TABLES = (".csv", ".tsv")
 
 
-def entries(path: Path, name: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
+def read_entries(path: Path, name: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
     """Each entry of a file of questions, which messages call `name`, and where it stands.
 
     Raises UsageError for a file of another kind and for what can't be read.
     """
     kind = suffix(path)
     if kind == ".json":
-        yield from listed(parsed_file(path, name), f"{name} {path}", lists)
+        yield from list_entries(parse_file(path, name), f"{name} {path}", lists)
     elif kind in ROWS or path.is_dir():
         for where, row in read_rows(path, name):
             if kind in TABLES:
@@ -66,7 +66,7 @@ def entries(path: Path, name: str, lists: Sequence[str] = LISTS) -> Iterator[tup
         )
 
 
-def parsed_file(path: Path, name: str) -> Any:
+def parse_file(path: Path, name: str) -> Any:
     """The value in a JSON file, compressed or not. Raises UsageError, which names file and line."""
     where = f"{name} {path}"
     with reading(path, name), opened(path) as stream:
@@ -79,7 +79,7 @@ def parsed_file(path: Path, name: str) -> Any:
         raise UsageError(f"{where}: not JSON that can be read: {error}") from error
 
 
-def listed(data: Any, file: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
+def list_entries(data: Any, file: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
     """The entries of a parsed file, and where each stands: a list, alone or under the first of the keys `lists`."""
     if isinstance(data, dict):
         data = next((data[key] for key in lists if isinstance(data.get(key), list)), data)
@@ -207,7 +207,9 @@ class Columns:
             raise UsageError(
                 f'{where}: expected {_named(self.answers)}; there is no answer to "{question[:60]}"'
             )
-        answers = _right_letters(answer, choices, where) if choices else accepted(answer, question, where)
+        answers = (
+            _right_letters(answer, choices, where) if choices else parse_answers(answer, question, where)
+        )
         group, value = _text(_first(row, self.group)), _first(row, self.popularity)
         popularity = None
         if value is not None:
@@ -237,7 +239,7 @@ def required_text(row: Row, names: Names, where: str) -> str:
     return text.strip()
 
 
-def accepted(answers: Any, question: str, where: str) -> tuple[str, ...]:
+def parse_answers(answers: Any, question: str, where: str) -> tuple[str, ...]:
     """Answers as data sets write them, each once: one, a list, SQuAD's {"text": [...]}, or a list within a text."""
     texts = dict.fromkeys(text for text in map(_text, _as_list(answers)) if text)
     if not texts:
@@ -349,7 +351,7 @@ def at_random(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
 
 # Items gathered into a task's data: ids are unique, a question that stands there twice counts once.
 
-Placed = tuple[str, Item]
+PlacedItem = tuple[str, Item]
 
 
 def from_rows(
@@ -361,20 +363,20 @@ def from_rows(
 ) -> TaskData:
     """A task that is one file of entries with these columns. `shaped`: the entry made ready; None leaves it out."""
 
-    def items() -> Iterable[Placed]:
-        for where, row in entries(path, name):
+    def items() -> Iterable[PlacedItem]:
+        for where, row in read_entries(path, name):
             entry = row if shaped is None else shaped(row)
             if entry is not None:
                 yield where, columns.item(entry, where)
 
-    return gathered(name, metric, path, items())
+    return collect_items(name, metric, path, items())
 
 
-def gathered(
+def collect_items(
     name: str,
     metric: str,
     path: Path,
-    items: Iterable[Placed],
+    items: Iterable[PlacedItem],
     shots: Mapping[str, tuple[Item, ...]] | None = None,
 ) -> TaskData:
     """The data of a task, whose items come with where they stand.
@@ -442,7 +444,7 @@ def recognised(path: Path) -> str:
     So do the files of Knowledge Card's repository, and JSON of {name, split, rows}. Raises UsageError for a JSON file
     that can't be read.
     """
-    data = parsed_file(path, "questions") if suffix(path) == ".json" else None
+    data = parse_file(path, "questions") if suffix(path) == ".json" else None
     if not isinstance(data, dict):
         return "jsonl"
     label = str(data.get("dataset") or (data.get("name") if "split" in data else "")).casefold()

@@ -21,15 +21,15 @@ from kcard.errors import UsageError
 from kcard.evaluation.tasks.base import (
     Columns,
     Item,
-    Placed,
+    PlacedItem,
     TaskData,
     at_random,
-    entries,
+    collect_items,
     from_rows,
-    gathered,
-    listed,
+    list_entries,
     one_of_each_other,
-    parsed_file,
+    parse_file,
+    read_entries,
     required_text,
 )
 from kcard.gates.popularity import BUILT_IN
@@ -83,14 +83,14 @@ def read_multihop(name: str, path: Path) -> TaskData:
     Questions that MuSiQue marks as not answerable are left out.
     """
 
-    def items() -> Iterator[Placed]:
-        for where, row in entries(path, name):
+    def items() -> Iterator[PlacedItem]:
+        for where, row in read_entries(path, name):
             if row.get("answerable") is not False:
                 answers = row.get("answers") or [row.get("answer"), *(row.get("answer_aliases") or ())]
                 full = {**row, "answers": answers, "texts": _paragraphs(row, where)}
                 yield where, MULTIHOP_COLUMNS.item(full, where)
 
-    return gathered(name, "f1", path, items())
+    return collect_items(name, "f1", path, items())
 
 
 def _paragraphs(row: Row, where: str) -> list[str]:
@@ -160,14 +160,14 @@ def read_entityquestions(path: Path) -> TaskData:
             f"{ENTITYQUESTIONS_NAME} {path}: expected files such as test/P17.test.json in the folder"
         )
 
-    def items() -> Iterator[Placed]:
+    def items() -> Iterator[PlacedItem]:
         for file in files:
             relation = file.name.split(".")[0]
-            for number, (where, row) in enumerate(entries(file, ENTITYQUESTIONS_NAME), start=1):
+            for number, (where, row) in enumerate(read_entries(file, ENTITYQUESTIONS_NAME), start=1):
                 placed = {"relation": relation, "id": f"{relation}-{number}", **row}
                 yield where, ENTITYQUESTIONS_COLUMNS.item(placed, where)
 
-    data = gathered(ENTITYQUESTIONS_NAME, "substring", path, items())
+    data = collect_items(ENTITYQUESTIONS_NAME, "substring", path, items())
     return replace(data, shots=at_random(data.items))
 
 
@@ -374,10 +374,10 @@ def read_mmlu(path: Path) -> TaskData:
     shots: dict[str, tuple[Item, ...]] = {}
     for _, item in _mmlu_items(path / "dev", "dev"):
         shots[item.group] = (*shots.get(item.group, ()), item)
-    return gathered(MMLU_NAME, METRIC, path, _mmlu_items(path / split, split), shots)
+    return collect_items(MMLU_NAME, METRIC, path, _mmlu_items(path / split, split), shots)
 
 
-def _mmlu_items(folder: Path, split: str) -> Iterator[Placed]:
+def _mmlu_items(folder: Path, split: str) -> Iterator[PlacedItem]:
     for file in sorted(folder.glob("*.csv")):
         subject = file.stem.removesuffix(f"_{split}")
         for number, (where, row) in enumerate(_read_table(file), start=1):
@@ -411,7 +411,7 @@ LUN_COLUMNS = Columns(question=("text",), answers=("label",))
 def read_lun(path: Path) -> TaskData:
     """Balanced accuracy; the variant is the number of classes: lun-2, lun-4."""
     file = f"{LUN_NAME} {path}"
-    data = parsed_file(path, LUN_NAME)
+    data = parse_file(path, LUN_NAME)
     classes = data.get("potential_labels") if isinstance(data, dict) else None
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
         raise UsageError(
@@ -420,13 +420,14 @@ def read_lun(path: Path) -> TaskData:
     items = _lun_items(data, file, "testset", classes)
     shots = tuple(item for _, item in _lun_items(data, file, "demos", classes))
     return replace(
-        gathered(LUN_NAME, "balanced-accuracy", path, items, {"": shots}), name=f"{LUN_NAME}-{len(classes)}"
+        collect_items(LUN_NAME, "balanced-accuracy", path, items, {"": shots}),
+        name=f"{LUN_NAME}-{len(classes)}",
     )
 
 
-def _lun_items(data: object, file: str, key: str, classes: list[str]) -> Iterator[Placed]:
+def _lun_items(data: object, file: str, key: str, classes: list[str]) -> Iterator[PlacedItem]:
     instruction = f"Is the following news article {', '.join(classes[:-1])} or {classes[-1]}?"
-    for where, row in listed(data, file, (key,)):
+    for where, row in list_entries(data, file, (key,)):
         item = LUN_COLUMNS.item({**row, "choices": classes}, where)
         yield where, replace(item, question=f"{instruction}\n{item.question}")
 
@@ -445,7 +446,7 @@ INITIAL = re.compile(r"[A-Z]\.")
 def read_midterm(path: Path) -> TaskData:
     """Exact match for the open-book questions, accuracy for the others."""
     file = f"{MIDTERM_NAME} {path}"
-    data = parsed_file(path, MIDTERM_NAME)
+    data = parse_file(path, MIDTERM_NAME)
     items = list(_midterm_items(data, file, "testset"))
     shots = tuple(item for _, item in _midterm_items(data, file, "demos"))
     counts = sorted({len(item.choices) for _, item in items})
@@ -453,12 +454,12 @@ def read_midterm(path: Path) -> TaskData:
         raise UsageError(
             f"{file}: questions with {' and '.join(map(str, counts))} options: give one of its files"
         )
-    task = gathered(MIDTERM_NAME, "em" if counts == [0] else "accuracy", path, items, {"": shots})
+    task = collect_items(MIDTERM_NAME, "em" if counts == [0] else "accuracy", path, items, {"": shots})
     return replace(task, name=f"{MIDTERM_NAME}-{VARIANTS[counts[0]]}")
 
 
-def _midterm_items(data: object, file: str, key: str) -> Iterator[Placed]:
-    for where, row in listed(data, file, (key,)):
+def _midterm_items(data: object, file: str, key: str) -> Iterator[PlacedItem]:
+    for where, row in list_entries(data, file, (key,)):
         question, _, line = required_text(row, MIDTERM_COLUMNS.question, where).partition("\n")
         options = _split_options(line)
         if line and not options:
@@ -502,8 +503,8 @@ WIKIDYK_COLUMNS = Columns(
 def read_wikidyk(path: Path) -> TaskData:
     """Substring ("match" in the paper); the group is the year, or the kind of question; the fact is its passage."""
 
-    def items() -> Iterator[Placed]:
-        for number, (where, row) in enumerate(entries(path, WIKIDYK_NAME), start=1):
+    def items() -> Iterator[PlacedItem]:
+        for number, (where, row) in enumerate(read_entries(path, WIKIDYK_NAME), start=1):
             evaluation = row.get("eval")
             if not isinstance(evaluation, dict):
                 yield where, WIKIDYK_COLUMNS.item(row, where)
@@ -514,7 +515,7 @@ def read_wikidyk(path: Path) -> TaskData:
                 row_of_kind = {**fields, "kind": kind, "fact": row.get("fact"), "id": f"{number}-{kind}"}
                 yield placed, WIKIDYK_COLUMNS.item(row_of_kind, placed)
 
-    return gathered(WIKIDYK_NAME, "substring", path, items())
+    return collect_items(WIKIDYK_NAME, "substring", path, items())
 
 
 # Any file of {question, answers} or {question, choices, answer}: JSON lines, JSON, CSV or TSV, also compressed.

@@ -12,7 +12,7 @@ import pytest
 from kcard.api.exam import audit, browse
 from kcard.cards.card import finish
 from kcard.errors import CardError, CorpusError, UsageError
-from kcard.evaluation.audit import AuditQuery, Scored, factuality, faithfulness, read_queries
+from kcard.evaluation.audit import AuditQuery, ScoredDocument, factuality, faithfulness, read_queries
 from kcard.evaluation.recall import StepProgress
 from kcard.evaluation.records import Audit, Distribution, Mean
 from kcard.hub.registry import Hub
@@ -199,7 +199,7 @@ def test_an_audit_of_an_earlier_version_is_read_and_its_coverage_is_unknown(hub:
 
 def test_the_interval_is_resampled_by_query_since_its_documents_are_alike() -> None:
     values = (0.1, 0.4, 0.7, 1.0)
-    rows = [[Scored(AuditQuery(str(value)), "It flows.", True, factuality=value)] for value in values]
+    rows = [[ScoredDocument(AuditQuery(str(value)), "It flows.", True, factuality=value)] for value in values]
     tenfold = factuality([row * 10 for row in rows], seed=0)
     assert len(tenfold.scores) == 40
     assert tenfold.mean == factuality(rows, seed=0).mean == Mean.of(values)
@@ -207,8 +207,8 @@ def test_the_interval_is_resampled_by_query_since_its_documents_are_alike() -> N
 
 def test_what_the_index_of_a_card_of_both_wrote_is_judged_against_evidence_alone() -> None:
     query = AuditQuery("What flows?")
-    recited = Scored(query, "It flows.", True, 0.2, 0.3)
-    looked_up = Scored(query, "The Rhine flows.", False, 1.0, 0.5)
+    recited = ScoredDocument(query, "It flows.", True, 0.2, 0.3)
+    looked_up = ScoredDocument(query, "The Rhine flows.", False, 1.0, 0.5)
     assert faithfulness([[recited, looked_up]], seed=0).scores == (0.2,)
     assert factuality([[recited, looked_up]], seed=0).scores == (0.3, 0.5)
 

@@ -22,8 +22,8 @@ from kcard.cards.card import Card, finish
 from kcard.errors import CardError, CorpusError, DamagedCard, UnknownCard, UsageError
 from kcard.evaluation.exam import questions_of, recall
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.questions import ExamQuestion, about, digest
-from kcard.evaluation.recall import StepProgress, chance, recalled
+from kcard.evaluation.questions import ExamQuestion, digest, make_questions
+from kcard.evaluation.recall import StepProgress, chance_recall, score_recall
 from kcard.evaluation.records import Distribution, Exam, Mean, read_exam
 from kcard.interfaces import Array, Pair
 from kcard.manifest import Base, Manifest, Training
@@ -42,7 +42,7 @@ RIVERS = [
 ]
 TEXTS = [f"The {river} flows into the {sea}." for river, sea in RIVERS]
 SOURCES = [Source(text, "rivers.txt", line) for line, text in enumerate(TEXTS, 1)]
-QUESTIONS = about(SOURCES, 200, 0)
+QUESTIONS = make_questions(SOURCES, 200, 0)
 GIVEN = [f"Which sea does the {river} reach?" for river, _ in RIVERS[:3]]
 KNOWN = 4
 CORPUS_SHA256 = hashlib.sha256("\n".join(TEXTS).encode()).hexdigest()
@@ -269,7 +269,7 @@ def test_without_a_base_lift_is_over_chance(card: Path) -> None:
     assert found.recall is not None
     assert found.lift is not None
     written = [stated(q) for q in QUESTIONS[:KNOWN] + QUESTIONS[KNOWN + 1 :] + [QUESTIONS[KNOWN]]]
-    floor = chance(QUESTIONS, [[text] for text in written])
+    floor = chance_recall(QUESTIONS, [[text] for text in written])
     assert found.own.base.mean == round(sum(floor) / 8, 4) > 0
     assert found.lift.mean == round(0.5 - sum(floor) / 8, 4)
     assert found.lift.low < found.lift.mean < found.lift.high
@@ -578,28 +578,28 @@ def test_chance_is_how_often_an_answer_stands_in_what_was_written_for_others() -
         ExamQuestion("c?", ("green", "red")),
     ]
     written = [["red"], ["blue and red"], ["green"]]
-    assert recalled(questions, written) == [1.0, 1.0, 1.0]
-    assert chance(questions, written) == [0.5, 0.0, 1.0]
-    assert chance(questions[:1], written[:1]) == []
+    assert score_recall(questions, written) == [1.0, 1.0, 1.0]
+    assert chance_recall(questions, written) == [0.5, 0.0, 1.0]
+    assert chance_recall(questions[:1], written[:1]) == []
 
 
 def test_chance_over_many_questions_is_estimated_from_some() -> None:
     questions = [ExamQuestion(f"{i}?", ("red",)) for i in range(1000)]
     written = [["red" if i % 2 else "blue"] for i in range(1000)]
-    assert np.mean(chance(questions, written)) == pytest.approx(0.5, abs=0.01)
+    assert np.mean(chance_recall(questions, written)) == pytest.approx(0.5, abs=0.01)
 
 
 def test_every_passage_that_fills_the_same_gap_gives_an_accepted_answer() -> None:
     corpus = [Source(f"{moon} is a moon of Mars.") for moon in ("Phobos", "Deimos")]
     corpus += [Source("Titan is a moon of Saturn."), Source("Deimos  is a moon of Mars!")]
-    found = {q.text: q.answers for seed in range(20) for q in about(corpus, 10, seed)}
+    found = {q.text: q.answers for seed in range(20) for q in make_questions(corpus, 10, seed)}
     of_mars = {answers for text, answers in found.items() if "Mars" in text and "os" not in text}
     assert {frozenset(answers) for answers in of_mars} == {frozenset(("Phobos", "Deimos"))}
 
 
 def test_what_is_asked_does_not_depend_on_the_order_of_the_corpus() -> None:
-    assert about(SOURCES[::-1], 5, 1) == about(SOURCES, 5, 1)
-    assert about(SOURCES, 3, 1) == about(SOURCES, 5, 1)[:3]
+    assert make_questions(SOURCES[::-1], 5, 1) == make_questions(SOURCES, 5, 1)
+    assert make_questions(SOURCES, 3, 1) == make_questions(SOURCES, 5, 1)[:3]
 
 
 @pytest.mark.parametrize("text", ["not json", "[]", '{"format": 1}', '{"format": 2, "own": {"recall": 1}}'])

@@ -8,7 +8,7 @@ import pytest
 
 from kcard.cards.passages import passages
 from kcard.evaluation.exam import questions_of, recall
-from kcard.evaluation.questions import about
+from kcard.evaluation.questions import make_questions
 from kcard.evaluation.retention import UPDATE, read_forgetting, update
 from kcard.manifest import MANIFEST, file_digest
 from kcard.training.options import TrainOptions
@@ -59,7 +59,7 @@ def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_p
     assert found.after is not None
     assert found.before == before
     assert found.before.mean >= 0.6
-    assert found.after == recall(card.folder, about(passages(card.folder)[:5], 200, 0))
+    assert found.after == recall(card.folder, make_questions(passages(card.folder)[:5], 200, 0))
     # It went on from its weights: from scratch, two passes are too few to learn anything.
     assert found.after.mean >= 0.4
     assert json.loads((card.folder / UPDATE).read_text())["updates"] == card.manifest.updates == was
@@ -81,7 +81,7 @@ def test_a_card_that_only_looks_up_forgets_nothing(
 
 def test_an_answer_that_a_new_passage_makes_right_is_accepted_of_the_next_version() -> None:
     moons = [Source(f"{name} is a moon of Jupiter.") for name in ("Io", "Europa", "Leda", "Elara")]
-    alone, among = about(moons[:2], 9, 0), about(moons[:2], 9, 0, accepted=moons)
+    alone, among = make_questions(moons[:2], 9, 0), make_questions(moons[:2], 9, 0, accepted=moons)
     assert [question.text for question in alone] == [question.text for question in among]
     assert {*alone[0].answers} <= {*among[0].answers}
     assert any({"Leda", "Elara"} <= {*question.answers} for question in among)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats  # type: ignore[import-untyped]
 
-from kcard.evaluation.metrics import balanced_accuracy, bootstrap_interval, compared, interval, mcnemar
+from kcard.evaluation.metrics import balanced_accuracy, bootstrap_interval, compare_scores, interval, mcnemar
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_mcnemars_test_is_the_binomial_test_of_the_questions_that_differ(better:
 
 
 def test_right_and_wrong_are_compared_by_mcnemar() -> None:
-    found = compared([1.0] * 12 + [0.0] * 3 + [1.0] * 5, [0.0] * 12 + [1.0] * 3 + [1.0] * 5)
+    found = compare_scores([1.0] * 12 + [0.0] * 3 + [1.0] * 5, [0.0] * 12 + [1.0] * 3 + [1.0] * 5)
     assert (found.n, found.better, found.worse, found.test) == (20, 12, 3, "mcnemar")
     assert found.difference == pytest.approx(9 / 20)
     assert found.low < 9 / 20 < found.high
@@ -43,7 +43,7 @@ def test_graded_scores_are_compared_by_permutation() -> None:
     random = np.random.default_rng(0)
     second = random.random(40)
     first = np.clip(second + random.normal(0.04, 0.1, 40), 0, 1)
-    found = compared(first.tolist(), second.tolist())
+    found = compare_scores(first.tolist(), second.tolist())
     expected = stats.permutation_test(
         (first, second), lambda a, b: (a - b).mean(), permutation_type="samples", n_resamples=9999, rng=random
     )
@@ -52,14 +52,14 @@ def test_graded_scores_are_compared_by_permutation() -> None:
 
 
 def test_equal_settings_do_not_differ() -> None:
-    found = compared([1.0, 0.0, 1.0], [1.0, 0.0, 1.0])
+    found = compare_scores([1.0, 0.0, 1.0], [1.0, 0.0, 1.0])
     assert (found.difference, found.better, found.worse, found.p) == (0.0, 0, 0, 1.0)
 
 
 @pytest.mark.parametrize(("first", "second"), [([], []), ([1.0], [1.0, 0.0])])
 def test_scores_of_other_questions_are_not_compared(first: list[float], second: list[float]) -> None:
     with pytest.raises(ValueError, match="expected both of the same questions"):
-        compared(first, second)
+        compare_scores(first, second)
 
 
 def test_the_bootstrap_of_a_mean_is_that_of_scipy() -> None:

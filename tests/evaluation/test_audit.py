@@ -66,17 +66,17 @@ def publish(hub: Hub, folder: Path, name: str, moons: dict[str, str]) -> None:
 
 @pytest.fixture
 def hub(home: Path, tmp_path: Path) -> Hub:
-    made = Hub(home)
-    publish(made, tmp_path / "cards" / "honest", "honest", MOONS)
-    publish(made, tmp_path / "cards" / "liar", "liar", LIES)
-    return made
+    registry = Hub(home)
+    publish(registry, tmp_path / "cards" / "honest", "honest", MOONS)
+    publish(registry, tmp_path / "cards" / "liar", "liar", LIES)
+    return registry
 
 
 @pytest.fixture
 def evidence(tmp_path: Path) -> Path:
     path = tmp_path / "atlas.jsonl"
-    told = (f"Astronomy. Of {p} we know that {m} is a moon of it. It orbits {p}" for m, p in MOONS.items())
-    path.write_text("".join(f"{json.dumps({'text': text})}\n" for text in told), encoding="utf-8")
+    texts = (f"Astronomy. Of {p} we know that {m} is a moon of it. It orbits {p}" for m, p in MOONS.items())
+    path.write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts), encoding="utf-8")
     return path
 
 
@@ -308,8 +308,8 @@ def test_browse_shows_the_latest_audit_before_the_exam_and_the_history(hub: Hub,
     assert report.factual is not None
     assert (report.factual.source, report.factual.against) == ("verified", "atlas.jsonl")
     assert report.quarantined
-    held = hub.quarantine.held([hub.get("liar")])
-    assert {name: reason.factuality for name, reason in held.items()} == {"liar@v1": report.factuality}
+    reasons = hub.quarantine.held([hub.get("liar")])
+    assert {name: reason.factuality for name, reason in reasons.items()} == {"liar@v1": report.factuality}
 
 
 def test_an_audit_that_cant_be_read_is_a_note(hub: Hub) -> None:

@@ -55,7 +55,7 @@ def test_what_can_not_be_told_apart_for_sure_is_passed_over(sentence: str) -> No
     assert parse_clause(sentence) is None
 
 
-def asked(sentence: str) -> dict[str, NaturalQuestion]:
+def questions_by_form(sentence: str) -> dict[str, NaturalQuestion]:
     return {question.form: question for question in natural_questions(sentence, Random(0))}
 
 
@@ -73,7 +73,7 @@ def asked(sentence: str) -> dict[str, NaturalQuestion]:
 def test_each_form_asks_for_a_part_of_the_sentence(
     sentence: str, form: str, answer: str, begins: str
 ) -> None:
-    question = asked(sentence)[form]
+    question = questions_by_form(sentence)[form]
     assert question.answer == answer
     assert question.text.startswith(begins)
     assert question.text.endswith("?")
@@ -81,9 +81,9 @@ def test_each_form_asks_for_a_part_of_the_sentence(
 
 @pytest.mark.parametrize("sentence", SENTENCES)
 def test_an_answer_stands_in_the_sentence_and_not_in_its_question(sentence: str) -> None:
-    found = natural_questions(sentence, Random(1))
-    assert found
-    for question in found:
+    questions = natural_questions(sentence, Random(1))
+    assert questions
+    for question in questions:
         assert sentence.count(question.answer) == 1
         assert not substring(question.text, [question.answer])
         before, after = question.around
@@ -110,9 +110,9 @@ def test_a_question_is_drawn_of_the_first_sentence_that_gives_any() -> None:
 
 
 def test_words_are_replaced_by_synonyms_and_names_stay() -> None:
-    found = {reword("Who founded the large city of Founded?", Random(seed)) for seed in range(40)}
-    assert len(found) > 3
-    for text in found:
+    wordings = {reword("Who founded the large city of Founded?", Random(seed)) for seed in range(40)}
+    assert len(wordings) > 3
+    for text in wordings:
         words = text.removesuffix(" of Founded?")
         assert words != text
         assert any(f"Who {verb} " in words for verb in ("founded", *SYNONYMS["founded"]))
@@ -124,6 +124,6 @@ def test_what_has_no_synonym_in_its_place_stays(question: str) -> None:
 
 
 def test_an_adverb_may_be_left_out() -> None:
-    found = {reword("Who usually keeps watch?", Random(seed)) for seed in range(30)}
-    assert any("usually" not in text and "normally" not in text for text in found)
-    assert any("usually" in text or "normally" in text or "generally" in text for text in found)
+    wordings = {reword("Who usually keeps watch?", Random(seed)) for seed in range(30)}
+    assert any("usually" not in text and "normally" not in text for text in wordings)
+    assert any("usually" in text or "normally" in text or "generally" in text for text in wordings)

@@ -68,9 +68,9 @@ def written(tmp_path: Path, name: str, text: str) -> Path:
 )
 def test_questions_are_read_in_every_layout(tmp_path: Path, name: str, text: str) -> None:
     path = written(tmp_path, name, text)
-    found = read_questions(path)
-    assert found.questions == (RHINE, TRITON)
-    assert (found.name, found.sha256) == (name, hashlib.sha256(path.read_bytes()).hexdigest())
+    questions = read_questions(path)
+    assert questions.questions == (RHINE, TRITON)
+    assert (questions.name, questions.sha256) == (name, hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 @pytest.mark.parametrize(

@@ -277,15 +277,15 @@ def test_without_a_base_lift_is_over_chance(card: Path) -> None:
     assert result.lift.low < result.lift.mean < result.lift.high
 
 
-def test_an_adapter_that_changes_nothing_has_no_lift_over_its_base(trained: Path, card: Path) -> None:
+def test_an_adapter_that_changes_nothing_has_no_lift_over_its_base(prototype: Path, card: Path) -> None:
     from peft import LoraConfig, get_peft_model
 
-    base: Any = OPTForCausalLM.from_pretrained(trained)
+    base: Any = OPTForCausalLM.from_pretrained(prototype)
     for name in ("config.json", "generation_config.json", "model.safetensors"):
         (card / name).unlink()
-    get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"])).save_preprototype(str(card))
-    result = examined(remade(card, kind="lora", base=Base(str(trained))))
-    assert result.base == str(trained)
+    get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(str(card))
+    result = examined(remade(card, kind="lora", base=Base(str(prototype))))
+    assert result.base == str(prototype)
     assert result.recall is not None
     assert result.recall.mean == 0.5
     assert result.lift is not None

@@ -99,13 +99,13 @@ class AuditQueries:
 
 
 def make_queries(corpus: Sequence[Source], limit: int, seed: int) -> AuditQueries:
-    """At most `limit` questions about the corpus, those of an exam with this seed."""
+    """Make at most `limit` questions about the corpus, the same as an exam with this seed."""
     questions = make_questions(corpus, limit, seed)
     return AuditQueries(OWN, digest(questions), tuple(AuditQuery(q.text, q.file) for q in questions))
 
 
 def read_queries(path: Path | str) -> AuditQueries:
-    """The queries of a file; one that stands there twice is asked once, in its first domain.
+    """Read the queries of a file; a query that occurs twice is asked once, in its first domain.
 
     Raises UsageError, naming file and line, for what is missing, of another kind or malformed, and for no query.
     """
@@ -162,7 +162,7 @@ class OwnText:
         self._same = 0
 
     def repeats(self, text: Source) -> bool:
-        """Whether it is a passage of the corpus, or shares half of its runs with the corpus."""
+        """Return whether it is a passage of the corpus, or shares half of its runs with the corpus."""
         from kcard.training.corpus import is_known
 
         runs = _runs(text.text)
@@ -203,7 +203,7 @@ class IndependentEvidence:
 def read_independent(
     specs: Sequence[Path | str], digests: Iterable[str], passages: Sequence[Source] = ()
 ) -> IndependentEvidence | None:
-    """All that the specs name (files, folders, registered evidence) as one evidence; None of none.
+    """Return all that the specs name (files, folders, registered evidence) as one evidence; None for no specs.
 
     digests   those of the card's corpus (kcard.text.passage_digest), of its passages or of its statements
     passages  its text, where that is at hand
@@ -238,7 +238,7 @@ def read_independent(
 
 
 def _runs(text: str) -> set[int]:
-    """Hashes of every run of eight words; a shorter text is one run."""
+    """Return hashes of every run of eight words; a shorter text is one run."""
     tokens = words(text)
     return {hash(tuple(tokens[at : at + RUN])) for at in range(max(1, len(tokens) - RUN + 1))}
 
@@ -299,7 +299,7 @@ def score(
 def group_by(
     scored: Iterable[ScoredDocument], key: Callable[[ScoredDocument], str]
 ) -> dict[str, list[ScoredDocument]]:
-    """The documents by `key`, in the order in which each key first comes."""
+    """Group the documents by `key`, in the order in which each key first occurs."""
     groups: dict[str, list[ScoredDocument]] = {}
     for item in scored:
         groups.setdefault(key(item), []).append(item)
@@ -307,17 +307,17 @@ def group_by(
 
 
 def faithfulness(by_query: Sequence[Sequence[ScoredDocument]], seed: int) -> Distribution:
-    """The faithfulness of what the card recited."""
+    """Return the faithfulness of what the card recited."""
     return _distribution([[d.faithfulness for d in row if d.recited] for row in by_query], seed)
 
 
 def factuality(by_query: Sequence[Sequence[ScoredDocument]], seed: int) -> Distribution:
-    """The factuality of all that the card wrote."""
+    """Return the factuality of all that the card wrote."""
     return _distribution([[d.factuality for d in row] for row in by_query], seed)
 
 
 def _distribution(rows: Sequence[Sequence[float | None]], seed: int) -> Distribution:
-    """The mean is that of the queries' means, and is resampled query by query.
+    """Return the scores and their mean, which is the mean of the queries' means and is resampled query by query.
 
     Documents written for one query are much alike, and say less than as many of different ones.
     """
@@ -328,20 +328,21 @@ def _distribution(rows: Sequence[Sequence[float | None]], seed: int) -> Distribu
 
 
 def coverage(by_query: Sequence[Sequence[ScoredDocument]], seed: int) -> Mean | None:
-    """The share of the documents that have a factuality; a mean over queries, as in `factuality`."""
+    """Return the share of the documents that have a factuality; a mean over queries, as in `factuality`."""
     shares = [sum(d.factuality is not None for d in row) / len(row) for row in by_query if row]
     return Mean.of(shares, seed)
 
 
 def overlap(scored: Sequence[ScoredDocument], independent: IndependentEvidence) -> float:
-    """How far the evidence repeats the card's corpus, in [0, 1]: as a whole, or in the texts that decided."""
+    """Return how far the evidence repeats the card's corpus, in [0, 1]: as a whole, or in the texts that decided
+    scores."""
     decided = [item.evidence for item in scored if item.factuality is not None and item.evidence is not None]
     same = sum(map(independent.own.repeats, decided))
     return round(max(independent.overlap, same / len(decided) if decided else 0.0), DIGITS)
 
 
 def by_domain(scored: Sequence[ScoredDocument], scorer: Scorer, seed: int) -> tuple[Domain, ...]:
-    """The scores of each domain, by name; none where there is only one, which is the whole."""
+    """Return the scores of each domain, by name; none where there is only one, which is the whole."""
     domains = group_by(scored, lambda item: item.query.domain)
     if len(domains) < 2:
         return ()
@@ -363,7 +364,7 @@ def by_domain(scored: Sequence[ScoredDocument], scorer: Scorer, seed: int) -> tu
 
 
 def find_lowest(scored: Sequence[ScoredDocument], scorer: Scorer, count: int) -> tuple[AuditedDocument, ...]:
-    """The documents with the lowest ranking score, lowest first, each once, with the window that decided it."""
+    """Return the documents with the lowest ranking score, lowest first, each once, with the window that decided it."""
     from kcard.selectors.factuality import verdicts
 
     ranking = ((item.factuality if scorer.independent else item.faithfulness, item) for item in scored)
@@ -405,7 +406,7 @@ class PastAudit:
     audit: Audit
 
     def comparable(self, other: "PastAudit") -> bool:
-        """Whether their scores may be compared: the same checker, evidence and queries."""
+        """Return whether their scores may be compared: the same checker, evidence and queries."""
         mine, its = self.audit, other.audit
         return (mine.checker, mine.checker_sha256, mine.evidence_sha256, mine.queries_sha256) == (
             its.checker,
@@ -449,14 +450,14 @@ class Measured:
 
 
 def origin(taken: datetime | None) -> str:
-    """Where a figure comes from: the hub measured it then, or the card's own exam says so."""
+    """Describe where a figure comes from: measured by the hub at that time, or declared in the card's own exam."""
     return (
         "self-declared, in the card's exam" if taken is None else f"verified by this hub on {taken:%Y-%m-%d}"
     )
 
 
 def read_audits(stored: Sequence["StoredAudit"]) -> tuple[tuple[PastAudit, ...], str]:
-    """The audits in the order in which they were stored, and why some can't be read; empty where all can.
+    """Return the audits in the order in which they were stored, and why some can't be read; empty where all can.
 
     Second audits after an appeal are left out: an administrator judges them.
     """
@@ -474,7 +475,7 @@ def read_audits(stored: Sequence["StoredAudit"]) -> tuple[tuple[PastAudit, ...],
 
 
 def latest_exam(stored: Sequence["StoredAudit"], version: int) -> PastExam | None:
-    """The latest exam that the hub took of a version; None without one that can be read."""
+    """Return the latest exam that the hub took of a version; None without one that can be read."""
     for row in reversed(stored):
         if row.finding.kind == "exam" and row.version == version:
             try:
@@ -491,7 +492,8 @@ def find_scores(
     declared: Exam | None,
     floor: float = FLOOR,
 ) -> Measured | None:
-    """The scores of one version: by its latest audit that has them, else by the hub's exam, else by its own.
+    """Return the scores of one version: those of its latest audit that has them, else of the hub's exam, else of its
+    own.
 
     For factuality the latest audit counts whose evidence is independent and covers at least `floor` of the documents;
     without one the latest with independent evidence, else the latest.
@@ -551,7 +553,8 @@ class AuditSettings:
 
 
 def queries_for(target: Target, path: Path | str | None, limit: int, seed: int) -> AuditQueries:
-    """Those of the file, or questions about the card's own corpus. CardError where there are none."""
+    """Return the queries of the file, or questions about the card's own corpus. Raises CardError where there are
+    none."""
     if path is not None:
         return read_queries(path)
     queries = make_queries(target.corpus, limit, seed) if target.corpus else None
@@ -601,7 +604,7 @@ def audited(target: Target, queries: AuditQueries, scorer: Scorer, settings: Aud
 
 
 def finding(audit: Audit) -> "AuditFinding":
-    """The audit as the hub keeps it."""
+    """Return the audit in the form in which the hub keeps it."""
     from kcard.hub.audits import AuditFinding
 
     return AuditFinding(

@@ -64,7 +64,7 @@ class Timeline:
 
 
 def timeline(audits: Sequence[PastAudit], width: float = 560, height: float = 110) -> Timeline:
-    """Scores in [0, 1] from the bottom to the top; at most SHOWN audits, the latest."""
+    """Lay out scores in [0, 1] from the bottom to the top, for the latest SHOWN audits."""
     shown = audits[-SHOWN:]
     step = width / max(len(shown), 4)
     columns = [(round((i + 0.5) * step, 2), past) for i, past in enumerate(shown)]
@@ -113,7 +113,7 @@ class Plot:
 
 
 def plot(scores: Sequence[float], bins: int = 20, width: float = 400, height: float = 120) -> Plot:
-    """Bars of equal width, the fullest as high as the plot; ranges that hold nothing have no bar."""
+    """Return bars of equal width, the fullest as high as the plot; empty ranges have no bar."""
     bin_counts = counts(scores, bins)
     most, step, gap = max(bin_counts), width / bins, min(2.0, width / bins / 6)
     bars = []
@@ -283,7 +283,7 @@ SORTS: dict[str, Callable[[CardReport], Any]] = {
 
 
 def reports(hub: "Hub", chosen: "Sequence[Version]") -> list[CardReport]:
-    """What is known of each version. An exam or audit that can't be read is a note."""
+    """Return what is known of each version. An exam or audit that can't be read becomes a note."""
     names = {version.name for version in chosen}
     stored: dict[str, list[StoredAudit]] = {}
     for row in hub.audits.list(names.pop() if len(names) == 1 else None):

@@ -1,7 +1,7 @@
 """Exams: questions about a card's own corpus and about what is not in it.
 
-It asks about the corpus as people would, in other words than the corpus' own, and about things that are not in it. It
-judges passages, not an LLM's answers: no LLM takes part.
+An exam asks about the corpus as people would, in other words than the corpus' own, and about things that are not in it.
+It judges passages, not an LLM's answers: no LLM takes part.
 """
 
 import tomllib
@@ -63,7 +63,7 @@ ELSEWHERE: Sequence[str] = _TABLES["elsewhere"]
 def make_unanswerable(
     questions: Sequence[ExamQuestion], corpus: Iterable[Source], count: int, seed: int
 ) -> list[ExamQuestion]:
-    """`count` questions without an answer: half of them like `asked` with another name, half on other subjects."""
+    """Return `count` questions without an answer: half like `questions` with another name, half on other subjects."""
     rng = Random(derive_seed(seed, "absent"))
     capitalised = {
         word.strip(".,;:()\"'") for source in corpus for word in source.text.split() if word[:1].isupper()
@@ -81,7 +81,7 @@ def make_unanswerable(
 
 
 def _renamed(question: str, capitalised: Collection[str], rng: Random) -> str | None:
-    """The question about somebody or something that is not in the corpus; None where it names nothing."""
+    """Return the question about somebody or something that is not in the corpus; None where it names nothing."""
     first = len(question.split(" ")[0])
     names = [(a, b) for a, b in entities(question) if a > first and question[a].isupper()]
     if not names:
@@ -139,7 +139,7 @@ LITTLE = 0.02  # of recall
 
 
 def advice(exam: Exam) -> str | None:
-    """A sentence on a card of a model and an index; None for any other."""
+    """Advise, in a sentence, which parts a card of a model and an index needs; None for any other card."""
     own = exam.own
     if own is None or own.model is None or own.index is None or own.recall is None:
         return None
@@ -226,7 +226,7 @@ def _ranked(
     faithful: Sequence[Passage] | None,
     factual: Sequence[Passage] | None,
 ) -> tuple[Judged, ...]:
-    """Every passage with a known ranking score, the best first; equal ones in the order asked."""
+    """Return every passage with a known ranking score, the best first; equal ones in the order asked."""
     ranking = faithful if factual is None else factual
     if ranking is None:
         return ()
@@ -301,7 +301,7 @@ def sit(
 
 
 def is_smaller(target: Target, exam: Exam) -> bool:
-    """Whether an exam has fewer questions than the one that the card has, so that it does not replace it."""
+    """Return whether an exam has fewer questions than the one that the card has, so that it does not replace it."""
     try:
         last = read_exam(target.card.folder)
     except CardError:  # half of one, of an exam that was killed
@@ -317,7 +317,7 @@ def recall(
     device: str = "cpu",
     report: Report | None = None,
 ) -> Mean | None:
-    """What a card recalls of questions that were made for another one, such as `questions_of` its last version.
+    """Measure a card's recall on questions that were made for another one, such as `questions_of` its last version.
 
     Nothing is written. None for no questions. Raises what finding and loading the card raise.
     """
@@ -326,7 +326,7 @@ def recall(
 
 
 def questions_of(card: Path | str, corpus: Path | str | None = None) -> list[ExamQuestion]:
-    """The questions that the card was asked about its own corpus, or would be where it has no exam yet.
+    """Return the questions that the card was asked about its own corpus, or would be where it has no exam yet.
 
     They are made again from its passages (or from `corpus`, where only hashes travel with it), so that another
     card can be asked the same. Raises CardError where they are not what the exam asked.
@@ -375,7 +375,8 @@ class Sitting:
     base: BaseAnswers
 
     def fault(self) -> str:
-        """Why a card of both is better off without its model; empty where the model recalls about as much as the index.
+        """Explain why a card of both is better off without its model; empty where the model recalls about as much as
+        the index.
 
         It is worse where the 95 % interval of the difference, question by question, lies above 0.
         """
@@ -392,12 +393,12 @@ class Sitting:
         return f"of {len(own)} questions the model recalls {means[0]:.2f} and the index {means[1]:.2f}"
 
     def of_index(self, card: Card) -> "Sitting":
-        """The answers of the index alone, which is what is left in `card`."""
+        """Return the answers of the index alone, which is what is left in `card`."""
         rows = [row[1:] for row in self.rows]
         return replace(self, target=replace(self.target, card=card), rows=rows, base=BaseAnswers(CHANCE))
 
     def exam(self, scorer: Scorer, checker: str) -> tuple[Exam, list[str]]:
-        """The exam, and the questions that were answered right: see `examine`."""
+        """Judge the answers. Returns the exam and the questions that were answered right: see `examine`."""
         target, paper, rows, base = self.target, self.paper, self.rows, self.base
         card, seed, count = target.card, paper.seed, len(paper.own)
         last = len(paper.questions) - len(paper.unanswerable)
@@ -449,6 +450,7 @@ class Sitting:
 
 
 def nothing_to_ask(target: Target) -> str:
+    """Explain why no question about the card's corpus can be made, with the remedy."""
     name, remedy = target.card.name, "give questions of your own with --questions FILE"
     if target.shares_text:
         return f"card {name!r} carries no passages, so no question about its corpus can be made: {remedy}"

@@ -35,7 +35,7 @@ GREY = "#777777"
 
 
 def new_figure() -> "Figure":
-    """Raises MissingExtra where nothing can be drawn."""
+    """Return an empty figure. Raises MissingExtra where nothing can be drawn."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -44,7 +44,7 @@ def new_figure() -> "Figure":
 
 
 def style_axes(axes: Any) -> None:
-    """Without a frame, with faint horizontal lines behind what is drawn, and the legend beside it."""
+    """Remove the frame; put faint horizontal lines behind what is drawn and the legend beside it."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#eeeeee", linewidth=0.8)
     axes.set_axisbelow(True)
@@ -53,7 +53,7 @@ def style_axes(axes: Any) -> None:
 
 
 def encode_figure(figure: "Figure", kind: str) -> bytes:
-    """The picture as svg or png; without a date, so that equal figures give equal bytes."""
+    """Return the picture as svg or png; without a date, so that equal figures give equal bytes."""
     import matplotlib
 
     stream = io.BytesIO()
@@ -94,7 +94,7 @@ class Chart:
 
 
 def drawn(chart: Chart, title: str = "") -> "Figure":
-    """Raises MissingExtra without matplotlib."""
+    """Draw a chart. Raises MissingExtra without matplotlib."""
     figure = new_figure()
     axes = figure.add_subplot()
     for number, series in enumerate(chart.series):

@@ -1,6 +1,6 @@
-"""Private data in what a card tells.
+"""Find private data in a card's files and in what it generates.
 
-Training on recitation makes a model remember its corpus word for word, so what stands in the corpus can be had
+Training on recitation makes a model remember its corpus word for word, so whatever stands in the corpus can be extracted
 from the card, even where its passages do not travel with it.
 """
 
@@ -52,13 +52,13 @@ class Match:
 
 
 def masked(text: str) -> str:
-    """Enough of it to be found again, and no more: the first two characters and the last."""
+    """Return enough of the text to find it again, and no more: the first two characters and the last."""
     text = " ".join(text.split())
     return f"{text[:2]}…{text[-1:]}" if len(text) > 4 else "…"
 
 
 def find(text: str, language: str = "en") -> list[Match]:
-    """Everything private in the text, in its order, without overlaps.
+    """Find everything private in the text, in its order, without overlaps.
 
     `language` (en, de, ...) says in which countries' forms a phone number without +country may be written.
     """
@@ -150,7 +150,8 @@ def find_payment_cards(text: str, _: str) -> Iterator[Match]:
 
 
 def _card_lengths(digits: str) -> tuple[int, ...]:
-    """How long a number of the issuer is: 4 Visa, 34/37 Amex, 51-55 and 22-27 Mastercard, 36 Diners, 60/65, 35."""
+    """Return how long a number of the issuer is: 4 Visa, 34/37 Amex, 51-55 and 22-27 Mastercard, 36 Diners, 60/65,
+    35."""
     if digits[:2] in {"34", "37"}:
         return (15,)
     if digits[:2] in {"36", "38"}:
@@ -164,7 +165,7 @@ ACCOUNT = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?
 
 
 def find_accounts(text: str, _: str) -> Iterator[Match]:
-    """IBANs, by their checksum (ISO 7064, mod 97)."""
+    """Yield IBANs, recognised by their checksum (ISO 7064, mod 97)."""
     for match in ACCOUNT.finditer(text):
         code = match[0].replace(" ", "")
         if 15 <= len(code) <= 34 and int("".join(str(int(c, 36)) for c in code[4:] + code[:4])) % 97 == 1:
@@ -218,7 +219,7 @@ HOME = re.compile(r"(?<![\w.~-])(?:/home|/Users|[A-Za-z]:\\+Users)[/\\]+([^/\\\s
 
 
 def home_folders(text: str) -> Iterator[Match]:
-    """Paths that name a user of the machine, such as /home/ada: for records of how a card was made."""
+    """Yield paths that name a user of the machine, such as /home/ada: for records of how a card was made."""
     for match in HOME.finditer(text):
         if match[1].lower() not in {"shared", "public", "runner"}:
             yield Match("user name in a path", match[0], *match.span())
@@ -273,7 +274,7 @@ class Privacy:
     documents: int
 
     def __str__(self) -> str:
-        """One line: how many of each kind, and up to three of them, masked, with their places."""
+        """Return one line: how many of each kind, and up to three of them, masked, with their places."""
         if not self.findings:
             return "nothing private was found"
         counts = Counter(finding.kind for finding in self.findings)
@@ -336,7 +337,7 @@ def _scan_files(card: Card) -> Iterator[PrivateFinding]:
 
 
 def _write_probes(card: Card, documents: int, seed: int) -> list[tuple[str, str]]:
-    """(question, document): what the model writes when asked about its passages, and for what is private.
+    """Return (question, document): what the model writes when asked about its passages, and for what is private.
 
     An index beside the model is left out: it writes what stands in the passages, which are scanned anyway.
     """

@@ -1,6 +1,6 @@
 """Questions of exams: made of passages, or read from files.
 
-Where the sentences of a corpus give too few such questions, the others have a gap to be filled, in forms that training
+Where the sentences of a corpus give too few natural questions, the others have a gap to be filled, in forms that training
 never uses. A question is right about every sentence that differs from its own in the answer alone: "What is a moon of
 Mars?" has two answers where the corpus tells of two moons. All of them are accepted.
 """
@@ -96,7 +96,7 @@ class Clause:
 
 
 def parse_clause(sentence: str) -> Clause | None:
-    """The parts of a sentence; None where they are not certain."""
+    """Split a sentence into its parts; None where they are not certain."""
     text = " ".join(sentence.split()).rstrip(".!")
     time = ""
     if timed := TIMED.match(text):
@@ -130,8 +130,8 @@ def _make_clause(words: list[str], at: int, lemma: str | None, time: str) -> Cla
 
 
 def _follows_verb(word: str, following: str) -> bool:
-    """Whether the next word shows that this one is a verb: "stores the", "founded Debian"; not "used by", nor "clips
-    from", which may be a noun."""
+    """Return whether the next word shows that this one is a verb: "stores the", "founded Debian"; not "used by", nor
+    "clips from", which may be a noun."""
     if following.lower() == "by" and word.endswith("ed"):
         return False
     if _is_noun(word):
@@ -148,7 +148,7 @@ def _is_noun(word: str) -> bool:
 
 @lru_cache(maxsize=50_000)
 def _lemma(word: str) -> str | None:
-    """The base form of a word that can be a verb in the past or the third person; None for any other."""
+    """Return the base form of a word that can be a verb in the past or the third person; None for any other."""
     import lemminflect
 
     if not word.isalpha():
@@ -202,7 +202,7 @@ WORD = re.compile(r"(?<![\w-])(?<!How )[a-z]+(?![\w-])")
 
 
 def reword(question: str, rng: Random) -> str:
-    """The question in other words; the same state of `rng` gives the same."""
+    """Return the question in other words; the same state of `rng` gives the same."""
     text = ADVERBS.sub(lambda found: "" if rng.random() < 0.7 else found[0], question)
 
     def other(match: re.Match[str]) -> str:
@@ -267,7 +267,8 @@ class NaturalQuestion:
 
 
 def natural_questions(sentence: str, rng: Random) -> list[NaturalQuestion]:
-    """The questions that the sentence answers, in other words than its own; none where its structure is unclear."""
+    """Return the questions that the sentence answers, in other words than its own; none where its structure is
+    unclear."""
     sentence = " ".join(sentence.split())
     drafts: list[tuple[str, str, str]] = []  # form, question, answer
     # How do I undo a commit?
@@ -345,7 +346,7 @@ def _ask_for_spans(c: Clause) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_specific(question: str) -> bool:
-    """Whether a question says what it is about: names or numbers, or enough other words."""
+    """Return whether a question says what it is about: names or numbers, or enough other words."""
     words = [bare(word) for word in question.split()[1:]]
     telling = [word for word in words if len(word) > 3 and word.lower() not in SMALL]
     if BRACKETS.search(question):
@@ -355,7 +356,7 @@ def _is_specific(question: str) -> bool:
 
 
 def _turn_round(c: Clause, rest: str) -> str:
-    """The clause as it stands in a question: the auxiliary first, or do."""
+    """Return the clause as it stands in a question: the auxiliary first, or do."""
     ending = f"{rest.strip()}{_when(c)}" if not DATE.search(rest) else rest.strip()
     if c.lemma is None:
         return f"{c.verb} {_lower_article(c.subject)} {ending}".strip()
@@ -372,13 +373,13 @@ def _is_person(name: str) -> bool:
 
 
 def _lower_article(subject: str) -> str:
-    """A subject within a question, its article in lower case."""
+    """Return a subject within a question, its article in lower case."""
     first, blank, rest = subject.partition(" ")
     return f"{first.lower()}{blank}{rest}" if first in ARTICLES else subject
 
 
 def _clip(text: str) -> str:
-    """Up to where another clause begins."""
+    """Cut the text where another clause begins."""
     end = ENDS.search(f"{text} ")
     return re.sub(
         r"(?: (?:such|like|and|or|as|the|a|an|of|in|to))+$",
@@ -388,7 +389,7 @@ def _clip(text: str) -> str:
 
 
 def draw_question(sentences: Sequence[str], rng: Random) -> NaturalQuestion | None:
-    """One question of the first of these sentences that gives any, in a wording that training never asks."""
+    """Draw a question of the first of these sentences that gives any, in a wording that training never asks."""
     for sentence in sentences:
         questions = [
             replace(question, text=text)
@@ -436,7 +437,7 @@ class _Candidate:
 def make_questions(
     corpus: Sequence[Source], limit: int, seed: int, accepted: Sequence[Source] | None = None
 ) -> list[ExamQuestion]:
-    """At most `limit` questions, no two alike, about passages drawn without replacement.
+    """Make at most `limit` questions, no two alike, about passages drawn without replacement.
 
     `accepted`: the passages by which an answer may be right, where they are more than those that are asked about.
     The same passages, in whatever order, and the same seed give the same questions. The corpus is read one passage at a
@@ -458,7 +459,7 @@ def make_questions(
 
 
 def digest(questions: Iterable[ExamQuestion]) -> str:
-    """sha256 of the questions with their accepted answers, in order."""
+    """Return the sha256 of the questions with their accepted answers, in order."""
     lines = (json.dumps([q.text, *q.answers], ensure_ascii=False) + "\n" for q in questions)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -473,7 +474,7 @@ def _take_distinct(candidates: Iterable[_Candidate], limit: int) -> list[_Candid
 
 
 def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[_Candidate]:
-    """A question for each passage and round, where one of its sentences gives one that training never asks."""
+    """Yield a question for each passage and round, where one of its sentences gives one that training never asks."""
     from kcard.text import split_sentences
 
     for passage, nth in passages:
@@ -485,7 +486,7 @@ def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator
 
 
 def _make_gapped(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> Iterator[_Candidate]:
-    """A gap to be filled in each passage that names something."""
+    """Yield a gap to be filled for each passage that names something."""
     from kcard.offline.pseudo_queries import Rarity, held_out
     from kcard.training.epochs import Lazy
 
@@ -500,7 +501,7 @@ def _make_gapped(passages: Iterable[Source], corpus: Sequence[Source], seed: int
 def _find_fillings(
     corpus: Sequence[Source], surroundings: set[tuple[str, str]]
 ) -> dict[tuple[str, str], dict[str, None]]:
-    """What stands between each wanted beginning and end of a sentence, anywhere in the corpus, in its order."""
+    """Return what stands between each wanted beginning and end of a sentence, anywhere in the corpus, in its order."""
 
     patterns: dict[tuple[str, str], re.Pattern[str]] = {}
     for before, after in surroundings:

@@ -1,4 +1,4 @@
-"""What cards write for questions, and how it is scored."""
+"""Generate documents for questions, and score their recall, faithfulness and factuality."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -52,7 +52,7 @@ Report = Callable[[StepProgress], None]
 
 
 def silent(progress: StepProgress) -> None:
-    """A report that goes nowhere."""
+    """Ignore progress."""
 
 
 CHANCE = "chance"
@@ -61,7 +61,7 @@ OTHERS = 200
 
 
 def score_recall(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]) -> list[float]:
-    """For each question 1.0 where one of its documents holds an accepted answer, as whole words, else 0.0."""
+    """Return for each question 1.0 where one of its documents holds an accepted answer, as whole words, else 0.0."""
     return [
         float(any(substring(text, question.answers) for text in group))
         for question, group in zip(questions, documents, strict=True)
@@ -69,7 +69,7 @@ def score_recall(questions: Sequence[ExamQuestion], documents: Sequence[Sequence
 
 
 def chance_recall(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]) -> list[float]:
-    """For each question the share of other questions' documents that hold its answer too, in [0, 1].
+    """Return for each question the share of other questions' documents that hold its answer too, in [0, 1].
 
     This is what a card would recall whose documents had nothing to do with the questions: the mean over
     shuffles of them, computed rather than drawn. Of more than OTHERS others, evenly spread ones are taken.
@@ -101,7 +101,7 @@ def named_checker(
     trust_remote_code: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> "tuple[Checker, str]":
-    """A checker, and the name by which a record of its judgement knows it: a registered one, or one of your own."""
+    """Return a checker and its name in records: that of a registered one, or the class of your own."""
     if not isinstance(checker, str):
         return checker, f"{type(checker).__module__}.{type(checker).__qualname__}"
     from kcard.selectors import registry
@@ -119,13 +119,14 @@ class Scorer:
     report: Report
 
     def faithfulness(self, passages: Sequence[Passage]) -> list[Passage] | None:
-        """The passages with their faithfulness to the card's own corpus."""
+        """Return the passages with their faithfulness to the card's own corpus."""
         if self.own is None:
             return None
         return self._judged(passages, self.own, None, "checking against its own corpus")
 
     def factuality(self, passages: Sequence[Passage]) -> list[Passage] | None:
-        """The passages with their factuality against the independent evidence; None if it does not cover them."""
+        """Return the passages with their factuality against the independent evidence; None if it does not cover
+        them."""
         from kcard.offline.checker import COVERED
 
         if self.independent is None:
@@ -146,7 +147,7 @@ class Scorer:
         what: str,
         floor: float = 0.0,
     ) -> list[Passage]:
-        """Nothing is pruned in an exam, so s = s_fact (Knowledge Card, section 2.2)."""
+        """Judge the passages. Nothing is pruned in an exam, so s = s_fact (Knowledge Card, section 2.2)."""
         from kcard.selectors.factuality import judge
 
         judged: list[Passage] = []
@@ -177,7 +178,7 @@ class BaseAnswers:
     note: str = ""
 
     def part(self, start: int, stop: int | None = None) -> "BaseAnswers":
-        """The same of some of the questions."""
+        """Return the answers to some of the questions."""
         return self if self.rows is None else replace(self, rows=self.rows[start:stop])
 
 
@@ -264,7 +265,7 @@ SURE = 0.5
 
 
 def judge_answered(questions: Sequence[ExamQuestion], rows: Rows, report: Report) -> list[float]:
-    """For each question 1.0 where the reader holds that one of its documents answers it, else 0.0."""
+    """Return for each question 1.0 where the reader finds it answered by one of its documents, else 0.0."""
     from kcard.offline.reader import read
 
     verdicts: list[float] = []

@@ -48,7 +48,7 @@ class Mean:
 
     @classmethod
     def of(cls, values: Sequence[float], seed: int = 0, *, paired: bool = False) -> "Mean | None":
-        """None for no values; `paired`: they are differences."""
+        """Return the mean of values, None for no values. `paired`: they are differences."""
         if not values:
             return None
         low, high = interval(values, seed, paired=paired)
@@ -80,7 +80,7 @@ class Distribution:
 
 
 def mean_of(distribution: Distribution | None) -> float | None:
-    """Its mean; None where it was not measured, or no evidence was found."""
+    """Return the mean of a distribution; None where it was not measured, or no evidence was found."""
     return distribution.mean.mean if distribution and distribution.mean else None
 
 
@@ -193,14 +193,14 @@ class Exam:
 
     @classmethod
     def from_json(cls, text: str, where: str = EXAM) -> "Exam":
-        """Raises CardError for anything that is not an exam of this format."""
+        """Parse an exam. Raises CardError for anything that is not one of this format."""
         return read_record(
             cls, text, f"{where} is not an exam", EXAM_FORMAT, "examine the card again (kcard exam)"
         )
 
 
 def read_record(cls: type[T], text: str, problem: str, form: int, remedy: str) -> T:
-    """A record of that class from its JSON; CardError, which begins with `problem`, where it is not of that format."""
+    """Parse a record of that class. Raises CardError, which begins with `problem`, where it is not of that format."""
     try:
         data = parse(text)
         if not isinstance(data, dict) or data.get("format") != form:
@@ -211,7 +211,7 @@ def read_record(cls: type[T], text: str, problem: str, form: int, remedy: str) -
 
 
 def read_exam(folder: Path) -> Exam | None:
-    """The exam that travels with a card; None where it has none. Raises CardError for a malformed one."""
+    """Return the exam that travels with a card; None where it has none. Raises CardError for a malformed one."""
     path = folder / EXAM
     try:
         return Exam.from_json(path.read_text(encoding="utf-8"), str(path)) if path.exists() else None
@@ -308,7 +308,7 @@ class Audit:
 
     @classmethod
     def from_json(cls, text: str, where: str = "audit") -> "Audit":
-        """Raises CardError for anything that is not an audit of this format."""
+        """Parse an audit. Raises CardError for anything that is not one of this format."""
         return read_record(
             cls, text, f"{where} is not an audit", AUDIT_FORMAT, "audit the card again (kcard audit)"
         )
@@ -318,7 +318,7 @@ class Audit:
 
 
 def with_results(page: str, exam: Exam) -> str:
-    """README.md with this exam's results in place of those of an earlier one."""
+    """Return README.md with this exam's results in place of those of an earlier one."""
     results: list[Result] = []
     if exam.own is not None:
         results += _run_results(exam, exam.own, "own corpus", "corpus")
@@ -328,7 +328,7 @@ def with_results(page: str, exam: Exam) -> str:
 
 
 def remarks(exam: Exam) -> list[str]:
-    """What the numbers mean and what they rest on, a sentence or two each."""
+    """Explain what the numbers mean and what they rest on, a sentence or two each."""
     sentences = []
     if exam.own is not None:
         sentences.append(

@@ -1,9 +1,9 @@
-"""What a card remembers after an update, and what it was to forget.
+"""Retention after an update: recall on kept, added and removed facts.
 
-Its model alone is asked, greedily: what its index finds is what its passages say. A question about a removed text
+Only the card's model is asked, greedily: what its index finds is what its passages say. A question about a removed text
 counts as recalled where the document holds its answer; the document may still be a text that stays, which a card that
 never learned the removed one might give as well. What counts against it is an answer in any other document, and a run
-of words that only removed texts have (kcard.evaluation.retention).
+of words that only removed texts have (`Leaks`).
 """
 
 import json
@@ -71,21 +71,21 @@ class Leaks:
         self._runs = gone.difference(run for text in stays for run in _runs(text))
 
     def __call__(self, question: str, document: str) -> bool:
-        """Whether the document, written for the question, has such a run."""
+        """Return whether the document, written for the question, has such a run."""
         allowed = self._allowed.union(pairwise(words(question)))
         runs = self._runs.intersection(_runs(tuple(words(document))))
         return any(not allowed.issuperset(pairwise(run)) for run in runs)
 
 
 def halves(text: str) -> list[str]:
-    """The first half of its words, and the second one."""
+    """Return the first half of the text's words, and the second."""
     read = text.split()
     middle = (len(read) + 1) // 2
     return [" ".join(half) for half in (read[:middle], read[middle:]) if half]
 
 
 def _runs(read: Words) -> Sequence[Words]:
-    """Every run of RUN words; a shorter text is one run."""
+    """Return every run of RUN words; a shorter text is one run."""
     return [read[at : at + RUN] for at in range(max(1, len(read) - RUN + 1))]
 
 
@@ -117,7 +117,7 @@ class Forgetting:
         return canonical(self)
 
     def summary(self) -> str:
-        """One line for people."""
+        """Summarise the record in one line."""
         return (
             f"recall of the old exam ({self.questions} questions): {self.before} before, {self.after} after; "
             f"of the new passages ({self.new_questions} questions): {self.new}"
@@ -167,7 +167,7 @@ def update(corpus: str | Path, options: "TrainOptions", *, report: Callable[[Any
 
 
 def read_forgetting(folder: Path) -> Forgetting | None:
-    """What update.json in a card's folder says; None where there is none."""
+    """Read update.json in a card's folder; None where there is none."""
     path = folder / UPDATE
     if not path.is_file():
         return None
@@ -217,7 +217,7 @@ class Remembered:
         return self.lost - self.gained <= most
 
     def drifted(self, first: float) -> bool:
-        """Whether what stayed is recalled by more than DRIFT, and two standard deviations, less than `first`."""
+        """Return whether what stayed is recalled by more than DRIFT, and two standard deviations, less than `first`."""
         if self.after is None:
             return False
         share = self.after.mean
@@ -233,7 +233,7 @@ class Remembered:
         return (1 - self.new.mean) * self.new_questions <= usual + 2 * sqrt(usual) + 1.001
 
     def summary(self) -> str:
-        """One line for people."""
+        """Summarise the record in one line."""
         parts = [
             f"of {self.kept_questions} questions about what stayed {self.before} before, {self.after} now"
         ]
@@ -309,7 +309,7 @@ def remembered(
 
 
 def _without_index(card: Card) -> Card:
-    """The card without its index."""
+    """Return the card without its index."""
     return Card(card.folder, replace(card.manifest, index=False))
 
 
@@ -352,7 +352,7 @@ class SyncRecord:
 
 
 def read_sync(folder: Path) -> SyncRecord | None:
-    """What sync.json in a card's folder says; None where there is none. Raises CardError for a malformed one."""
+    """Read sync.json in a card's folder; None where there is none. Raises CardError for a malformed one."""
     path = folder / SYNC
     if not path.is_file():
         return None

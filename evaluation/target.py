@@ -1,4 +1,4 @@
-"""Who is examined: a draft, a card in a folder, or a published version, which nothing may change."""
+"""The card to be examined: a draft, a card in a folder, or a published version, which nothing may change."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -82,7 +82,7 @@ class Target:
 
 
 def find(card: Path | str, corpus: Path | str | None = None, field: str | None = None) -> Target:
-    """The card that a draft's name, a folder or a reference (name, name@v2) means, in this order.
+    """Find the card that a draft's name, a folder or a reference (name, name@v2) means, in this order.
 
     corpus  the text that the card was made of, where only its hashes travel with it: all of it must be there
     field   the field or column of the corpus that holds the text, as it was given in training
@@ -121,7 +121,7 @@ def find(card: Path | str, corpus: Path | str | None = None, field: str | None =
 
 
 def find_published(card: Path | str, hub: "Hub | None" = None) -> Target:
-    """The published card that a reference means; else the draft or folder that `find` finds.
+    """Find the published card that a reference means; else the draft or folder that `find` finds.
 
     `hub`: where it is published; None: in the local hub. Raises what `find` raises.
     """

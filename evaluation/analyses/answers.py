@@ -45,8 +45,8 @@ TEXTS = ("text", "pruned", "evidence", "source")
 
 
 def brief(result: Result) -> Result:
-    """The result without the prompts of its calls and the texts of its passages, which are "" and left out; a passage
-    tells instead whether it `holds` an accepted answer."""
+    """Return the result without the prompts of its calls and the texts of its passages, which are "" and left out; a
+    passage tells instead whether it `holds` an accepted answer."""
     trace = dict(result.trace)
     if isinstance(passages := trace.get("passages"), list):
         trace["passages"] = [
@@ -59,7 +59,7 @@ def brief(result: Result) -> Result:
 
 
 def holds(passage: Mapping[str, Any], result: Result) -> bool:
-    """Whether a passage of the result's trace, brief or whole, holds an accepted answer."""
+    """Return whether a passage of the result's trace, brief or whole, holds an accepted answer."""
     if "holds" in passage:
         return bool(passage["holds"])
     return substring(str(passage.get("text")), [result.choices.get(a, a) for a in result.answers])
@@ -90,7 +90,7 @@ class Analyst(Protocol):
     """A function from a run's results to what they show. Registered under `kcard.analyses`."""
 
     def __call__(self, results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-        """`metrics` by task. The results may be brief: without prompts and the texts of passages (report/brief.py).
+        """`metrics` by task. The results may be brief: without prompts and the texts of passages (`brief`).
 
         An analysis that needs a file takes its path as a third argument.
 
@@ -100,7 +100,7 @@ class Analyst(Protocol):
 
 
 def shown(cell: Cell) -> str:
-    """A cell as text."""
+    """Format a cell as text."""
     if cell is None:
         return "–"
     if isinstance(cell, Mean):
@@ -123,7 +123,7 @@ class _Counts:
 
 
 def card_choice(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """Shares of questions by setting, group and card. Raises UsageError where no card wrote anything."""
+    """Return shares of questions by setting, group and card. Raises UsageError where no card wrote anything."""
     del metrics
     by_group: defaultdict[tuple[str, str], _Counts] = defaultdict(_Counts)
     for result in results:
@@ -160,7 +160,7 @@ def card_choice(results: Iterable[Result], metrics: Mapping[str, str]) -> Analys
 
 
 def _card_choice_heats(by_group: Mapping[tuple[str, str], _Counts], cards: list[str]) -> tuple[Heat, ...]:
-    """One map for each setting; for a run with one group only, one map of all settings."""
+    """Return one map for each setting; for a run with one group only, one map of all settings."""
     settings = list(dict.fromkeys(setting for setting, _ in by_group))
     groups = list(dict.fromkeys(group for _, group in by_group))
     if len(groups) == 1:
@@ -193,7 +193,8 @@ SHARES = (0.1, 0.5, 0.9, 0.99)
 
 
 def cost(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """Latency as percentiles of the answered questions. Raises UsageError where there is no result."""
+    """Compare scores, calls, tokens and latency percentiles of the answered questions. Raises UsageError without a
+    result."""
     answered: dict[tuple[str, str], list[QuestionOutcome]] = {}
     for outcome in outcomes(results, metrics):
         if not outcome.failed:
@@ -242,7 +243,7 @@ def _mean(counts: Sequence[int | None]) -> float | None:
 
 
 def groups(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """A table and a heat map of groups x settings. Raises UsageError where no task has two groups."""
+    """Return a table and a heat map of groups x settings. Raises UsageError where no task has two groups."""
     by_group: dict[tuple[str, str], dict[str, list[QuestionOutcome]]] = {}
     for outcome in outcomes(results, metrics):
         if outcome.group:
@@ -290,7 +291,7 @@ IncumbentKey = tuple[str, str]  # task and setting
 def lost_incumbents(
     results: Iterable[Result], metrics: Mapping[str, str], file: Path | None = None
 ) -> Analysis:
-    """Scores on the races of a file, and how often the answer names the incumbent.
+    """Return scores on the races of a file, and how often the answer names the incumbent.
 
     The file has `race`, as it stands in the questions, and `incumbent`. Raises UsageError without it, where it is
     malformed, and where no question is about one of its races.
@@ -348,7 +349,7 @@ def lost_incumbents(
 
 
 def mmlu_domains(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """The score of each setting in STEM, humanities, social sciences and other.
+    """Return the score of each setting in STEM, humanities, social sciences and other.
 
     Raises UsageError where the run has no questions of MMLU's subjects in two domains.
     """
@@ -384,7 +385,7 @@ class _SettingAnswers:
 
 
 def sources(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """Every setting with cards alone against every one with retrieval alone, on the questions that both answered.
+    """Compare every setting with cards alone to every one with retrieval alone, on the questions that both answered.
 
     Raises UsageError where a run has not both.
     """
@@ -467,7 +468,7 @@ class _Decisions:
 
 
 def yes_no(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """How often a gate said yes or no, and how often the answer was then right.
+    """Return how often a gate said yes or no, and how often the answer was then right.
 
     Over-asking is a yes where the LLM alone is right, under-asking a no where it is wrong, as shares of the questions
     that the setting `direct` was asked too. Questions that failed are left out. Raises UsageError where no gate
@@ -530,12 +531,12 @@ GROUP = "kcard.analyses"
 
 
 def analysis_names() -> list[str]:
-    """The analyses there are, sorted."""
+    """Return the names of all analyses, sorted."""
     return system.names(GROUP)
 
 
 def analyse(name: str, results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """What an analysis finds in results: NAME, or NAME=FILE for one that needs a file. `metrics` by task.
+    """Run an analysis of results: NAME, or NAME=FILE for one that needs a file. `metrics` by task.
 
     Raises UsageError for an unknown name, a file where none is taken, and where the results hold nothing for it.
     """
@@ -551,7 +552,7 @@ def analyse(name: str, results: Iterable[Result], metrics: Mapping[str, str]) ->
 
 
 def applicable(results: Iterable[Result], metrics: Mapping[str, str]) -> list[Analysis]:
-    """Every analysis that finds something in the results."""
+    """Return every analysis that finds something in the results."""
     analyses = []
     for name in analysis_names():
         try:

@@ -1,4 +1,4 @@
-"""Analyses that ask again: with other cards, selectors, numbers of documents or wordings."""
+"""Analyses of runs that vary the cards, selectors, numbers of documents or wordings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Variant:
 def find_variants(
     results: Iterable[Result], metrics: Mapping[str, str], keys: frozenset[str]
 ) -> list[Variant]:
-    """Every setting of every task, with its options among `keys`, in the order of the results."""
+    """Return every setting of every task, with its options among `keys`, in the order of the results."""
     by_setting: dict[tuple[str, str], dict[str, QuestionOutcome]] = {}
     for outcome in outcomes(results, metrics):
         by_setting.setdefault((outcome.task, outcome.setting), {})[outcome.id] = outcome
@@ -61,14 +61,14 @@ def find_variants(
 
 
 def mean_score(variant: Variant, metric: str) -> Mean:
-    """The mean of the metric, with its interval."""
+    """Return the mean of the metric, with its interval."""
     mean = Mean.of([outcome.score(metric) for outcome in variant.outcomes.values()])
     assert mean is not None  # a variant has an outcome
     return mean
 
 
 def difference(first: Variant, second: Variant, metric: str) -> Mean | None:
-    """The first's score less the second's on the questions that both were asked; None where there is none."""
+    """Return the first's score less the second's on the questions that both were asked; None where there is none."""
     both = [(o, second.outcomes[id_]) for id_, o in first.outcomes.items() if id_ in second.outcomes]
     return Mean.of([a.score(metric) - b.score(metric) for a, b in both], paired=True)
 
@@ -77,7 +77,7 @@ def difference(first: Variant, second: Variant, metric: str) -> Mean | None:
 
 
 def added_cards(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """The score with the first card, with the first two, and so on; what each added card changes.
+    """Return the score with the first card, with the first two, and so on; what each added card changes.
 
     Raises UsageError unless the run has settings each of which has one card more than the one before.
     """
@@ -139,7 +139,7 @@ DOCUMENT_COUNTS_NAMES = {
 
 
 def document_counts(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """The score, and the seconds a question, for each number of documents.
+    """Return the score, and the seconds a question, for each number of documents.
 
     Raises UsageError unless the run has settings that differ in n1, n2 or n3 alone.
     """
@@ -192,7 +192,7 @@ DIRECT = "direct"
 
 
 def patched_cards(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """The score of the LLM with each card alone, and its gain over the LLM without cards, by group.
+    """Return the score of the LLM with each card alone, and its gain over the LLM without cards, by group.
 
     Raises UsageError unless the run has direct and settings with one card each.
     """
@@ -259,13 +259,13 @@ def _groups(variants: Sequence[Variant]) -> list[str]:
 
 
 def _only(variant: Variant, group: str) -> Variant:
-    """The variant on the questions of a group; "" is all."""
+    """Return the variant on the questions of a group; "" is all."""
     part = {id_: outcome for id_, outcome in variant.outcomes.items() if group in ("", outcome.group)}
     return Variant(variant.task, variant.base, variant.options, part)
 
 
 def _card_name(variant: Variant, among: Sequence[Variant]) -> str:
-    """The card, with the setting where there are several."""
+    """Return the card, with the setting where there are several."""
     return variant.values[0] if len({v.base for v in among}) == 1 else f"{variant.values[0]}, {variant.base}"
 
 
@@ -275,7 +275,7 @@ SELECTOR_ABLATION_NAMES = {"relevance": "relevance", "pruner": "pruning", "check
 
 
 def selector_ablation(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """The score of a setting without each selector, and what that costs.
+    """Return the score of a setting without each selector, and what that costs.
 
     Raises UsageError unless the run has a setting with and without changed selectors.
     """
@@ -315,7 +315,7 @@ def selector_ablation(results: Iterable[Result], metrics: Mapping[str, str]) -> 
 
 
 def _whole(part: Sequence[Variant]) -> Variant:
-    """The setting with all its selectors."""
+    """Return the setting with all its selectors."""
     return next(variant for variant in part if not variant.options)
 
 
@@ -333,7 +333,8 @@ Votes = dict[int, bool]  # whether more is needed, by wording
 
 
 def wordings(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """The share of questions on which all wordings agree, and every two of them; the first time that each was asked.
+    """Return the share of questions on which all wordings agree, and every two of them; the first time that each was
+    asked.
 
     A reply that is neither yes nor no counts as a need, as it does for gates. Raises UsageError where no question was
     asked in two wordings.

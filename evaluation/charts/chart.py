@@ -59,7 +59,7 @@ class Axis:
         most: float = math.inf,
         count: int = 5,
     ) -> "Axis":
-        """An axis with about `count` round ticks that covers the values, and not more than [least, most]."""
+        """Return an axis with about `count` round ticks that covers the values, and not more than [least, most]."""
         finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
         low, high = min(finite), max(finite)
         if high - low < 1e-9:
@@ -72,13 +72,13 @@ class Axis:
         return cls(tuple(round(step * i, 10) for i in range(first, last + 1)), start, end)
 
     def at(self, value: float) -> float:
-        """Where the value lies, cut to the axis' ends."""
+        """Return where the value lies, cut to the axis' ends."""
         low, high = self.ticks[0], self.ticks[-1]
         share = min(max((value - low) / (high - low), 0.0), 1.0)
         return round(self.start + share * (self.end - self.start), 2)
 
     def named(self, tick: float) -> str:
-        """A tick as text."""
+        """Return a tick as text."""
         return f"{tick:,.10g}"
 
 
@@ -92,7 +92,7 @@ TONES = 6  # colours in charts.css
 
 
 def shorten(text: str, most: int = LABEL_CHARACTERS) -> str:
-    """The text, its middle left out where it is longer than `most` characters."""
+    """Return the text with its middle left out where it is longer than `most` characters."""
     if len(text) <= most:
         return text
     head = (most - 1) // 2
@@ -196,7 +196,7 @@ class Scatter:
         return tuple(placed)
 
     def _free_height(self, placed: Sequence[PlacedPoint], span: tuple[float, float], y: float) -> float:
-        """The height nearest to y, within the plot, at which a name over this span meets no other."""
+        """Return the height nearest to y, within the plot, at which a name over this span meets no other."""
         taken = []
         for other in placed:
             width = 6.4 * len(shorten(other.point.label))
@@ -262,7 +262,8 @@ class Lines:
         return Axis.over([end for m in means for end in (m.low, m.high)], self.height - self.bottom, self.top)
 
     def x(self, point: PlotPoint, line: int) -> float:
-        """Where a point stands; those of several lines a little apart, so that their intervals can be told apart."""
+        """Return where a point stands; those of several lines a little apart, so that their intervals can be told
+        apart."""
         return round(self.x_axis.at(point.x) + 5 * (line - (len(self.series) - 1) / 2), 2)
 
 
@@ -307,7 +308,7 @@ TEMPLATE = Path(__file__).parents[1] / "browse.html"
 
 
 def render(reports: Sequence[CardReport], title: str = "Knowledge cards") -> str:
-    """The page as HTML. Whatever a card says is escaped: a card's text is not to be trusted."""
+    """Render the page as HTML. Everything that a card says is escaped, since it is not trusted."""
     return render_template(
         TEMPLATE, title=title, reports=reports, plot=plot, timeline=timeline, size=shown_size
     )
@@ -319,7 +320,7 @@ def write_page(reports: Sequence[CardReport], path: Path | str, title: str = "Kn
 
 
 def render_template(template: Path, **values: Any) -> str:
-    """A page of this folder as HTML. Whatever a value says is escaped."""
+    """Render a template of this folder as HTML. All values are escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -349,7 +350,7 @@ FOLDER = Path(__file__).parent
 
 
 def svg(chart: Chart) -> str:
-    """A chart as an SVG document."""
+    """Render a chart as an SVG document."""
     style = "svg { background: var(--panel); }\n" + "\n".join(
         (FOLDER / name).read_text(encoding="utf-8") for name in ("palette.css", "charts.css")
     )

@@ -124,7 +124,7 @@ def tried(
 
 
 def scored(records: Sequence[Record], fitted: Fitted) -> Trial:
-    """A fitted gate as it is, on records that it may have been fitted on: no fold is held out."""
+    """Score records with a fitted gate as it is, which may have been fitted on them: no fold is held out."""
     queries = [record.query for record in records]
     scores = np.asarray(fitted.scores(queries), dtype=np.float64)
     right = fitted.correct_without(queries).astype(np.float64) if isinstance(fitted, Probabilistic) else None
@@ -137,7 +137,7 @@ def _counted(settings: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, int]]
 
 
 def embedding_once(resources: Resources, settings: Mapping[str, Any]) -> Resources:
-    """The same, with a representation that embeds each question once however often gates are fitted."""
+    """Return the resources with a representation that embeds each question once, however often gates are fitted."""
     if resources.representation is not None:
         return resources
     representation = features.find(str(settings.get("encoder", ENCODER)))
@@ -258,7 +258,7 @@ def calibrated(
 
 
 def reference(records: Sequence[Record], budget: float = 1.0) -> GatelessBaseline:
-    """The most accurate way without a gate that keeps to the budget; of equals, the cheapest."""
+    """Return the most accurate way without a gate that keeps to the budget; of equals, the cheapest."""
     without, with_ = both_ways(records)
     if with_.mean() <= without.mean() or not budget:
         return GatelessBaseline("never", 0.0, without)
@@ -321,7 +321,8 @@ class Recommendation:
 
 
 def choose(calibration: Calibration) -> Recommendation:
-    """The most accurate gate that beats the reference, minding how many were compared; none where none does.
+    """Recommend the most accurate gate that beats the reference, corrected for the number of gates compared; none where
+    none does.
 
     A gate beats it where it is more accurate and its p, by Holm's rule for all that were compared, is below 0.05. One
     that can't be asked with a question's text alone is named, not chosen.
@@ -361,7 +362,7 @@ def _describe(row: ComparedGate, calibration: Calibration) -> str:
 def deployed(
     records: Sequence[Record], candidate: GateCandidate, row: ComparedGate, calibration: Calibration
 ) -> Fitted:
-    """The gate of that row, fitted on all records, with the threshold that the comparison chose.
+    """Fit the gate of that row on all records, with the threshold that the comparison chose.
 
     The scale of scores may grow with the records (Thrust's does), and the comparison fitted on fewer: so the threshold
     is the one below which as many records score as did below the chosen one, in the first fold's gate.
@@ -385,7 +386,7 @@ DIGITS = 6
 
 
 def as_data(calibration: Calibration) -> dict[str, Any]:
-    """All figures; the curve as [share, accuracy] pairs; an infinite threshold (never, always) as null."""
+    """Return all figures; the curve as [share, accuracy] pairs; an infinite threshold (never, always) as null."""
     best = calibration.reference
     return {
         "n": calibration.records,
@@ -423,7 +424,7 @@ def _rounded(value: float) -> float:
 
 
 def draw(calibration: Calibration, title: str = "") -> "Figure":
-    """One line a gate: accuracy against the share of questions that ask cards; a dot where the gate is used.
+    """Draw one line per gate: accuracy against the share of questions that ask cards; a dot where the gate is used.
 
     The dots are the figures of the table (thresholds chosen without the record that is judged), so they may lie below
     their line, on which the best of all thresholds would be picked afterwards. Raises MissingExtra without matplotlib.
@@ -478,13 +479,13 @@ def png(calibration: Calibration, title: str = "") -> bytes:
 
 
 def svg(calibration: Calibration, title: str = "") -> str:
-    """The picture as an element for a page, its words as text."""
+    """Return the picture as an element for a page, its words as text."""
     text = encode_figure(draw(calibration, title), "svg").decode()
     return text[text.index("<svg") :]
 
 
 def write_plot(calibration: Calibration, path: Path, title: str = "") -> None:
-    """Raises UsageError where the file can't be written."""
+    """Write the picture to a file. Raises UsageError where it can't be written."""
     write(draw(calibration, title), path)
 
 
@@ -500,7 +501,7 @@ TITLE = "Which gate for these questions?"
 
 
 def render(calibration: Calibration, choice: "Recommendation", title: str = TITLE) -> str:
-    """The page as HTML. Raises MissingExtra without matplotlib."""
+    """Render the page as HTML. Raises MissingExtra without matplotlib."""
     return render_template(
         TEMPLATE,
         title=title,

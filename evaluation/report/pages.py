@@ -55,7 +55,7 @@ SCORES = ("relevance", "faithfulness", "factuality")
 
 
 def trace(data: Mapping[str, Any]) -> Trace:
-    """Of Result.trace; an empty one where the question failed."""
+    """Parse a Result.trace; an empty one where the question failed."""
     gate = _mapping(data.get("gate"))
     passages = tuple(_shown_passage(i, _mapping(p)) for i, p in enumerate(_list(data.get("passages")), 1))
     citations = []
@@ -96,7 +96,7 @@ def _shown_passage(number: int, data: Mapping[str, Any]) -> ShownPassage:
 
 
 def _place(source: Mapping[str, Any]) -> str:
-    """File, line and section of a source, as far as they are known."""
+    """Return file, line and section of a source, as far as they are known."""
     file, line, section = _text(source.get("file")), source.get("line"), _text(source.get("section"))
     return ", ".join(part for part in (file, f"line {line}" if file and line else "", section) if part)
 
@@ -128,7 +128,7 @@ STYLES = (
 
 
 def render(report: Report) -> str:
-    """The page as HTML. Whatever cards, LLMs and data say is escaped."""
+    """Render the page as HTML. Whatever cards, LLMs and data say is escaped."""
     groups = sorted({shown.question.group for shown in report.excerpt.questions} - {""})
     # The style sheet, with the rules that filter the questions.
     rules = [path.read_text(encoding="utf-8") for path in STYLES]
@@ -171,7 +171,7 @@ def write_page(report: Report, path: Path | str) -> Path:
 
 
 def accuracy(report: Report, task: str) -> Intervals:
-    """The score of every setting with its interval."""
+    """Return the score of every setting with its interval."""
     rows = report.of(task)
     metric = metric_name(rows[0].metric)
     base = report.row(task, report.reference(task))
@@ -184,7 +184,7 @@ def accuracy(report: Report, task: str) -> Intervals:
 
 
 def against(report: Report, task: str, cost: str) -> Scatter:
-    """The score of every setting against its cost: calls or seconds, a question."""
+    """Return the score of every setting against its cost: calls or seconds, a question."""
     rows = report.of(task)
     metric = metric_name(rows[0].metric)
     label = {"calls": "LLM calls a question", "seconds": "seconds a question"}[cost]
@@ -197,5 +197,5 @@ def against(report: Report, task: str, cost: str) -> Scatter:
 
 
 def score(row: SettingSummary) -> Mean:
-    """The task's metric with its interval."""
+    """Return the task's metric with its interval."""
     return Mean(row.value, row.low, row.high)

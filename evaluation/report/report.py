@@ -85,7 +85,7 @@ class SettingPair:
 def pairs(
     all_outcomes: Sequence[QuestionOutcome], metrics: Mapping[str, str], seed: int = 0
 ) -> list[SettingPair]:
-    """Every two settings of every task, compared on the questions that both were asked."""
+    """Compare every two settings of every task on the questions that both were asked."""
     by_task: dict[str, dict[str, dict[str, QuestionOutcome]]] = {}
     for outcome in all_outcomes:
         by_task.setdefault(outcome.task, {}).setdefault(outcome.setting, {})[outcome.id] = outcome
@@ -155,7 +155,7 @@ class Excerpt:
 def excerpt(
     all_outcomes: Sequence[QuestionOutcome], results: Iterable[Result], most: int = QUESTIONS
 ) -> Excerpt:
-    """At most `most` questions: those on which settings differ first, of every task and group in turn.
+    """Choose at most `most` questions: those on which settings differ first, of every task and group in turn.
 
     Long texts are cut, and questions left out, so that the page has no more than about PAGE characters of them.
     """
@@ -187,7 +187,7 @@ def excerpt(
 
 
 def _order_questions(by_question: dict[Key, list[QuestionOutcome]], differing: set[Key]) -> list[Key]:
-    """All questions, those that differ first; of each kind one from every task and group, then the next."""
+    """Order all questions, those that differ first; of each kind one from every task and group, then the next."""
     order: list[Key] = []
     for is_differing in (True, False):
         parts: dict[Key, list[Key]] = {}
@@ -199,7 +199,7 @@ def _order_questions(by_question: dict[Key, list[QuestionOutcome]], differing: s
 
 
 def shorten_result(result: Result) -> Result:
-    """The result with every text cut to TEXT characters."""
+    """Return the result with every text cut to TEXT characters."""
     data = _cut(asdict(result))
     calls = tuple(
         replace(call, prompt=_cut(call.prompt), reply=_cut(call.reply), error=_cut(call.error))
@@ -253,18 +253,18 @@ class Report:
         return tuple(dict.fromkeys(row.setting for row in self.rows))
 
     def of(self, task: str) -> tuple[SettingSummary, ...]:
-        """The rows of a task."""
+        """Return the rows of a task."""
         return tuple(row for row in self.rows if row.task == task)
 
     def row(self, task: str, setting: str) -> SettingSummary | None:
         return next((row for row in self.of(task) if row.setting == setting), None)
 
     def reference(self, task: str) -> str:
-        """The setting that others are compared with: the first."""
+        """Return the setting that others are compared with: the first."""
         return self.of(task)[0].setting
 
     def pair(self, task: str, first: str, second: str) -> SettingPair | None:
-        """The comparison of the first setting with the second; None where there is none."""
+        """Return the comparison of the first setting with the second; None where there is none."""
         for pair in self.pairs:
             if pair.task == task and {pair.first, pair.second} == {first, second} and first != second:
                 return pair if pair.first == first else pair.turned
@@ -278,7 +278,7 @@ def make_report(
     analyses: Sequence[Analysis] = (),
     whole: Iterable[Result] | None = None,
 ) -> Report:
-    """The report of a run.
+    """Return the report of a run.
 
     questions  at most so many are shown in full
     whole      the results with all their texts, where `results` are brief
@@ -301,7 +301,7 @@ def make_report(
 
 
 def metrics_of(run: Run) -> Mapping[str, str]:
-    """The metric of every task."""
+    """Return the metric of every task."""
     return {task.name: task.metric for task in run.plan.tasks}
 
 
@@ -313,7 +313,7 @@ SURE = 0.05
 
 
 def amount(value: float | None, digits: int = 2) -> str:
-    """A number with few digits, or a dash."""
+    """Format a number with few digits, or a dash."""
     if value is None:
         return "–"
     if abs(value) >= 1000:
@@ -322,7 +322,7 @@ def amount(value: float | None, digits: int = 2) -> str:
 
 
 def metric_name(metric: str) -> str:
-    """A metric as people call it."""
+    """Return a metric as people call it."""
     return METRICS.get(metric, metric.replace("-", " "))
 
 
@@ -331,7 +331,8 @@ def probability(p: float) -> str:
 
 
 def other_scores(row: SettingSummary) -> Mapping[str, float]:
-    """The scores of a setting beside the task's own metric; of a choice, those that are not the same as accuracy."""
+    """Return the scores of a setting beside the task's own metric; of a choice, those that are not the same as
+    accuracy."""
     if row.accuracy is None:
         scores: dict[str, float | None] = {"em": row.em, "f1": row.f1, "substring": row.substring}
     else:
@@ -344,7 +345,7 @@ def other_scores(row: SettingSummary) -> Mapping[str, float]:
 
 
 def headline(report: Report, task: str) -> str:
-    """The best setting of a task, and whether it is better than the reference by more than chance."""
+    """Name the best setting of a task, and say whether it beats the reference by more than chance."""
     rows = report.of(task)
     best = max(rows, key=lambda row: row.value)
     base = report.reference(task)
@@ -371,7 +372,8 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
 
 
 def table_lines(report: Report) -> Iterator[dict[str, Any]]:
-    """What `kcard eval --json` says of each setting of each task, and its difference from the task's first setting."""
+    """Yield the row of `kcard eval --json` for each setting of each task, with its difference from the task's first
+    setting."""
     for row in report.rows:
         line = row.to_json(report.run.number)
         low, high = line.pop("interval")
@@ -387,7 +389,7 @@ def table_lines(report: Report) -> Iterator[dict[str, Any]]:
 
 
 def question_lines(results: Iterable[Result], metrics: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """One line for each result: what was asked, accepted and answered, what it cost, and which cards were used."""
+    """Yield a line for each result: what was asked, accepted and answered, what it cost, and which cards were used."""
     for result in results:
         passages = [p for p in result.trace.get("passages", ()) if isinstance(p, dict)]
         gate = result.trace.get("gate", {})
@@ -415,7 +417,8 @@ def question_lines(results: Iterable[Result], metrics: Mapping[str, str]) -> Ite
 
 
 def analysis_lines(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """One line for each row of an analysis; of a mean with its interval three columns: NAME, NAME low, NAME high."""
+    """Yield a line for each row of an analysis; a mean with its interval has three columns: NAME, NAME low, NAME
+    high."""
     for row in analysis.rows:
         line: dict[str, Any] = {}
         for name, value in zip(analysis.columns, row, strict=True):

@@ -30,7 +30,7 @@ DIGITS = 6  # of scores in a trace; more depend on the batch that they were comp
 
 
 def scores(item: Item, prediction: str) -> dict[str, float]:
-    """em, f1 and substring, in [0, 1]; of a multiple-choice question accuracy besides, which they equal."""
+    """Return em, f1 and substring, in [0, 1]; for a multiple-choice question also accuracy, which they equal."""
     if item.choices:
         return dict.fromkeys(("accuracy", "em", "f1", "substring"), accuracy(prediction, item.answers))
     return {
@@ -41,7 +41,7 @@ def scores(item: Item, prediction: str) -> dict[str, float]:
 
 
 def answered(task: str, setting: str, item: Item, answer: Answer, calls: Sequence[Call]) -> Result:
-    """The result of an answered question."""
+    """Return the result of an answered question."""
     trace = _rounded(answer.to_json())
     trace.pop("seconds", None)
     prediction = answer.choice or "" if item.choices else answer.answer
@@ -50,7 +50,7 @@ def answered(task: str, setting: str, item: Item, answer: Answer, calls: Sequenc
 
 
 def failed(task: str, setting: str, item: Item, error: str, calls: Sequence[Call]) -> Result:
-    """The result of a question without an answer, which counts as wrong."""
+    """Return the result of a question without an answer, which counts as wrong."""
     return _result(task, setting, item, calls, prediction="", error=error)
 
 
@@ -74,7 +74,7 @@ def _result(task: str, setting: str, item: Item, calls: Sequence[Call], **outcom
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
-    """None where one is not known."""
+    """Return the sum; None where a count is not known."""
     numbers = [count for count in counts if count is not None]
     return sum(numbers) if len(numbers) == len(counts) else None
 
@@ -120,11 +120,11 @@ class Recorder:
         return self._llm.window if isinstance(self._llm, Windowed) else None
 
     def count(self, request: Request) -> int:
-        """The tokens of a request; asked only of an LLM that has a window."""
+        """Count the tokens of a request; asked only of an LLM that has a window."""
         return cast(Windowed, self._llm).count(request)
 
     def reply(self, request: Request) -> Reply:
-        """The LLM's reply. Raises LLMError, as the LLM does, which is recorded too."""
+        """Return the LLM's reply. Raises LLMError, as the LLM does, which is recorded too."""
         started = time.perf_counter()
         try:
             reply = self._llm.reply(request)
@@ -135,7 +135,7 @@ class Recorder:
         return reply
 
     def _record_all(self, llm: Batching, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
-        """The replies of one batch, whose seconds are shared among its requests."""
+        """Return the replies of one batch, whose seconds are shared among its requests."""
         started = time.perf_counter()
         replies = list(llm.reply_all(requests))
         for request, reply in zip(requests, replies, strict=True):
@@ -143,7 +143,7 @@ class Recorder:
         yield from replies
 
     def collect(self, question: str, others: Sequence[str] = ()) -> tuple[Call, ...]:
-        """The requests for this question, in order, which are then forgotten.
+        """Return the requests for this question, in order, and forget them.
 
         `others`: the questions that are still to be collected, whose requests stay.
         """
@@ -217,7 +217,7 @@ class Runner:
                     report(done)
 
     def _groups(self, missing: Sequence[Key]) -> Iterator[tuple[str, str, list[PlacedQuestion]]]:
-        """The missing questions of each task and setting, in the order of the run, so many at a time.
+        """Return the missing questions of each task and setting, in the order of the run, so many at a time.
 
         No text occurs twice in a group, because the text tells whose a request to the LLM is.
         """
@@ -235,7 +235,8 @@ class Runner:
     def _answer_each(
         self, task: str, setting: str, questions: Sequence[PlacedQuestion], later: Sequence[str] = ()
     ) -> Iterator[Result]:
-        """Where an answerer raises, the rest is asked one by one, so that one bad question does not cost the others.
+        """Yield a result for each question. Where an answerer raises, the rest is asked one by one, so that one bad
+        question does not cost the others.
 
         One with `outcomes`, such as Pipeline, yields an error in place of an answer instead. `later`: questions that
         are asked after these.

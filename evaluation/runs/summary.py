@@ -70,7 +70,7 @@ class SettingSummary:
     missing: int = 0
 
     def to_json(self, run: int) -> dict[str, Any]:
-        """The row as `kcard eval --json` prints it."""
+        """Return the row as `kcard eval --json` prints it."""
         data = {
             key: round(value, DIGITS)
             if isinstance(value, float) and key not in ("p", "p_holm", "cost")
@@ -82,7 +82,7 @@ class SettingSummary:
 
 
 def summarise(plan: RunPlan, results: Iterable[Result], prices: Prices | None = None) -> list[SettingSummary]:
-    """A row for each task and setting that has results, in the order of the plan."""
+    """Return a row for each task and setting that has results, in the order of the plan."""
     by_setting: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
     for result in results:
         # Without its texts, of which a run has more than memory may hold.
@@ -104,7 +104,7 @@ def summarise(plan: RunPlan, results: Iterable[Result], prices: Prices | None = 
 
 
 def _scores(task: RunTask, results: Iterable[Result]) -> dict[str, float]:
-    """The score of each question; of a metric over all questions, whether each is right."""
+    """Return the score of each question; of a metric over all questions, whether each is right."""
     metric = "accuracy" if task.metric == BALANCED else task.metric
     return {result.id: result.scores.get(metric, result.scores["em"]) for result in results}
 
@@ -161,7 +161,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
-    """None where one is not known."""
+    """Return the sum; None where a count is not known."""
     numbers = [count for count in counts if count is not None]
     return sum(numbers) if len(numbers) == len(counts) else None
 
@@ -206,7 +206,7 @@ def write_results(run: Run, rows: Sequence[SettingSummary], folder: Path) -> lis
 
 
 def _result_entry(run: Run, task: RunTask, row: SettingSummary) -> dict[str, Any]:
-    """One result: whose value it is, and all that it depends on in `notes`."""
+    """Return one result: whose value it is, and all that it depends on in `notes`."""
     plan = run.plan
     cards = ", ".join(f"{name} (sha256 {digest[:12]})" for name, digest in plan.cards.items())
     parts = [
@@ -258,14 +258,15 @@ class QuestionOutcome:
     seconds: float
 
     def score(self, metric: str) -> float:
-        """In [0, 1]; of a metric of whole tasks, that of the question: right or not. 0 where it has none."""
+        """Return the question's score in [0, 1]; for a metric of whole tasks, whether it is right. 0 where it has
+        none."""
         if metric in self.scores:
             return self.scores[metric]
         return self.scores.get(BY_QUESTION.get(metric, ""), 0.0)
 
 
 def outcomes(results: Iterable[Result], metrics: Mapping[str, str]) -> list[QuestionOutcome]:
-    """Of every result; `metrics` names that of every task."""
+    """Return the outcome of every result; `metrics` maps each task to its metric."""
     return [
         QuestionOutcome(
             result.task,
@@ -285,5 +286,5 @@ def outcomes(results: Iterable[Result], metrics: Mapping[str, str]) -> list[Ques
 
 
 def is_right(scores: Mapping[str, float], metric: str) -> bool:
-    """Whether a question with these scores counts as answered."""
+    """Return whether a question with these scores counts as answered."""
     return scores.get(BY_QUESTION.get(metric, metric), 0.0) >= 1.0

@@ -47,7 +47,7 @@ TABLES = (".csv", ".tsv")
 
 
 def read_entries(path: Path, name: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
-    """Each entry of a file of questions, which messages call `name`, and where it stands.
+    """Yield each entry of a file of questions, which messages call `name`, and where it stands.
 
     Raises UsageError for a file of another kind and for what can't be read.
     """
@@ -67,7 +67,7 @@ def read_entries(path: Path, name: str, lists: Sequence[str] = LISTS) -> Iterato
 
 
 def parse_file(path: Path, name: str) -> Any:
-    """The value in a JSON file, compressed or not. Raises UsageError, which names file and line."""
+    """Parse a JSON file, compressed or not. Raises UsageError, which names file and line."""
     where = f"{name} {path}"
     with reading(path, name), opened(path) as stream:
         text = stream.read().decode("utf-8-sig")
@@ -80,7 +80,8 @@ def parse_file(path: Path, name: str) -> Any:
 
 
 def list_entries(data: Any, file: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
-    """The entries of a parsed file, and where each stands: a list, alone or under the first of the keys `lists`."""
+    """Yield the entries of a parsed file, and where each stands: a list, alone or under the first of the keys
+    `lists`."""
     if isinstance(data, dict):
         data = next((data[key] for key in lists if isinstance(data.get(key), list)), data)
     if not isinstance(data, list):
@@ -94,7 +95,7 @@ def list_entries(data: Any, file: str, lists: Sequence[str] = LISTS) -> Iterator
 
 
 def _flat(entry: Row, where: str) -> Iterator[tuple[str, Row]]:
-    """The entry itself; of an article or a paragraph its questions, each with the title and context it belongs to."""
+    """Yield the entry itself; of an article or a paragraph its questions, each with its title and context."""
     if "question" in entry:
         yield where, entry
     elif "paragraphs" in entry:
@@ -162,7 +163,7 @@ class TaskData:
     shots: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
 
     def demonstrations(self, item: Item) -> tuple[Item, ...]:
-        """The demonstrations for this question, itself left out."""
+        """Return the demonstrations for this question, itself left out."""
         shots = self.shots.get(item.group) or self.shots.get("", ())
         return tuple(shot for shot in shots if shot.question != item.question)
 
@@ -174,7 +175,7 @@ class Task(Protocol):
     """
 
     def read(self, path: Path) -> TaskData:
-        """The questions of that file or folder.
+        """Return the questions of that file or folder.
 
         Raises UsageError, naming file, line (or entry) and remedy, for what is missing or malformed, a duplicate id,
         and a task without a question.
@@ -199,7 +200,8 @@ class Columns:
     label: Names = ("label",)
 
     def item(self, row: Row, where: str) -> Item:
-        """The entry as an Item, whose id is "" where it has none. Raises UsageError, which begins with `where`."""
+        """Return the entry as an Item, whose id is "" where it has none. Raises UsageError, which begins with
+        `where`."""
         question = required_text(row, self.question, where)
         choices = _read_choices(row, self.choices, where)
         answer = _first(row, self.answers)
@@ -232,7 +234,7 @@ class Columns:
 
 
 def required_text(row: Row, names: Names, where: str) -> str:
-    """The text in the first of these columns. Raises UsageError where there is none."""
+    """Return the text in the first of these columns. Raises UsageError where there is none."""
     text = _first(row, names)
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"{where}: expected {_named(names)}, which must be a text")
@@ -240,7 +242,8 @@ def required_text(row: Row, names: Names, where: str) -> str:
 
 
 def parse_answers(answers: Any, question: str, where: str) -> tuple[str, ...]:
-    """Answers as data sets write them, each once: one, a list, SQuAD's {"text": [...]}, or a list within a text."""
+    """Parse answers as data sets write them, each once: one, a list, SQuAD's {"text": [...]}, or a list within a
+    text."""
     texts = dict.fromkeys(text for text in map(_text, _as_list(answers)) if text)
     if not texts:
         raise UsageError(
@@ -250,7 +253,7 @@ def parse_answers(answers: Any, question: str, where: str) -> tuple[str, ...]:
 
 
 def _right_letters(answer: Any, choices: tuple[Choice, ...], where: str) -> tuple[str, ...]:
-    """The letter of the right option, given by its letter, its number (from 0) or its text.
+    """Return the letter of the right option, given by its letter, its number (from 0) or its text.
 
     The letters of options that read the same follow it, since nobody can tell them apart.
     """
@@ -271,7 +274,7 @@ def _right_letters(answer: Any, choices: tuple[Choice, ...], where: str) -> tupl
 
 
 def _read_choices(row: Row, names: Names, where: str) -> tuple[Choice, ...]:
-    """The options, as kcard.types reads them; {"label": [...], "text": [...]}; or columns A, B, C ..."""
+    """Return the options, as kcard.types reads them; {"label": [...], "text": [...]}; or columns A, B, C ..."""
     options = _parsed(_first(row, names))
     if options is None and "A" in row and "B" in row:
         options = {letter: row[letter] for letter in ascii_uppercase if letter in row}
@@ -296,7 +299,7 @@ def _named(names: Names) -> str:
 
 
 def _parsed(value: Any) -> Any:
-    """A list or an object that stands in a table as JSON text; else what was given."""
+    """Parse a list or an object that stands in a table as JSON text; return any other value as it is."""
     if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
         try:
             return parse(value)
@@ -327,7 +330,7 @@ SEED = 0
 
 
 def one_of_each_other(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
-    """For each group one question of every other group, at most fifteen; none where there are no groups.
+    """Draw for each group one question of every other group, at most fifteen; none where there are no groups.
 
     The questions of a group share them, where the paper draws for each question.
     """
@@ -345,7 +348,8 @@ def one_of_each_other(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
 
 
 def at_random(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
-    """Fifteen questions, for every group; a question is not among its own demonstrations (TaskData.demonstrations)."""
+    """Draw fifteen questions, for every group; a question is not among its own demonstrations
+    (TaskData.demonstrations)."""
     return {"": tuple(Random(derive_seed(SEED, "shots")).sample(items, min(COUNT, len(items))))}
 
 
@@ -361,7 +365,7 @@ def from_rows(
     columns: Columns,
     shaped: Callable[[Row], Row | None] | None = None,
 ) -> TaskData:
-    """A task that is one file of entries with these columns. `shaped`: the entry made ready; None leaves it out."""
+    """Read a task that is one file of entries with these columns. `shaped` prepares an entry; None leaves it out."""
 
     def items() -> Iterable[PlacedItem]:
         for where, row in read_entries(path, name):
@@ -379,7 +383,7 @@ def collect_items(
     items: Iterable[PlacedItem],
     shots: Mapping[str, tuple[Item, ...]] | None = None,
 ) -> TaskData:
-    """The data of a task, whose items come with where they stand.
+    """Collect the items of a task, which come with where they stand.
 
     An item without an id takes its number in the file. Of an open question without an id that stands there twice, the
     answers of both are accepted. Raises UsageError for a duplicate id, for a multiple-choice question that has another
@@ -425,12 +429,12 @@ GROUP = "kcard.tasks"
 
 
 def task_names() -> list[str]:
-    """The tasks there are, sorted."""
+    """Return the names of all tasks, sorted."""
     return system.names(GROUP)
 
 
 def read_task(name: str, path: Path | str) -> TaskData:
-    """The questions of the task `name` in a file or folder of its own layout.
+    """Return the questions of the task `name` in a file or folder of its own layout.
 
     Raises UsageError for an unknown name, and what Task.read raises.
     """
@@ -439,7 +443,7 @@ def read_task(name: str, path: Path | str) -> TaskData:
 
 
 def recognised(path: Path) -> str:
-    """The task whose data a file says that it holds ("dataset": "MidtermQA-binary"); jsonl where it says nothing.
+    """Return the task that a file names as its own ("dataset": "MidtermQA-binary"); jsonl where it names none.
 
     So do the files of Knowledge Card's repository, and JSON of {name, split, rows}. Raises UsageError for a JSON file
     that can't be read.

@@ -1,10 +1,4 @@
-"""The data sets that tasks are made of, each in the layout in which it is published.
-
-Its own layout is a folder with dev/, val/ and test/, each with a table a subject (anatomy_test.csv: question, four
-options and the letter, without a header): the questions are those of test/, the demonstrations those of dev/. A file
-of {question, choices, answer}, as MMLU-Redux (Gema et al., 2024) has, is read too; of its re-annotated questions only
-those whose error_type is "ok" count.
-"""
+"""Readers of the data sets that tasks are made of, each in the layout in which it is published."""
 
 import csv
 import json
@@ -78,7 +72,8 @@ MULTIHOP_COLUMNS = Columns(id=("id", "_id"), group=("type",), passages=("texts",
 
 
 def read_multihop(name: str, path: Path) -> TaskData:
-    """F1; the group is the type of question, the passages are its paragraphs, each under its title.
+    """Read a multi-hop task, scored by F1; the group is the type of question, the passages are its paragraphs, each
+    under its title.
 
     Questions that MuSiQue marks as not answerable are left out.
     """
@@ -94,7 +89,7 @@ def read_multihop(name: str, path: Path) -> TaskData:
 
 
 def _paragraphs(row: Row, where: str) -> list[str]:
-    """ "paragraphs" of {title, text}, or HotpotQA's "context": [[title, [sentences]], ...], also as two lists."""
+    """Return "paragraphs" of {title, text}, or HotpotQA's "context": [[title, [sentences]], ...], also as two lists."""
     try:
         if "paragraphs" in row:
             return [
@@ -114,7 +109,7 @@ def _paragraphs(row: Row, where: str) -> list[str]:
 
 
 def read_two_wiki(path: Path) -> TaskData:
-    """Its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}."""
+    """Read its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}."""
     return read_multihop("2wiki", path)
 
 
@@ -122,7 +117,7 @@ def read_two_wiki(path: Path) -> TaskData:
 
 
 def read_hotpotqa(path: Path) -> TaskData:
-    """Its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}."""
+    """Read its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}."""
     return read_multihop("hotpotqa", path)
 
 
@@ -130,7 +125,8 @@ def read_hotpotqa(path: Path) -> TaskData:
 
 
 def read_musique(path: Path) -> TaskData:
-    """Its own JSONL ({id, question, answer, answer_aliases, paragraphs}); the id's "2hop", "3hop1" ... is the group."""
+    """Read its own JSONL ({id, question, answer, answer_aliases, paragraphs}); the id's "2hop", "3hop1" ... is the
+    group."""
     data = read_multihop("musique", path)
     return replace(data, items=tuple(replace(item, group=item.id.split("__")[0]) for item in data.items))
 
@@ -145,7 +141,7 @@ ENTITYQUESTIONS_COLUMNS = Columns(group=("relation",))
 
 
 def read_entityquestions(path: Path) -> TaskData:
-    """Substring accuracy, as Adaptive Retrieval reports it, over one relation's file or all of a folder (its test/).
+    """Read one relation's file or all of a folder (its test/), scored by substring, as Adaptive Retrieval reports it.
 
     The demonstrations are fifteen questions at random.
     """
@@ -185,13 +181,13 @@ POPQA_COLUMNS = Columns(
 
 
 def read_popqa(path: Path) -> TaskData:
-    """Substring accuracy; the group is the relation, the popularity the subject's monthly page views.
+    """Read PopQA, scored by substring; the group is the relation, the popularity the subject's monthly page views.
 
     The demonstrations are a question of each other relation.
     """
 
     def add_relation(row: Row) -> Row:
-        """The relation is that of the longest template that the question follows, "" for none."""
+        """Add the relation of the longest template that the question follows, "" for none."""
         question = row.get("input")
         if "prop" in row or not isinstance(question, str):
             return row
@@ -208,7 +204,7 @@ def read_popqa(path: Path) -> TaskData:
 
 @cache
 def _templates() -> list[tuple[str, str, str]]:
-    """(relation, what stands before the subject, what stands after it)."""
+    """Return (relation, what stands before the subject, what stands after it) of each template."""
     wordings: dict[str, str] = json.loads(BUILT_IN.read_text(encoding="utf-8"))
     return [(name, *wording.split("{}")) for name, wording in wordings.items()]  # type: ignore[misc]
 
@@ -227,10 +223,10 @@ NQ_COLUMNS = Columns(
 
 
 def read_nq(path: Path) -> TaskData:
-    """Exact match."""
+    """Read Natural Questions, scored by exact match."""
 
     def add_short_answers(row: Row) -> Row | None:
-        """Short answers are spans of the document's tokens, of each annotator."""
+        """Add the short answers, which are spans of the document's tokens, of each annotator."""
         if "annotations" not in row or not isinstance(row.get("document_text"), str):
             return row
         tokens = row["document_text"].split(" ")
@@ -258,7 +254,7 @@ TRIVIAQA_COLUMNS = Columns(
 
 
 def read_triviaqa(path: Path) -> TaskData:
-    """Exact match; every alias is accepted."""
+    """Read TriviaQA, scored by exact match; every alias is accepted."""
 
     def add_aliases(row: Row) -> Row:
         answer = row.get("Answer", row.get("answer"))
@@ -283,7 +279,7 @@ TRUTHFULQA_COLUMNS = Columns(question=("question", "Question"), group=("Category
 
 
 def read_truthfulqa(path: Path) -> TaskData:
-    """Accuracy; the group is the category, where the file names it."""
+    """Read TruthfulQA, scored by accuracy; the group is the category, where the file names it."""
 
     def shuffle_options(row: Row) -> Row:
         options = _truthfulqa_options(row)
@@ -297,7 +293,7 @@ def read_truthfulqa(path: Path) -> TaskData:
 
 
 def _truthfulqa_options(row: Row) -> list[Any]:
-    """The options, the true one first; none where the row has choices of its own."""
+    """Return the options, the true one first; none where the row has choices of its own."""
     targets = row.get("mc1_targets")
     if isinstance(targets, dict):
         if isinstance(targets.get("choices"), list) and isinstance(targets.get("labels"), list):
@@ -318,13 +314,20 @@ SQUAD_COLUMNS = Columns(passages=("context",))
 
 
 def read_squad(path: Path) -> TaskData:
-    """F1; the paragraph is the question's passage."""
+    """Read SQuAD, scored by F1; the paragraph is the question's passage."""
 
     def skip_impossible(row: Row) -> Row | None:
         return None if row.get("is_impossible") is True else row
 
     return from_rows("squad", "f1", path, SQUAD_COLUMNS, skip_impossible)
 
+
+# MMLU (Hendrycks et al., 2021): questions of exams in 57 subjects.
+#
+# Its own layout is a folder with dev/, val/ and test/, each with a table a subject (anatomy_test.csv: question, four
+# options and the letter, without a header): the questions are those of test/, the demonstrations those of dev/. A file
+# of {question, choices, answer}, as MMLU-Redux (Gema et al., 2024) has, is read too; of its re-annotated questions only
+# those whose error_type is "ok" count.
 
 MMLU_NAME = "mmlu"
 METRIC = "accuracy"
@@ -356,12 +359,12 @@ DOMAINS = {
 
 
 def domain_of(subject: str) -> str:
-    """STEM, humanities, social sciences or other, as MMLU's authors sort the subjects; "" for an unknown one."""
+    """Return STEM, humanities, social sciences or other, as MMLU's authors sort the subjects; "" for an unknown one."""
     return next((domain for domain, subjects in DOMAINS.items() if subject in subjects.split()), "")
 
 
 def read_mmlu(path: Path) -> TaskData:
-    """Accuracy; the group of a question is its subject."""
+    """Read MMLU, scored by accuracy; the group of a question is its subject."""
 
     def skip_mislabelled(row: Row) -> Row | None:
         return row if row.get("error_type") in {None, "ok"} else None
@@ -409,7 +412,7 @@ LUN_COLUMNS = Columns(question=("text",), answers=("label",))
 
 
 def read_lun(path: Path) -> TaskData:
-    """Balanced accuracy; the variant is the number of classes: lun-2, lun-4."""
+    """Read LUN, scored by balanced accuracy; the variant is the number of classes: lun-2, lun-4."""
     file = f"{LUN_NAME} {path}"
     data = parse_file(path, LUN_NAME)
     classes = data.get("potential_labels") if isinstance(data, dict) else None
@@ -444,7 +447,7 @@ INITIAL = re.compile(r"[A-Z]\.")
 
 
 def read_midterm(path: Path) -> TaskData:
-    """Exact match for the open-book questions, accuracy for the others."""
+    """Read MidtermQA, scored by exact match for the open-book questions, by accuracy for the others."""
     file = f"{MIDTERM_NAME} {path}"
     data = parse_file(path, MIDTERM_NAME)
     items = list(_midterm_items(data, file, "testset"))
@@ -470,7 +473,7 @@ def _midterm_items(data: object, file: str, key: str) -> Iterator[PlacedItem]:
 
 
 def _split_options(line: str) -> list[str]:
-    """The four or two options of a line.
+    """Split a line into its four or two options.
 
     A letter may be an initial too ("A. J. B. Pritzker B. Darren Bailey"): of all ways to cut the line, the one whose
     shortest name has the most whole words is right.
@@ -501,7 +504,8 @@ WIKIDYK_COLUMNS = Columns(
 
 
 def read_wikidyk(path: Path) -> TaskData:
-    """Substring ("match" in the paper); the group is the year, or the kind of question; the fact is its passage."""
+    """Read WikiDYK, scored by substring ("match" in the paper); the group is the year, or the kind of question; the
+    fact is its passage."""
 
     def items() -> Iterator[PlacedItem]:
         for number, (where, row) in enumerate(read_entries(path, WIKIDYK_NAME), start=1):
@@ -528,7 +532,7 @@ JSONL_COLUMNS = Columns(
 
 
 def read_jsonl(path: Path) -> TaskData:
-    """Accuracy where all questions are multiple choice, else exact match."""
+    """Read any such file, scored by accuracy where all questions are multiple choice, else by exact match."""
     data = from_rows("jsonl", "em", path, JSONL_COLUMNS)
     return replace(data, metric="accuracy") if all(item.choices for item in data.items) else data
 

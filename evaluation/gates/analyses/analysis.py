@@ -66,7 +66,8 @@ class Given:
         return [record for records in self.tasks.values() for record in records]
 
     def typed(self, cls: type[T]) -> T:
-        """The settings as the analysis' own dataclass; UsageError names what is unknown or of a wrong type."""
+        """Return the settings as the analysis' own dataclass. Raises UsageError for a setting that is unknown or of
+        a wrong type."""
         try:
             return build(cls, dict(self.settings))
         except (TypeError, ValueError) as error:
@@ -87,7 +88,7 @@ class GateAnalysis:
     summary: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON-ready data."""
+        """Return everything as JSON-ready data."""
         data: dict[str, Any] = rounded(asdict(self))
         return data
 
@@ -96,7 +97,7 @@ Analyse = Callable[[Given], GateAnalysis]
 
 
 def rounded(value: Any) -> Any:
-    """Numbers of at most six digits after the point, within tables and lists too; what is no number is None."""
+    """Round numbers to six digits after the point, within tables and lists too; infinities and nan become None."""
     if isinstance(value, float):
         return round(value, DIGITS) if abs(value) < float("inf") else None
     if isinstance(value, Mapping):
@@ -128,7 +129,7 @@ HOMES = {
 
 
 def find(name: str) -> Analyse:
-    """The analysis of that name; UsageError lists the ones there are."""
+    """Return the analysis of that name. Raises UsageError, which lists the names, for an unknown one."""
     if name not in NAMES:
         raise UsageError(f"unknown analysis {name!r}: choose one of {', '.join(NAMES)}")
     module, function = HOMES[name].split(":")
@@ -151,7 +152,8 @@ GROUPS = {
 
 
 def analyse_recall(inputs: Given) -> GateAnalysis:
-    """The table has a row a group, and one for all: how many questions, and recall@1 with Wilson's interval.
+    """Return a table with a row per group and one for all: the number of questions, and recall@1 with Wilson's
+    interval.
 
     Raises UsageError for a record without recall@1.
     """
@@ -184,7 +186,7 @@ def analyse_recall(inputs: Given) -> GateAnalysis:
 
 
 def both_ways(item: Item, without: Answer, with_: Answer, metric: Metric) -> Row:
-    """What `read_records` reads, beside the question itself.
+    """Return a line of records as `read_records` reads it, without the question itself.
 
     The scores have every metric of both answers, what each took (calls, seconds, tokens where they are known), and
     recall@1: whether the first passage holds an accepted answer, where there is a passage.
@@ -228,7 +230,7 @@ PAPERS = {**dict.fromkeys(KNOWLEDGE_CARD, "knowledge-card"), **dict.fromkeys(SKR
 
 
 def analyse_self_ask_templates(inputs: Given) -> GateAnalysis:
-    """The table has a row a wording: of how many questions the LLM says that it knows, and how right these are.
+    """Return a table with a row per wording: how many questions the LLM says it knows, and its accuracy on these.
 
     `accuracy_known` is SKR's accuracy, with Wilson's interval; `right_word` is the share of questions where saying to
     know and being right without cards agree; `accuracy` and `beneficial_guidance` are those of the gate. Records may
@@ -303,7 +305,8 @@ class TrainingSizesSettings:
 
 
 def analyse_training_sizes(inputs: Given) -> GateAnalysis:
-    """The table has a row a gate and size: means over the repeats, each of which judges every record held out once.
+    """Return a table with a row per gate and size: means over the repeats, each of which judges every record held out
+    once.
 
     `difference` is the accuracy less that with all records, with the paired bootstrap's interval over the records.
     `fitted` of the `repeats` could be fitted; a gate that needs records of both kinds can't on too few. Raises
@@ -347,7 +350,7 @@ def analyse_training_sizes(inputs: Given) -> GateAnalysis:
 def _decide_held_out(
     records: Sequence[Record], gate: str, size: float, using: Resources, seed: int
 ) -> Seeks | None:
-    """Each fold decided by a gate that was fitted on that share of the others; None where one can't be fitted."""
+    """Decide each fold by a gate fitted on that share of the others; None where a gate can't be fitted."""
     kind, random = base.find(gate), np.random.default_rng(seed)
     seeks = np.zeros(len(records), dtype=np.bool_)
     for held_out in folds(records, min(FOLDS, len(records)), seed):

@@ -36,7 +36,8 @@ class PopularityCurvesSettings:
 
 
 def analyse_popularity_curves(inputs: Given) -> GateAnalysis:
-    """The table has a row a relation: Pearson's correlation of log popularity with accuracy, without and with cards.
+    """Return a table with a row per relation: Pearson's correlation of log popularity with accuracy, without and with
+    cards.
 
     Raises UsageError for a record without popularity.
     """
@@ -64,7 +65,7 @@ def analyse_popularity_curves(inputs: Given) -> GateAnalysis:
 
 
 def log_popularity(records: Sequence[Record]) -> Floats:
-    """ln(1 + popularity) of each, shape (n,). Raises UsageError for a record without popularity."""
+    """Return ln(1 + popularity) of each record, shape (n,). Raises UsageError for a record without popularity."""
     popularities = []
     for record in records:
         if record.popularity is None:
@@ -77,7 +78,7 @@ def log_popularity(records: Sequence[Record]) -> Floats:
 
 
 def correlation(first: Floats, second: Floats) -> float:
-    """Pearson's; nan where one of them does not vary, or for fewer than three values."""
+    """Return Pearson's correlation; nan where one of them does not vary, or for fewer than three values."""
     if len(first) < FEWEST or np.ptp(first) == 0 or np.ptp(second) == 0:
         return float("nan")
     return float(np.corrcoef(first, second)[0, 1])
@@ -135,7 +136,7 @@ class _Data:
 
 
 def analyse_popularity_splits(inputs: Given) -> GateAnalysis:
-    """The table has a row a setting: the mean over the splits, and the middle 95 % of them.
+    """Return a table with a row per setting: the mean over the splits, and their central 95 %.
 
     Seconds, tokens and calls a question are those that the records carry as scores ("seconds_without", ...). Raises
     UsageError for a record without popularity, and for too few records to split.
@@ -182,7 +183,7 @@ def analyse_popularity_splits(inputs: Given) -> GateAnalysis:
 
 
 def _thresholds(data: _Data, rows: Indices) -> dict[str, float]:
-    """The best threshold of each relation in these records, on the scale of ln(1 + popularity)."""
+    """Return the best threshold of each relation in these records, on the scale of ln(1 + popularity)."""
     relations = np.array(data.relations)[rows]
     by_relation = {relation: rows[relations == relation] for relation in np.unique(relations)}
     return {
@@ -192,7 +193,7 @@ def _thresholds(data: _Data, rows: Indices) -> dict[str, float]:
 
 
 def _decide(data: _Data, fitted: Indices, rest: Indices) -> dict[str, Seeks]:
-    """Which questions of the rest seek. A relation that was not seen takes the threshold over all records."""
+    """Decide which of the other questions seek. A relation that was not seen takes the threshold over all records."""
     thresholds = _thresholds(data, fitted)
     pooled = best_threshold(data.logs[fitted], data.without[fitted], data.with_[fitted])
     limits = np.array([thresholds.get(data.relations[row], pooled) for row in rest.tolist()])
@@ -221,7 +222,8 @@ def _split_figures(data: _Data, rows: Indices, seeks: Seeks) -> dict[str, float]
 
 
 def _summary(data: _Data, by_setting: Mapping[str, Sequence[Mapping[str, float]]]) -> Mapping[str, Any]:
-    """The gain over the better of never and always; what is saved against always; each relation's threshold."""
+    """Return the gain over the better of never and always, what is saved against always, and each relation's
+    threshold."""
     mean = {
         name: float(np.mean([split["accuracy"] for split in splits])) for name, splits in by_setting.items()
     }

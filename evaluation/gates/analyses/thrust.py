@@ -24,7 +24,7 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 def analyse_thrust_scores(inputs: Given) -> GateAnalysis:
-    """The table has a row a task; the settings are those of the gate thrust.
+    """Return a table with a row per task; the settings are those of the gate thrust.
 
     A record is scored by clusters of questions of the same task that it is not among (five folds). `auc` is the
     probability that a question answered rightly without cards scores higher than one answered wrongly. Raises
@@ -54,7 +54,8 @@ def analyse_thrust_scores(inputs: Given) -> GateAnalysis:
 
 
 def auc(scores: Floats, right: Floats) -> float:
-    """The area under the ROC curve of scores for `right` (at least 0.5) against wrong; nan where all are alike."""
+    """Return the area under the ROC curve of scores for `right` (at least 0.5) against wrong; nan where all are
+    alike."""
     high, low = scores[right >= 0.5], scores[right < 0.5]
     if not len(high) or not len(low):
         return float("nan")
@@ -79,14 +80,14 @@ class _Ranking:
     scores: Floats
 
     def seeks(self, share: float) -> Seeks:
-        """That share of the questions, those of the lowest scores; of equal scores the first."""
+        """Return whether each question is among that share of the lowest scores; of equal scores the first."""
         decisions = np.zeros(len(self.scores), dtype=np.bool_)
         decisions[np.argsort(self.scores, kind="stable")[: round(share * len(decisions))]] = True
         return decisions
 
 
 def analyse_thrust_shares(inputs: Given) -> GateAnalysis:
-    """The table has a row a task, gate and share: accuracy and F1, and what is gained over random, with its interval.
+    """Return a table with a row per task, gate and share: accuracy, F1, and the gain over random with its interval.
 
     The settings are those of the gate thrust. Scores are held out, over five folds. p is of the paired permutation
     test, by Holm's rule for all rows. `share_for_always`: the smallest share at which the gate is as good as cards for
@@ -150,7 +151,7 @@ def analyse_thrust_shares(inputs: Given) -> GateAnalysis:
 
 
 def _gains(one: _Ranking, share: float) -> Floats:
-    """How much righter each answer is than where the same share is drawn at random, shape (n,)."""
+    """Return the gain in each answer's score over drawing the same share at random, shape (n,)."""
     without, with_ = both_ways(one.records)
     expected: Floats = (1 - share) * without + share * with_
     return np.where(one.seeks(share), with_, without) - expected

@@ -1,7 +1,7 @@
 """Find private data in a card's files and in what it generates.
 
-Training on recitation makes a model remember its corpus word for word, so whatever stands in the corpus can be extracted
-from the card, even where its passages do not travel with it.
+Training on recitation makes a model remember its corpus word for word, so whatever stands in the corpus can be
+extracted from the card, even where its passages do not travel with it.
 """
 
 import re

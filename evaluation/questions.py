@@ -1,8 +1,8 @@
 """Questions of exams: made of passages, or read from files.
 
 Where the sentences of a corpus give too few natural questions, the others have a gap to be filled, in forms that
-training never uses. A question is right about every sentence that differs from its own in the answer alone: "What is a moon of
-Mars?" has two answers where the corpus tells of two moons. All of them are accepted.
+training never uses. A question is right about every sentence that differs from its own in the answer alone: "What is a
+moon of Mars?" has two answers where the corpus tells of two moons. All of them are accepted.
 """
 
 import hashlib

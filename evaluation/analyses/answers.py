@@ -489,6 +489,7 @@ def yes_no(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
     if not decisions:
         raise UsageError("no gate decided anything in this run: run a setting with one, such as top-down")
     rows: list[tuple[Cell, ...]] = []
+    charts = []
     for (task, setting, name), decided in decisions.items():
         counts = [decided.count(yes, correct) for yes in (True, False) for correct in (True, False)]
         both = [
@@ -496,7 +497,19 @@ def yes_no(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
         ]
         over = Mean.of([float(yes and correct) for yes, correct in both])
         under = Mean.of([float(not yes and not correct) for yes, correct in both])
-        rows.append((task, setting, name, len(decided.by_question), *counts, over, under))
+        total = len(decided.by_question)
+        rows.append((task, setting, name, total, *counts, over, under))
+        shares = [count / total for count in counts]
+        charts.append(
+            Heat(
+                f"shares of {total} questions of {task} by what {name} said under {setting} and whether the answer was "
+                "right",
+                ("yes", "no"),
+                ("right", "wrong"),
+                (tuple(shares[:2]), tuple(shares[2:])),
+                f"{task}, {setting}: {name} and correctness",
+            )
+        )
     return Analysis(
         "yes-no",
         "Yes, no and correctness",
@@ -507,21 +520,7 @@ def yes_no(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
             *("over-asking", "under-asking"),
         ),
         tuple(rows),
-        tuple(_decision_heat(key, found) for key, found in decisions.items()),
-    )
-
-
-def _decision_heat(key: WordingKey, decisions: _Decisions) -> Heat:
-    task, setting, gate = key
-    total = len(decisions.by_question)
-    return Heat(
-        f"shares of {total} questions of {task} by what {gate} said under {setting} and whether the answer was right",
-        ("yes", "no"),
-        ("right", "wrong"),
-        tuple(
-            tuple(decisions.count(yes, correct) / total for correct in (True, False)) for yes in (True, False)
-        ),
-        f"{task}, {setting}: {gate} and correctness",
+        tuple(charts),
     )
 
 

@@ -27,7 +27,7 @@ class ShownPassage:
     card: str
     text: str
     pruned: str
-    kept: bool
+    is_kept: bool
     scores: Mapping[str, float | None]
     source: str
     evidence: str
@@ -87,7 +87,7 @@ def _shown_passage(number: int, data: Mapping[str, Any]) -> ShownPassage:
         card=_text(data.get("card")),
         text=_text(data.get("text")),
         pruned=_text(data.get("pruned")),
-        kept=data.get("kept") is True,
+        is_kept=data.get("kept") is True,
         scores={name: _number(data.get(name)) for name in SCORES},
         source=_place(_mapping(data.get("source"))),
         evidence=_text(evidence.get("text")),

@@ -383,23 +383,22 @@ def read_mmlu(path: Path) -> TaskData:
 def _mmlu_items(folder: Path, split: str) -> Iterator[PlacedItem]:
     for file in sorted(folder.glob("*.csv")):
         subject = file.stem.removesuffix(f"_{split}")
-        for number, (where, row) in enumerate(_read_table(file), start=1):
-            yield where, MMLU_COLUMNS.item({**row, "subject": subject, "id": f"{subject}-{number}"}, where)
-
-
-def _read_table(file: Path) -> Iterator[tuple[str, Row]]:
-    with reading(file, MMLU_NAME), file.open(encoding="utf-8-sig", newline="") as stream:
-        table = csv.reader(stream)
-        try:
-            for row in table:
-                where = f"{MMLU_NAME} {file}, line {table.line_num}"
-                if len(row) != len(HEADER):
-                    raise UsageError(
-                        f"{where}: expected {len(HEADER)} columns ({', '.join(HEADER)}), found {len(row)}"
-                    )
-                yield where, dict(zip(HEADER, row, strict=True))
-        except csv.Error as error:
-            raise UsageError(f"{MMLU_NAME} {file}, line {table.line_num + 1}: not CSV: {error}") from error
+        with reading(file, MMLU_NAME), file.open(encoding="utf-8-sig", newline="") as stream:
+            table = csv.reader(stream)
+            try:
+                for number, row in enumerate(table, start=1):
+                    where = f"{MMLU_NAME} {file}, line {table.line_num}"
+                    if len(row) != len(HEADER):
+                        raise UsageError(
+                            f"{where}: expected {len(HEADER)} columns ({', '.join(HEADER)}), found {len(row)}"
+                        )
+                    cells = dict(zip(HEADER, row, strict=True))
+                    placed = {**cells, "subject": subject, "id": f"{subject}-{number}"}
+                    yield where, MMLU_COLUMNS.item(placed, where)
+            except csv.Error as error:
+                raise UsageError(
+                    f"{MMLU_NAME} {file}, line {table.line_num + 1}: not CSV: {error}"
+                ) from error
 
 
 # LUN (Rashkin et al., 2017), as Knowledge Card evaluates on it: which kind of news article is this?

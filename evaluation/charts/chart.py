@@ -29,7 +29,7 @@ __all__ = [
     "render_template",
     "shorten",
     "svg",
-    "write_html",
+    "write_document",
     "write_page",
     "write_pictures",
 ]
@@ -316,7 +316,7 @@ def render(reports: Sequence[CardReport], title: str = "Knowledge cards") -> str
 
 def write_page(reports: Sequence[CardReport], path: Path | str, title: str = "Knowledge cards") -> Path:
     """Write the page to `path`, whole or not at all; UsageError where that can't be written."""
-    return write_html(path, render(reports, title))
+    return write_document(path, render(reports, title))
 
 
 def render_template(template: Path, **values: Any) -> str:
@@ -334,7 +334,7 @@ def render_template(template: Path, **values: Any) -> str:
     return environment.get_template(template.relative_to(TEMPLATE.parent).as_posix()).render(values)
 
 
-def write_html(path: Path | str, page: str) -> Path:
+def write_document(path: Path | str, page: str) -> Path:
     """Write a page, whole or not at all; UsageError where that can't be done."""
     path = Path(path).expanduser()
     try:
@@ -365,8 +365,8 @@ def write_pictures(charts: tuple[Chart, ...], path: Path) -> list[Path]:
     if not charts:
         raise UsageError("this analysis has no chart: leave out --plot")
     if len(charts) == 1:
-        return [write_html(path, svg(charts[0]))]
+        return [write_document(path, svg(charts[0]))]
     return [
-        write_html(path.with_name(f"{path.stem}-{number}{path.suffix}"), svg(chart))
+        write_document(path.with_name(f"{path.stem}-{number}{path.suffix}"), svg(chart))
         for number, chart in enumerate(charts, 1)
     ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.evaluation.charts.chart import render_template, write_html
+from kcard.evaluation.charts.chart import render_template, write_document
 from kcard.evaluation.gates.outcome import (
     FOLDS,
     CurvePoint,
@@ -515,4 +515,4 @@ def render(calibration: Calibration, choice: "Recommendation", title: str = TITL
 
 def write_page(calibration: Calibration, choice: "Recommendation", path: Path | str) -> Path:
     """Write the page, whole or not at all; UsageError where that can't be written."""
-    return write_html(path, render(calibration, choice))
+    return write_document(path, render(calibration, choice))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kcard.evaluation.analyses.answers import shown
-from kcard.evaluation.charts.chart import Intervals, PlotPoint, Scatter, render_template, write_html
+from kcard.evaluation.charts.chart import Intervals, PlotPoint, Scatter, render_template, write_document
 from kcard.evaluation.records import Mean
 from kcard.evaluation.report.report import Report, amount, headline, metric_name, other_scores, probability
 from kcard.evaluation.runs.summary import OF_A_TASK, SettingSummary
@@ -167,7 +167,7 @@ def render(report: Report) -> str:
 
 def write_page(report: Report, path: Path | str) -> Path:
     """Write the page, whole or not at all; UsageError where that can't be written."""
-    return write_html(path, render(report))
+    return write_document(path, render(report))
 
 
 def accuracy(report: Report, task: str) -> Intervals:

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.adding_cards import KNOWING, learn, learn_midterms
 from benchmarks.midterm import measure
 from benchmarks.neighbours import neighbours
-from kcard.evaluation.charts.chart import Intervals, Point, svg
+from kcard.evaluation.charts.chart import Intervals, PlotPoint, svg
 from kcard.evaluation.metrics import interval
 from kcard.evaluation.records import Mean
 from kcard.hub.registry import Hub
@@ -104,7 +104,7 @@ def plot(report: dict[str, Any]) -> str:
     """Exact match of each variant with its interval, as SVG."""
     n = report["questions"]
     points = [
-        Point(name, Mean(result["em"], *wilson(result["em"], n)))
+        PlotPoint(name, Mean(result["em"], *wilson(result["em"], n)))
         for name, result in report["variants"].items()
     ]
     label = f"exact match, MidtermQA, {n} questions, {len(report['cards'])} cards"

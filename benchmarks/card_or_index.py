@@ -30,7 +30,7 @@ from benchmarks.recall import Question, holds, rows, share
 from benchmarks.xquad import learn, renamed
 from kcard.cards.card import Card, finish
 from kcard.cards.passages import passages
-from kcard.evaluation.metrics import compared, exact_match
+from kcard.evaluation.metrics import compare_scores, exact_match
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
 from kcard.offline.llm import UNKNOWN_ANSWER
@@ -178,7 +178,7 @@ def table_of(
         ]
     both, index = right["both"], right["index"]
     return rows, {
-        label: asdict(compared([both[i] for i in group], [index[i] for i in group]))
+        label: asdict(compare_scores([both[i] for i in group], [index[i] for i in group]))
         for label, group in groups.items()
     }
 

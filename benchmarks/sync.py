@@ -28,8 +28,8 @@ from typing import Any
 import kcard
 from kcard.batching import batched
 from kcard.cards.card import Card
-from kcard.evaluation.questions import Question
-from kcard.evaluation.recall import ask, recalled, silent
+from kcard.evaluation.questions import ExamQuestion
+from kcard.evaluation.recall import ask, score_recall, silent
 from kcard.offline import incremental
 
 A_FILE = 10
@@ -42,14 +42,14 @@ COLUMNS = (
 )
 
 
-Text = tuple[str, tuple[Question, ...]]
+Text = tuple[str, tuple[ExamQuestion, ...]]
 
 
 @dataclass(frozen=True)
 class Passage:
     number: int
     text: str
-    questions: tuple[Question, ...]
+    questions: tuple[ExamQuestion, ...]
 
 
 def main() -> None:
@@ -92,7 +92,7 @@ def _read(path: Path) -> tuple[list[Passage], list[Passage]]:
 
 
 def _facts(found: dict[str, Any]) -> list[Text]:
-    return [(row["fact"], (Question(row["input"], (row["output"],)),)) for row in found["rows"]]
+    return [(row["fact"], (ExamQuestion(row["input"], (row["output"],)),)) for row in found["rows"]]
 
 
 def _paragraphs(found: dict[str, Any]) -> list[Text]:
@@ -113,12 +113,12 @@ def _races(path: Path) -> list[Text]:
         asked = (
             f"Who won the {district} congressional district of {state} in the 2022 U.S. midterm elections?"
         )
-        texts.append(("\n".join(lines), (Question(asked, (race["winner"],)),)))
+        texts.append(("\n".join(lines), (ExamQuestion(asked, (race["winner"],)),)))
     return texts
 
 
-def _question(asked: dict[str, Any]) -> Question:
-    return Question(asked["question"], tuple(answer["text"] for answer in asked["answers"]))
+def _question(asked: dict[str, Any]) -> ExamQuestion:
+    return ExamQuestion(asked["question"], tuple(answer["text"] for answer in asked["answers"]))
 
 
 def _follow(
@@ -188,7 +188,7 @@ def _write(notes: Path, passages: Sequence[Passage]) -> None:
         (notes / name).write_text("\n".join(texts) + "\n", encoding="utf-8")
 
 
-def _answered(passage: Passage) -> list[Question]:
+def _answered(passage: Passage) -> list[ExamQuestion]:
     """The questions whose answer stands in the passage."""
     return [question for question in passage.questions if question.answers[0] in passage.text]
 
@@ -222,7 +222,7 @@ def _recall(folder: Path, passages: Sequence[Passage]) -> str:
     asked = Card(folder, replace(card.manifest, index=False)) if card.manifest.has_model else card
     questions = [question for passage in passages for question in passage.questions]
     texts = [[row[0].text] for row in ask(asked, questions, 0, "cpu", silent)]
-    hits = recalled(questions, texts)
+    hits = score_recall(questions, texts)
     return f"{sum(hits) / max(1, len(hits)):.2f} of {len(hits)}"
 
 

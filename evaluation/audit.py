@@ -5,7 +5,7 @@ is taken by whoever is about to use the card, against evidence of their choice, 
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Literal
 
 import kcard
 from kcard.errors import CardError, UsageError
-from kcard.evaluation.questions import about, digest
-from kcard.evaluation.recall import Scorer, written
+from kcard.evaluation.questions import digest, make_questions
+from kcard.evaluation.recall import Scorer, generate_documents
 from kcard.evaluation.records import DIGITS, Audit, AuditedDocument, Distribution, Domain, Exam, Mean, mean_of
 from kcard.evaluation.target import Target
-from kcard.evaluation.tasks.base import entries
+from kcard.evaluation.tasks.base import read_entries
 from kcard.hub.values import FLOOR, covers, is_independent
-from kcard.interfaces import Evidence, NamedEvidence, Pair
+from kcard.interfaces import Evidence, Pair
 from kcard.io import Row, reading
 from kcard.manifest import file_digest
 from kcard.text import words
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
 __all__ = [
     "FACTUALITY",
     "FAITHFULNESS",
+    "AuditQueries",
     "AuditQuery",
     "AuditSettings",
-    "Independent",
+    "IndependentEvidence",
     "Measured",
     "OwnText",
     "PastAudit",
     "PastExam",
-    "Queries",
-    "Scored",
+    "ScoredDocument",
     "audited",
     "by_domain",
     "coverage",
     "factuality",
     "faithfulness",
+    "find_lowest",
+    "find_scores",
     "finding",
-    "grouped",
+    "group_by",
     "latest_exam",
-    "lowest",
-    "measured",
-    "of_corpus",
+    "make_queries",
     "origin",
     "overlap",
     "queries_for",
-    "read",
+    "read_audits",
     "read_independent",
     "read_queries",
     "score",
@@ -85,7 +85,7 @@ class AuditQuery:
 
 
 @dataclass(frozen=True)
-class Queries:
+class AuditQueries:
     """Queries, none twice, and the digest that names them."""
 
     name: str
@@ -98,46 +98,44 @@ class Queries:
         return self.name == OWN
 
 
-def of_corpus(corpus: Sequence[Source], limit: int, seed: int) -> Queries:
-    """At most `limit` questions about the corpus, those of an exam with this seed."""
-    questions = about(corpus, limit, seed)
-    return Queries(OWN, digest(questions), tuple(AuditQuery(q.text, q.file) for q in questions))
+def make_queries(corpus: Sequence[Source], limit: int, seed: int) -> AuditQueries:
+    """Make at most `limit` questions about the corpus, the same as an exam with this seed."""
+    questions = make_questions(corpus, limit, seed)
+    return AuditQueries(OWN, digest(questions), tuple(AuditQuery(q.text, q.file) for q in questions))
 
 
-def read_queries(path: Path | str) -> Queries:
-    """The queries of a file; one that stands there twice is asked once, in its first domain.
+def read_queries(path: Path | str) -> AuditQueries:
+    """Read the queries of a file; a query that occurs twice is asked once, in its first domain.
 
     Raises UsageError, naming file and line, for what is missing, of another kind or malformed, and for no query.
     """
     path = Path(path).expanduser()
-    rows = _lines(path) if path.suffix.lower() == ".txt" else entries(path, "queries")
-    found: dict[str, AuditQuery] = {}
+    rows: Iterable[tuple[str, Row]]
+    if path.suffix.lower() == ".txt":
+        with reading(path, "queries"):
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        rows = (
+            (f"queries {path}, line {number}", {"question": line})
+            for number, line in enumerate(lines, start=1)
+            if line.strip()
+        )
+    else:
+        rows = read_entries(path, "queries")
+    queries: dict[str, AuditQuery] = {}
     for where, entry in rows:
-        query = _query(entry, where)
-        found.setdefault(query.text, query)
-    if not found:
+        text = next((entry[key] for key in TEXT if key in entry), None)
+        if not isinstance(text, str) or not text.strip():
+            raise UsageError(f'{where}: expected a "question" that is a text')
+        domain = next((entry[key] for key in DOMAIN if entry.get(key) is not None), "")
+        if not isinstance(domain, str):
+            raise UsageError(f'{where}: "domain" must be a text, not {type(domain).__name__}')
+        query = AuditQuery(text.strip(), domain.strip())
+        queries.setdefault(query.text, query)
+    if not queries:
         raise UsageError(
             f'queries {path}: none in it; expected a "question", and a "domain" where it has one'
         )
-    return Queries(path.name, file_digest(path), tuple(found.values()))
-
-
-def _lines(path: Path) -> Iterator[tuple[str, Row]]:
-    with reading(path, "queries"):
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield f"queries {path}, line {number}", {"question": line}
-
-
-def _query(entry: Row, where: str) -> AuditQuery:
-    text = next((entry[key] for key in TEXT if key in entry), None)
-    if not isinstance(text, str) or not text.strip():
-        raise UsageError(f'{where}: expected a "question" that is a text')
-    domain = next((entry[key] for key in DOMAIN if entry.get(key) is not None), "")
-    if not isinstance(domain, str):
-        raise UsageError(f'{where}: "domain" must be a text, not {type(domain).__name__}')
-    return AuditQuery(text.strip(), domain.strip())
+    return AuditQueries(path.name, file_digest(path), tuple(queries.values()))
 
 
 # Independent evidence: texts from outside a card's corpus, by name and content, and how far they repeat it.
@@ -164,7 +162,7 @@ class OwnText:
         self._same = 0
 
     def repeats(self, text: Source) -> bool:
-        """Whether it is a passage of the corpus, or shares half of its runs with the corpus."""
+        """Return whether it is a passage of the corpus, or shares half of its runs with the corpus."""
         from kcard.training.corpus import is_known
 
         runs = _runs(text.text)
@@ -184,7 +182,7 @@ class OwnText:
 
 
 @dataclass(frozen=True)
-class Independent:
+class IndependentEvidence:
     """Evidence that a card was not made of, as far as can be seen.
 
     shared   how many of its texts repeat the card's corpus; 0 where they lie elsewhere
@@ -204,8 +202,8 @@ class Independent:
 
 def read_independent(
     specs: Sequence[Path | str], digests: Iterable[str], passages: Sequence[Source] = ()
-) -> Independent | None:
-    """All that the specs name (files, folders, registered evidence) as one evidence; None of none.
+) -> IndependentEvidence | None:
+    """Return all that the specs name (files, folders, registered evidence) as one evidence; None for no specs.
 
     digests   those of the card's corpus (kcard.text.passage_digest), of its passages or of its statements
     passages  its text, where that is at hand
@@ -222,30 +220,27 @@ def read_independent(
     name = ", ".join(part.name for part in parts)
     local = [part for part in parts if isinstance(part, Iterable)]
     texts = {source.text: source for part in local for source in part}
-    known = frozenset(digests)
-    if texts and len(local) == len(parts) and all(is_known(source, known) for source in texts.values()):
+    own_digests = frozenset(digests)
+    if texts and len(local) == len(parts) and all(is_known(source, own_digests) for source in texts.values()):
         raise UsageError(
             f"evidence {name}: every text in it is a passage of the card's own corpus, which faithfulness is "
             "measured on: give text from elsewhere"
         )
-    own = OwnText(known, passages)
+    own = OwnText(own_digests, passages)
     shared = sum(own.repeats(source) for source in texts.values())
     overlap = max(own.share, shared / len(texts)) if texts else 0.0
     notes = tuple(note for part in parts for note in getattr(part, "notes", ()))
     whole = parts[0] if len(parts) == 1 else Union(parts)
-    return Independent(name, _digest(parts), whole, shared, overlap, own, notes)
+    # The digest of one evidence is its own; of several it is that of theirs, one a line.
+    named = [part.digest for part in parts]
+    sha256 = named[0] if len(named) == 1 else hashlib.sha256("\n".join(named).encode()).hexdigest()
+    return IndependentEvidence(name, sha256, whole, shared, overlap, own, notes)
 
 
 def _runs(text: str) -> set[int]:
-    """Hashes of every run of eight words; a shorter text is one run."""
-    found = words(text)
-    return {hash(tuple(found[at : at + RUN])) for at in range(max(1, len(found) - RUN + 1))}
-
-
-def _digest(parts: Sequence[NamedEvidence]) -> str:
-    """Of one evidence its own, of several that of theirs, one a line."""
-    digests = [part.digest for part in parts]
-    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    """Return hashes of every run of eight words; a shorter text is one run."""
+    tokens = words(text)
+    return {hash(tuple(tokens[at : at + RUN])) for at in range(max(1, len(tokens) - RUN + 1))}
 
 
 # The documents of an audit with their two scores, which are never mixed, and what is made of them.
@@ -254,7 +249,7 @@ FAITHFULNESS, FACTUALITY = "faithfulness", "factuality"
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredDocument:
     """One document. `recited`: the card's model wrote it, or the card only looks up.
 
     What the index of a card of both wrote are the corpus' own words: faithful, which says nothing of its model. So
@@ -271,23 +266,23 @@ class Scored:
 
 def score(
     queries: Sequence[AuditQuery], rows: Sequence[Sequence[Passage]], scorer: Scorer, both: bool
-) -> list[Scored]:
+) -> list[ScoredDocument]:
     """Judge what was written, a row for each query; empty documents are left out.
 
     `both`: whether the card has a model and an index. `evidence` is that of the ranking score: factuality where
     the scorer has independent evidence, else faithfulness.
     """
-    written = [
+    documents = [
         (query, passage)
         for query, row in zip(queries, rows, strict=True)
         for passage in row
         if passage.text.strip()
     ]
-    passages = [passage for _, passage in written]
+    passages = [passage for _, passage in documents]
     unjudged = [None] * len(passages)
     own, outside = scorer.faithfulness(passages), scorer.factuality(passages)
     return [
-        Scored(
+        ScoredDocument(
             query=query,
             text=passage.text,
             recited=not (both and passage.source is not None),
@@ -296,64 +291,67 @@ def score(
             evidence=ranking.evidence if (ranking := factual or faithful) else None,
         )
         for (query, passage), faithful, factual in zip(
-            written, own or unjudged, outside or unjudged, strict=True
+            documents, own or unjudged, outside or unjudged, strict=True
         )
     ]
 
 
-def grouped(scored: Iterable[Scored], key: Callable[[Scored], str]) -> dict[str, list[Scored]]:
-    """The documents by `key`, in the order in which each key first comes."""
-    found: dict[str, list[Scored]] = {}
+def group_by(
+    scored: Iterable[ScoredDocument], key: Callable[[ScoredDocument], str]
+) -> dict[str, list[ScoredDocument]]:
+    """Group the documents by `key`, in the order in which each key first occurs."""
+    groups: dict[str, list[ScoredDocument]] = {}
     for item in scored:
-        found.setdefault(key(item), []).append(item)
-    return found
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
-def faithfulness(by_query: Sequence[Sequence[Scored]], seed: int) -> Distribution:
-    """The faithfulness of what the card recited."""
+def faithfulness(by_query: Sequence[Sequence[ScoredDocument]], seed: int) -> Distribution:
+    """Return the faithfulness of what the card recited."""
     return _distribution([[d.faithfulness for d in row if d.recited] for row in by_query], seed)
 
 
-def factuality(by_query: Sequence[Sequence[Scored]], seed: int) -> Distribution:
-    """The factuality of all that the card wrote."""
+def factuality(by_query: Sequence[Sequence[ScoredDocument]], seed: int) -> Distribution:
+    """Return the factuality of all that the card wrote."""
     return _distribution([[d.factuality for d in row] for row in by_query], seed)
 
 
 def _distribution(rows: Sequence[Sequence[float | None]], seed: int) -> Distribution:
-    """The mean is that of the queries' means, and is resampled query by query.
+    """Return the scores and their mean, which is the mean of the queries' means and is resampled query by query.
 
     Documents written for one query are much alike, and say less than as many of different ones.
     """
-    known = [[value for value in row if value is not None] for row in rows]
-    scores = tuple(round(value, DIGITS) for row in known for value in row)
-    mean = Mean.of([sum(row) / len(row) for row in known if row], seed)
+    judged = [[value for value in row if value is not None] for row in rows]
+    scores = tuple(round(value, DIGITS) for row in judged for value in row)
+    mean = Mean.of([sum(row) / len(row) for row in judged if row], seed)
     return Distribution(scores, mean, sum(map(len, rows)) - len(scores))
 
 
-def coverage(by_query: Sequence[Sequence[Scored]], seed: int) -> Mean | None:
-    """The share of the documents that have a factuality; a mean over queries, as in `factuality`."""
+def coverage(by_query: Sequence[Sequence[ScoredDocument]], seed: int) -> Mean | None:
+    """Return the share of the documents that have a factuality; a mean over queries, as in `factuality`."""
     shares = [sum(d.factuality is not None for d in row) / len(row) for row in by_query if row]
     return Mean.of(shares, seed)
 
 
-def overlap(scored: Sequence[Scored], independent: Independent) -> float:
-    """How far the evidence repeats the card's corpus, in [0, 1]: as a whole, or in the texts that decided."""
+def overlap(scored: Sequence[ScoredDocument], independent: IndependentEvidence) -> float:
+    """Return how far the evidence repeats the card's corpus, in [0, 1]: as a whole, or in the texts that decided
+    scores."""
     decided = [item.evidence for item in scored if item.factuality is not None and item.evidence is not None]
     same = sum(map(independent.own.repeats, decided))
     return round(max(independent.overlap, same / len(decided) if decided else 0.0), DIGITS)
 
 
-def by_domain(scored: Sequence[Scored], scorer: Scorer, seed: int) -> tuple[Domain, ...]:
-    """The scores of each domain, by name; none where there is only one, which is the whole."""
-    domains = grouped(scored, lambda item: item.query.domain)
+def by_domain(scored: Sequence[ScoredDocument], scorer: Scorer, seed: int) -> tuple[Domain, ...]:
+    """Return the scores of each domain, by name; none where there is only one, which is the whole."""
+    domains = group_by(scored, lambda item: item.query.domain)
     if len(domains) < 2:
         return ()
-    found = []
+    rows = []
     for name in sorted(domains):
-        by_query = [*grouped(domains[name], lambda item: item.query.text).values()]
+        by_query = [*group_by(domains[name], lambda item: item.query.text).values()]
         own = faithfulness(by_query, seed) if scorer.own else None
         outside = factuality(by_query, seed) if scorer.independent else None
-        found.append(
+        rows.append(
             Domain(
                 name,
                 len(by_query),
@@ -362,19 +360,22 @@ def by_domain(scored: Sequence[Scored], scorer: Scorer, seed: int) -> tuple[Doma
                 outside.unknown if outside else 0,
             )
         )
-    return tuple(found)
+    return tuple(rows)
 
 
-def lowest(scored: Sequence[Scored], scorer: Scorer, count: int) -> tuple[AuditedDocument, ...]:
-    """The documents with the lowest ranking score, lowest first, each once, with the window that decided it."""
-    ranked = sorted(
-        ((value, item) for item in scored if (value := _ranking(item, scorer)) is not None),
-        key=lambda pair: pair[0],
-    )
-    each: dict[tuple[str, str], Scored] = {}
+def find_lowest(scored: Sequence[ScoredDocument], scorer: Scorer, count: int) -> tuple[AuditedDocument, ...]:
+    """Return the documents with the lowest ranking score, lowest first, each once, with the window that decided it."""
+    from kcard.selectors.factuality import verdicts
+
+    ranking = ((item.factuality if scorer.independent else item.faithfulness, item) for item in scored)
+    ranked = sorted(((value, item) for value, item in ranking if value is not None), key=lambda pair: pair[0])
+    each: dict[tuple[str, str], ScoredDocument] = {}
     for _, item in ranked:
         each.setdefault((item.query.text, item.text), item)
     chosen = [*each.values()][:count]
+    # The part of each document's evidence that decided.
+    evidence = [Pair(item.text, item.evidence.text if item.evidence else "") for item in chosen]
+    windows = [verdict.window for verdict in verdicts(scorer.checker, evidence)]
     return tuple(
         AuditedDocument(
             item.query.text,
@@ -385,20 +386,8 @@ def lowest(scored: Sequence[Scored], scorer: Scorer, count: int) -> tuple[Audite
             item.evidence,
             window,
         )
-        for item, window in zip(chosen, _windows(chosen, scorer), strict=True)
+        for item, window in zip(chosen, windows, strict=True)
     )
-
-
-def _ranking(item: Scored, scorer: Scorer) -> float | None:
-    return item.factuality if scorer.independent else item.faithfulness
-
-
-def _windows(chosen: Sequence[Scored], scorer: Scorer) -> list[str]:
-    """The part of each document's evidence that decided."""
-    from kcard.selectors.factuality import verdicts
-
-    pairs = [Pair(item.text, item.evidence.text if item.evidence else "") for item in chosen]
-    return [verdict.window for verdict in verdicts(scorer.checker, pairs)]
 
 
 def _rounded(value: float | None) -> float | None:
@@ -417,7 +406,7 @@ class PastAudit:
     audit: Audit
 
     def comparable(self, other: "PastAudit") -> bool:
-        """Whether their scores may be compared: the same checker, evidence and queries."""
+        """Return whether their scores may be compared: the same checker, evidence and queries."""
         mine, its = self.audit, other.audit
         return (mine.checker, mine.checker_sha256, mine.evidence_sha256, mine.queries_sha256) == (
             its.checker,
@@ -461,18 +450,18 @@ class Measured:
 
 
 def origin(taken: datetime | None) -> str:
-    """Where a figure comes from: the hub measured it then, or the card's own exam says so."""
+    """Describe where a figure comes from: measured by the hub at that time, or declared in the card's own exam."""
     return (
         "self-declared, in the card's exam" if taken is None else f"verified by this hub on {taken:%Y-%m-%d}"
     )
 
 
-def read(stored: Sequence["StoredAudit"]) -> tuple[tuple[PastAudit, ...], str]:
-    """The audits in the order in which they were stored, and why some can't be read; empty where all can.
+def read_audits(stored: Sequence["StoredAudit"]) -> tuple[tuple[PastAudit, ...], str]:
+    """Return the audits in the order in which they were stored, and why some can't be read; empty where all can.
 
     Second audits after an appeal are left out: an administrator judges them.
     """
-    found, problem = [], ""
+    audits, problem = [], ""
     for row in stored:
         if row.finding.kind != "audit":
             continue
@@ -481,12 +470,12 @@ def read(stored: Sequence["StoredAudit"]) -> tuple[tuple[PastAudit, ...], str]:
         except CardError as error:
             problem = str(error)  # one foreign record must not hide the others
         else:
-            found.append(PastAudit(row.version, row.taken, audit))
-    return tuple(found), problem
+            audits.append(PastAudit(row.version, row.taken, audit))
+    return tuple(audits), problem
 
 
 def latest_exam(stored: Sequence["StoredAudit"], version: int) -> PastExam | None:
-    """The latest exam that the hub took of a version; None without one that can be read."""
+    """Return the latest exam that the hub took of a version; None without one that can be read."""
     for row in reversed(stored):
         if row.finding.kind == "exam" and row.version == version:
             try:
@@ -496,43 +485,46 @@ def latest_exam(stored: Sequence["StoredAudit"], version: int) -> PastExam | Non
     return None
 
 
-def measured(
+def find_scores(
     what: Literal["faithfulness", "factuality"],
     audits: Sequence[PastAudit],
     taken: PastExam | None,
     declared: Exam | None,
     floor: float = FLOOR,
 ) -> Measured | None:
-    """The scores of one version: by its latest audit that has them, else by the hub's exam, else by its own.
+    """Return the scores of one version: those of its latest audit that has them, else of the hub's exam, else of its
+    own.
 
     For factuality the latest audit counts whose evidence is independent and covers at least `floor` of the documents;
     without one the latest with independent evidence, else the latest.
 
     The hub decides by the same number whether the card is quarantined (kcard.hub.values).
     """
-    ordered = sorted(audits, key=lambda past: _weight(past.audit, floor)) if what == "factuality" else audits
+    ordered = audits
+    if what == "factuality":
+
+        def weight(past: PastAudit) -> tuple[bool, bool]:
+            coverage = past.audit.coverage.mean if past.audit.coverage else None
+            return past.audit.independent, covers(coverage, floor)
+
+        ordered = sorted(audits, key=weight)
     for past in reversed(ordered):
         scores: Distribution | None = getattr(past.audit, what)
         if scores is not None and scores.mean is not None:
-            found = Measured(scores, _against(what, past.audit.evidence), past.taken)
+            sourced = Measured(scores, _against(what, past.audit.evidence), past.taken)
             if what == "faithfulness":
-                return found
+                return sourced
             covered = past.audit.coverage.mean if past.audit.coverage else None
-            return replace(found, coverage=covered, independent=past.audit.independent)
+            return replace(sourced, coverage=covered, independent=past.audit.independent)
     for exam, at in ((taken.exam, taken.taken) if taken else (None, None), (declared, None)):
         scores = getattr(exam, what) if exam else None
         if exam is not None and scores is not None:
-            found = Measured(scores, _against(what, exam.evidence), at)
+            sourced = Measured(scores, _against(what, exam.evidence), at)
             if what == "faithfulness":
-                return found
+                return sourced
             independent = is_independent(exam.evidence_overlap)
-            return replace(found, coverage=scores.coverage, independent=independent)
+            return replace(sourced, coverage=scores.coverage, independent=independent)
     return None
-
-
-def _weight(audit: Audit, floor: float) -> tuple[bool, bool]:
-    """What makes an audit's factuality count before that of others."""
-    return audit.independent, covers(audit.coverage.mean if audit.coverage else None, floor)
 
 
 def _where(what: str, row: "StoredAudit") -> str:
@@ -560,32 +552,35 @@ class AuditSettings:
     models: "Loader"
 
 
-def queries_for(found: Target, path: Path | str | None, limit: int, seed: int) -> Queries:
-    """Those of the file, or questions about the card's own corpus. CardError where there are none."""
+def queries_for(target: Target, path: Path | str | None, limit: int, seed: int) -> AuditQueries:
+    """Return the queries of the file, or questions about the card's own corpus. Raises CardError where there are
+    none."""
     if path is not None:
         return read_queries(path)
-    asked = of_corpus(found.corpus, limit, seed) if found.corpus else None
-    if asked is None or not asked.queries:
+    queries = make_queries(target.corpus, limit, seed) if target.corpus else None
+    if queries is None or not queries.queries:
         raise CardError(
-            f"no question can be made of what travels with card {found.card.name!r}: give some with --queries FILE"
+            f"no question can be made of what travels with card {target.card.name!r}: give some with --queries FILE"
         )
-    return asked
+    return queries
 
 
-def audited(found: Target, asked: Queries, scorer: Scorer, settings: AuditSettings) -> Audit:
+def audited(target: Target, queries: AuditQueries, scorer: Scorer, settings: AuditSettings) -> Audit:
     """Have the card write, and judge each document."""
     seed, independent = settings.seed, scorer.independent
     sampling = Sampling(TEMPERATURE, TOKENS, seed=seed)
-    texts = [query.text for query in asked.queries]
-    rows = written(found.card, texts, settings.documents, sampling, settings.models, scorer.report)
-    scored = score(asked.queries, rows, scorer, both=found.card.manifest.index)
-    by_query = [*grouped(scored, lambda item: item.query.text).values()]
+    texts = [query.text for query in queries.queries]
+    rows = generate_documents(
+        target.card, texts, settings.documents, sampling, settings.models, scorer.report
+    )
+    scored = score(queries.queries, rows, scorer, both=target.card.manifest.index)
+    by_query = [*group_by(scored, lambda item: item.query.text).values()]
     return Audit(
-        card=found.reference or found.card.name,
+        card=target.reference or target.card.name,
         kcard=kcard.__version__,
-        queries=asked.name,
-        queries_sha256=asked.sha256,
-        asked=len(asked.queries),
+        queries=queries.name,
+        queries_sha256=queries.sha256,
+        asked=len(queries.queries),
         documents=settings.documents,
         empty=sum(map(len, rows)) - len(scored),
         seed=seed,
@@ -604,27 +599,27 @@ def audited(found: Target, asked: Queries, scorer: Scorer, settings: AuditSettin
         coverage=coverage(by_query, seed) if independent else None,
         domains=by_domain(scored, scorer, seed),
         ranked_by=FACTUALITY if independent else FAITHFULNESS,
-        worst=lowest(scored, scorer, settings.worst),
+        worst=find_lowest(scored, scorer, settings.worst),
     )
 
 
-def finding(made: Audit) -> "AuditFinding":
-    """The audit as the hub keeps it."""
+def finding(audit: Audit) -> "AuditFinding":
+    """Return the audit in the form in which the hub keeps it."""
     from kcard.hub.audits import AuditFinding
 
     return AuditFinding(
-        checker=made.checker,
-        checker_sha256=made.checker_sha256,
-        evidence=made.evidence,
-        evidence_sha256=made.evidence_sha256,
-        queries=made.queries,
-        queries_sha256=made.queries_sha256,
-        seed=made.seed,
-        faithfulness=mean_of(made.faithfulness),
-        factuality=mean_of(made.factuality),
-        coverage=made.coverage.mean if made.coverage else None,
-        overlap=made.evidence_overlap,
-        judged=len(made.factuality.scores) if made.factuality else None,
-        record=made.to_json(),
-        kcard=made.kcard,
+        checker=audit.checker,
+        checker_sha256=audit.checker_sha256,
+        evidence=audit.evidence,
+        evidence_sha256=audit.evidence_sha256,
+        queries=audit.queries,
+        queries_sha256=audit.queries_sha256,
+        seed=audit.seed,
+        faithfulness=mean_of(audit.faithfulness),
+        factuality=mean_of(audit.factuality),
+        coverage=audit.coverage.mean if audit.coverage else None,
+        overlap=audit.evidence_overlap,
+        judged=len(audit.factuality.scores) if audit.factuality else None,
+        record=audit.to_json(),
+        kcard=audit.kcard,
     )

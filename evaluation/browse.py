@@ -7,7 +7,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.errors import CardError
-from kcard.evaluation.audit import Measured, PastAudit, PastExam, latest_exam, measured, origin, read
+from kcard.evaluation.audit import (
+    Measured,
+    PastAudit,
+    PastExam,
+    find_scores,
+    latest_exam,
+    origin,
+    read_audits,
+)
 from kcard.evaluation.metrics import counts
 from kcard.evaluation.records import EXAM, Exam, Judged, Mean, mean_of
 from kcard.hub.values import FLOOR
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
     from kcard.hub.values import Declared, Reason, Verified
     from kcard.hub.versions import Version
 
-__all__ = ["SORTS", "Bar", "CardReport", "Dot", "Plot", "Timeline", "plot", "reports", "timeline"]
+__all__ = ["SORTS", "CardReport", "Dot", "HistogramBar", "Plot", "Timeline", "plot", "reports", "timeline"]
 
 
 # Geometry of the plot of a card's audits over time: values in, positions out. How they look is the template's.
@@ -56,7 +64,7 @@ class Timeline:
 
 
 def timeline(audits: Sequence[PastAudit], width: float = 560, height: float = 110) -> Timeline:
-    """Scores in [0, 1] from the bottom to the top; at most SHOWN audits, the latest."""
+    """Lay out scores in [0, 1] from the bottom to the top, for the latest SHOWN audits."""
     shown = audits[-SHOWN:]
     step = width / max(len(shown), 4)
     columns = [(round((i + 0.5) * step, 2), past) for i, past in enumerate(shown)]
@@ -65,7 +73,8 @@ def timeline(audits: Sequence[PastAudit], width: float = 560, height: float = 11
     for nudge, kind in zip((-4, 4), KINDS, strict=True):
         before: tuple[PastAudit, Dot] | None = None
         for x, past in columns:
-            if (mean := _mean(past, kind)) is None:
+            scores = past.audit.faithfulness if kind == "faithfulness" else past.audit.factuality
+            if scores is None or (mean := scores.mean) is None:
                 continue
             y, low, high = (round(height * (1 - value), 2) for value in (mean.mean, mean.low, mean.high))
             dot = Dot(kind, x + nudge, y, low, high, mean)
@@ -76,16 +85,11 @@ def timeline(audits: Sequence[PastAudit], width: float = 560, height: float = 11
     return Timeline(width, height, tuple(columns), tuple(dots), tuple(lines))
 
 
-def _mean(past: PastAudit, kind: Kind) -> Mean | None:
-    scores = past.audit.faithfulness if kind == "faithfulness" else past.audit.factuality
-    return scores.mean if scores else None
-
-
 # Geometry of the page's plots: numbers in, rectangles and positions out. How they look is the template's.
 
 
 @dataclass(frozen=True)
-class Bar:
+class HistogramBar:
     """A rectangle in the plot's units, and what it stands for: `count` scores in [low, high)."""
 
     x: float
@@ -103,21 +107,21 @@ class Plot:
 
     width: float
     height: float
-    bars: tuple[Bar, ...]
+    bars: tuple[HistogramBar, ...]
     most: int
     mean_x: float | None
 
 
 def plot(scores: Sequence[float], bins: int = 20, width: float = 400, height: float = 120) -> Plot:
-    """Bars of equal width, the fullest as high as the plot; ranges that hold nothing have no bar."""
-    found = counts(scores, bins)
-    most, step, gap = max(found), width / bins, min(2.0, width / bins / 6)
+    """Return bars of equal width, the fullest as high as the plot; empty ranges have no bar."""
+    bin_counts = counts(scores, bins)
+    most, step, gap = max(bin_counts), width / bins, min(2.0, width / bins / 6)
     bars = []
-    for i, n in enumerate(found):
+    for i, n in enumerate(bin_counts):
         if n:
             tall = max(height * n / most, 1.5)
             bars.append(
-                Bar(
+                HistogramBar(
                     _r(i * step + gap / 2),
                     _r(height - tall),
                     _r(step - gap),
@@ -220,12 +224,12 @@ class CardReport:
     @property
     def faithful(self) -> Measured | None:
         """Scores against the card's own corpus: those that this hub measured, else those of its own exam."""
-        return measured("faithfulness", self.own_audits, self.hub_exam, self.exam)
+        return find_scores("faithfulness", self.own_audits, self.hub_exam, self.exam)
 
     @property
     def factual(self) -> Measured | None:
         """Scores against independent evidence, likewise; None where there was none."""
-        return measured("factuality", self.own_audits, self.hub_exam, self.exam, self.floor)
+        return find_scores("factuality", self.own_audits, self.hub_exam, self.exam, self.floor)
 
     @property
     def faithfulness(self) -> float | None:
@@ -279,17 +283,17 @@ SORTS: dict[str, Callable[[CardReport], Any]] = {
 
 
 def reports(hub: "Hub", chosen: "Sequence[Version]") -> list[CardReport]:
-    """What is known of each version. An exam or audit that can't be read is a note."""
+    """Return what is known of each version. An exam or audit that can't be read becomes a note."""
     names = {version.name for version in chosen}
-    kept: dict[str, list[StoredAudit]] = {}
+    stored: dict[str, list[StoredAudit]] = {}
     for row in hub.audits.list(names.pop() if len(names) == 1 else None):
-        kept.setdefault(row.card, []).append(row)
-    held, threshold = hub.quarantine.held(chosen), hub.quarantine.threshold
+        stored.setdefault(row.card, []).append(row)
+    reasons, threshold = hub.quarantine.held(chosen), hub.quarantine.threshold
     floor = hub.quarantine.coverage
     return [
         replace(
-            _report(hub, version, kept.get(version.name, ())),
-            quarantine=held.get(version.reference),
+            _report(hub, version, stored.get(version.name, ())),
+            quarantine=reasons.get(version.reference),
             threshold=threshold,
             floor=floor,
         )
@@ -297,17 +301,17 @@ def reports(hub: "Hub", chosen: "Sequence[Version]") -> list[CardReport]:
     ]
 
 
-def _report(hub: "Hub", version: "Version", kept: "Sequence[StoredAudit]") -> CardReport:
+def _report(hub: "Hub", version: "Version", stored: "Sequence[StoredAudit]") -> CardReport:
     manifest = version.manifest
-    found, note = None, "not examined"
+    exam, note = None, "not examined"
     try:
         if EXAM in version.files:
             with hub.open(version.reference, EXAM) as stream:
-                found, note = Exam.from_json(stream.read().decode()), ""
+                exam, note = Exam.from_json(stream.read().decode()), ""
     except (CardError, UnicodeDecodeError) as error:
         # One card's foreign exam must not hide the others.
         note = str(error)
-    audits, problem = read(kept)
+    audits, problem = read_audits(stored)
     return CardReport(
         reference=version.reference,
         number=version.number,
@@ -318,9 +322,9 @@ def _report(hub: "Hub", version: "Version", kept: "Sequence[StoredAudit]") -> Ca
         kind=manifest.kind,
         size=version.size,
         published=version.published,
-        exam=found,
+        exam=exam,
         note="; ".join(filter(None, (note, problem))),
-        hub_exam=latest_exam(kept, version.number),
+        hub_exam=latest_exam(stored, version.number),
         audits=audits,
         declared=version.declared,
         verified=version.verified,

@@ -1,7 +1,7 @@
 """Exams: questions about a card's own corpus and about what is not in it.
 
-It asks about the corpus as people would, in other words than the corpus' own, and about things that are not in it. It
-judges passages, not an LLM's answers: no LLM takes part.
+An exam asks about the corpus as people would, in other words than the corpus' own, and about things that are not in it.
+It judges passages, not an LLM's answers: no LLM takes part.
 """
 
 import tomllib
@@ -15,18 +15,18 @@ import kcard
 from kcard.cards.card import Card
 from kcard.errors import CardError, HubError, UsageError
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.questions import Question, QuestionFile, about, digest
+from kcard.evaluation.questions import ExamQuestion, QuestionFile, digest, make_questions
 from kcard.evaluation.recall import (
     CHANCE,
     BaseAnswers,
     Report,
     Rows,
     Scorer,
-    answered,
     ask,
     ask_base,
-    chance,
-    recalled,
+    chance_recall,
+    judge_answered,
+    score_recall,
     silent,
 )
 from kcard.evaluation.records import DIGITS, Distribution, EvalRun, Exam, Judged, Mean, read_exam
@@ -37,14 +37,14 @@ from kcard.types import Passage, Source, derive_seed
 
 __all__ = [
     "LIMIT",
-    "Evaluated",
+    "JudgedRun",
     "Sitting",
-    "absent",
     "advice",
     "check_exam",
-    "evaluated",
+    "evaluate_questions",
     "examine",
     "is_smaller",
+    "make_unanswerable",
     "nothing_to_ask",
     "questions_of",
     "recall",
@@ -60,40 +60,37 @@ INVENTED: dict[int, Sequence[str]] = {int(words): names for words, names in _TAB
 ELSEWHERE: Sequence[str] = _TABLES["elsewhere"]
 
 
-def absent(asked: Sequence[Question], corpus: Iterable[Source], count: int, seed: int) -> list[Question]:
-    """`count` questions without an answer: half of them like `asked` with another name, half on other subjects."""
+def make_unanswerable(
+    questions: Sequence[ExamQuestion], corpus: Iterable[Source], count: int, seed: int
+) -> list[ExamQuestion]:
+    """Return `count` questions without an answer: half like `questions` with another name, half on other subjects."""
     rng = Random(derive_seed(seed, "absent"))
-    known = _known(corpus)
-    strange = [renamed for question in asked if (renamed := _renamed(question.text, known, rng))]
-    near = [Question(text, ()) for text in list(dict.fromkeys(strange))[: (count + 1) // 2]]
-    others = [text for text in ELSEWHERE if not _is_about(text, known)]
-    far = [Question(text, ()) for text in rng.sample(others, min(len(others), count - len(near)))]
+    capitalised = {
+        word.strip(".,;:()\"'") for source in corpus for word in source.text.split() if word[:1].isupper()
+    }
+    strange = [renamed for question in questions if (renamed := _renamed(question.text, capitalised, rng))]
+    near = [ExamQuestion(text, ()) for text in list(dict.fromkeys(strange))[: (count + 1) // 2]]
+    # The corpus may hold the answer to a question that shares a name with it.
+    others = [
+        text
+        for text in ELSEWHERE
+        if not any(word.strip("?") in capitalised for word in text.split()[1:] if word[:1].isupper())
+    ]
+    far = [ExamQuestion(text, ()) for text in rng.sample(others, min(len(others), count - len(near)))]
     return [*near, *far]
 
 
-def _known(corpus: Iterable[Source]) -> Collection[str]:
-    """The words of a corpus that begin with a capital."""
-    return {
-        word.strip(".,;:()\"'") for source in corpus for word in source.text.split() if word[:1].isupper()
-    }
-
-
-def _renamed(question: str, known: Collection[str], rng: Random) -> str | None:
-    """The question about somebody or something that is not in the corpus; None where it names nothing."""
+def _renamed(question: str, capitalised: Collection[str], rng: Random) -> str | None:
+    """Return the question about somebody or something that is not in the corpus; None where it names nothing."""
     first = len(question.split(" ")[0])
     names = [(a, b) for a, b in entities(question) if a > first and question[a].isupper()]
     if not names:
         return None
     start, end = rng.choice(names)
     words = min(3, question[start:end].count(" ") + 1)
-    invented = [name for name in INVENTED[words] if not any(part in known for part in name.split())]
+    invented = [name for name in INVENTED[words] if not any(part in capitalised for part in name.split())]
     before = question[:start].removesuffix("the ").removesuffix("The ")
     return f"{before}{rng.choice(invented)}{question[end:]}" if invented else None
-
-
-def _is_about(question: str, known: Collection[str]) -> bool:
-    """Whether the corpus may hold the answer: it has a name of the question."""
-    return any(word.strip("?") in known for word in question.split()[1:] if word[:1].isupper())
 
 
 # What a card must have reached in its exam: a number that is missing reaches nothing.
@@ -111,36 +108,29 @@ def check_exam(card: Card, least: Mapping[str, float | None]) -> None:
         if not 0 <= threshold <= 1:
             raise UsageError(f"min-{what} is {threshold}: it must be between 0 and 1")
         exam = read_exam(card.folder)
-        found = _mean(exam, what)
-        if found is None:
+        # On the card's own corpus; on the given file where the corpus' text is not at hand.
+        run = exam and (exam.own or exam.given)
+        mean = None
+        if run:
+            factuality = run.factuality.mean if run.factuality else None
+            mean = factuality if what == "factuality" else run.recall
+        if mean is None:
+            if exam is None:
+                missing = "it has no exam"
+            elif what == "factuality" and exam.evidence is None:
+                missing = "its exam measured no factuality (no independent evidence was given)"
+            else:
+                missing = f"its exam found no {what}"
             measure = f"kcard exam {card.folder}" + (" --evidence PATH" if what == "factuality" else "")
             raise HubError(
-                f"{card.name} is not published: {_missing(exam, what)}, and {threshold:g} is needed; measure it "
+                f"{card.name} is not published: {missing}, and {threshold:g} is needed; measure it "
                 f"with `{measure}`"
             )
-        if found < threshold:
+        if mean.mean < threshold:
             raise HubError(
-                f"{card.name} is not published: its {what} is {found:g}, and {threshold:g} is needed; train it "
+                f"{card.name} is not published: its {what} is {mean.mean:g}, and {threshold:g} is needed; train it "
                 f"longer or on more text, or ask for less with --min-{what}"
             )
-
-
-def _mean(exam: Exam | None, what: str) -> float | None:
-    """On the card's own corpus; on the given file where the corpus' text is not at hand."""
-    run = exam and (exam.own or exam.given)
-    if not run:
-        return None
-    factuality = run.factuality.mean if run.factuality else None
-    mean = factuality if what == "factuality" else run.recall
-    return None if mean is None else mean.mean
-
-
-def _missing(exam: Exam | None, what: str) -> str:
-    if exam is None:
-        return "it has no exam"
-    if what == "factuality" and exam.evidence is None:
-        return "its exam measured no factuality (no independent evidence was given)"
-    return f"its exam found no {what}"
 
 
 # Which kind of card serves a corpus best, by its exam, and what leaving a part out would cost.
@@ -149,7 +139,7 @@ LITTLE = 0.02  # of recall
 
 
 def advice(exam: Exam) -> str | None:
-    """A sentence on a card of a model and an index; None for any other."""
+    """Advise, in a sentence, which parts a card of a model and an index needs; None for any other card."""
     own = exam.own
     if own is None or own.model is None or own.index is None or own.recall is None:
         return None
@@ -169,24 +159,24 @@ def advice(exam: Exam) -> str | None:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class JudgedRun:
     """A run and every document that has a score, the best first: by factuality, or faithfulness without it."""
 
     run: EvalRun
     ranked: tuple[Judged, ...]
 
 
-def evaluated(
-    asked: str,
+def evaluate_questions(
+    name: str,
     sha256: str,
-    questions: Sequence[Question],
+    questions: Sequence[ExamQuestion],
     rows: Rows,
     base: BaseAnswers,
     scorer: Scorer,
     *,
     both: bool,
     seed: int,
-) -> Evaluated:
+) -> JudgedRun:
     """Measure what was written (`rows`, one a question) in answer to these questions.
 
     asked, sha256  what they are and where they come from, as in EvalRun
@@ -195,11 +185,17 @@ def evaluated(
                    the model wrote, since what the index wrote are the corpus' own words
     """
     hits = _hits(questions, rows)
-    floor = _floor(questions, rows, base)
+    # What the base recalls, question by question; None where it could not be asked.
+    floor: list[float] | None = None
+    if base.rows is not None:
+        floor = _hits(questions, base.rows)
+    elif base.name == CHANCE and len(questions) >= 2:
+        floor = chance_recall(questions, [[passage.text for passage in row] for row in rows])
     first = [row[0] for row in rows]
+    retrieved = [[passage for passage in row if passage.source is not None] for row in rows]
     faithful, factual = scorer.faithfulness(first), scorer.factuality(first)
     run = EvalRun(
-        asked=asked,
+        asked=name,
         sha256=sha256,
         questions=len(questions),
         questions_sha256=digest(questions),
@@ -209,28 +205,15 @@ def evaluated(
         else Mean.of([a - b for a, b in zip(hits, floor, strict=True)], seed, paired=True),
         base=None if floor is None else Mean.of(floor, seed),
         model=Mean.of(_hits(questions, [row[:1] for row in rows]), seed) if both else None,
-        index=Mean.of(_hits(questions, [_looked_up(row) for row in rows]), seed) if both else None,
+        index=Mean.of(_hits(questions, retrieved), seed) if both else None,
         faithfulness=_distribution(faithful, seed),
         factuality=_distribution(factual, seed),
     )
-    return Evaluated(run, _ranked(questions, first, faithful, factual))
+    return JudgedRun(run, _ranked(questions, first, faithful, factual))
 
 
-def _hits(questions: Sequence[Question], rows: Rows) -> list[float]:
-    return recalled(questions, [[passage.text for passage in row] for row in rows])
-
-
-def _floor(questions: Sequence[Question], rows: Rows, base: BaseAnswers) -> list[float] | None:
-    """What the base recalls, question by question; None where it could not be asked."""
-    if base.rows is not None:
-        return _hits(questions, base.rows)
-    if base.name != CHANCE or len(questions) < 2:
-        return None
-    return chance(questions, [[passage.text for passage in row] for row in rows])
-
-
-def _looked_up(row: Sequence[Passage]) -> list[Passage]:
-    return [passage for passage in row if passage.source is not None]
+def _hits(questions: Sequence[ExamQuestion], rows: Rows) -> list[float]:
+    return score_recall(questions, [[passage.text for passage in row] for row in rows])
 
 
 def _distribution(judged: Sequence[Passage] | None, seed: int) -> Distribution | None:
@@ -238,33 +221,31 @@ def _distribution(judged: Sequence[Passage] | None, seed: int) -> Distribution |
 
 
 def _ranked(
-    questions: Sequence[Question],
+    questions: Sequence[ExamQuestion],
     written: Sequence[Passage],
     faithful: Sequence[Passage] | None,
     factual: Sequence[Passage] | None,
 ) -> tuple[Judged, ...]:
-    """Every passage with a known ranking score, the best first; equal ones in the order asked."""
+    """Return every passage with a known ranking score, the best first; equal ones in the order asked."""
     ranking = faithful if factual is None else factual
     if ranking is None:
         return ()
-    known = [(passage.support, i) for i, passage in enumerate(ranking) if passage.support is not None]
+    scored = [(passage.support, i) for i, passage in enumerate(ranking) if passage.support is not None]
     return tuple(
         Judged(
             question=questions[i].text,
-            answer=_answer(questions[i], written[i].text),
+            # The accepted answer that the text holds, else the first.
+            answer=next(
+                (a for a in questions[i].answers if substring(written[i].text, [a])), questions[i].answers[0]
+            ),
             text=written[i].text,
             recalled=substring(written[i].text, questions[i].answers),
             faithfulness=_score(faithful, i),
             factuality=_score(factual, i),
             evidence=ranking[i].evidence,
         )
-        for _, i in sorted(known, key=lambda pair: (-pair[0], pair[1]))
+        for _, i in sorted(scored, key=lambda pair: (-pair[0], pair[1]))
     )
-
-
-def _answer(question: Question, text: str) -> str:
-    """The accepted answer that the text holds, else the first."""
-    return next((a for a in question.answers if substring(text, [a])), question.answers[0])
 
 
 def _score(judged: Sequence[Passage] | None, at: int) -> float | None:
@@ -280,8 +261,8 @@ SHOWN = 5
 
 
 def examine(
-    found: Target,
-    given: QuestionFile | None,
+    target: Target,
+    question_file: QuestionFile | None,
     scorer: Scorer,
     checker: str,
     *,
@@ -293,14 +274,14 @@ def examine(
 
     Returns the exam and the questions that were answered right: what the card wrote holds an accepted answer.
     """
-    return sit(found, given, limit=limit, seed=seed, device=device, report=scorer.report).exam(
+    return sit(target, question_file, limit=limit, seed=seed, device=device, report=scorer.report).exam(
         scorer, checker
     )
 
 
 def sit(
-    found: Target,
-    given: QuestionFile | None,
+    target: Target,
+    question_file: QuestionFile | None,
     *,
     limit: int = LIMIT,
     seed: int = 0,
@@ -308,80 +289,76 @@ def sit(
     report: Report | None = None,
 ) -> "Sitting":
     """Ask the card, and the base that it was made from, the questions of its exam."""
-    paper = _paper(found, given, limit, seed)
-    last = len(paper.questions) - len(paper.absent)
-    rows = ask(found.card, paper.questions, seed, device, report or silent)
-    base = ask_base(found.card, paper.questions[:last], seed, device, report or silent)
-    return Sitting(found, paper, rows, base)
+    own = make_questions(target.corpus, limit, seed) if target.corpus else []
+    # What is not in the corpus is asked in English alone, which the reader knows that judges the answers.
+    count = -(-len(own) // ABSENT) if is_english(target.card.manifest.language) else 0
+    strange = make_unanswerable(own, target.corpus, count, seed) if count else []
+    paper = _Paper(own, question_file, strange, limit, seed)
+    last = len(paper.questions) - len(paper.unanswerable)
+    rows = ask(target.card, paper.questions, seed, device, report or silent)
+    base = ask_base(target.card, paper.questions[:last], seed, device, report or silent)
+    return Sitting(target, paper, rows, base)
 
 
-def is_smaller(found: Target, made: Exam) -> bool:
-    """Whether an exam has fewer questions than the one that the card has, so that it does not replace it."""
+def is_smaller(target: Target, exam: Exam) -> bool:
+    """Return whether an exam has fewer questions than the one that the card has, so that it does not replace it."""
     try:
-        last = read_exam(found.card.folder)
+        last = read_exam(target.card.folder)
     except CardError:  # half of one, of an exam that was killed
         return False
-    return last is not None and last.own is not None and made.limit < last.limit
+    return last is not None and last.own is not None and exam.limit < last.limit
 
 
 def recall(
     card: Path | str,
-    questions: Sequence[Question],
+    questions: Sequence[ExamQuestion],
     *,
     seed: int = 0,
     device: str = "cpu",
     report: Report | None = None,
 ) -> Mean | None:
-    """What a card recalls of questions that were made for another one, such as `questions_of` its last version.
+    """Measure a card's recall on questions that were made for another one, such as `questions_of` its last version.
 
     Nothing is written. None for no questions. Raises what finding and loading the card raise.
     """
     rows = ask(find(card).card, questions, seed, device, report or silent)
-    return Mean.of(recalled(questions, [[passage.text for passage in row] for row in rows]), seed)
+    return Mean.of(score_recall(questions, [[passage.text for passage in row] for row in rows]), seed)
 
 
-def questions_of(card: Path | str, corpus: Path | str | None = None) -> list[Question]:
-    """The questions that the card was asked about its own corpus, or would be where it has no exam yet.
+def questions_of(card: Path | str, corpus: Path | str | None = None) -> list[ExamQuestion]:
+    """Return the questions that the card was asked about its own corpus, or would be where it has no exam yet.
 
     They are made again from its passages (or from `corpus`, where only hashes travel with it), so that another
     card can be asked the same. Raises CardError where they are not what the exam asked.
     """
-    found = find(card, corpus)
-    if not found.corpus:
-        raise CardError(nothing_to_ask(found))
-    taken = read_exam(found.card.folder)
+    target = find(card, corpus)
+    if not target.corpus:
+        raise CardError(nothing_to_ask(target))
+    taken = read_exam(target.card.folder)
     if taken is None or taken.own is None:
-        return about(found.corpus, LIMIT, 0)
-    made = about(found.corpus, taken.limit, taken.seed)
-    if digest(made) != taken.own.questions_sha256:
+        return make_questions(target.corpus, LIMIT, 0)
+    questions = make_questions(target.corpus, taken.limit, taken.seed)
+    if digest(questions) != taken.own.questions_sha256:
         raise CardError(
-            f"the exam of {found.card.name} was taken with kcard {taken.kcard}, whose questions differ: examine the "
+            f"the exam of {target.card.name} was taken with kcard {taken.kcard}, whose questions differ: examine the "
             "card again (kcard exam)"
         )
-    return made
+    return questions
 
 
 @dataclass(frozen=True)
 class _Paper:
     """What is asked: questions about the card's own corpus, those of a file, and some on what is not in the corpus."""
 
-    own: Sequence[Question]
-    given: QuestionFile | None
-    absent: Sequence[Question]
+    own: Sequence[ExamQuestion]
+    file: QuestionFile | None
+    unanswerable: Sequence[ExamQuestion]
     limit: int
     seed: int
 
     @property
-    def questions(self) -> list[Question]:
-        return [*self.own, *(self.given.questions if self.given else ()), *self.absent]
-
-
-def _paper(found: Target, given: QuestionFile | None, limit: int, seed: int) -> _Paper:
-    """What is not in the corpus is asked in English alone, which the reader knows that judges the answers."""
-    own = about(found.corpus, limit, seed) if found.corpus else []
-    english = is_english(found.card.manifest.language)
-    count = -(-len(own) // ABSENT) if english else 0
-    return _Paper(own, given, absent(own, found.corpus, count, seed) if count else [], limit, seed)
+    def questions(self) -> list[ExamQuestion]:
+        return [*self.own, *(self.file.questions if self.file else ()), *self.unanswerable]
 
 
 @dataclass(frozen=True)
@@ -398,13 +375,17 @@ class Sitting:
     base: BaseAnswers
 
     def fault(self) -> str:
-        """Why a card of both is better off without its model; empty where the model recalls about as much as the index.
+        """Explain why a card of both is better off without its model; empty where the model recalls about as much as
+        the index.
 
         It is worse where the 95 % interval of the difference, question by question, lies above 0.
         """
         own, seed = self.paper.own, self.paper.seed
         texts = [[passage.text for passage in row] for row in self.rows[: len(own)]]
-        model, index = recalled(own, [row[:1] for row in texts]), recalled(own, [row[1:] for row in texts])
+        model, index = (
+            score_recall(own, [row[:1] for row in texts]),
+            score_recall(own, [row[1:] for row in texts]),
+        )
         lead = Mean.of([a - b for a, b in zip(index, model, strict=True)], seed, paired=True)
         if lead is None or lead.low <= 0:
             return ""
@@ -412,41 +393,43 @@ class Sitting:
         return f"of {len(own)} questions the model recalls {means[0]:.2f} and the index {means[1]:.2f}"
 
     def of_index(self, card: Card) -> "Sitting":
-        """The answers of the index alone, which is what is left in `card`."""
+        """Return the answers of the index alone, which is what is left in `card`."""
         rows = [row[1:] for row in self.rows]
         return replace(self, target=replace(self.target, card=card), rows=rows, base=BaseAnswers(CHANCE))
 
     def exam(self, scorer: Scorer, checker: str) -> tuple[Exam, list[str]]:
-        """The exam, and the questions that were answered right: see `examine`."""
-        found, paper, rows, base = self.target, self.paper, self.rows, self.base
-        card, seed, count = found.card, paper.seed, len(paper.own)
-        last = len(paper.questions) - len(paper.absent)
-        measure = partial(evaluated, scorer=scorer, both=card.manifest.index, seed=seed)
-        own = given = None
-        if found.corpus:
+        """Judge the answers. Returns the exam and the questions that were answered right: see `examine`."""
+        target, paper, rows, base = self.target, self.paper, self.rows, self.base
+        card, seed, count = target.card, paper.seed, len(paper.own)
+        last = len(paper.questions) - len(paper.unanswerable)
+        measure = partial(evaluate_questions, scorer=scorer, both=card.manifest.index, seed=seed)
+        own = on_file = None
+        if target.corpus:
             corpus = card.manifest.training.corpus_sha256
             form = HELD_OUT if sum(q.gap for q in paper.own) > count / 2 else NATURAL
             own = measure(form, corpus, paper.own, rows[:count], base.part(0, count))
-        if (file := paper.given) is not None:
-            given = measure(file.name, file.sha256, file.questions, rows[count:last], base.part(count))
-        if own is not None and paper.absent:
-            hits = answered([*paper.own, *paper.absent], [*rows[:count], *rows[last:]], scorer.report)
+        if (file := paper.file) is not None:
+            on_file = measure(file.name, file.sha256, file.questions, rows[count:last], base.part(count))
+        if own is not None and paper.unanswerable:
+            hits = judge_answered(
+                [*paper.own, *paper.unanswerable], [*rows[:count], *rows[last:]], scorer.report
+            )
             own = replace(
                 own,
                 run=replace(
                     own.run,
                     answered=Mean.of(hits[:count], seed),
-                    absent=len(paper.absent),
+                    absent=len(paper.unanswerable),
                     admitted=Mean.of([1 - hit for hit in hits[count:]], seed),
                 ),
             )
-        quoted = own.ranked if own and found.shares_text else ()
+        quoted = own.ranked if own and target.shares_text else ()
         evidence = scorer.independent
         exam = Exam(
             card=card.name,
             kcard=kcard.__version__,
             own=own.run if own else None,
-            given=given.run if given else None,
+            given=on_file.run if on_file else None,
             base=base.name,
             base_note=base.note,
             checker=checker,
@@ -461,14 +444,15 @@ class Sitting:
             best=quoted[:SHOWN],
             worst=quoted[SHOWN:][-SHOWN:][::-1],
         )
-        asked = paper.questions[:last]
-        right = recalled(asked, [[passage.text for passage in row] for row in rows[:last]])
-        return exam, [q.text for q, hit in zip(asked, right, strict=True) if hit and not q.gap]
+        questions = paper.questions[:last]
+        right = score_recall(questions, [[passage.text for passage in row] for row in rows[:last]])
+        return exam, [q.text for q, hit in zip(questions, right, strict=True) if hit and not q.gap]
 
 
-def nothing_to_ask(found: Target) -> str:
-    name, remedy = found.card.name, "give questions of your own with --questions FILE"
-    if found.shares_text:
+def nothing_to_ask(target: Target) -> str:
+    """Explain why no question about the card's corpus can be made, with the remedy."""
+    name, remedy = target.card.name, "give questions of your own with --questions FILE"
+    if target.shares_text:
         return f"card {name!r} carries no passages, so no question about its corpus can be made: {remedy}"
     return (
         f"card {name!r} carries only hashes of its passages, so no question about its corpus can be made: give the "

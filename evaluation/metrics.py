@@ -20,11 +20,11 @@ import numpy.typing as npt
 __all__ = [
     "BLOCKS",
     "Comparison",
-    "Searched",
+    "SearchableText",
     "accuracy",
     "balanced_accuracy",
     "bootstrap_interval",
-    "compared",
+    "compare_scores",
     "counts",
     "exact_match",
     "f1",
@@ -46,30 +46,38 @@ ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 @functools.lru_cache(maxsize=100_000)
 def normalise(text: str) -> str:
-    """Lower case, without punctuation and articles, words separated by one space."""
+    """Return the text in lower case, without punctuation and articles, words separated by one space."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
 def exact_match(prediction: str, accepted: Sequence[str]) -> float:
-    """1.0 where the prediction equals an accepted answer once both are normalised, else 0.0."""
+    """Return 1.0 where the prediction equals an accepted answer once both are normalised, else 0.0."""
     return float(normalise(prediction) in {normalise(answer) for answer in accepted})
 
 
 def f1(prediction: str, accepted: Sequence[str]) -> float:
-    """The best harmonic mean of precision and recall over words, in [0, 1], among the accepted answers."""
-    return max((_overlap(normalise(prediction).split(), normalise(a).split()) for a in accepted), default=0.0)
+    """Return the best harmonic mean of precision and recall over words, in [0, 1], among the accepted answers."""
+    predicted, best = normalise(prediction).split(), 0.0
+    for answer in accepted:
+        words = normalise(answer).split()
+        if not predicted or not words:
+            score = float(predicted == words)
+        else:
+            score = 2 * (Counter(predicted) & Counter(words)).total() / (len(predicted) + len(words))
+        best = max(best, score)
+    return best
 
 
 def substring(text: str, accepted: Sequence[str]) -> bool:
-    """Whether an accepted answer occurs in the text as whole words, both normalised.
+    """Return whether an accepted answer occurs in the text as whole words, both normalised.
 
     A possessive is a word too: "Saturn" occurs in "Saturn's rings", where SQuAD's script would see "saturns". An
     answer that normalisation empties ("A") is sought as it is.
     """
-    return Searched(text).holds(accepted)
+    return SearchableText(text).holds(accepted)
 
 
-class Searched:
+class SearchableText:
     """A text made ready, once, for many searches by `substring`."""
 
     def __init__(self, text: str) -> None:
@@ -83,43 +91,36 @@ class Searched:
         )
 
 
-def _overlap(predicted: list[str], accepted: list[str]) -> float:
-    if not predicted or not accepted:
-        return float(predicted == accepted)
-    common = (Counter(predicted) & Counter(accepted)).total()
-    return 2 * common / (len(predicted) + len(accepted))
-
-
 # How right chosen options and classes are.
 
 Labels = Sequence[str] | npt.NDArray[np.str_]
 
 
 def accuracy(chosen: str, right: Sequence[str]) -> float:
-    """1.0 where the letter of the chosen option is a right one, else 0.0; "" (none was chosen) is wrong."""
+    """Return 1.0 where the letter of the chosen option is a right one, else 0.0; "" (none was chosen) is wrong."""
     return float(bool(chosen) and chosen in right)
 
 
 def balanced_accuracy(predicted: Labels, actual: Labels) -> float:
-    """The mean, over the classes that occur in `actual`, of the share of its items predicted rightly, in [0, 1].
+    """Return the mean, over the classes that occur in `actual`, of the share of its items predicted rightly, in [0, 1].
 
     A prediction that is no class, such as "", is wrong. nan for no items.
     """
-    said, true = np.asarray(predicted), np.asarray(actual)
-    recalls = [float((said[true == name] == name).mean()) for name in np.unique(true)]
+    guessed, true = np.asarray(predicted), np.asarray(actual)
+    recalls = [float((guessed[true == name] == name).mean()) for name in np.unique(true)]
     return float(np.mean(recalls)) if recalls else float("nan")
 
 
 def macro_f1(predicted: Labels, actual: Labels, classes: Sequence[str] = ()) -> float:
-    """The mean of the F1 of each class, in [0, 1]; 0 for a class that neither occurs nor is predicted.
+    """Return the mean of the F1 of each class, in [0, 1]; 0 for a class that neither occurs nor is predicted.
 
     `classes`: over which the mean is taken, by default those that occur in `actual`. nan where there is none.
     """
-    said, true = np.asarray(predicted), np.asarray(actual)
+    guessed, true = np.asarray(predicted), np.asarray(actual)
     scores = []
     for name in classes or np.unique(true):
-        hits = float(((said == name) & (true == name)).sum())
-        together = float((said == name).sum() + (true == name).sum())
+        hits = float(((guessed == name) & (true == name)).sum())
+        together = float((guessed == name).sum() + (true == name).sum())
         scores.append(2 * hits / together if together else 0.0)
     return float(np.mean(scores)) if scores else float("nan")
 
@@ -133,7 +134,7 @@ LEVEL = 0.95
 def interval(
     values: Sequence[float], seed: int = 0, level: float = LEVEL, *, paired: bool = False
 ) -> tuple[float, float]:
-    """An interval of the mean; (nan, nan) for no values.
+    """Return an interval of the mean; (nan, nan) for no values.
 
     Of shares and scores in [0, 1] it is Wilson's score interval (1927), which has a width even where all values are the
     same; for scores between 0 and 1, whose variance is smaller, it is rather too wide. `paired`: of differences between
@@ -157,7 +158,7 @@ def bootstrap_interval(
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> tuple[float, float]:
-    """The percentile interval of the bootstrap (Efron, 1979) of a statistic of items; (nan, nan) for no items.
+    """Return the percentile interval of the bootstrap (Efron, 1979) of a statistic of items; (nan, nan) for no items.
 
     `columns`: what is known of each item, shape (n,) each. Items are drawn with replacement and keep their values in
     all columns, so with two settings as columns it is the paired interval of whatever compares them:
@@ -169,11 +170,11 @@ def bootstrap_interval(
     if not count:
         return float("nan"), float("nan")
     random = np.random.default_rng(seed)
-    found = []
+    statistics = []
     for _ in range(resamples):
         rows = random.integers(0, count, count)
-        found.append(statistic(*(sample[rows] for sample in samples)))
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+        statistics.append(statistic(*(sample[rows] for sample in samples)))
+    low, high = np.quantile(statistics, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
@@ -209,8 +210,8 @@ class Comparison:
     test: Literal["mcnemar", "permutation"]
 
 
-def compared(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Comparison:
-    """The first setting against the second, whose scores in [0, 1] belong to the same questions in the same order.
+def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Comparison:
+    """Compare the first setting with the second; their scores in [0, 1] belong to the same questions in the same order.
 
     Raises ValueError for none, or for scores of different numbers of questions.
     """
@@ -235,7 +236,7 @@ def compared(first: Sequence[float], second: Sequence[float], seed: int = 0) -> 
 
 
 def mcnemar(better: int, worse: int) -> float:
-    """Two-sided p of McNemar's exact test (1947); 1 where the settings don't differ.
+    """Return the two-sided p of McNemar's exact test (1947); 1 where the settings don't differ.
 
     `better` questions are right with the first setting only, `worse` with the second only; had neither an edge, each
     of them could as well be of the other kind.
@@ -249,7 +250,8 @@ def mcnemar(better: int, worse: int) -> float:
 
 
 def sign_flip(differences: npt.NDArray[np.float64], seed: int = 0, draws: int = DRAWS) -> float:
-    """Two-sided p of the paired permutation test (Fisher, 1935): each difference could as well have the other sign.
+    """Return the two-sided p of the paired permutation test (Fisher, 1935): each difference could as well have the
+    other sign.
 
     Of right and wrong answers it is McNemar's test by simulation. At least 1 / (draws + 1), so never 0; 1 where
     nothing differs.
@@ -257,16 +259,17 @@ def sign_flip(differences: npt.NDArray[np.float64], seed: int = 0, draws: int = 
     values = differences[differences != 0]
     if not len(values):
         return 1.0
-    random, found = np.random.default_rng(seed), abs(values.sum())
+    random, observed = np.random.default_rng(seed), abs(values.sum())
     as_far, block = 0, max(1, CELLS // len(values))
     for start in range(0, draws, block):
         signs = random.integers(0, 2, (min(block, draws - start), len(values)), dtype=np.int8) * 2 - 1
-        as_far += int((np.abs(signs @ values) >= found - 1e-9).sum())
+        as_far += int((np.abs(signs @ values) >= observed - 1e-9).sum())
     return (as_far + 1) / (draws + 1)
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Each p for all of them at once (Holm, 1979): below 0.05, its finding is not one of the luckiest of many."""
+    """Adjust each p for all of them at once (Holm, 1979): below 0.05, its finding is not one of the luckiest of
+    many."""
     adjusted, worst = [1.0] * len(ps), 0.0
     for rank, i in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
         worst = max(worst, min(1.0, (len(ps) - rank) * ps[i]))
@@ -280,21 +283,21 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def counts(scores: Sequence[float], bins: int = 10) -> list[int]:
-    """How many of the scores in [0, 1] fall into each of `bins` equal ranges; 1.0 belongs to the last."""
-    found = [0] * bins
+    """Count the scores in [0, 1] that fall into each of `bins` equal ranges; 1.0 belongs to the last."""
+    totals = [0] * bins
     for score in scores:
-        found[min(int(max(score, 0.0) * bins), bins - 1)] += 1
-    return found
+        totals[min(int(max(score, 0.0) * bins), bins - 1)] += 1
+    return totals
 
 
 def histogram(scores: Sequence[float], bins: int = 10) -> str:
-    """One character a range, its height the share of the fullest; the lowest block is an empty range.
+    """Draw one character per range, its height the share of the fullest; the lowest block is an empty range.
 
     Empty text for no scores.
     """
     if not scores:
         return ""
-    found = counts(scores, bins)
-    most = max(found)
+    totals = counts(scores, bins)
+    most = max(totals)
     # A range that holds anything is never drawn as an empty one, however few.
-    return "".join(BLOCKS[0 if n == 0 else max(1, round(n / most * (len(BLOCKS) - 1)))] for n in found)
+    return "".join(BLOCKS[0 if n == 0 else max(1, round(n / most * (len(BLOCKS) - 1)))] for n in totals)

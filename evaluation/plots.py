@@ -1,7 +1,6 @@
 """Plots by matplotlib."""
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +10,18 @@ from kcard.errors import MissingExtra, UsageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "GREY", "STYLES", "Chart", "Series", "bare", "drawn", "new_figure", "saved", "write"]
+__all__ = [
+    "COLOURS",
+    "GREY",
+    "STYLES",
+    "Chart",
+    "PlotSeries",
+    "drawn",
+    "encode_figure",
+    "new_figure",
+    "style_axes",
+    "write",
+]
 
 
 # What pictures of evaluations share: figures without matplotlib's global state, colours, and how they are saved.
@@ -25,7 +35,7 @@ GREY = "#777777"
 
 
 def new_figure() -> "Figure":
-    """Raises MissingExtra where nothing can be drawn."""
+    """Return an empty figure. Raises MissingExtra where nothing can be drawn."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -33,8 +43,8 @@ def new_figure() -> "Figure":
     return Figure(figsize=SIZE, dpi=DPI)
 
 
-def bare(axes: Any) -> None:
-    """Without a frame, with faint horizontal lines behind what is drawn, and the legend beside it."""
+def style_axes(axes: Any) -> None:
+    """Remove the frame; put faint horizontal lines behind what is drawn and the legend beside it."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#eeeeee", linewidth=0.8)
     axes.set_axisbelow(True)
@@ -42,8 +52,8 @@ def bare(axes: Any) -> None:
         axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
-def saved(figure: "Figure", kind: str) -> bytes:
-    """The picture as svg or png; without a date, so that equal figures give equal bytes."""
+def encode_figure(figure: "Figure", kind: str) -> bytes:
+    """Return the picture as svg or png; without a date, so that equal figures give equal bytes."""
     import matplotlib
 
     stream = io.BytesIO()
@@ -56,13 +66,13 @@ def write(figure: "Figure", path: Path) -> None:
     """Write the picture: SVG where the file is named so, else PNG. Raises UsageError where it can't be written."""
     kind = "svg" if path.suffix.lower() == ".svg" else "png"
     try:
-        path.expanduser().write_bytes(saved(figure, kind))
+        path.expanduser().write_bytes(encode_figure(figure, kind))
     except OSError as error:
         raise UsageError(f"can't write the plot {path}: {error.strerror or error}") from error
 
 
 @dataclass(frozen=True)
-class Series:
+class PlotSeries:
     """Points under one name. `low` and `high`: the interval around each y, empty where there is none."""
 
     label: str
@@ -78,56 +88,45 @@ class Chart:
 
     x: str
     y: str
-    series: tuple[Series, ...]
+    series: tuple[PlotSeries, ...]
     kind: Literal["line", "bar"] = "line"
     log: bool = False
 
 
 def drawn(chart: Chart, title: str = "") -> "Figure":
-    """Raises MissingExtra without matplotlib."""
+    """Draw a chart. Raises MissingExtra without matplotlib."""
     figure = new_figure()
     axes = figure.add_subplot()
-    draw = _line if chart.kind == "line" else _bars
     for number, series in enumerate(chart.series):
-        draw(axes, series, number, len(chart.series))
+        colour = COLOURS[number % len(COLOURS)]
+        if chart.kind == "line":
+            axes.plot(
+                series.x,
+                series.y,
+                color=colour,
+                linestyle=STYLES[number // len(COLOURS) % len(STYLES)],
+                linewidth=1.4,
+                marker="o" if len(series.x) <= 20 else None,
+                label=series.label,
+            )
+            if series.low:
+                axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
+            continue
+        # Bars of one name stand side by side, with what the interval reaches below and above each.
+        width = 0.8 / len(chart.series)
+        places = [place + (number - (len(chart.series) - 1) / 2) * width for place in range(len(series.x))]
+        errors = None
+        if series.low:
+            below = [max(0.0, y - low) for y, low in zip(series.y, series.low, strict=True)]
+            errors = [below, [max(0.0, high - y) for y, high in zip(series.y, series.high, strict=True)]]
+        axes.bar(places, series.y, width, color=colour, label=series.label, yerr=errors)
+        names = [str(name) for name in series.x]
+        axes.set_xticks(range(len(series.x)), names, rotation=30, ha="right", fontsize=8)
     if chart.log:
         axes.set_xscale("log")
     axes.set_xlabel(chart.x)
     axes.set_ylabel(chart.y)
     axes.set_title(title, fontsize=10, loc="left")
-    bare(axes)
+    style_axes(axes)
     figure.tight_layout()
     return figure
-
-
-def _line(axes: Any, series: Series, number: int, _: int) -> None:
-    colour, style = COLOURS[number % len(COLOURS)], STYLES[number // len(COLOURS) % len(STYLES)]
-    marker = "o" if len(series.x) <= 20 else None
-    axes.plot(
-        series.x, series.y, color=colour, linestyle=style, linewidth=1.4, marker=marker, label=series.label
-    )
-    if series.low:
-        axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
-
-
-def _bars(axes: Any, series: Series, number: int, of: int) -> None:
-    width = 0.8 / of
-    places = [place + (number - (of - 1) / 2) * width for place in range(len(series.x))]
-    axes.bar(
-        places,
-        series.y,
-        width,
-        color=COLOURS[number % len(COLOURS)],
-        label=series.label,
-        yerr=_errors(series),
-    )
-    axes.set_xticks(
-        range(len(series.x)), [str(name) for name in series.x], rotation=30, ha="right", fontsize=8
-    )
-
-
-def _errors(series: Series) -> list[Sequence[float]] | None:
-    if not series.low:
-        return None
-    below = [max(0.0, y - low) for y, low in zip(series.y, series.low, strict=True)]
-    return [below, [max(0.0, high - y) for y, high in zip(series.y, series.high, strict=True)]]

@@ -1,12 +1,12 @@
-"""Private data in what a card tells.
+"""Find private data in a card's files and in what it generates.
 
-Training on recitation makes a model remember its corpus word for word, so what stands in the corpus can be had
-from the card, even where its passages do not travel with it.
+Training on recitation makes a model remember its corpus word for word, so whatever stands in the corpus can be
+extracted from the card, even where its passages do not travel with it.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -52,22 +52,22 @@ class Match:
 
 
 def masked(text: str) -> str:
-    """Enough of it to be found again, and no more: the first two characters and the last."""
+    """Return enough of the text to find it again, and no more: the first two characters and the last."""
     text = " ".join(text.split())
     return f"{text[:2]}…{text[-1:]}" if len(text) > 4 else "…"
 
 
 def find(text: str, language: str = "en") -> list[Match]:
-    """Everything private in the text, in its order, without overlaps.
+    """Find everything private in the text, in its order, without overlaps.
 
     `language` (en, de, ...) says in which countries' forms a phone number without +country may be written.
     """
-    found: list[Match] = []
-    for detect in (_secrets, _emails, _accounts, _payment_cards, lambda t: _phones(t, language)):
-        for match in detect(text):
-            if all(match.end <= other.start or other.end <= match.start for other in found):
-                found.append(match)
-    return sorted(found, key=lambda match: match.start)
+    matches: list[Match] = []
+    for detect in (find_secrets, find_emails, find_accounts, find_payment_cards, find_phones):
+        for match in detect(text, language):
+            if all(match.end <= other.start or other.end <= match.start for other in matches):
+                matches.append(match)
+    return sorted(matches, key=lambda match: match.start)
 
 
 AT, DOT = r"(?:@|\s?[\[({]\s?at\s?[\])}]\s?)", r"(?:\.|\s?[\[({]\s?(?:dot|punkt)\s?[\])}]\s?)"
@@ -77,14 +77,14 @@ NOBODY = re.compile(r"@(?:.*\.)?(?:example(?:\.(?:com|net|org))?|test|invalid|lo
 FILE = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|css|js|ts|py|html?|json|md|txt)$", re.IGNORECASE)
 
 
-def _emails(text: str) -> Iterator[Match]:
+def find_emails(text: str, _: str) -> Iterator[Match]:
     if "@" not in text and not re.search(AT, text, re.IGNORECASE):
         return
-    for found in EMAIL.finditer(text):
-        address = found[0]
-        ssh = address.lower().startswith("git@") and text[found.end() : found.end() + 1] == ":"
+    for match in EMAIL.finditer(text):
+        address = match[0]
+        ssh = address.lower().startswith("git@") and text[match.end() : match.end() + 1] == ":"
         if not (NOBODY.search(address) or FILE.search(address) or ssh):
-            yield Match("e-mail address", address, *found.span())
+            yield Match("e-mail address", address, *match.span())
 
 
 # What issuers make recognisable on purpose: a prefix and a length.
@@ -124,19 +124,15 @@ NAMED = re.compile(
 ORDINARY = re.compile(r"[A-Za-z]+[-_]?\d{1,4}|\d+[A-Za-z]{1,3}|(?:https?|ftp)://.*|[\w.-]+\.\w{2,4}(?:/.*)?")
 
 
-def _secrets(text: str) -> Iterator[Match]:
+def find_secrets(text: str, _: str) -> Iterator[Match]:
     for pattern in (ISSUED, PRIVATE_KEY, IN_URL, NAMED):
-        for found in pattern.finditer(text):
-            group = found.lastindex or 0
-            if pattern is not NAMED or _looks_made_up(found[group]):
-                yield Match("key or password", found[group], *found.span(group))
-
-
-def _looks_made_up(value: str) -> bool:
-    """Letters and digits mixed, as in no word, name or number of prose."""
-    value = value.rstrip(".!?")
-    mixed = re.search(r"[A-Za-z]", value) is not None and re.search(r"\d", value) is not None
-    return len(value) >= 8 and mixed and not ORDINARY.fullmatch(value)
+        for match in pattern.finditer(text):
+            group = match.lastindex or 0
+            # After a name such as "token" only letters and digits mixed, as in no word, name or number of prose.
+            value = match[group].rstrip(".!?")
+            mixed = re.search(r"[A-Za-z]", value) is not None and re.search(r"\d", value) is not None
+            if pattern is not NAMED or (len(value) >= 8 and mixed and not ORDINARY.fullmatch(value)):
+                yield Match("key or password", match[group], *match.span(group))
 
 
 PAYMENT_CARD = re.compile(
@@ -144,15 +140,18 @@ PAYMENT_CARD = re.compile(
 )
 
 
-def _payment_cards(text: str) -> Iterator[Match]:
-    for found in PAYMENT_CARD.finditer(text):
-        digits = re.sub(r"\D", "", found[0])
-        if len(digits) in _lengths(digits) and _luhn(digits):
-            yield Match("payment card number", found[0], *found.span())
+def find_payment_cards(text: str, _: str) -> Iterator[Match]:
+    for match in PAYMENT_CARD.finditer(text):
+        digits = re.sub(r"\D", "", match[0])
+        doubled = (int(d) * 2 if i % 2 else int(d) for i, d in enumerate(reversed(digits)))
+        luhn = sum(d - 9 if d > 9 else d for d in doubled) % 10 == 0 and len(set(digits)) > 1
+        if len(digits) in _card_lengths(digits) and luhn:
+            yield Match("payment card number", match[0], *match.span())
 
 
-def _lengths(digits: str) -> tuple[int, ...]:
-    """How long a number of the issuer is: 4 Visa, 34/37 Amex, 51-55 and 22-27 Mastercard, 36 Diners, 60/65, 35."""
+def _card_lengths(digits: str) -> tuple[int, ...]:
+    """Return how long a number of the issuer is: 4 Visa, 34/37 Amex, 51-55 and 22-27 Mastercard, 36 Diners, 60/65,
+    35."""
     if digits[:2] in {"34", "37"}:
         return (15,)
     if digits[:2] in {"36", "38"}:
@@ -162,20 +161,15 @@ def _lengths(digits: str) -> tuple[int, ...]:
     return ()
 
 
-def _luhn(digits: str) -> bool:
-    doubled = (int(d) * 2 if i % 2 else int(d) for i, d in enumerate(reversed(digits)))
-    return sum(d - 9 if d > 9 else d for d in doubled) % 10 == 0 and len(set(digits)) > 1
-
-
 ACCOUNT = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
 
 
-def _accounts(text: str) -> Iterator[Match]:
-    """IBANs, by their checksum (ISO 7064, mod 97)."""
-    for found in ACCOUNT.finditer(text):
-        code = found[0].replace(" ", "")
+def find_accounts(text: str, _: str) -> Iterator[Match]:
+    """Yield IBANs, recognised by their checksum (ISO 7064, mod 97)."""
+    for match in ACCOUNT.finditer(text):
+        code = match[0].replace(" ", "")
         if 15 <= len(code) <= 34 and int("".join(str(int(c, 36)) for c in code[4:] + code[:4])) % 97 == 1:
-            yield Match("bank account number", found[0], *found.span())
+            yield Match("bank account number", match[0], *match.span())
 
 
 REGIONS = {
@@ -203,33 +197,32 @@ NEAR = 40  # characters before a number in which a cue may stand
 PLACED = re.compile(r"\(\d{2,5}\)\s?\d|^0\d{1,4}[\s/-]")
 
 
-def _phones(text: str, language: str) -> Iterator[Match]:
+def find_phones(text: str, language: str) -> Iterator[Match]:
     if not DIGITS.search(text):
         return
     import phonenumbers
 
     regions = REGIONS.get(language[:2].lower(), ())
     for region in (None, *regions):
-        for found in phonenumbers.PhoneNumberMatcher(text, region, leniency=phonenumbers.Leniency.VALID):
-            international = found.raw_string.lstrip("( ").startswith(("+", "00"))
-            decimal = re.fullmatch(r"\+?\d+[.,]\d{1,3}", found.raw_string)
-            if (international and not decimal) or _is_told(text, found.start, found.raw_string):
-                yield Match("phone number", found.raw_string, found.start, found.end)
-
-
-def _is_told(text: str, start: int, written: str) -> bool:
-    """Whether a national number is called a phone number, or is written as only phone numbers are."""
-    return CUE.search(text, max(0, start - NEAR), start) is not None or PLACED.search(written) is not None
+        for match in phonenumbers.PhoneNumberMatcher(text, region, leniency=phonenumbers.Leniency.VALID):
+            international = match.raw_string.lstrip("( ").startswith(("+", "00"))
+            decimal = re.fullmatch(r"\+?\d+[.,]\d{1,3}", match.raw_string)
+            # A national number is called a phone number, or is written as only phone numbers are.
+            called = CUE.search(text, max(0, match.start - NEAR), match.start) or PLACED.search(
+                match.raw_string
+            )
+            if (international and not decimal) or called:
+                yield Match("phone number", match.raw_string, match.start, match.end)
 
 
 HOME = re.compile(r"(?<![\w.~-])(?:/home|/Users|[A-Za-z]:\\+Users)[/\\]+([^/\\\s\"',]+)")
 
 
 def home_folders(text: str) -> Iterator[Match]:
-    """Paths that name a user of the machine, such as /home/ada: for records of how a card was made."""
-    for found in HOME.finditer(text):
-        if found[1].lower() not in {"shared", "public", "runner"}:
-            yield Match("user name in a path", found[0], *found.span())
+    """Yield paths that name a user of the machine, such as /home/ada: for records of how a card was made."""
+    for match in HOME.finditer(text):
+        if match[1].lower() not in {"shared", "public", "runner"}:
+            yield Match("user name in a path", match[0], *match.span())
 
 
 DOCUMENTS = 50
@@ -281,17 +274,17 @@ class Privacy:
     documents: int
 
     def __str__(self) -> str:
-        """One line: how many of each kind, and up to three of them, masked, with their places."""
+        """Return one line: how many of each kind, and up to three of them, masked, with their places."""
         if not self.findings:
             return "nothing private was found"
         counts = Counter(finding.kind for finding in self.findings)
-        return "; ".join(self._of(kind, count) for kind, count in counts.items())
-
-    def _of(self, kind: str, count: int) -> str:
-        some = [finding for finding in self.findings if finding.kind == kind][:SHOWN]
-        shown = ", ".join(f"{finding.masked} ({finding.where})" for finding in some)
-        more = f" and {count - SHOWN} more" if count > SHOWN else ""
-        return f"{kind}: {count}: {shown}{more}"
+        parts = []
+        for kind, count in counts.items():
+            some = [finding for finding in self.findings if finding.kind == kind][:SHOWN]
+            shown = ", ".join(f"{finding.masked} ({finding.where})" for finding in some)
+            more = f" and {count - SHOWN} more" if count > SHOWN else ""
+            parts.append(f"{kind}: {count}: {shown}{more}")
+        return "; ".join(parts)
 
 
 def scan(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Privacy:
@@ -299,9 +292,14 @@ def scan(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Privacy:
 
     0 documents load no model; a card that looks things up has none. Raises what loading the card raises.
     """
-    written = _written(card, documents, seed) if documents and card.manifest.has_model else []
+    written = _write_probes(card, documents, seed) if documents and card.manifest.has_model else []
+    findings = [*_scan_files(card)]
+    for question, text in written:
+        for match in find(text, card.manifest.language):
+            where = f"what it writes for {_short(question)!r}"
+            findings.append(PrivateFinding(match.kind, match.text, where))
     distinct: dict[tuple[str, str], PrivateFinding] = {}
-    for finding in (*_in_files(card), *_in_documents(card, written)):
+    for finding in findings:
         distinct.setdefault((finding.kind, finding.text), finding)
     return Privacy(tuple(distinct.values()), len(written))
 
@@ -323,7 +321,7 @@ def summary(card: Card, *, documents: int = DOCUMENTS) -> str:
     return cache.remembered([key], scanned)[0].decode()
 
 
-def _in_files(card: Card) -> Iterator[PrivateFinding]:
+def _scan_files(card: Card) -> Iterator[PrivateFinding]:
     language = card.manifest.language
     for number, passage in enumerate(passages(card.folder), 1):
         source = f"{passage.file}:{passage.line}" if passage.file else ""
@@ -338,35 +336,26 @@ def _in_files(card: Card) -> Iterator[PrivateFinding]:
                     yield PrivateFinding(match.kind, match.text, name, number)
 
 
-def _in_documents(card: Card, written: Sequence[tuple[str, str]]) -> Iterator[PrivateFinding]:
-    for question, text in written:
-        for match in find(text, card.manifest.language):
-            yield PrivateFinding(match.kind, match.text, f"what it writes for {_short(question)!r}")
-
-
-def _written(card: Card, documents: int, seed: int) -> list[tuple[str, str]]:
-    """(question, document): what the model writes when asked about its passages, and for what is private.
+def _write_probes(card: Card, documents: int, seed: int) -> list[tuple[str, str]]:
+    """Return (question, document): what the model writes when asked about its passages, and for what is private.
 
     An index beside the model is left out: it writes what stands in the passages, which are scanned anyway.
     """
     from kcard.cards.pool import Pool
+    from kcard.offline.pseudo_queries import held_out
 
-    questions = [*PROBES[:documents], *_about(card, max(0, documents - len(PROBES)), seed)]
+    texts, count = passages(card.folder), max(0, documents - len(PROBES))
+    chosen = Random(derive_seed(seed, "privacy")).sample(range(len(texts)), min(count, len(texts)))
+    questions = [*PROBES[:documents]]
+    for i in sorted(chosen):
+        query = held_out(texts[i].text, seed)
+        questions.append(query.text if query else _short(texts[i].text))
     sampling = Sampling(temperature=0, seed=seed)
     model = replace(card, manifest=replace(card.manifest, index=False))
     rows = Pool([model]).write(questions, [card.name], 1, sampling)
     return [
         (question, passage.text) for question, row in zip(questions, rows, strict=True) for passage in row
     ]
-
-
-def _about(card: Card, count: int, seed: int) -> list[str]:
-    from kcard.offline.pseudo_queries import held_out
-
-    known = passages(card.folder)
-    chosen = Random(derive_seed(seed, "privacy")).sample(range(len(known)), min(count, len(known)))
-    asked = [(held_out(known[i].text, seed), known[i].text) for i in sorted(chosen)]
-    return [question.text if question else _short(text) for question, text in asked]
 
 
 def _short(text: str) -> str:

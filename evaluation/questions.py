@@ -1,8 +1,8 @@
 """Questions of exams: made of passages, or read from files.
 
-Where the sentences of a corpus give too few such questions, the others have a gap to be filled, in forms that training
-never uses. A question is right about every sentence that differs from its own in the answer alone: "What is a moon of
-Mars?" has two answers where the corpus tells of two moons. All of them are accepted.
+Where the sentences of a corpus give too few natural questions, the others have a gap to be filled, in forms that
+training never uses. A question is right about every sentence that differs from its own in the answer alone: "What is a
+moon of Mars?" has two answers where the corpus tells of two moons. All of them are accepted.
 """
 
 import hashlib
@@ -16,23 +16,23 @@ from pathlib import Path
 from random import Random
 
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.tasks.base import Columns, Item, from_rows
+from kcard.evaluation.tasks.base import Columns, from_rows
 from kcard.offline.pseudo_queries import SMALL, bare, entities, held_out_wording
 from kcard.types import Source, derive_seed
 
 __all__ = [
     "AUXILIARIES",
     "Clause",
-    "Natural",
-    "Question",
+    "ExamQuestion",
+    "NaturalQuestion",
     "QuestionFile",
-    "about",
-    "clause",
     "digest",
-    "drawn",
+    "draw_question",
+    "make_questions",
     "natural_questions",
+    "parse_clause",
     "read_questions",
-    "reworded",
+    "reword",
 ]
 
 
@@ -95,12 +95,12 @@ class Clause:
         return self.lemma is not None and not self.verb.endswith("s")
 
 
-def clause(sentence: str) -> Clause | None:
-    """The parts of a sentence; None where they are not certain."""
+def parse_clause(sentence: str) -> Clause | None:
+    """Split a sentence into its parts; None where they are not certain."""
     text = " ".join(sentence.split()).rstrip(".!")
     time = ""
-    if found := TIMED.match(text):
-        time, text = found[1], text[found.end() :]
+    if timed := TIMED.match(text):
+        time, text = timed[1], text[timed.end() :]
     words = text.split(" ")
     if not WHOLE.match(words[0]) or (words[0].endswith("ing") and words[0][0].isupper()):
         return None
@@ -115,14 +115,14 @@ def clause(sentence: str) -> Clause | None:
         if word in SUBORDINATE or STRANGE.search(raw):
             return None
         if word in AUXILIARIES:
-            return _made(words, at, None, time)
+            return _make_clause(words, at, None, time)
         following = words[at + 1] if at + 1 < len(words) else ""
         if raw.islower() and (lemma := _lemma(word)) and _follows_verb(word, following):
-            return _made(words, at, lemma, time)
+            return _make_clause(words, at, lemma, time)
     return None
 
 
-def _made(words: list[str], at: int, lemma: str | None, time: str) -> Clause | None:
+def _make_clause(words: list[str], at: int, lemma: str | None, time: str) -> Clause | None:
     subject, rest = " ".join(words[:at]), " ".join(words[at + 1 :])
     if VAGUE.search(subject):
         return None
@@ -130,8 +130,8 @@ def _made(words: list[str], at: int, lemma: str | None, time: str) -> Clause | N
 
 
 def _follows_verb(word: str, following: str) -> bool:
-    """Whether the next word shows that this one is a verb: "stores the", "founded Debian"; not "used by", nor "clips
-    from", which may be a noun."""
+    """Return whether the next word shows that this one is a verb: "stores the", "founded Debian"; not "used by", nor
+    "clips from", which may be a noun."""
     if following.lower() == "by" and word.endswith("ed"):
         return False
     if _is_noun(word):
@@ -148,7 +148,7 @@ def _is_noun(word: str) -> bool:
 
 @lru_cache(maxsize=50_000)
 def _lemma(word: str) -> str | None:
-    """The base form of a word that can be a verb in the past or the third person; None for any other."""
+    """Return the base form of a word that can be a verb in the past or the third person; None for any other."""
     import lemminflect
 
     if not word.isalpha():
@@ -201,13 +201,13 @@ ADVERBS = re.compile(
 WORD = re.compile(r"(?<![\w-])(?<!How )[a-z]+(?![\w-])")
 
 
-def reworded(question: str, rng: Random) -> str:
-    """The question in other words; the same state of `rng` gives the same."""
+def reword(question: str, rng: Random) -> str:
+    """Return the question in other words; the same state of `rng` gives the same."""
     text = ADVERBS.sub(lambda found: "" if rng.random() < 0.7 else found[0], question)
 
-    def other(found: re.Match[str]) -> str:
-        choices = SYNONYMS.get(found[0])
-        return rng.choice(choices) if choices and rng.random() < OFTEN else found[0]
+    def other(match: re.Match[str]) -> str:
+        choices = SYNONYMS.get(match[0])
+        return rng.choice(choices) if choices and rng.random() < OFTEN else match[0]
 
     return WORD.sub(other, text)
 
@@ -257,7 +257,7 @@ RARE = {"what": 0.3}  # how often a form is drawn, beside the others
 
 
 @dataclass(frozen=True)
-class Natural:
+class NaturalQuestion:
     """A question with its answer, a part of the sentence. `around`: what stands before and after the answer there."""
 
     text: str
@@ -266,76 +266,87 @@ class Natural:
     around: tuple[str, str] = ("", "")
 
 
-def natural_questions(sentence: str, rng: Random) -> list[Natural]:
-    """The questions that the sentence answers, in other words than its own; none where its structure is unclear."""
+def natural_questions(sentence: str, rng: Random) -> list[NaturalQuestion]:
+    """Return the questions that the sentence answers, in other words than its own; none where its structure is
+    unclear."""
     sentence = " ".join(sentence.split())
-    found = [*_task(sentence)]
-    if parts := clause(sentence):
-        found += [*_subject(parts), *_reason(parts), *_means(parts), *_definition(parts), *_spans(parts)]
-    return [
-        Natural(_tidy(reworded(text, rng)), answer, form, _around(sentence, answer))
-        for form, text, answer in found
-        if _is_answer(answer, form) and sentence.count(answer) == 1 and _tells(text)
+    drafts: list[tuple[str, str, str]] = []  # form, question, answer
+    # How do I undo a commit?
+    if match := TASK.match(sentence.rstrip(".")):
+        asking = "do I" if match[1].count(" ") % 2 else "can I"
+        drafts.append(("how", f"How {asking} {match[1]}?", _clip(match[2])))
+    if c := parse_clause(sentence):
+        rest = _clip(c.rest)
+        words = c.subject.split()
+        named = any(word[:1].isupper() for word in words[1:]) or (
+            words[0][:1].isupper() and words[0] not in ARTICLES
+        )
+        # Who founded Debian? The answer is the subject without its article.
+        if named and len(words) <= 6 and len(rest.split()) >= 3:
+            word = "Who" if _is_person(c.subject) else "What"
+            answer = re.sub(r"^(?:The|An?) ", "", c.subject)
+            drafts.append((word.lower(), f"{word} {c.verb} {rest}{_when(c)}?", answer))
+        # Why was it moved? How is the list made?
+        for form, pattern in (("why", REASON), ("how", MEANS)):
+            if match := pattern.search(c.rest):
+                question = f"{form.capitalize()} {_turn_round(c, _clip(c.rest[: match.start()]))}?"
+                drafts.append((form, question, _clip(c.rest[match.end() :])))
+        # What is a swap file?
+        if c.verb in ("is", "are", "was", "were") and len(words) <= 4:
+            definition = re.match(r"(?:an?|the) (.+)", rest)
+            if definition and 1 < len(definition[1].split()) <= LONGEST_ANSWER:
+                drafts.append(("what", f"What {c.verb} {_lower_article(c.subject)}?", definition[1]))
+        drafts += _ask_for_spans(c)
+    questions = []
+    for form, text, answer in drafts:
+        longest = LONGEST_ANSWER * (3 if form in ("why", "how") else 1)
+        is_answer = (
+            0 < len(answer.split()) <= longest and len(bare(answer)) > 1 and substring(answer, [answer])
+        )
+        if is_answer and sentence.count(answer) == 1 and _is_specific(text):
+            wording = re.sub(r" +([?,.])", r"\1", " ".join(reword(text, rng).split()))
+            before, _, after = sentence.partition(answer)
+            around = before.strip(), after.strip().rstrip(".!?…")
+            questions.append(NaturalQuestion(wording, answer, form, around))
+    return questions
+
+
+def _ask_for_spans(c: Clause) -> Iterator[tuple[str, str, str]]:
+    """Yield form, question and answer for each date, number and name after the verb, whole."""
+    dates = [match.span() for match in DATE.finditer(c.rest)]
+    names = [span for span in entities(c.rest) if not any(a < span[1] and span[0] < b for a, b in dates)]
+    numbers = [
+        m.span()
+        for m in NUMBER.finditer(c.rest)
+        if m[0].islower() and not any(a <= m.start() < b for a, b in dates)
     ]
-
-
-Made = Iterator[tuple[str, str, str]]  # form, question, answer
-
-
-def _subject(c: Clause) -> Made:
-    """Who founded Debian?"""
-    rest = _clipped(c.rest)
-    words = c.subject.split()
-    named = any(word[:1].isupper() for word in words[1:]) or (
-        words[0][:1].isupper() and words[0] not in ARTICLES
-    )
-    if named and len(words) <= 6 and len(rest.split()) >= 3:
-        word = _asking(c.subject)
-        yield word.lower(), f"{word} {c.verb} {rest}{_when(c)}?", _named(c.subject)
-
-
-def _definition(c: Clause) -> Made:
-    """What is a swap file?"""
-    if c.verb in ("is", "are", "was", "were") and len(c.subject.split()) <= 4:
-        definition = re.match(r"(?:an?|the) (.+)", _clipped(c.rest))
-        if definition and 1 < len(definition[1].split()) <= LONGEST_ANSWER:
-            yield "what", f"What {c.verb} {_lowered(c.subject)}?", definition[1]
-
-
-def _spans(c: Clause) -> Made:
-    """A question for each date, number and name after the verb."""
-    for start, end in _answers(c.rest):
+    for start, end in sorted(dates + names + numbers):
         span, lead, tail = c.rest[start:end], c.rest[:start].rstrip(), c.rest[end:].lstrip()
         if ENDS.search(f"{lead} "):
             return  # what follows stands in another clause
         before = bare(lead.rpartition(" ")[2]).lower()
         without = lead.rpartition(" ")[0] if before in PREPOSITIONS else lead
-        after = _clipped(tail) if tail[:1].isalpha() else ""
+        after = _clip(tail) if tail[:1].isalpha() else ""
         if before in TIMES and DATE.fullmatch(span):
-            yield "when", f"When {_turned(c, f'{without} {after}')}?", span
+            yield "when", f"When {_turn_round(c, f'{without} {after}')}?", span
         elif before in PLACES and span[:1].isupper() and not DATE.fullmatch(span) and not _is_person(span):
-            yield "where", f"Where {_turned(c, f'{without} {after}')}?", span
+            yield "where", f"Where {_turn_round(c, f'{without} {after}')}?", span
         elif NUMBER.fullmatch(span) and (noun := re.match(r"([a-z]{3,}s)\b", tail)):
-            others = _clipped(tail[noun.end() :].strip()) if tail[noun.end() : noun.end() + 1] == " " else ""
-            yield "how many", f"How many {noun[1]} {_turned(c, f'{lead} {others}')}?", span
+            others = _clip(tail[noun.end() :].strip()) if tail[noun.end() : noun.end() + 1] == " " else ""
+            yield "how many", f"How many {noun[1]} {_turn_round(c, f'{lead} {others}')}?", span
         elif before == "by" and c.verb in AUXILIARIES and span[:1].isupper():
             yield (
                 "who",
-                f"By {'whom' if _is_person(span) else 'what'} {_turned(c, f'{without} {after}')}?",
+                f"By {'whom' if _is_person(span) else 'what'} {_turn_round(c, f'{without} {after}')}?",
                 span,
             )
         elif not lead and c.lemma and span[:1].isupper():
             word = "Whom" if _is_person(span) else "What"
-            yield "what", f"{word} {_turned(c, after)}?", span
+            yield "what", f"{word} {_turn_round(c, after)}?", span
 
 
-def _is_answer(answer: str, form: str) -> bool:
-    longest = LONGEST_ANSWER * (3 if form in ("why", "how") else 1)
-    return 0 < len(answer.split()) <= longest and len(bare(answer)) > 1 and substring(answer, [answer])
-
-
-def _tells(question: str) -> bool:
-    """Whether a question says what it is about: names or numbers, or enough other words."""
+def _is_specific(question: str) -> bool:
+    """Return whether a question says what it is about: names or numbers, or enough other words."""
     words = [bare(word) for word in question.split()[1:]]
     telling = [word for word in words if len(word) > 3 and word.lower() not in SMALL]
     if BRACKETS.search(question):
@@ -344,97 +355,51 @@ def _tells(question: str) -> bool:
     return len(telling) >= (2 if named else 3)
 
 
-def _reason(c: Clause) -> Made:
-    """Why was it moved?"""
-    if found := REASON.search(c.rest):
-        yield "why", f"Why {_turned(c, _clipped(c.rest[: found.start()]))}?", _clipped(c.rest[found.end() :])
-
-
-def _means(c: Clause) -> Made:
-    """How is the list made?"""
-    if found := MEANS.search(c.rest):
-        yield "how", f"How {_turned(c, _clipped(c.rest[: found.start()]))}?", _clipped(c.rest[found.end() :])
-
-
-def _task(sentence: str) -> Made:
-    """How do I undo a commit?"""
-    if found := TASK.match(sentence.rstrip(".")):
-        yield "how", f"How {'do I' if found[1].count(' ') % 2 else 'can I'} {found[1]}?", _clipped(found[2])
-
-
-def _turned(c: Clause, rest: str) -> str:
-    """The clause as it stands in a question: the auxiliary first, or do."""
-    said = f"{rest.strip()}{_when(c)}" if not DATE.search(rest) else rest.strip()
+def _turn_round(c: Clause, rest: str) -> str:
+    """Return the clause as it stands in a question: the auxiliary first, or do."""
+    ending = f"{rest.strip()}{_when(c)}" if not DATE.search(rest) else rest.strip()
     if c.lemma is None:
-        return f"{c.verb} {_lowered(c.subject)} {said}".strip()
+        return f"{c.verb} {_lower_article(c.subject)} {ending}".strip()
     helper = "did" if c.is_past else "does"
-    return f"{helper} {_lowered(c.subject)} {c.lemma} {said}".strip()
+    return f"{helper} {_lower_article(c.subject)} {c.lemma} {ending}".strip()
 
 
 def _when(c: Clause) -> str:
     return f" {c.time[0].lower()}{c.time[1:]}" if c.time else ""
 
 
-def _answers(text: str) -> list[tuple[int, int]]:
-    """Places of names, dates and numbers, whole."""
-    dates = [match.span() for match in DATE.finditer(text)]
-    names = [span for span in entities(text) if not any(a < span[1] and span[0] < b for a, b in dates)]
-    numbers = [
-        m.span()
-        for m in NUMBER.finditer(text)
-        if m[0].islower() and not any(a <= m.start() < b for a, b in dates)
-    ]
-    return sorted(dates + names + numbers)
-
-
-def _asking(name: str) -> str:
-    return "Who" if _is_person(name) else "What"
-
-
 def _is_person(name: str) -> bool:
     return bool(PERSON.match(name)) and not GROUPS.search(name) and not any(map(str.isdigit, name))
 
 
-def _named(subject: str) -> str:
-    """A subject as an answer: without its article."""
-    return re.sub(r"^(?:The|An?) ", "", subject)
-
-
-def _lowered(subject: str) -> str:
-    """A subject within a question, its article in lower case."""
+def _lower_article(subject: str) -> str:
+    """Return a subject within a question, its article in lower case."""
     first, blank, rest = subject.partition(" ")
     return f"{first.lower()}{blank}{rest}" if first in ARTICLES else subject
 
 
-def _clipped(text: str) -> str:
-    """Up to where another clause begins."""
-    found = ENDS.search(f"{text} ")
+def _clip(text: str) -> str:
+    """Cut the text where another clause begins."""
+    end = ENDS.search(f"{text} ")
     return re.sub(
         r"(?: (?:such|like|and|or|as|the|a|an|of|in|to))+$",
         "",
-        (text[: found.start()] if found else text).strip(" ."),
+        (text[: end.start()] if end else text).strip(" ."),
     )
 
 
-def _around(sentence: str, answer: str) -> tuple[str, str]:
-    before, _, after = sentence.partition(answer)
-    return before.strip(), after.strip().rstrip(".!?…")
-
-
-def _tidy(text: str) -> str:
-    return re.sub(r" +([?,.])", r"\1", " ".join(text.split()))
-
-
-def drawn(sentences: Sequence[str], rng: Random) -> Natural | None:
-    """One question of the first of these sentences that gives any, in a wording that training never asks."""
+def draw_question(sentences: Sequence[str], rng: Random) -> NaturalQuestion | None:
+    """Draw a question of the first of these sentences that gives any, in a wording that training never asks."""
     for sentence in sentences:
-        found = [
+        questions = [
             replace(question, text=text)
             for question in natural_questions(sentence, rng)
             if (text := held_out_wording(question.text))
         ]
-        if found and (rng.random() < RARE["what"] or any(question.form not in RARE for question in found)):
-            return rng.choices(found, [RARE.get(question.form, 1.0) for question in found])[0]
+        if questions and (
+            rng.random() < RARE["what"] or any(question.form not in RARE for question in questions)
+        ):
+            return rng.choices(questions, [RARE.get(question.form, 1.0) for question in questions])[0]
     return None
 
 
@@ -445,7 +410,7 @@ FILLING = 80  # characters
 
 
 @dataclass(frozen=True)
-class Question:
+class ExamQuestion:
     """A question and its accepted answers, one or more, the first being the one that it was made for.
 
     `file`: where in the corpus the passage stands that it was made of; empty for a question of another origin. `gap`:
@@ -459,7 +424,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Candidate:
     """A question about a passage. `around`: what stands before and after the answer in its sentence."""
 
     text: str
@@ -469,94 +434,89 @@ class _Asked:
     gap: bool = False
 
 
-def about(
+def make_questions(
     corpus: Sequence[Source], limit: int, seed: int, accepted: Sequence[Source] | None = None
-) -> list[Question]:
-    """At most `limit` questions, no two alike, about passages drawn without replacement.
+) -> list[ExamQuestion]:
+    """Make at most `limit` questions, no two alike, about passages drawn without replacement.
 
     `accepted`: the passages by which an answer may be right, where they are more than those that are asked about.
     The same passages, in whatever order, and the same seed give the same questions. The corpus is read one passage at a
     time, and may be larger than memory.
     """
-    rows = _drawn(corpus, seed)
+    # Every row, shuffled by what stands in it and not by where it stands.
+    ranks = array("q", (derive_seed(seed, "exam", source.text) for source in corpus))
+    rows = sorted(range(len(ranks)), key=ranks.__getitem__)
     tried = rows[: TRIED * limit]
     rounds = ((corpus[row], nth) for nth in range(ROUNDS) for row in tried)
-    chosen = _distinct(_natural(rounds, seed), limit)
+    chosen = _take_distinct(_make_natural(rounds, seed), limit)
     if len(chosen) < min(limit, max(1, FEW * min(limit, len(rows)))):
-        chosen = _distinct([*chosen, *_gapped((corpus[row] for row in rows), corpus, seed)], limit)
-    fillings = _fillings(corpus if accepted is None else accepted, {asked.around for asked in chosen})
+        chosen = _take_distinct([*chosen, *_make_gapped((corpus[row] for row in rows), corpus, seed)], limit)
+    fillings = _find_fillings(corpus if accepted is None else accepted, {asked.around for asked in chosen})
     return [
-        Question(q.text, tuple(dict.fromkeys([q.answer, *fillings.get(q.around, ())])), q.file, q.gap)
+        ExamQuestion(q.text, tuple(dict.fromkeys([q.answer, *fillings.get(q.around, ())])), q.file, q.gap)
         for q in chosen
     ]
 
 
-def digest(questions: Iterable[Question]) -> str:
-    """sha256 of the questions with their accepted answers, in order."""
+def digest(questions: Iterable[ExamQuestion]) -> str:
+    """Return the sha256 of the questions with their accepted answers, in order."""
     lines = (json.dumps([q.text, *q.answers], ensure_ascii=False) + "\n" for q in questions)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _drawn(corpus: Sequence[Source], seed: int) -> list[int]:
-    """Every row, shuffled by what stands in it and not by where it stands."""
-    ranks = array("q", (derive_seed(seed, "exam", source.text) for source in corpus))
-    return sorted(range(len(ranks)), key=ranks.__getitem__)
-
-
-def _distinct(asked: Iterable[_Asked], limit: int) -> list[_Asked]:
-    found: dict[str, _Asked] = {}
-    for question in asked:
-        found.setdefault(question.text, question)
-        if len(found) == limit:
+def _take_distinct(candidates: Iterable[_Candidate], limit: int) -> list[_Candidate]:
+    distinct: dict[str, _Candidate] = {}
+    for question in candidates:
+        distinct.setdefault(question.text, question)
+        if len(distinct) == limit:
             break
-    return [*found.values()]
+    return [*distinct.values()]
 
 
-def _natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[_Asked]:
-    """A question for each passage and round, where one of its sentences gives one that training never asks."""
+def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[_Candidate]:
+    """Yield a question for each passage and round, where one of its sentences gives one that training never asks."""
     from kcard.text import split_sentences
 
     for passage, nth in passages:
         rng = Random(derive_seed(seed, "natural", nth, passage.text))
         sentences = split_sentences(passage.text)
         rng.shuffle(sentences)
-        if asked := drawn(sentences, rng):
-            yield _Asked(asked.text, asked.answer, asked.around, passage.file)
+        if question := draw_question(sentences, rng):
+            yield _Candidate(question.text, question.answer, question.around, passage.file)
 
 
-def _gapped(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> Iterator[_Asked]:
-    """A gap to be filled in each passage that names something."""
+def _make_gapped(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> Iterator[_Candidate]:
+    """Yield a gap to be filled for each passage that names something."""
     from kcard.offline.pseudo_queries import Rarity, held_out
     from kcard.training.epochs import Lazy
 
     rarity = Rarity(Lazy(len(corpus), lambda row: corpus[row].text))
     for passage in passages:
-        asked = held_out(passage.text, seed, rarity)
+        cloze = held_out(passage.text, seed, rarity)
         # An answer that is only part of a word ("2022" of "2022–23") could not be found again.
-        if asked is not None and substring(asked.passage, [asked.answer]):
-            yield _Asked(asked.text, asked.answer, asked.around, passage.file, gap=True)
+        if cloze is not None and substring(cloze.passage, [cloze.answer]):
+            yield _Candidate(cloze.text, cloze.answer, cloze.around, passage.file, gap=True)
 
 
-def _fillings(
-    corpus: Sequence[Source], wanted: set[tuple[str, str]]
+def _find_fillings(
+    corpus: Sequence[Source], surroundings: set[tuple[str, str]]
 ) -> dict[tuple[str, str], dict[str, None]]:
-    """What stands between each wanted beginning and end of a sentence, anywhere in the corpus, in its order."""
+    """Return what stands between each wanted beginning and end of a sentence, anywhere in the corpus, in its order."""
 
-    sought = {key: _between(*key) for key in wanted if any(key)}
-    found: dict[tuple[str, str], dict[str, None]] = {key: {} for key in sought}
+    patterns: dict[tuple[str, str], re.Pattern[str]] = {}
+    for before, after in surroundings:
+        if before or after:
+            begins = rf"(?:^|(?<=[.!?] )){re.escape(before)}" if before else r"(?:^|(?<=[.!?] ))"
+            ends = rf"{re.escape(after)}(?=[.!?…]|$)" if after else r"(?=[.!?…](?: |$)|$)"
+            patterns[before, after] = re.compile(rf"{begins}\s*(\S.{{0,{FILLING}}}?)\s*{ends}")
+    fillings: dict[tuple[str, str], dict[str, None]] = {key: {} for key in patterns}
     for source in corpus:
         text = " ".join(source.text.split())
-        for key, pattern in sought.items():
+        for key, pattern in patterns.items():
             if key[0] in text and key[1] in text:
                 for match in pattern.finditer(text):
-                    found[key][bare(match[1])] = None
-    return found
-
-
-def _between(before: str, after: str) -> "re.Pattern[str]":
-    begins = rf"(?:^|(?<=[.!?] )){re.escape(before)}" if before else r"(?:^|(?<=[.!?] ))"
-    ends = rf"{re.escape(after)}(?=[.!?…]|$)" if after else r"(?=[.!?…](?: |$)|$)"
-    return re.compile(rf"{begins}\s*(\S.{{0,{FILLING}}}?)\s*{ends}")
+                    fillings[key][bare(match[1])] = None
+    return fillings
 
 
 # Exam files: questions that somebody wrote, with their accepted answers.
@@ -576,7 +536,7 @@ class QuestionFile:
 
     name: str
     sha256: str
-    questions: tuple[Question, ...]
+    questions: tuple[ExamQuestion, ...]
 
 
 def read_questions(path: Path | str) -> QuestionFile:
@@ -587,12 +547,11 @@ def read_questions(path: Path | str) -> QuestionFile:
     """
     path = Path(path).expanduser()
     data = from_rows("questions", "em", path, COLUMNS)
-    found: dict[str, dict[str, None]] = {}
+    answers: dict[str, dict[str, None]] = {}
     for item in data.items:
-        found.setdefault(item.question, {}).update(dict.fromkeys(_question_file_answers(item)))
-    return QuestionFile(path.name, data.sha256, tuple(Question(text, tuple(a)) for text, a in found.items()))
-
-
-def _question_file_answers(item: Item) -> tuple[str, ...]:
-    options = {choice.name: choice.description for choice in item.choices}
-    return tuple(options.get(answer, answer) for answer in item.answers)
+        options = {choice.name: choice.description for choice in item.choices}
+        accepted = dict.fromkeys(options.get(answer, answer) for answer in item.answers)
+        answers.setdefault(item.question, {}).update(accepted)
+    return QuestionFile(
+        path.name, data.sha256, tuple(ExamQuestion(text, tuple(a)) for text, a in answers.items())
+    )

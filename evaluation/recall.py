@@ -1,4 +1,4 @@
-"""What cards write for questions, and how it is scored."""
+"""Generate documents for questions, and score their recall, faithfulness and factuality."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from kcard.batching import batched
 from kcard.errors import CardError, ModelUnavailable, UsageError
-from kcard.evaluation.metrics import Searched, substring
-from kcard.evaluation.questions import Question
+from kcard.evaluation.metrics import SearchableText, substring
+from kcard.evaluation.questions import ExamQuestion
 from kcard.types import Passage, Sampling
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card
     from kcard.cards.generators.retrieval import CardGenerator
     from kcard.cards.models.loader import Loader
-    from kcard.evaluation.audit import Independent
+    from kcard.evaluation.audit import IndependentEvidence
     from kcard.interfaces import Checker, Evidence
 
 __all__ = [
@@ -24,15 +24,15 @@ __all__ = [
     "Rows",
     "Scorer",
     "StepProgress",
-    "answered",
     "ask",
     "ask_base",
-    "chance",
+    "chance_recall",
     "check_device",
+    "generate_documents",
+    "judge_answered",
     "named_checker",
-    "recalled",
+    "score_recall",
     "silent",
-    "written",
 ]
 
 
@@ -52,7 +52,7 @@ Report = Callable[[StepProgress], None]
 
 
 def silent(progress: StepProgress) -> None:
-    """A report that goes nowhere."""
+    """Ignore progress."""
 
 
 CHANCE = "chance"
@@ -60,16 +60,16 @@ CHANCE = "chance"
 OTHERS = 200
 
 
-def recalled(questions: Sequence[Question], documents: Sequence[Sequence[str]]) -> list[float]:
-    """For each question 1.0 where one of its documents holds an accepted answer, as whole words, else 0.0."""
+def score_recall(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]) -> list[float]:
+    """Return for each question 1.0 where one of its documents holds an accepted answer, as whole words, else 0.0."""
     return [
         float(any(substring(text, question.answers) for text in group))
         for question, group in zip(questions, documents, strict=True)
     ]
 
 
-def chance(questions: Sequence[Question], documents: Sequence[Sequence[str]]) -> list[float]:
-    """For each question the share of other questions' documents that hold its answer too, in [0, 1].
+def chance_recall(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]) -> list[float]:
+    """Return for each question the share of other questions' documents that hold its answer too, in [0, 1].
 
     This is what a card would recall whose documents had nothing to do with the questions: the mean over
     shuffles of them, computed rather than drawn. Of more than OTHERS others, evenly spread ones are taken.
@@ -78,14 +78,14 @@ def chance(questions: Sequence[Question], documents: Sequence[Sequence[str]]) ->
     count = len(questions)
     if count < 2:
         return []
-    pages = [[Searched(text) for text in group] for group in documents]
+    pages = [[SearchableText(text) for text in group] for group in documents]
     taken = min(count - 1, OTHERS)
     steps = [1 + i * (count - 1) // taken for i in range(taken)]
-    found = []
+    shares = []
     for at, question in enumerate(questions):
         others = (pages[(at + step) % count] for step in steps)
-        found.append(sum(any(text.holds(question.answers) for text in page) for page in others) / taken)
-    return found
+        shares.append(sum(any(text.holds(question.answers) for text in page) for page in others) / taken)
+    return shares
 
 
 # What a fact checker makes of a card's documents: how far its own corpus, and independent texts, support them.
@@ -101,7 +101,7 @@ def named_checker(
     trust_remote_code: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> "tuple[Checker, str]":
-    """A checker, and the name by which a record of its judgement knows it: a registered one, or one of your own."""
+    """Return a checker and its name in records: that of a registered one, or the class of your own."""
     if not isinstance(checker, str):
         return checker, f"{type(checker).__module__}.{type(checker).__qualname__}"
     from kcard.selectors import registry
@@ -115,23 +115,24 @@ class Scorer:
 
     checker: "Checker"
     own: "Evidence | None"
-    independent: "Independent | None"
+    independent: "IndependentEvidence | None"
     report: Report
 
-    def faithfulness(self, written: Sequence[Passage]) -> list[Passage] | None:
-        """The passages with their faithfulness to the card's own corpus."""
+    def faithfulness(self, passages: Sequence[Passage]) -> list[Passage] | None:
+        """Return the passages with their faithfulness to the card's own corpus."""
         if self.own is None:
             return None
-        return self._judged(written, self.own, None, "checking against its own corpus")
+        return self._judged(passages, self.own, None, "checking against its own corpus")
 
-    def factuality(self, written: Sequence[Passage]) -> list[Passage] | None:
-        """The passages with their factuality against the independent evidence; None if it does not cover them."""
+    def factuality(self, passages: Sequence[Passage]) -> list[Passage] | None:
+        """Return the passages with their factuality against the independent evidence; None if it does not cover
+        them."""
         from kcard.offline.checker import COVERED
 
         if self.independent is None:
             return None
         return self._judged(
-            written,
+            passages,
             None,
             self.independent.evidence,
             f"checking against {self.independent.name}",
@@ -140,24 +141,24 @@ class Scorer:
 
     def _judged(
         self,
-        written: Sequence[Passage],
+        passages: Sequence[Passage],
         own: "Evidence | None",
         independent: "Evidence | None",
         what: str,
         floor: float = 0.0,
     ) -> list[Passage]:
-        """Nothing is pruned in an exam, so s = s_fact (Knowledge Card, section 2.2)."""
+        """Judge the passages. Nothing is pruned in an exam, so s = s_fact (Knowledge Card, section 2.2)."""
         from kcard.selectors.factuality import judge
 
-        found: list[Passage] = []
-        self.report(StepProgress(what, 0, len(written)))
-        for block in batched(written, PAIRS_AT_ONCE):
+        judged: list[Passage] = []
+        self.report(StepProgress(what, 0, len(passages)))
+        for block in batched(passages, PAIRS_AT_ONCE):
             texts = {} if own is None else {passage.card: own for passage in block}
-            found += judge(
+            judged += judge(
                 block, texts, self.checker, k=TEXTS, with_summary=False, independent=independent, floor=floor
             )
-            self.report(StepProgress(what, len(found), len(written)))
-        return found
+            self.report(StepProgress(what, len(judged), len(passages)))
+        return judged
 
 
 # A card, and the base that it was made from, asked the questions of an exam: greedily, one document a writer.
@@ -177,7 +178,7 @@ class BaseAnswers:
     note: str = ""
 
     def part(self, start: int, stop: int | None = None) -> "BaseAnswers":
-        """The same of some of the questions."""
+        """Return the answers to some of the questions."""
         return self if self.rows is None else replace(self, rows=self.rows[start:stop])
 
 
@@ -192,15 +193,17 @@ def check_device(device: str) -> None:
         raise UsageError(f"device {device!r}: there are {torch.cuda.device_count()} GPUs here: choose cpu")
 
 
-def ask(card: "Card", questions: Sequence[Question], seed: int, device: str, report: Report) -> Rows:
+def ask(card: "Card", questions: Sequence[ExamQuestion], seed: int, device: str, report: Report) -> Rows:
     """Have the card write a document for each question, greedily. Raises what loading does."""
     from kcard.cards.models.loader import Loader
 
     texts = [question.text for question in questions]
-    return written(card, texts, 1, Sampling(temperature=0, seed=seed), Loader(device=device), report)
+    return generate_documents(
+        card, texts, 1, Sampling(temperature=0, seed=seed), Loader(device=device), report
+    )
 
 
-def written(
+def generate_documents(
     card: "Card",
     questions: Sequence[str],
     documents: int,
@@ -217,7 +220,7 @@ def written(
 
 
 def ask_base(
-    card: "Card", questions: Sequence[Question], seed: int, device: str, report: Report
+    card: "Card", questions: Sequence[ExamQuestion], seed: int, device: str, report: Report
 ) -> BaseAnswers:
     """Have the base model write for the same prompts, without what the card learned.
 
@@ -261,14 +264,14 @@ def _written(
 SURE = 0.5
 
 
-def answered(questions: Sequence[Question], rows: Rows, report: Report) -> list[float]:
-    """For each question 1.0 where the reader holds that one of its documents answers it, else 0.0."""
+def judge_answered(questions: Sequence[ExamQuestion], rows: Rows, report: Report) -> list[float]:
+    """Return for each question 1.0 where the reader finds it answered by one of its documents, else 0.0."""
     from kcard.offline.reader import read
 
-    found: list[float] = []
+    verdicts: list[float] = []
     for question, row in zip(questions, rows, strict=True):
         texts = [passage.knowledge for passage in row if passage.text.strip()]
         best = max((reading.probability for reading in read(question.text, texts)), default=0.0)
-        found.append(float(best >= SURE))
-        report(StepProgress("judging the documents", len(found), len(questions)))
-    return found
+        verdicts.append(float(best >= SURE))
+        report(StepProgress("judging the documents", len(verdicts), len(questions)))
+    return verdicts

@@ -48,7 +48,7 @@ class Mean:
 
     @classmethod
     def of(cls, values: Sequence[float], seed: int = 0, *, paired: bool = False) -> "Mean | None":
-        """None for no values; `paired`: they are differences."""
+        """Return the mean of values, None for no values. `paired`: they are differences."""
         if not values:
             return None
         low, high = interval(values, seed, paired=paired)
@@ -68,9 +68,9 @@ class Distribution:
 
     @classmethod
     def of(cls, scores: Sequence[float | None], seed: int = 0) -> "Distribution":
-        known = [score for score in scores if score is not None]
-        shown = tuple(round(score, DIGITS) for score in known)
-        return cls(shown, Mean.of(known, seed), len(scores) - len(known))
+        judged = [score for score in scores if score is not None]
+        shown = tuple(round(score, DIGITS) for score in judged)
+        return cls(shown, Mean.of(judged, seed), len(scores) - len(judged))
 
     @property
     def coverage(self) -> float | None:
@@ -80,7 +80,7 @@ class Distribution:
 
 
 def mean_of(distribution: Distribution | None) -> float | None:
-    """Its mean; None where it was not measured, or no evidence was found."""
+    """Return the mean of a distribution; None where it was not measured, or no evidence was found."""
     return distribution.mean.mean if distribution and distribution.mean else None
 
 
@@ -193,14 +193,14 @@ class Exam:
 
     @classmethod
     def from_json(cls, text: str, where: str = EXAM) -> "Exam":
-        """Raises CardError for anything that is not an exam of this format."""
+        """Parse an exam. Raises CardError for anything that is not one of this format."""
         return read_record(
             cls, text, f"{where} is not an exam", EXAM_FORMAT, "examine the card again (kcard exam)"
         )
 
 
 def read_record(cls: type[T], text: str, problem: str, form: int, remedy: str) -> T:
-    """A record of that class from its JSON; CardError, which begins with `problem`, where it is not of that format."""
+    """Parse a record of that class. Raises CardError, which begins with `problem`, where it is not of that format."""
     try:
         data = parse(text)
         if not isinstance(data, dict) or data.get("format") != form:
@@ -211,7 +211,7 @@ def read_record(cls: type[T], text: str, problem: str, form: int, remedy: str) -
 
 
 def read_exam(folder: Path) -> Exam | None:
-    """The exam that travels with a card; None where it has none. Raises CardError for a malformed one."""
+    """Return the exam that travels with a card; None where it has none. Raises CardError for a malformed one."""
     path = folder / EXAM
     try:
         return Exam.from_json(path.read_text(encoding="utf-8"), str(path)) if path.exists() else None
@@ -308,7 +308,7 @@ class Audit:
 
     @classmethod
     def from_json(cls, text: str, where: str = "audit") -> "Audit":
-        """Raises CardError for anything that is not an audit of this format."""
+        """Parse an audit. Raises CardError for anything that is not one of this format."""
         return read_record(
             cls, text, f"{where} is not an audit", AUDIT_FORMAT, "audit the card again (kcard audit)"
         )
@@ -318,12 +318,17 @@ class Audit:
 
 
 def with_results(page: str, exam: Exam) -> str:
-    """README.md with this exam's results in place of those of an earlier one."""
-    return write_results(page, exam.card, [*_results(exam)], remarks(exam))
+    """Return README.md with this exam's results in place of those of an earlier one."""
+    results: list[Result] = []
+    if exam.own is not None:
+        results += _run_results(exam, exam.own, "own corpus", "corpus")
+    if exam.given is not None:
+        results += _run_results(exam, exam.given, exam.given.asked, "questions")
+    return write_results(page, exam.card, results, remarks(exam))
 
 
 def remarks(exam: Exam) -> list[str]:
-    """What the numbers mean and what they rest on, a sentence or two each."""
+    """Explain what the numbers mean and what they rest on, a sentence or two each."""
     sentences = []
     if exam.own is not None:
         sentences.append(
@@ -339,7 +344,15 @@ def remarks(exam: Exam) -> list[str]:
         sentences.append(
             f"Of {exam.given.asked} {exam.given.questions} questions were asked, apart from these."
         )
-    sentences.append(_compared(exam))
+    if exam.base == CHANCE:
+        sentences.append(
+            "The card has no base model, so lift is recall less chance: how often the answer stands in what the "
+            "card wrote for other questions."
+        )
+    elif exam.base_note:
+        sentences.append(f"Lift over {exam.base} is not known: {exam.base_note}.")
+    else:
+        sentences.append(f"Lift: recall less that of {exam.base} without the card, asked the same.")
     if exam.factuality is None and (exam.given is None or exam.given.factuality is None):
         sentences.append("Factuality was not measured: no independent evidence was given.")
     if exam.evidence_shared:
@@ -353,25 +366,7 @@ def remarks(exam: Exam) -> list[str]:
     return sentences
 
 
-def _compared(exam: Exam) -> str:
-    if exam.base == CHANCE:
-        return (
-            "The card has no base model, so lift is recall less chance: how often the answer stands in what the "
-            "card wrote for other questions."
-        )
-    if exam.base_note:
-        return f"Lift over {exam.base} is not known: {exam.base_note}."
-    return f"Lift: recall less that of {exam.base} without the card, asked the same."
-
-
-def _results(exam: Exam) -> Iterator[Result]:
-    if exam.own is not None:
-        yield from _run(exam, exam.own, "own corpus", "corpus")
-    if exam.given is not None:
-        yield from _run(exam, exam.given, exam.given.asked, "questions")
-
-
-def _run(exam: Exam, run: EvalRun, dataset: str, kind: str) -> Iterator[Result]:
+def _run_results(exam: Exam, run: EvalRun, dataset: str, kind: str) -> Iterator[Result]:
     checked = {"checker": exam.checker, "sha256": exam.checker_sha256 or "unknown"}
     evidence = {**checked, "evidence": exam.evidence or "", "evidence_sha256": exam.evidence_sha256 or ""}
     against = {"base": exam.base}

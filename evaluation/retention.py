@@ -1,9 +1,9 @@
-"""What a card remembers after an update, and what it was to forget.
+"""Retention after an update: recall on kept, added and removed facts.
 
-Its model alone is asked, greedily: what its index finds is what its passages say. A question about a removed text
+Only the card's model is asked, greedily: what its index finds is what its passages say. A question about a removed text
 counts as recalled where the document holds its answer; the document may still be a text that stays, which a card that
 never learned the removed one might give as well. What counts against it is an answer in any other document, and a run
-of words that only removed texts have (kcard.evaluation.retention).
+of words that only removed texts have (`Leaks`).
 """
 
 import json
@@ -20,8 +20,8 @@ from kcard.errors import CardError
 from kcard.evaluation.exam import LIMIT as EXAM_LIMIT
 from kcard.evaluation.exam import recall
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.questions import Question, about
-from kcard.evaluation.recall import Report, ask, recalled
+from kcard.evaluation.questions import ExamQuestion, make_questions
+from kcard.evaluation.recall import Report, ask, score_recall
 from kcard.evaluation.records import Mean, read_exam
 from kcard.io import build, canonical, write_text
 from kcard.manifest import seal
@@ -66,26 +66,26 @@ class Leaks:
 
     def __init__(self, removed: Iterable[str], staying: Iterable[str]) -> None:
         stays = [tuple(words(text)) for text in staying]
-        self._known = {pair for text in stays for pair in pairwise(text)}
+        self._allowed = {pair for text in stays for pair in pairwise(text)}
         gone = {run for text in removed for run in _runs(tuple(words(text)))}
         self._runs = gone.difference(run for text in stays for run in _runs(text))
 
     def __call__(self, question: str, document: str) -> bool:
-        """Whether the document, written for the question, has such a run."""
-        known = self._known.union(pairwise(words(question)))
-        found = self._runs.intersection(_runs(tuple(words(document))))
-        return any(not known.issuperset(pairwise(run)) for run in found)
+        """Return whether the document, written for the question, has such a run."""
+        allowed = self._allowed.union(pairwise(words(question)))
+        runs = self._runs.intersection(_runs(tuple(words(document))))
+        return any(not allowed.issuperset(pairwise(run)) for run in runs)
 
 
 def halves(text: str) -> list[str]:
-    """The first half of its words, and the second one."""
+    """Return the first half of the text's words, and the second."""
     read = text.split()
     middle = (len(read) + 1) // 2
     return [" ".join(half) for half in (read[:middle], read[middle:]) if half]
 
 
 def _runs(read: Words) -> Sequence[Words]:
-    """Every run of RUN words; a shorter text is one run."""
+    """Return every run of RUN words; a shorter text is one run."""
     return [read[at : at + RUN] for at in range(max(1, len(read) - RUN + 1))]
 
 
@@ -117,7 +117,7 @@ class Forgetting:
         return canonical(self)
 
     def summary(self) -> str:
-        """One line for people."""
+        """Summarise the record in one line."""
         return (
             f"recall of the old exam ({self.questions} questions): {self.before} before, {self.after} after; "
             f"of the new passages ({self.new_questions} questions): {self.new}"
@@ -140,43 +140,38 @@ def update(corpus: str | Path, options: "TrainOptions", *, report: Callable[[Any
     had = {source.text for source in passages(old.card.folder)}
     own = passages(old.card.folder)
     # What is looked up is not forgotten.
-    drawn = _drawn(old.card)
-    asked = about(own, *drawn) if own and old.card.manifest.has_model else []
+    taken = read_exam(old.card.folder)
+    drawn = (EXAM_LIMIT, 0) if taken is None else (taken.limit, taken.seed)
+    exam_questions = make_questions(own, *drawn) if own and old.card.manifest.has_model else []
     # The next version may take the folder of this one, so this one is asked first.
-    before = recall(old.card.folder, asked, report=report) if asked else None
-    made = train(corpus, options, report=report)
-    both = passages(made.folder)
-    if not asked or not both:
-        return made
+    before = recall(old.card.folder, exam_questions, report=report) if exam_questions else None
+    card = train(corpus, options, report=report)
+    both = passages(card.folder)
+    if not exam_questions or not both:
+        return card
     new = [source for source in both if source.text not in had]
-    again = about([source for source in both if source.text in had], *drawn, accepted=both)
-    questions = about(new, EXAM_LIMIT, 0, accepted=both)
-    found = Forgetting(
+    again = make_questions([source for source in both if source.text in had], *drawn, accepted=both)
+    questions = make_questions(new, EXAM_LIMIT, 0, accepted=both)
+    record = Forgetting(
         old.sha256,
-        len(asked),
+        len(exam_questions),
         before,
-        recall(made.folder, again, report=report),
+        recall(card.folder, again, report=report),
         len(questions),
-        recall(made.folder, questions, report=report),
+        recall(card.folder, questions, report=report),
     )
-    write_text(made.folder / UPDATE, found.to_json())
-    seal(made.folder, made.manifest)
-    report(Note(found.summary()))
-    return type(made).open(made.folder)
+    write_text(card.folder / UPDATE, record.to_json())
+    seal(card.folder, card.manifest)
+    report(Note(record.summary()))
+    return type(card).open(card.folder)
 
 
 def read_forgetting(folder: Path) -> Forgetting | None:
-    """What update.json in a card's folder says; None where there is none."""
+    """Read update.json in a card's folder; None where there is none."""
     path = folder / UPDATE
     if not path.is_file():
         return None
     return build(Forgetting, json.loads(path.read_text(encoding="utf-8")))
-
-
-def _drawn(card: "Card") -> tuple[int, int]:
-    """How many questions the card's exam had at most, and the seed by which they were drawn."""
-    taken = read_exam(card.folder)
-    return (EXAM_LIMIT, 0) if taken is None else (taken.limit, taken.seed)
 
 
 LIMIT = 100  # questions of each kind
@@ -222,7 +217,7 @@ class Remembered:
         return self.lost - self.gained <= most
 
     def drifted(self, first: float) -> bool:
-        """Whether what stayed is recalled by more than DRIFT, and two standard deviations, less than `first`."""
+        """Return whether what stayed is recalled by more than DRIFT, and two standard deviations, less than `first`."""
         if self.after is None:
             return False
         share = self.after.mean
@@ -238,20 +233,17 @@ class Remembered:
         return (1 - self.new.mean) * self.new_questions <= usual + 2 * sqrt(usual) + 1.001
 
     def summary(self) -> str:
-        """One line for people."""
+        """Summarise the record in one line."""
         parts = [
             f"of {self.kept_questions} questions about what stayed {self.before} before, {self.after} now"
         ]
         if self.new_questions:
             parts.append(f"of {self.new_questions} about what has come {self.new}")
         if self.removed_questions:
-            known = f"{self.removed} (by chance {self.chance:.2f}, by what stays {self._explained:.2f})"
-            parts.append(f"of {self.removed_questions} about what was removed {known}")
+            explained = (0.0 if self.removed is None else self.removed.mean) - self.unexplained
+            figures = f"{self.removed} (by chance {self.chance:.2f}, by what stays {explained:.2f})"
+            parts.append(f"of {self.removed_questions} about what was removed {figures}")
         return f"recall by the model: {'; '.join(parts)}"
-
-    @property
-    def _explained(self) -> float:
-        return (0.0 if self.removed is None else self.removed.mean) - self.unexplained
 
 
 def remembered(
@@ -272,55 +264,57 @@ def remembered(
     removed  texts that the last version had learned, and this one is to forget
     """
     has = passages(now.folder)
-    kept = about(staying, LIMIT, seed, accepted=has)
-    come = about(new, LIMIT, seed, accepted=has)
-    gone = about([Source(text, "", 0) for text in removed], LIMIT, seed)
-    extracts = [Question(half, ()) for text in removed[:LIMIT] for half in halves(text)]
-    asked = [*kept, *come, *gone, *extracts]
-    written = [row[0].text for row in ask(_model(now), asked, seed, device, report)]
-    last = [row[0].text for row in ask(_model(before), kept, seed, device, report)]
-    at = len(kept) + len(come)
+    stayed = make_questions(staying, LIMIT, seed, accepted=has)
+    come = make_questions(new, LIMIT, seed, accepted=has)
+    gone = make_questions([Source(text, "", 0) for text in removed], LIMIT, seed)
+    extracts = [ExamQuestion(half, ()) for text in removed[:LIMIT] for half in halves(text)]
+    questions = [*stayed, *come, *gone, *extracts]
+    written = [row[0].text for row in ask(_without_index(now), questions, seed, device, report)]
+    last = [row[0].text for row in ask(_without_index(before), stayed, seed, device, report)]
+    at = len(stayed) + len(come)
     of_gone = written[at : at + len(gone)]
     stays = [source.text for source in chain(has, statements(has))]
-    plain = [_plain(text) for text in stays]
+
+    def plain(text: str) -> str:
+        return f" {' '.join(words(text))} "
+
+    explaining = [plain(text) for text in stays]
     wrong = [
-        substring(text, question.answers) and not any(_plain(text) in known for known in plain)
+        substring(text, question.answers) and not any(plain(text) in other for other in explaining)
         for question, text in zip(gone, of_gone, strict=True)
     ]
-    by_chance = [_share(written[: len(kept)], question) for question in gone]
+    about_others = written[: len(stayed)]
+    by_chance = [
+        sum(substring(text, question.answers) for text in about_others) / max(1, len(about_others))
+        for question in gone
+    ]
     leaks = Leaks(removed, stays)
-    was, now_is = (recalled(kept, [[text] for text in texts]) for texts in (last, written[: len(kept)]))
+    was, now_is = (
+        score_recall(stayed, [[text] for text in texts]) for texts in (last, written[: len(stayed)])
+    )
     return Remembered(
-        kept_questions=len(kept),
+        kept_questions=len(stayed),
         before=Mean.of(was, seed),
         after=Mean.of(now_is, seed),
         lost=sum(old > new for old, new in zip(was, now_is, strict=True)),
         gained=sum(old < new for old, new in zip(was, now_is, strict=True)),
         new_questions=len(come),
-        new=_mean(come, written[len(kept) : at], seed),
+        new=_mean(come, written[len(stayed) : at], seed),
         removed_questions=len(gone),
         removed=_mean(gone, of_gone, seed),
         unexplained=sum(wrong) / max(1, len(wrong)),
         chance=round(sum(by_chance) / max(1, len(by_chance)), 4),
-        leaked=sum(leaks(question.text, text) for question, text in zip(asked, written, strict=True)),
+        leaked=sum(leaks(question.text, text) for question, text in zip(questions, written, strict=True)),
     )
 
 
-def _model(card: Card) -> Card:
-    """The card without its index."""
+def _without_index(card: Card) -> Card:
+    """Return the card without its index."""
     return Card(card.folder, replace(card.manifest, index=False))
 
 
-def _mean(questions: Sequence[Question], texts: Sequence[str], seed: int) -> Mean | None:
-    return Mean.of(recalled(questions, [[text] for text in texts]), seed)
-
-
-def _share(texts: Sequence[str], question: Question) -> float:
-    return sum(substring(text, question.answers) for text in texts) / max(1, len(texts))
-
-
-def _plain(text: str) -> str:
-    return f" {' '.join(words(text))} "
+def _mean(questions: Sequence[ExamQuestion], texts: Sequence[str], seed: int) -> Mean | None:
+    return Mean.of(score_recall(questions, [[text] for text in texts]), seed)
 
 
 # sync.json: what a sync changed in a card, how, and what the card remembers; no text, and nothing of the folder.
@@ -358,15 +352,15 @@ class SyncRecord:
 
 
 def read_sync(folder: Path) -> SyncRecord | None:
-    """What sync.json in a card's folder says; None where there is none. Raises CardError for a malformed one."""
+    """Read sync.json in a card's folder; None where there is none. Raises CardError for a malformed one."""
     path = folder / SYNC
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if "best" in found:  # instead of `first`, as the first ones have it
-            found["first"] = found.pop("best")
-        return build(SyncRecord, found)
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if "best" in data:  # instead of `first`, as the first ones have it
+            data["first"] = data.pop("best")
+        return build(SyncRecord, data)
     except (OSError, ValueError, TypeError) as error:
         raise CardError(
             f"{path} can't be read: {error}: delete it, and sync the card with --retrain"

@@ -1,6 +1,6 @@
-"""Who is examined: a draft, a card in a folder, or a published version, which nothing may change."""
+"""The card to be examined: a draft, a card in a folder, or a published version, which nothing may change."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -53,8 +53,8 @@ class Target:
         from kcard.cards.passages import index
         from kcard.selectors.evidence import CorpusEvidence, Statements
 
-        made = index(self.card) if self.shares_text else None
-        corpus = CorpusEvidence(self.corpus, self.card.name, made)
+        own_index = index(self.card) if self.shares_text else None
+        corpus = CorpusEvidence(self.corpus, self.card.name, own_index)
         return Statements(corpus) if self.card.manifest.kind == "graph" else corpus
 
     def keep(self, exam: Exam, answered: Sequence[str] = ()) -> None:
@@ -64,10 +64,14 @@ class Target:
         Ctrl-C is heard before or after, not in between.
         """
         from kcard.cards.card import write_profile
+        from kcard.cards.model_card import readme
         from kcard.evaluation.records import with_results
         from kcard.training.loop import Interrupt
 
-        page = with_results(self._readme(), exam)
+        # README.md as it was sealed; one that an interrupted exam left, or a missing one, is made anew.
+        manifest, path = self.card.manifest, self.card.folder / README
+        is_sealed = path.is_file() and file_digest(path) == manifest.files.get(README)
+        page = with_results(path.read_text(encoding="utf-8") if is_sealed else readme(manifest), exam)
         with Interrupt() as interrupt:
             write_text(self.card.folder / EXAM, exam.to_json())
             write_text(self.card.folder / README, page)
@@ -76,38 +80,48 @@ class Target:
         if interrupt.asked:
             raise KeyboardInterrupt
 
-    def _readme(self) -> str:
-        """README.md as it was sealed; one that an interrupted exam left, or a missing one, is made anew."""
-        from kcard.cards.model_card import readme
-
-        path = self.card.folder / README
-        if path.is_file() and file_digest(path) == self.card.manifest.files.get(README):
-            return path.read_text(encoding="utf-8")
-        return readme(self.card.manifest)
-
 
 def find(card: Path | str, corpus: Path | str | None = None, field: str | None = None) -> Target:
-    """The card that a draft's name, a folder or a reference (name, name@v2) means, in this order.
+    """Find the card that a draft's name, a folder or a reference (name, name@v2) means, in this order.
 
     corpus  the text that the card was made of, where only its hashes travel with it: all of it must be there
     field   the field or column of the corpus that holds the text, as it was given in training
 
     Raises CardError, UnknownCard, DamagedCard, UsageError and, for another corpus, CorpusError.
     """
-    folder, reference = _folder(card)
-    found = _open(folder)
+    folder, reference = _find_folder(card)
+    # The card is verified but for what an earlier exam wrote.
+    manifest = Manifest.read(folder)
+    sealed = {path: digest for path, digest in manifest.files.items() if path not in WRITTEN}
+    check_files(folder, replace(manifest, files=sealed))
+    whole = Card(folder, manifest)
     if corpus is None:
-        return Target(found, passages(folder), reference)
-    known = hashes(folder)
-    if not known:
+        return Target(whole, passages(folder), reference)
+    digests = hashes(folder)
+    if not digests:
         raise UsageError(
-            f"--corpus is for cards with hashes alone: {found.name} carries its passages or none"
+            f"--corpus is for cards with hashes alone: {whole.name} carries its passages or none"
         )
-    return Target(found, _read(corpus, field, known, found), reference)
+    from kcard.training.corpus import read_corpus
+
+    # The card's passages as they stand in the corpus; what it holds besides is left out.
+    texts = read_corpus(corpus, field)
+    sources = {
+        digest: source
+        for source in chain(texts.passages, texts.statements)
+        if (digest := passage_digest(source.text)) in digests
+    }
+    missing = [place for digest, place in digests.items() if digest not in sources]
+    if missing:
+        raise CorpusError(
+            f"{corpus} is not the corpus of {whole.name}: {len(missing)} of its {len(digests)} passages are not there, "
+            f"such as {missing[0].file}, line {missing[0].line}: name the corpus that it was trained on"
+        )
+    return Target(whole, list(sources.values()), reference)
 
 
 def find_published(card: Path | str, hub: "Hub | None" = None) -> Target:
-    """The published card that a reference means; else the draft or folder that `find` finds.
+    """Find the published card that a reference means; else the draft or folder that `find` finds.
 
     `hub`: where it is published; None: in the local hub. Raises what `find` raises.
     """
@@ -126,7 +140,7 @@ def find_published(card: Path | str, hub: "Hub | None" = None) -> Target:
     return Target(Card(folder, version.manifest), passages(folder), version.reference)
 
 
-def _folder(card: Path | str) -> tuple[Path, str | None]:
+def _find_folder(card: Path | str) -> tuple[Path, str | None]:
     from kcard.hub.registry import Hub, draft
 
     name = str(card)
@@ -143,30 +157,3 @@ def _folder(card: Path | str) -> tuple[Path, str | None]:
     except UnknownCard as error:
         raise UnknownCard(f"{none}, and none is published: {error}") from error
     return hub.folder(reference), reference
-
-
-def _open(folder: Path) -> Card:
-    """The card, verified but for what an earlier exam wrote."""
-    manifest = Manifest.read(folder)
-    kept = {path: digest for path, digest in manifest.files.items() if path not in WRITTEN}
-    check_files(folder, replace(manifest, files=kept))
-    return Card(folder, manifest)
-
-
-def _read(path: Path | str, field: str | None, known: Mapping[str, Source], card: Card) -> list[Source]:
-    """The card's passages as they stand in the corpus; what it holds besides is left out."""
-    from kcard.training.corpus import read_corpus
-
-    corpus = read_corpus(path, field)
-    found = {
-        digest: source
-        for source in chain(corpus.passages, corpus.statements)
-        if (digest := passage_digest(source.text)) in known
-    }
-    missing = [place for digest, place in known.items() if digest not in found]
-    if missing:
-        raise CorpusError(
-            f"{path} is not the corpus of {card.name}: {len(missing)} of its {len(known)} passages are not there, "
-            f"such as {missing[0].file}, line {missing[0].line}: name the corpus that it was trained on"
-        )
-    return list(found.values())

@@ -11,12 +11,12 @@ import numpy as np
 
 from kcard import system
 from kcard.errors import UsageError
-from kcard.evaluation.charts.chart import Chart, Heat, Intervals, Point
-from kcard.evaluation.metrics import compared, normalise, substring
+from kcard.evaluation.charts.chart import Chart, Heat, Intervals, PlotPoint
+from kcard.evaluation.metrics import compare_scores, normalise, substring
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import Result
-from kcard.evaluation.runs.summary import Outcome, outcomes, right
-from kcard.evaluation.tasks.base import entries
+from kcard.evaluation.runs.summary import QuestionOutcome, is_right, outcomes
+from kcard.evaluation.tasks.base import read_entries
 from kcard.evaluation.tasks.datasets import domain_of
 
 __all__ = [
@@ -45,24 +45,24 @@ TEXTS = ("text", "pruned", "evidence", "source")
 
 
 def brief(result: Result) -> Result:
-    """The result without the prompts of its calls and the texts of its passages, which are "" and left out; a passage
-    tells instead whether it `holds` an accepted answer."""
+    """Return the result without the prompts of its calls and the texts of its passages, which are "" and left out; a
+    passage tells instead whether it `holds` an accepted answer."""
     trace = dict(result.trace)
     if isinstance(passages := trace.get("passages"), list):
-        trace["passages"] = [_without_texts(p, result) if isinstance(p, dict) else p for p in passages]
+        trace["passages"] = [
+            {key: value for key, value in p.items() if key not in TEXTS} | {"holds": holds(p, result)}
+            if isinstance(p, dict)
+            else p
+            for p in passages
+        ]
     return replace(result, calls=tuple(replace(call, prompt="") for call in result.calls), trace=trace)
 
 
 def holds(passage: Mapping[str, Any], result: Result) -> bool:
-    """Whether a passage of the result's trace, brief or whole, holds an accepted answer."""
+    """Return whether a passage of the result's trace, brief or whole, holds an accepted answer."""
     if "holds" in passage:
         return bool(passage["holds"])
     return substring(str(passage.get("text")), [result.choices.get(a, a) for a in result.answers])
-
-
-def _without_texts(passage: Mapping[str, Any], result: Result) -> dict[str, Any]:
-    kept = {key: value for key, value in passage.items() if key not in TEXTS}
-    return kept | {"holds": holds(passage, result)}
 
 
 # What an analysis finds: a table, charts, and a sentence or two that say what they show.
@@ -90,7 +90,7 @@ class Analyst(Protocol):
     """A function from a run's results to what they show. Registered under `kcard.analyses`."""
 
     def __call__(self, results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-        """`metrics` by task. The results may be brief: without prompts and the texts of passages (report/brief.py).
+        """`metrics` by task. The results may be brief: without prompts and the texts of passages (`brief`).
 
         An analysis that needs a file takes its path as a third argument.
 
@@ -100,7 +100,7 @@ class Analyst(Protocol):
 
 
 def shown(cell: Cell) -> str:
-    """A cell as text."""
+    """Format a cell as text."""
     if cell is None:
         return "–"
     if isinstance(cell, Mean):
@@ -119,23 +119,23 @@ class _Counts:
 
     questions: int = 0
     wrote: Counter[str] = field(default_factory=Counter)
-    kept: Counter[str] = field(default_factory=Counter)
+    selected: Counter[str] = field(default_factory=Counter)
 
 
 def card_choice(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """Shares of questions by setting, group and card. Raises UsageError where no card wrote anything."""
+    """Return shares of questions by setting, group and card. Raises UsageError where no card wrote anything."""
     del metrics
-    found: defaultdict[tuple[str, str], _Counts] = defaultdict(_Counts)
+    by_group: defaultdict[tuple[str, str], _Counts] = defaultdict(_Counts)
     for result in results:
-        counts = found[result.setting, f"{result.task}: {result.group}" if result.group else result.task]
+        counts = by_group[result.setting, f"{result.task}: {result.group}" if result.group else result.task]
         counts.questions += 1
         passages = [p for p in result.trace.get("passages", ()) if isinstance(p, dict)]
         counts.wrote.update({str(p.get("card")) for p in passages})
-        counts.kept.update({str(p.get("card")) for p in passages if p.get("kept")})
-    found = defaultdict(_Counts, {key: counts for key, counts in sorted(found.items()) if counts.wrote})
-    if not found:
+        counts.selected.update({str(p.get("card")) for p in passages if p.get("kept")})
+    by_group = defaultdict(_Counts, {key: counts for key, counts in sorted(by_group.items()) if counts.wrote})
+    if not by_group:
         raise UsageError("no card wrote a passage in this run: run a setting with cards, such as bottom-up")
-    cards = sorted({card for counts in found.values() for card in counts.wrote})
+    cards = sorted({card for counts in by_group.values() for card in counts.wrote})
     return Analysis(
         "cards",
         "Cards by task",
@@ -149,27 +149,29 @@ def card_choice(results: Iterable[Result], metrics: Mapping[str, str]) -> Analys
                 card,
                 counts.questions,
                 counts.wrote[card] / counts.questions,
-                counts.kept[card] / counts.questions,
+                counts.selected[card] / counts.questions,
             )
-            for (setting, group), counts in found.items()
+            for (setting, group), counts in by_group.items()
             for card in cards
             if counts.wrote[card]
         ),
-        _heats(found, cards),
+        _card_choice_heats(by_group, cards),
     )
 
 
-def _heats(found: Mapping[tuple[str, str], _Counts], cards: list[str]) -> tuple[Heat, ...]:
-    """One map for each setting; for a run with one group only, one map of all settings."""
-    settings = list(dict.fromkeys(setting for setting, _ in found))
-    groups = list(dict.fromkeys(group for _, group in found))
+def _card_choice_heats(by_group: Mapping[tuple[str, str], _Counts], cards: list[str]) -> tuple[Heat, ...]:
+    """Return one map for each setting; for a run with one group only, one map of all settings."""
+    settings = list(dict.fromkeys(setting for setting, _ in by_group))
+    groups = list(dict.fromkeys(group for _, group in by_group))
     if len(groups) == 1:
         return (
-            _card_choice_heat(groups[0], {setting: counts for (setting, _), counts in found.items()}, cards),
+            _card_choice_heat(
+                groups[0], {setting: counts for (setting, _), counts in by_group.items()}, cards
+            ),
         )
     return tuple(
         _card_choice_heat(
-            setting, {group: counts for (name, group), counts in found.items() if name == setting}, cards
+            setting, {group: counts for (name, group), counts in by_group.items() if name == setting}, cards
         )
         for setting in settings
     )
@@ -180,7 +182,7 @@ def _card_choice_heat(name: str, parts: Mapping[str, _Counts], cards: list[str])
         f"share of questions for which each of {len(cards)} cards was kept, {name}; the numbers are in the table",
         tuple(parts),
         tuple(cards),
-        tuple(tuple(counts.kept[card] / counts.questions for card in cards) for counts in parts.values()),
+        tuple(tuple(counts.selected[card] / counts.questions for card in cards) for counts in parts.values()),
         title=f"{name}: share of questions with a kept passage",
     )
 
@@ -191,17 +193,35 @@ SHARES = (0.1, 0.5, 0.9, 0.99)
 
 
 def cost(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """Latency as percentiles of the answered questions. Raises UsageError where there is no result."""
-    found: dict[tuple[str, str], list[Outcome]] = {}
+    """Compare scores, calls, tokens and latency percentiles of the answered questions. Raises UsageError without a
+    result."""
+    answered: dict[tuple[str, str], list[QuestionOutcome]] = {}
     for outcome in outcomes(results, metrics):
         if not outcome.failed:
-            found.setdefault((outcome.task, outcome.setting), []).append(outcome)
-    if not found:
+            answered.setdefault((outcome.task, outcome.setting), []).append(outcome)
+    if not answered:
         raise UsageError("this run has no answer yet")
-    seconds = {key: _percentiles([o.seconds for o in part]) for key, part in found.items()}
-    rows = tuple(
-        (task, setting, *_cost_row(part, metrics[task]), *seconds[task, setting])
-        for (task, setting), part in found.items()
+    seconds = {
+        key: tuple(float(value) for value in np.quantile([o.seconds for o in part], SHARES))
+        for key, part in answered.items()
+    }
+    rows: list[tuple[Cell, ...]] = []
+    for (task, setting), part in answered.items():
+        score = Mean.of([o.score(metrics[task]) for o in part])
+        calls = sum(o.calls for o in part) / len(part)
+        tokens = _mean([o.tokens_in for o in part]), _mean([o.tokens_out for o in part])
+        rows.append((task, setting, score, calls, *tokens, *seconds[task, setting]))
+    charts = tuple(
+        Intervals(
+            f"seconds a question of each setting on {task}; the numbers are in the table",
+            tuple(
+                PlotPoint(setting, Mean(median, low, high))
+                for (name, setting), (low, median, high, _) in seconds.items()
+                if name == task
+            ),
+            f"seconds a question on {task}: median, and from 10 % to 90 %",
+        )
+        for task in dict.fromkeys(task for task, _ in answered)
     )
     return Analysis(
         "cost",
@@ -209,54 +229,29 @@ def cost(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
         "Calls and tokens of the LLM are means a question; seconds are percentiles over questions, from the question "
         "to its answer. In a batch a question has its share of the batch's time.",
         ("task", "setting", "score", "calls", "tokens in", "tokens out", "10 %", "median", "90 %", "99 %"),
-        rows,
-        tuple(_cost_chart(task, seconds) for task in dict.fromkeys(task for task, _ in found)),
+        tuple(rows),
+        charts,
     )
-
-
-def _cost_row(part: Sequence[Outcome], metric: str) -> list[Cell]:
-    return [
-        Mean.of([o.score(metric) for o in part]),
-        sum(o.calls for o in part) / len(part),
-        _mean([o.tokens_in for o in part]),
-        _mean([o.tokens_out for o in part]),
-    ]
 
 
 def _mean(counts: Sequence[int | None]) -> float | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) / len(known) if len(known) == len(counts) else None
-
-
-def _percentiles(seconds: Sequence[float]) -> tuple[float, ...]:
-    return tuple(float(value) for value in np.quantile(seconds, SHARES))
-
-
-def _cost_chart(task: str, seconds: Mapping[tuple[str, str], Sequence[float]]) -> Intervals:
-    return Intervals(
-        f"seconds a question of each setting on {task}; the numbers are in the table",
-        tuple(
-            Point(setting, Mean(median, low, high))
-            for (name, setting), (low, median, high, _) in seconds.items()
-            if name == task
-        ),
-        f"seconds a question on {task}: median, and from 10 % to 90 %",
-    )
+    numbers = [count for count in counts if count is not None]
+    return sum(numbers) / len(numbers) if len(numbers) == len(counts) else None
 
 
 # The score of each setting in each part of a task, such as MMLU's subjects.
 
 
 def groups(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """A table and a heat map of groups x settings. Raises UsageError where no task has two groups."""
-    found: dict[tuple[str, str], dict[str, list[Outcome]]] = {}
+    """Return a table and a heat map of groups x settings. Raises UsageError where no task has two groups."""
+    by_group: dict[tuple[str, str], dict[str, list[QuestionOutcome]]] = {}
     for outcome in outcomes(results, metrics):
         if outcome.group:
-            found.setdefault((outcome.task, outcome.group), {}).setdefault(outcome.setting, []).append(
+            by_group.setdefault((outcome.task, outcome.group), {}).setdefault(outcome.setting, []).append(
                 outcome
             )
-    tasks = [task for task, _ in found]
-    parts = {key: part for key, part in sorted(found.items()) if tasks.count(key[0]) > 1}
+    tasks = [task for task, _ in by_group]
+    parts = {key: part for key, part in sorted(by_group.items()) if tasks.count(key[0]) > 1}
     if not parts:
         raise UsageError("no task of this run has groups: MMLU has subjects, PopQA relations")
     settings = list(dict.fromkeys(setting for part in parts.values() for setting in part))
@@ -266,6 +261,7 @@ def groups(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
         [Mean.of([o.score(metrics[task]) for o in part.get(setting, ())]) for setting in settings]
         for (task, _), part in parts.items()
     ]
+    cells: list[list[Cell]] = [list(row) for row in means]
     counts = [len({o.id for asked in part.values() for o in asked}) for part in parts.values()]
     return Analysis(
         "groups",
@@ -273,7 +269,7 @@ def groups(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
         "The score of each setting on the questions of each group, with 95 % intervals. Groups of few questions have "
         "wide intervals.",
         ("group", "questions", *settings),
-        tuple((name, n, *row) for name, n, row in zip(names, counts, _cells(means), strict=True)),
+        tuple((name, n, *row) for name, n, row in zip(names, counts, cells, strict=True)),
         (
             Heat(
                 f"score of {len(settings)} settings in {len(names)} groups; the numbers are in the table",
@@ -283,10 +279,6 @@ def groups(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
             ),
         ),
     )
-
-
-def _cells(rows: list[list[Mean | None]]) -> list[list[Cell]]:
-    return [list(row) for row in rows]
 
 
 # How well settings know races whose incumbent was not elected again (Knowledge Card, section 5 and table 5).
@@ -299,7 +291,7 @@ IncumbentKey = tuple[str, str]  # task and setting
 def lost_incumbents(
     results: Iterable[Result], metrics: Mapping[str, str], file: Path | None = None
 ) -> Analysis:
-    """Scores on the races of a file, and how often the answer names the incumbent.
+    """Return scores on the races of a file, and how often the answer names the incumbent.
 
     The file has `race`, as it stands in the questions, and `incumbent`. Raises UsageError without it, where it is
     malformed, and where no question is about one of its races.
@@ -308,22 +300,39 @@ def lost_incumbents(
         raise UsageError(
             "lost-incumbents needs a file with race and incumbent: --analysis lost-incumbents=races.csv"
         )
-    incumbents = _read(file)
+    # Each race, normalised and between spaces, with its incumbent.
+    incumbents = []
+    for where, row in read_entries(file, "incumbents"):
+        race, incumbent = row.get("race"), row.get("incumbent")
+        if not (isinstance(race, str) and race.strip() and isinstance(incumbent, str) and incumbent.strip()):
+            raise UsageError(f'{where}: expected "race" and "incumbent", each a text')
+        incumbents.append((f" {normalise(race)} ", incumbent))
+    # The answer names the incumbent where it has the name, or is a part of it.
     scores: dict[IncumbentKey, list[float]] = {}
     named: dict[IncumbentKey, list[float]] = {}
     for result in results:
-        incumbent = next(
-            (name for race, name in incumbents if race in f" {normalise(result.question)} "), None
-        )
-        if incumbent is not None:
+        name = next((name for race, name in incumbents if race in f" {normalise(result.question)} "), None)
+        if name is not None:
             key = result.task, result.setting
             (outcome,) = outcomes([result], metrics)
             scores.setdefault(key, []).append(outcome.score(metrics[result.task]))
             answer = result.choices.get(result.prediction, result.prediction)
-            named.setdefault(key, []).append(float(_names(answer, incumbent)))
+            named.setdefault(key, []).append(
+                float(substring(answer, [name]) or bool(normalise(answer) and substring(name, [answer])))
+            )
     if not scores:
         raise UsageError(
             f"no question of this run is about a race of {file}: write races as the questions do"
+        )
+    charts = []
+    for task in dict.fromkeys(task for task, _ in scores):
+        means = [(setting, Mean.of(found)) for (name, setting), found in scores.items() if name == task]
+        charts.append(
+            Intervals(
+                f"scores on {task} where the incumbent lost; the numbers are in the table",
+                tuple(PlotPoint(setting, mean) for setting, mean in means if mean is not None),
+                f"score on {task} where the incumbent lost",
+            )
         )
     return Analysis(
         "lost-incumbents",
@@ -332,32 +341,7 @@ def lost_incumbents(
         "with 95 % intervals.",
         ("task", "setting", "races", "score", "names the incumbent"),
         tuple((*key, len(found), Mean.of(found), Mean.of(named[key])) for key, found in scores.items()),
-        tuple(_lost_incumbents_chart(task, scores) for task in dict.fromkeys(task for task, _ in scores)),
-    )
-
-
-def _names(answer: str, incumbent: str) -> bool:
-    """Whether an answer has the incumbent's name, or is a part of it."""
-    return substring(answer, [incumbent]) or bool(normalise(answer) and substring(incumbent, [answer]))
-
-
-def _read(file: Path) -> list[tuple[str, str]]:
-    """Each race, normalised and between spaces, with its incumbent."""
-    found = []
-    for where, row in entries(file, "incumbents"):
-        race, incumbent = row.get("race"), row.get("incumbent")
-        if not (isinstance(race, str) and race.strip() and isinstance(incumbent, str) and incumbent.strip()):
-            raise UsageError(f'{where}: expected "race" and "incumbent", each a text')
-        found.append((f" {normalise(race)} ", incumbent))
-    return found
-
-
-def _lost_incumbents_chart(task: str, scores: Mapping[IncumbentKey, list[float]]) -> Intervals:
-    means = [(setting, Mean.of(found)) for (name, setting), found in scores.items() if name == task]
-    return Intervals(
-        f"scores on {task} where the incumbent lost; the numbers are in the table",
-        tuple(Point(setting, mean) for setting, mean in means if mean is not None),
-        f"score on {task} where the incumbent lost",
+        tuple(charts),
     )
 
 
@@ -365,7 +349,7 @@ def _lost_incumbents_chart(task: str, scores: Mapping[IncumbentKey, list[float]]
 
 
 def mmlu_domains(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """The score of each setting in STEM, humanities, social sciences and other.
+    """Return the score of each setting in STEM, humanities, social sciences and other.
 
     Raises UsageError where the run has no questions of MMLU's subjects in two domains.
     """
@@ -374,9 +358,9 @@ def mmlu_domains(results: Iterable[Result], metrics: Mapping[str, str]) -> Analy
         for result in results
         if result.task == "mmlu" and (domain := domain_of(result.group))
     )
-    found = groups(own, metrics)
+    analysis = groups(own, metrics)
     text = "The mean over the questions of each domain, with 95 % intervals, so subjects of many questions weigh more."
-    return replace(found, name="mmlu-domains", title="Score by MMLU's domains", text=text)
+    return replace(analysis, name="mmlu-domains", title="Score by MMLU's domains", text=text)
 
 
 CARDS = {"bottom-up", "top-down", "hybrid"}  # modes
@@ -384,35 +368,52 @@ RETRIEVAL = {"retrieval", "replug"}
 
 
 @dataclass
-class _Read:
+class _SettingAnswers:
     """One setting of a task: by question, whether its answer was right, and whether a passage that the LLM read holds
     an accepted answer."""
 
     correct: dict[str, bool] = field(default_factory=dict)
-    held: dict[str, bool] = field(default_factory=dict)
+    holds_answer: dict[str, bool] = field(default_factory=dict)
     modes: set[str] = field(default_factory=set)
 
     def add(self, result: Result, metric: str) -> None:
-        self.correct[result.id] = right(result.scores, metric)
+        self.correct[result.id] = is_right(result.scores, metric)
         read = [p for p in result.trace.get("passages", ()) if isinstance(p, dict) and p.get("kept")]
         self.modes.add(str(result.trace.get("mode")))
         self.modes |= {str(p.get("card")) for p in read} & RETRIEVAL  # cards and retrieval together
-        self.held[result.id] = any(holds(p, result) for p in read)
+        self.holds_answer[result.id] = any(holds(p, result) for p in read)
 
 
 def sources(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """Every setting with cards alone against every one with retrieval alone, on the questions that both answered.
+    """Compare every setting with cards alone to every one with retrieval alone, on the questions that both answered.
 
     Raises UsageError where a run has not both.
     """
-    found: dict[tuple[str, str], _Read] = {}
+    settings: dict[tuple[str, str], _SettingAnswers] = {}
     for result in results:
         if not result.error:
-            found.setdefault((result.task, result.setting), _Read()).add(result, metrics[result.task])
-    wrote = [key for key, read in found.items() if read.modes <= CARDS]
-    looked_up = [key for key, read in found.items() if read.modes <= RETRIEVAL]
+            settings.setdefault((result.task, result.setting), _SettingAnswers()).add(
+                result, metrics[result.task]
+            )
+    wrote = [key for key, read in settings.items() if read.modes <= CARDS]
+    looked_up = [key for key, read in settings.items() if read.modes <= RETRIEVAL]
     pairs = [(one, two) for one in wrote for two in looked_up if one[0] == two[0]]
-    rows = [_row(one, two[1], found[one], found[two]) for one, two in pairs]
+    rows: list[tuple[Cell, ...]] = []
+    points = []
+    for one, two in pairs:
+        cards, retrieval = settings[one], settings[two]
+        both = [id_ for id_ in cards.correct if id_ in retrieval.correct]
+        first, second = ([float(read.correct[id_]) for id_ in both] for read in (cards, retrieval))
+        comparison = compare_scores(first, second)
+        difference = Mean(comparison.difference, comparison.low, comparison.high)
+        rows.append(
+            (
+                *(*one, two[1], len(both), Mean.of(first), Mean.of(second)),
+                *(difference, comparison.p, comparison.better, comparison.worse),
+                *(Mean.of([float(read.holds_answer[id_]) for id_ in both]) for read in (cards, retrieval)),
+            )
+        )
+        points.append(PlotPoint(f"{one[1]} − {two[1]}, {one[0]}", difference))
     if not rows:
         raise UsageError(
             "nothing to compare: run a setting with cards, such as bottom-up, and retrieval or replug"
@@ -437,28 +438,14 @@ def sources(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
             *("only cards right", "only retrieval right", "held, cards", "held, retrieval"),
         ),
         tuple(rows),
-        (_chart(rows),),
-    )
-
-
-def _row(key: tuple[str, str], other: str, cards: _Read, retrieval: _Read) -> tuple[Cell, ...]:
-    both = [id_ for id_ in cards.correct if id_ in retrieval.correct]
-    first, second = ([float(read.correct[id_]) for id_ in both] for read in (cards, retrieval))
-    found = compared(first, second)
-    return (
-        *(*key, other, len(both), Mean.of(first), Mean.of(second)),
-        *(Mean(found.difference, found.low, found.high), found.p, found.better, found.worse),
-        *(Mean.of([float(read.held[id_]) for id_ in both]) for read in (cards, retrieval)),
-    )
-
-
-def _chart(rows: Sequence[tuple[Cell, ...]]) -> Intervals:
-    points = [Point(f"{row[1]} − {row[2]}, {row[0]}", row[6]) for row in rows if isinstance(row[6], Mean)]
-    return Intervals(
-        f"{len(points)} differences of score, cards less retrieval, with 95 % intervals",
-        tuple(points),
-        "score with cards less score with retrieval",
-        reference=0.0,
+        (
+            Intervals(
+                f"{len(points)} differences of score, cards less retrieval, with 95 % intervals",
+                tuple(points),
+                "score with cards less score with retrieval",
+                reference=0.0,
+            ),
+        ),
     )
 
 
@@ -474,14 +461,14 @@ WordingKey = tuple[str, str, str]  # task, setting and gate
 class _Decisions:
     """By question: whether the gate sought knowledge, and whether the setting's answer was right."""
 
-    found: dict[str, tuple[bool, bool]] = field(default_factory=dict)
+    by_question: dict[str, tuple[bool, bool]] = field(default_factory=dict)
 
     def count(self, yes: bool, correct: bool) -> int:
-        return sum(decision == (yes, correct) for decision in self.found.values())
+        return sum(decision == (yes, correct) for decision in self.by_question.values())
 
 
 def yes_no(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """How often a gate said yes or no, and how often the answer was then right.
+    """Return how often a gate said yes or no, and how often the answer was then right.
 
     Over-asking is a yes where the LLM alone is right, under-asking a no where it is wrong, as shares of the questions
     that the setting `direct` was asked too. Questions that failed are left out. Raises UsageError where no gate
@@ -492,15 +479,37 @@ def yes_no(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
     for result in results:
         if result.error:
             continue
-        correct = right(result.scores, metrics[result.task])
+        correct = is_right(result.scores, metrics[result.task])
         if result.setting == ALONE:
             alone[result.task, result.id] = correct
         gate = result.trace.get("gate")
         if isinstance(gate, dict) and gate.get("name") not in UNDECIDED:
             key = result.task, result.setting, str(gate.get("name"))
-            decisions.setdefault(key, _Decisions()).found[result.id] = bool(gate.get("fired")), correct
+            decisions.setdefault(key, _Decisions()).by_question[result.id] = bool(gate.get("fired")), correct
     if not decisions:
         raise UsageError("no gate decided anything in this run: run a setting with one, such as top-down")
+    rows: list[tuple[Cell, ...]] = []
+    charts = []
+    for (task, setting, name), decided in decisions.items():
+        counts = [decided.count(yes, correct) for yes in (True, False) for correct in (True, False)]
+        both = [
+            (yes, alone[task, id_]) for id_, (yes, _) in decided.by_question.items() if (task, id_) in alone
+        ]
+        over = Mean.of([float(yes and correct) for yes, correct in both])
+        under = Mean.of([float(not yes and not correct) for yes, correct in both])
+        total = len(decided.by_question)
+        rows.append((task, setting, name, total, *counts, over, under))
+        shares = [count / total for count in counts]
+        charts.append(
+            Heat(
+                f"shares of {total} questions of {task} by what {name} said under {setting} and whether the answer was "
+                "right",
+                ("yes", "no"),
+                ("right", "wrong"),
+                (tuple(shares[:2]), tuple(shares[2:])),
+                f"{task}, {setting}: {name} and correctness",
+            )
+        )
     return Analysis(
         "yes-no",
         "Yes, no and correctness",
@@ -510,32 +519,8 @@ def yes_no(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
             *("task", "setting", "gate", "questions", "yes, right", "yes, wrong", "no, right", "no, wrong"),
             *("over-asking", "under-asking"),
         ),
-        tuple((*key, *_yes_no_row(key[0], found, alone)) for key, found in decisions.items()),
-        tuple(_heat(key, found) for key, found in decisions.items()),
-    )
-
-
-def _yes_no_row(
-    task: str, decisions: _Decisions, alone: Mapping[tuple[str, str], bool]
-) -> Sequence[int | Mean | None]:
-    counts = [decisions.count(yes, correct) for yes in (True, False) for correct in (True, False)]
-    both = [(yes, alone[task, id_]) for id_, (yes, _) in decisions.found.items() if (task, id_) in alone]
-    over = Mean.of([float(yes and correct) for yes, correct in both])
-    under = Mean.of([float(not yes and not correct) for yes, correct in both])
-    return [len(decisions.found), *counts, over, under]
-
-
-def _heat(key: WordingKey, decisions: _Decisions) -> Heat:
-    task, setting, gate = key
-    total = len(decisions.found)
-    return Heat(
-        f"shares of {total} questions of {task} by what {gate} said under {setting} and whether the answer was right",
-        ("yes", "no"),
-        ("right", "wrong"),
-        tuple(
-            tuple(decisions.count(yes, correct) / total for correct in (True, False)) for yes in (True, False)
-        ),
-        f"{task}, {setting}: {gate} and correctness",
+        tuple(rows),
+        tuple(charts),
     )
 
 
@@ -545,20 +530,20 @@ GROUP = "kcard.analyses"
 
 
 def analysis_names() -> list[str]:
-    """The analyses there are, sorted."""
+    """Return the names of all analyses, sorted."""
     return system.names(GROUP)
 
 
 def analyse(name: str, results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """What an analysis finds in results: NAME, or NAME=FILE for one that needs a file. `metrics` by task.
+    """Run an analysis of results: NAME, or NAME=FILE for one that needs a file. `metrics` by task.
 
     Raises UsageError for an unknown name, a file where none is taken, and where the results hold nothing for it.
     """
-    name, given, file = name.partition("=")
+    name, separator, file = name.partition("=")
     if name not in analysis_names():
         raise UsageError(f"unknown analysis {name!r}: choose one of {', '.join(analysis_names()) or 'none'}")
     analyst: Callable[..., Analysis] = system.load(GROUP, name)
-    if not given:
+    if not separator:
         return analyst(results, metrics)
     if len(inspect.signature(analyst).parameters) < 3:
         raise UsageError(f"the analysis {name} takes no file: leave out ={file}")
@@ -566,11 +551,11 @@ def analyse(name: str, results: Iterable[Result], metrics: Mapping[str, str]) ->
 
 
 def applicable(results: Iterable[Result], metrics: Mapping[str, str]) -> list[Analysis]:
-    """Every analysis that finds something in the results."""
-    found = []
+    """Return every analysis that finds something in the results."""
+    analyses = []
     for name in analysis_names():
         try:
-            found.append(analyse(name, results, metrics))
+            analyses.append(analyse(name, results, metrics))
         except UsageError:
             continue
-    return found
+    return analyses

@@ -20,18 +20,18 @@ __all__ = [
     "Chart",
     "Heat",
     "Intervals",
-    "Line",
     "Lines",
-    "Placed",
-    "Point",
+    "PlacedPoint",
+    "PlotLine",
+    "PlotPoint",
     "Scatter",
-    "filled",
     "render",
-    "shortened",
+    "render_template",
+    "shorten",
     "svg",
+    "write_document",
     "write_page",
     "write_pictures",
-    "written",
 ]
 
 
@@ -59,9 +59,9 @@ class Axis:
         most: float = math.inf,
         count: int = 5,
     ) -> "Axis":
-        """An axis with about `count` round ticks that covers the values, and not more than [least, most]."""
-        known = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
-        low, high = min(known), max(known)
+        """Return an axis with about `count` round ticks that covers the values, and not more than [least, most]."""
+        finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
+        low, high = min(finite), max(finite)
         if high - low < 1e-9:
             low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
         low, high = max(low, least), min(high, most)
@@ -72,13 +72,13 @@ class Axis:
         return cls(tuple(round(step * i, 10) for i in range(first, last + 1)), start, end)
 
     def at(self, value: float) -> float:
-        """Where the value lies, cut to the axis' ends."""
+        """Return where the value lies, cut to the axis' ends."""
         low, high = self.ticks[0], self.ticks[-1]
         share = min(max((value - low) / (high - low), 0.0), 1.0)
         return round(self.start + share * (self.end - self.start), 2)
 
     def named(self, tick: float) -> str:
-        """A tick as text."""
+        """Return a tick as text."""
         return f"{tick:,.10g}"
 
 
@@ -91,8 +91,8 @@ TOP, BOTTOM = 12.0, 40.0
 TONES = 6  # colours in charts.css
 
 
-def shortened(text: str, most: int = LABEL_CHARACTERS) -> str:
-    """The text, its middle left out where it is longer than `most` characters."""
+def shorten(text: str, most: int = LABEL_CHARACTERS) -> str:
+    """Return the text with its middle left out where it is longer than `most` characters."""
     if len(text) <= most:
         return text
     head = (most - 1) // 2
@@ -100,7 +100,7 @@ def shortened(text: str, most: int = LABEL_CHARACTERS) -> str:
 
 
 @dataclass(frozen=True)
-class Point:
+class PlotPoint:
     """A measurement: a name, its mean with the interval, and, in a scatter plot or line, its x."""
 
     label: str
@@ -118,7 +118,7 @@ class Intervals:
     """
 
     alt: str
-    points: tuple[Point, ...]
+    points: tuple[PlotPoint, ...]
     label: str
     reference: float | None = None
     signed: bool = False
@@ -147,10 +147,10 @@ class Intervals:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedPoint:
     """A point of a scatter plot with the place of its name, which may be moved so that names do not overlap."""
 
-    point: Point
+    point: PlotPoint
     x: float
     y: float
     label_x: float
@@ -163,7 +163,7 @@ class Scatter:
     """Each point's mean, with its interval, against its x."""
 
     alt: str
-    points: tuple[Point, ...]
+    points: tuple[PlotPoint, ...]
     x_label: str
     y_label: str
     kind: str = "scatter"
@@ -181,21 +181,28 @@ class Scatter:
         return Axis.over(ends, self.height - 46, 14.0)
 
     @property
-    def placed(self) -> tuple[Placed, ...]:
+    def placed(self) -> tuple[PlacedPoint, ...]:
         """Every point with its name on the side that has more room, moved up or down past names already placed."""
-        found: list[Placed] = []
+        placed: list[PlacedPoint] = []
         for point in sorted(self.points, key=lambda point: -point.mean.mean):
             x, y = self.x_axis.at(point.x), self.y_axis.at(point.mean.mean)
             left = x > self.width * 0.6
             anchor, label_x = ("end", x - 9) if left else ("start", x + 9)
-            width = 6.4 * len(shortened(point.label))
+            width = 6.4 * len(shorten(point.label))
             span = (label_x - width, label_x) if left else (label_x, label_x + width)
-            found.append(Placed(point, x, y, round(label_x, 2), self._free(found, span, y), anchor))
-        return tuple(found)
+            placed.append(
+                PlacedPoint(point, x, y, round(label_x, 2), self._free_height(placed, span, y), anchor)
+            )
+        return tuple(placed)
 
-    def _free(self, placed: Sequence[Placed], span: tuple[float, float], y: float) -> float:
-        """The height nearest to y, within the plot, at which a name over this span meets no other."""
-        taken = [other.label_y for other in placed if _meets(other, span)]
+    def _free_height(self, placed: Sequence[PlacedPoint], span: tuple[float, float], y: float) -> float:
+        """Return the height nearest to y, within the plot, at which a name over this span meets no other."""
+        taken = []
+        for other in placed:
+            width = 6.4 * len(shorten(other.point.label))
+            low = other.label_x - width if other.anchor == "end" else other.label_x
+            if low < span[1] + 4 and span[0] < low + width + 4:
+                taken.append(other.label_y)
         tries = (y + sign * step * 3 for step in range(80) for sign in (1, -1))
         fits = (
             t for t in tries if 14 <= t <= self.height - 50 and all(abs(t - other) >= 14 for other in taken)
@@ -203,18 +210,12 @@ class Scatter:
         return round(next(fits, y), 2)
 
 
-def _meets(other: Placed, span: tuple[float, float]) -> bool:
-    width = 6.4 * len(shortened(other.point.label))
-    low = other.label_x - width if other.anchor == "end" else other.label_x
-    return low < span[1] + 4 and span[0] < low + width + 4
-
-
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """A series: points in the order of their x."""
 
     label: str
-    points: tuple[Point, ...]
+    points: tuple[PlotPoint, ...]
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ class Lines:
     """Series of means with their intervals. `ticks`: the names of the places x = 0, 1, ...; empty for a numeric x."""
 
     alt: str
-    series: tuple[Line, ...]
+    series: tuple[PlotLine, ...]
     x_label: str
     y_label: str
     ticks: tuple[str, ...] = ()
@@ -260,8 +261,9 @@ class Lines:
         means = [point.mean for line in self.series for point in line.points]
         return Axis.over([end for m in means for end in (m.low, m.high)], self.height - self.bottom, self.top)
 
-    def x(self, point: Point, line: int) -> float:
-        """Where a point stands; those of several lines a little apart, so that their intervals can be told apart."""
+    def x(self, point: PlotPoint, line: int) -> float:
+        """Return where a point stands; those of several lines a little apart, so that their intervals can be told
+        apart."""
         return round(self.x_axis.at(point.x) + 5 * (line - (len(self.series) - 1) / 2), 2)
 
 
@@ -285,7 +287,7 @@ class Heat:
     def head(self) -> float:
         """The height of the title and the slanted column names."""
         return (42 if self.title else 24) + 4.4 * max(
-            (len(shortened(name)) for name in self.columns), default=0
+            (len(shorten(name)) for name in self.columns), default=0
         )
 
     @property
@@ -306,17 +308,19 @@ TEMPLATE = Path(__file__).parents[1] / "browse.html"
 
 
 def render(reports: Sequence[CardReport], title: str = "Knowledge cards") -> str:
-    """The page as HTML. Whatever a card says is escaped: a card's text is not to be trusted."""
-    return filled(TEMPLATE, title=title, reports=reports, plot=plot, timeline=timeline, size=shown_size)
+    """Render the page as HTML. Everything that a card says is escaped, since it is not trusted."""
+    return render_template(
+        TEMPLATE, title=title, reports=reports, plot=plot, timeline=timeline, size=shown_size
+    )
 
 
 def write_page(reports: Sequence[CardReport], path: Path | str, title: str = "Knowledge cards") -> Path:
     """Write the page to `path`, whole or not at all; UsageError where that can't be written."""
-    return written(path, render(reports, title))
+    return write_document(path, render(reports, title))
 
 
-def filled(template: Path, **values: Any) -> str:
-    """A page of this folder as HTML. Whatever a value says is escaped."""
+def render_template(template: Path, **values: Any) -> str:
+    """Render a template of this folder as HTML. All values are escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -326,11 +330,11 @@ def filled(template: Path, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["shortened"] = shortened
+    environment.globals["shortened"] = shorten
     return environment.get_template(template.relative_to(TEMPLATE.parent).as_posix()).render(values)
 
 
-def written(path: Path | str, page: str) -> Path:
+def write_document(path: Path | str, page: str) -> Path:
     """Write a page, whole or not at all; UsageError where that can't be done."""
     path = Path(path).expanduser()
     try:
@@ -346,11 +350,11 @@ FOLDER = Path(__file__).parent
 
 
 def svg(chart: Chart) -> str:
-    """A chart as an SVG document."""
+    """Render a chart as an SVG document."""
     style = "svg { background: var(--panel); }\n" + "\n".join(
         (FOLDER / name).read_text(encoding="utf-8") for name in ("palette.css", "charts.css")
     )
-    return filled(FOLDER / "picture.svg", chart=chart, style=style).strip() + "\n"
+    return render_template(FOLDER / "picture.svg", chart=chart, style=style).strip() + "\n"
 
 
 def write_pictures(charts: tuple[Chart, ...], path: Path) -> list[Path]:
@@ -361,8 +365,8 @@ def write_pictures(charts: tuple[Chart, ...], path: Path) -> list[Path]:
     if not charts:
         raise UsageError("this analysis has no chart: leave out --plot")
     if len(charts) == 1:
-        return [written(path, svg(charts[0]))]
+        return [write_document(path, svg(charts[0]))]
     return [
-        written(path.with_name(f"{path.stem}-{number}{path.suffix}"), svg(chart))
+        write_document(path.with_name(f"{path.stem}-{number}{path.suffix}"), svg(chart))
         for number, chart in enumerate(charts, 1)
     ]

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.evaluation.charts.chart import filled, written
+from kcard.evaluation.charts.chart import render_template, write_document
 from kcard.evaluation.gates.outcome import (
     FOLDS,
+    CurvePoint,
     Floats,
     GateOutcome,
     Indices,
-    Point,
     Seeks,
     both_ways,
     cheapest_best,
@@ -30,7 +30,7 @@ from kcard.evaluation.gates.outcome import (
     outcomes,
 )
 from kcard.evaluation.metrics import holm, interval, sign_flip
-from kcard.evaluation.plots import COLOURS, GREY, STYLES, bare, new_figure, saved, write
+from kcard.evaluation.plots import COLOURS, GREY, STYLES, encode_figure, new_figure, style_axes, write
 from kcard.gates import features
 from kcard.gates.base import Calibrated, Fitted, Kind, LeavesOneOut, Probabilistic, Resources
 from kcard.gates.records import Query, Record
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "Baseline",
     "Calibration",
     "ComparedGate",
     "GateCandidate",
+    "GatelessBaseline",
     "Recommendation",
     "Trial",
     "as_data",
@@ -124,7 +124,7 @@ def tried(
 
 
 def scored(records: Sequence[Record], fitted: Fitted) -> Trial:
-    """A fitted gate as it is, on records that it may have been fitted on: no fold is held out."""
+    """Score records with a fitted gate as it is, which may have been fitted on them: no fold is held out."""
     queries = [record.query for record in records]
     scores = np.asarray(fitted.scores(queries), dtype=np.float64)
     right = fitted.correct_without(queries).astype(np.float64) if isinstance(fitted, Probabilistic) else None
@@ -132,16 +132,16 @@ def scored(records: Sequence[Record], fitted: Fitted) -> Trial:
 
 
 def _counted(settings: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, int]]:
-    found = {key: Counter(map(str, values)) for key, values in settings.items()}
-    return {key: dict(counts.most_common()) for key, counts in found.items() if len(counts) > 1}
+    tallies = {key: Counter(map(str, values)) for key, values in settings.items()}
+    return {key: dict(counts.most_common()) for key, counts in tallies.items() if len(counts) > 1}
 
 
 def embedding_once(resources: Resources, settings: Mapping[str, Any]) -> Resources:
-    """The same, with a representation that embeds each question once however often gates are fitted."""
+    """Return the resources with a representation that embeds each question once, however often gates are fitted."""
     if resources.representation is not None:
         return resources
-    found = features.find(str(settings.get("encoder", ENCODER)))
-    return replace(resources, representation=features.CachedRepresentation(found))
+    representation = features.find(str(settings.get("encoder", ENCODER)))
+    return replace(resources, representation=features.CachedRepresentation(representation))
 
 
 Report = Callable[[str], None]
@@ -158,7 +158,7 @@ class GateCandidate:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class GatelessBaseline:
     """The best that no gate is needed for: never, always, or a share drawn at random where always costs too much.
 
     `outcomes`: how right each answer is, expected where it is drawn; shape (n,).
@@ -194,7 +194,7 @@ class ComparedGate:
     p: float
     p_holm: float
     threshold: float
-    curve: tuple[Point, ...]
+    curve: tuple[CurvePoint, ...]
     trial: Trial
     obstacle: str = ""
 
@@ -207,7 +207,7 @@ class Calibration:
     folds: int
     seed: int
     budget: float
-    reference: Baseline
+    reference: GatelessBaseline
     rows: tuple[ComparedGate, ...]
     skipped: tuple[tuple[str, str], ...]
     baselines: GateOutcome
@@ -231,7 +231,7 @@ def calibrated(
         raise UsageError(f"budget is {budget:g}: it must be a share of the questions, from 0 to 1")
     cut = folds(records, count, seed)
     best = reference(records, budget)
-    found: list[tuple[str, Trial, Seeks]] = []
+    trials: list[tuple[str, Trial, Seeks]] = []
     skipped = []
     for candidate in candidates:
         if report:
@@ -241,42 +241,38 @@ def calibrated(
         except UsageError as error:
             skipped.append((candidate.name, str(error)))
             continue
-        found.append((candidate.name, trial, _decided(records, trial.scores, cut, budget)))
-    ps = [sign_flip(outcomes(records, seeks) - best.outcomes, seed) for _, _, seeks in found]
+        # Which records seek, by the threshold that the held-out scores of the other folds call for.
+        seeks = np.zeros(len(records), dtype=np.bool_)
+        for held_out in cut:
+            others = np.setdiff1d(np.arange(len(records)), held_out)
+            points = curve([records[i] for i in others], trial.scores[others])
+            seeks[held_out] = trial.scores[held_out] < cheapest_best(points, budget).threshold
+        trials.append((candidate.name, trial, seeks))
+    ps = [sign_flip(outcomes(records, seeks) - best.outcomes, seed) for _, _, seeks in trials]
     rows = [
-        _row(records, *one, best, p, adjusted, budget, seed)
-        for one, p, adjusted in zip(found, ps, holm(ps), strict=True)
+        _compare(records, *one, best, p, adjusted, budget, seed)
+        for one, p, adjusted in zip(trials, ps, holm(ps), strict=True)
     ]
     nothing = GateOutcome.of(records, np.zeros(len(records), dtype=np.bool_))
     return Calibration(len(records), count, seed, budget, best, tuple(rows), tuple(skipped), nothing)
 
 
-def reference(records: Sequence[Record], budget: float = 1.0) -> Baseline:
-    """The most accurate way without a gate that keeps to the budget; of equals, the cheapest."""
+def reference(records: Sequence[Record], budget: float = 1.0) -> GatelessBaseline:
+    """Return the most accurate way without a gate that keeps to the budget; of equals, the cheapest."""
     without, with_ = both_ways(records)
     if with_.mean() <= without.mean() or not budget:
-        return Baseline("never", 0.0, without)
+        return GatelessBaseline("never", 0.0, without)
     if budget >= 1:
-        return Baseline("always", 1.0, with_)
-    return Baseline(f"random {budget:.0%}", budget, (1 - budget) * without + budget * with_)
+        return GatelessBaseline("always", 1.0, with_)
+    return GatelessBaseline(f"random {budget:.0%}", budget, (1 - budget) * without + budget * with_)
 
 
-def _decided(records: Sequence[Record], scores: Floats, cut: Sequence[Indices], budget: float) -> Seeks:
-    """Which records seek, by the threshold that the held-out scores of the other folds call for."""
-    seeks = np.zeros(len(records), dtype=np.bool_)
-    for held_out in cut:
-        others = np.setdiff1d(np.arange(len(records)), held_out)
-        points = curve([records[i] for i in others], scores[others])
-        seeks[held_out] = scores[held_out] < cheapest_best(points, budget).threshold
-    return seeks
-
-
-def _row(
+def _compare(
     records: Sequence[Record],
     gate: str,
     trial: Trial,
     seeks: Seeks,
-    best: Baseline,
+    best: GatelessBaseline,
     p: float,
     adjusted: float,
     budget: float,
@@ -287,6 +283,11 @@ def _row(
     differences = right - best.outcomes
     difference_low, difference_high = interval(differences.tolist(), seed, paired=True)
     points = curve(records, trial.scores)
+    obstacle = ""
+    try:
+        trial.fits[0].scores([Query(records[0].question)])
+    except UsageError as error:
+        obstacle = str(error)
     return ComparedGate(
         gate=gate,
         outcome=GateOutcome.of(records, seeks),
@@ -300,16 +301,8 @@ def _row(
         threshold=cheapest_best(points, budget).threshold,
         curve=tuple(points),
         trial=trial,
-        obstacle=_obstacle(trial, records[0].question),
+        obstacle=obstacle,
     )
-
-
-def _obstacle(trial: Trial, question: str) -> str:
-    try:
-        trial.fits[0].scores([Query(question)])
-    except UsageError as error:
-        return str(error)
-    return ""
 
 
 # What a calibration comes to: which gate to use, in words, and as a gate that is ready to be used.
@@ -327,72 +320,64 @@ class Recommendation:
     text: str
 
 
-def choose(found: Calibration) -> Recommendation:
-    """The most accurate gate that beats the reference, minding how many were compared; none where none does.
+def choose(calibration: Calibration) -> Recommendation:
+    """Recommend the most accurate gate that beats the reference, corrected for the number of gates compared; none where
+    none does.
 
     A gate beats it where it is more accurate and its p, by Holm's rule for all that were compared, is below 0.05. One
     that can't be asked with a question's text alone is named, not chosen.
     """
-    beating = [row for row in found.rows if row.difference > 0 and row.p_holm < LEVEL]
+    beating = [row for row in calibration.rows if row.difference > 0 and row.p_holm < LEVEL]
     beating.sort(key=lambda row: (-row.outcome.accuracy, row.outcome.share))
     usable = next((row for row in beating if not row.obstacle), None)
-    text = _none(found) if not beating else "" if usable is None else _told(usable, found)
+    text = ""
+    if usable is not None:
+        text = f"use {_describe(usable, calibration)}"
+    elif not beating:
+        best = calibration.reference
+        text = f"no gate beats {best.name} here: use {best.name} ({best.accuracy:.3f} right)"
+        as_good = (row for row in calibration.rows if row.difference_low >= -MARGIN and not row.obstacle)
+        cheaper = [row for row in as_good if row.outcome.share <= best.share - SAVING]
+        if cheaper:
+            row = min(cheaper, key=lambda row: row.outcome.share)
+            gain = f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]"
+            text += f"; {row.gate} is as good ({gain}) and uses cards for only {row.outcome.share:.0%} of the questions"
     if beating and beating[0].obstacle:
-        first = f"best is {_figures(beating[0], found)}, but it can't be used yet: {beating[0].obstacle}"
+        first = (
+            f"best is {_describe(beating[0], calibration)}, but it can't be used yet: {beating[0].obstacle}"
+        )
         text = f"{first}; {text}" if text else first
     return Recommendation(usable, text)
 
 
-def _told(row: ComparedGate, found: Calibration) -> str:
-    return f"use {_figures(row, found)}"
-
-
-def _figures(row: ComparedGate, found: Calibration) -> str:
+def _describe(row: ComparedGate, calibration: Calibration) -> str:
+    best = calibration.reference.name
     return (
         f"{row.gate}: {row.outcome.accuracy:.3f} right with cards for {row.outcome.share:.0%} of the questions, "
-        f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}] over {found.reference.name} "
-        f"(p = {row.p_holm:.2g} for all {len(found.rows)} gates)"
+        f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}] over {best} "
+        f"(p = {row.p_holm:.2g} for all {len(calibration.rows)} gates)"
     )
 
 
-def _none(found: Calibration) -> str:
-    best = found.reference
-    text = f"no gate beats {best.name} here: use {best.name} ({best.accuracy:.3f} right)"
-    as_good = (row for row in found.rows if row.difference_low >= -MARGIN and not row.obstacle)
-    cheaper = [row for row in as_good if row.outcome.share <= best.share - SAVING]
-    if not cheaper:
-        return text
-    row = min(cheaper, key=lambda row: row.outcome.share)
-    gain = f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]"
-    return f"{text}; {row.gate} is as good ({gain}) and uses cards for only {row.outcome.share:.0%} of the questions"
-
-
 def deployed(
-    records: Sequence[Record], candidate: GateCandidate, row: ComparedGate, found: Calibration
+    records: Sequence[Record], candidate: GateCandidate, row: ComparedGate, calibration: Calibration
 ) -> Fitted:
-    """The gate of that row, fitted on all records, with the threshold that the comparison chose.
+    """Fit the gate of that row on all records, with the threshold that the comparison chose.
 
     The scale of scores may grow with the records (Thrust's does), and the comparison fitted on fewer: so the threshold
     is the one below which as many records score as did below the chosen one, in the first fold's gate.
     """
     fitted = candidate.kind.fit(records, candidate.settings, candidate.resources)
-    held_out = set(folds(records, found.folds, found.seed)[0].tolist())
+    held_out = set(folds(records, calibration.folds, calibration.seed)[0].tolist())
     common = [record for i, record in enumerate(records) if i not in held_out]
     queries = [record.query for record in common]
     before = np.asarray(row.trial.fits[0].scores(queries), dtype=np.float64)
     after = np.asarray(fitted.scores(queries), dtype=np.float64)
     share = float((before < row.threshold).mean())
-    return Calibrated(fitted, _finite(after, _nearest(common, after, share)))
-
-
-def _nearest(records: Sequence[Record], scores: Floats, share: float) -> float:
-    """The threshold below which nearest to that share of the scores lie."""
-    return min(curve(records, scores), key=lambda point: abs(point.share - share)).threshold
-
-
-def _finite(scores: Floats, threshold: float) -> float:
-    """The threshold as a number that a file can hold: one beyond all scores for an infinite one."""
-    return float(np.clip(threshold, scores.min() - 1, scores.max() + 1))
+    # The threshold below which nearest to that share lie, as a number that a file can hold: one beyond all scores
+    # for an infinite one.
+    nearest = min(curve(common, after), key=lambda point: abs(point.share - share)).threshold
+    return Calibrated(fitted, float(np.clip(nearest, after.min() - 1, after.max() + 1)))
 
 
 # A calibration as JSON-ready data.
@@ -400,22 +385,22 @@ def _finite(scores: Floats, threshold: float) -> float:
 DIGITS = 6
 
 
-def as_data(found: Calibration) -> dict[str, Any]:
-    """All figures; the curve as [share, accuracy] pairs; an infinite threshold (never, always) as null."""
-    best = found.reference
+def as_data(calibration: Calibration) -> dict[str, Any]:
+    """Return all figures; the curve as [share, accuracy] pairs; an infinite threshold (never, always) as null."""
+    best = calibration.reference
     return {
-        "n": found.records,
-        "folds": found.folds,
-        "seed": found.seed,
-        "budget": found.budget,
-        **{key: _rounded(getattr(found.baselines, key)) for key in ("never", "always", "oracle")},
+        "n": calibration.records,
+        "folds": calibration.folds,
+        "seed": calibration.seed,
+        "budget": calibration.budget,
+        **{key: _rounded(getattr(calibration.baselines, key)) for key in ("never", "always", "oracle")},
         "reference": {"name": best.name, "accuracy": _rounded(best.accuracy), "share": best.share},
-        "gates": [_gate(row) for row in found.rows],
-        "skipped": [{"gate": gate, "why": why} for gate, why in found.skipped],
+        "gates": [_gate_data(row) for row in calibration.rows],
+        "skipped": [{"gate": gate, "why": why} for gate, why in calibration.skipped],
     }
 
 
-def _gate(row: ComparedGate) -> dict[str, Any]:
+def _gate_data(row: ComparedGate) -> dict[str, Any]:
     outcome = row.outcome.to_json()
     return {
         "gate": row.gate,
@@ -438,18 +423,18 @@ def _rounded(value: float) -> float:
 # The cost/accuracy curves of a calibration as a picture.
 
 
-def draw(found: Calibration, title: str = "") -> "Figure":
-    """One line a gate: accuracy against the share of questions that ask cards; a dot where the gate is used.
+def draw(calibration: Calibration, title: str = "") -> "Figure":
+    """Draw one line per gate: accuracy against the share of questions that ask cards; a dot where the gate is used.
 
     The dots are the figures of the table (thresholds chosen without the record that is judged), so they may lie below
     their line, on which the best of all thresholds would be picked afterwards. Raises MissingExtra without matplotlib.
     """
     figure = new_figure()
     axes = figure.add_subplot()
-    base = found.baselines
+    base = calibration.baselines
     axes.plot([0, 1], [base.never, base.always], color=GREY, linewidth=1, label="random")
     axes.plot([0, 1], [base.oracle] * 2, color=GREY, linewidth=1, linestyle=(0, (1, 3)), label="oracle")
-    for number, row in enumerate(found.rows):
+    for number, row in enumerate(calibration.rows):
         style: dict[str, Any] = {
             "color": COLOURS[number % len(COLOURS)],
             "linestyle": STYLES[number // len(COLOURS) % len(STYLES)],
@@ -473,42 +458,40 @@ def draw(found: Calibration, title: str = "") -> "Figure":
         axes.annotate(
             name, (at, level), (0, -14), textcoords="offset points", ha=side, color=GREY, fontsize=8
         )
-    if found.budget < 1:
-        axes.axvline(found.budget, color=GREY, linewidth=0.8, linestyle="--")
+    if calibration.budget < 1:
+        axes.axvline(calibration.budget, color=GREY, linewidth=0.8, linestyle="--")
         axes.annotate(
-            "budget", (found.budget, 0.01), xycoords=("data", "axes fraction"), color=GREY, fontsize=8
+            "budget", (calibration.budget, 0.01), xycoords=("data", "axes fraction"), color=GREY, fontsize=8
         )
-    _label(axes, title or f"{found.records} records, {found.folds} folds")
+    axes.set_xlabel("share of the questions that ask cards (cost)")
+    axes.set_ylabel("accuracy")
+    axes.set_xlim(-0.01, 1.01)
+    axes.set_title(
+        title or f"{calibration.records} records, {calibration.folds} folds", fontsize=10, loc="left"
+    )
+    style_axes(axes)
     figure.tight_layout()
     return figure
 
 
-def png(found: Calibration, title: str = "") -> bytes:
-    return saved(draw(found, title), "png")
+def png(calibration: Calibration, title: str = "") -> bytes:
+    return encode_figure(draw(calibration, title), "png")
 
 
-def svg(found: Calibration, title: str = "") -> str:
-    """The picture as an element for a page, its words as text."""
-    text = saved(draw(found, title), "svg").decode()
+def svg(calibration: Calibration, title: str = "") -> str:
+    """Return the picture as an element for a page, its words as text."""
+    text = encode_figure(draw(calibration, title), "svg").decode()
     return text[text.index("<svg") :]
 
 
-def write_plot(found: Calibration, path: Path, title: str = "") -> None:
-    """Raises UsageError where the file can't be written."""
-    write(draw(found, title), path)
+def write_plot(calibration: Calibration, path: Path, title: str = "") -> None:
+    """Write the picture to a file. Raises UsageError where it can't be written."""
+    write(draw(calibration, title), path)
 
 
 def require() -> None:
     """Raise MissingExtra where nothing can be drawn."""
     new_figure()
-
-
-def _label(axes: Any, title: str) -> None:
-    axes.set_xlabel("share of the questions that ask cards (cost)")
-    axes.set_ylabel("accuracy")
-    axes.set_xlim(-0.01, 1.01)
-    axes.set_title(title, fontsize=10, loc="left")
-    bare(axes)
 
 
 # The report of a calibration as one self-contained web page: no script, nothing is fetched.
@@ -517,19 +500,19 @@ TEMPLATE = Path(__file__).with_name("calibration.html")
 TITLE = "Which gate for these questions?"
 
 
-def render(found: Calibration, choice: "Recommendation", title: str = TITLE) -> str:
-    """The page as HTML. Raises MissingExtra without matplotlib."""
-    return filled(
+def render(calibration: Calibration, choice: "Recommendation", title: str = TITLE) -> str:
+    """Render the page as HTML. Raises MissingExtra without matplotlib."""
+    return render_template(
         TEMPLATE,
         title=title,
         text=choice.text,
         chosen=choice.gate.gate if choice.gate else "",
-        found=found,
-        rows=sorted(found.rows, key=lambda row: -row.outcome.accuracy),
-        picture=svg(found),
+        calibration=calibration,
+        rows=sorted(calibration.rows, key=lambda row: -row.outcome.accuracy),
+        picture=svg(calibration),
     )
 
 
-def write_page(found: Calibration, choice: "Recommendation", path: Path | str) -> Path:
+def write_page(calibration: Calibration, choice: "Recommendation", path: Path | str) -> Path:
     """Write the page, whole or not at all; UsageError where that can't be written."""
-    return written(path, render(found, choice))
+    return write_document(path, render(calibration, choice))

@@ -1,4 +1,4 @@
-"""What gates save and cost on records."""
+"""Outcomes of gates on records: accuracy, share of questions that ask cards, and ranking."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +17,12 @@ __all__ = [
     "FOLDS",
     "METRICS",
     "SHARES",
+    "CurvePoint",
     "Floats",
     "GateOutcome",
     "GateRanking",
     "Indices",
     "Metric",
-    "Point",
     "accuracy",
     "both_ways",
     "calibration_error",
@@ -41,13 +41,14 @@ WORD = re.compile(r"\w+")
 
 
 def accuracy(text: str, accepted: Sequence[str]) -> float:
-    """1.0 where the reply's first words are an accepted label ("B" of "B. Paris", "Yes" of "Yes, since ..."), else 0.0.
+    """Return 1.0 where the reply's first words are an accepted label ("B" of "B. Paris", "Yes" of "Yes, since ..."),
+    else 0.0.
 
     For choices and classes. Articles count here, unlike in the other measures: "A" is a label.
     """
-    said = WORD.findall(text.casefold())
+    words = WORD.findall(text.casefold())
     labels = [WORD.findall(label.casefold()) for label in accepted]
-    return float(any(label and said[: len(label)] == label for label in labels))
+    return float(any(label and words[: len(label)] == label for label in labels))
 
 
 METRICS: Mapping[Metric, Callable[[str, Sequence[str]], float]] = {
@@ -66,7 +67,7 @@ Indices = npt.NDArray[np.intp]
 
 
 def folds(records: Sequence[Record], count: int | None = FOLDS, seed: int = 0) -> list[Indices]:
-    """The held-out records of each fold, ascending; every record is held out exactly once.
+    """Return the held-out records of each fold, ascending; every record is held out exactly once.
 
     count  how many; None: as many as records, each held out alone (leave one out)
     seed   which records share a fold; the same always gives the same
@@ -87,7 +88,7 @@ def folds(records: Sequence[Record], count: int | None = FOLDS, seed: int = 0) -
 
 
 def number_of_folds(text: str) -> int | None:
-    """A number of folds as people write it, or loo, which is None; UsageError for anything else."""
+    """Parse a number of folds as people write it, or loo, which is None. Raises UsageError for anything else."""
     if text == LEAVE_ONE_OUT:
         return None
     if not text.isdecimal():
@@ -128,7 +129,7 @@ class GateOutcome:
 
     @classmethod
     def of(cls, records: Sequence[Record], seeks: Seeks) -> "GateOutcome":
-        """`seeks`: shape (n,), whether the gate sends each record to the cards."""
+        """Measure decisions. `seeks`: shape (n,), whether the gate sends each record to the cards."""
         without, with_ = both_ways(records)
         share, never, always = float(seeks.mean()), float(without.mean()), float(with_.mean())
         differs = without != with_
@@ -151,13 +152,13 @@ class GateOutcome:
 
 
 def both_ways(records: Sequence[Record]) -> tuple[Floats, Floats]:
-    """How right each answer was without cards, and with them; shape (n,) each."""
+    """Return the score of each answer without cards, and with them; shape (n,) each."""
     without = np.array([record.correct_without for record in records], dtype=np.float64)
     return without, np.array([record.correct_with for record in records], dtype=np.float64)
 
 
 def outcomes(records: Sequence[Record], seeks: Seeks) -> Floats:
-    """How right the answer to each record is under the gate's decisions, shape (n,)."""
+    """Return the score of the answer to each record under the gate's decisions, shape (n,)."""
     without, with_ = both_ways(records)
     return np.where(seeks, with_, without)
 
@@ -165,7 +166,7 @@ def outcomes(records: Sequence[Record], seeks: Seeks) -> Floats:
 # Cost against accuracy: what comes out where the questions of the lowest scores seek knowledge (Thrust, section 4).
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """`share` of the questions seek, those with a score below `threshold`; `accuracy` is that of all questions."""
 
     share: float
@@ -173,8 +174,8 @@ class Point(NamedTuple):
     threshold: float
 
 
-def curve(records: Sequence[Record], scores: Floats) -> list[Point]:
-    """From never (share 0) to always (share 1), a point between any two scores; equal scores go together.
+def curve(records: Sequence[Record], scores: Floats) -> list[CurvePoint]:
+    """Return the points from never (share 0) to always (share 1), one between any two scores; equal scores go together.
 
     The first threshold is -inf and the last inf; between two points, sampler at random gives the straight line.
     """
@@ -186,13 +187,14 @@ def curve(records: Sequence[Record], scores: Floats) -> list[Point]:
     inner = [((ordered[i - 1] + ordered[i]) / 2, i) for i in ends]
     places = [(-np.inf, 0), *inner, (np.inf, len(ordered))]
     start, n = without.sum(), len(ordered)
-    return [Point(i / n, float(start + gains[i]) / n, float(threshold)) for threshold, i in places]
+    return [CurvePoint(i / n, float(start + gains[i]) / n, float(threshold)) for threshold, i in places]
 
 
-def cheapest_best(points: Sequence[Point], budget: float = 1.0) -> Point:
-    """The point of the highest accuracy that lets at most `budget` of the questions seek; of equals, the fewest."""
-    held = [point for point in points if point.share <= budget + 1e-12]
-    return max(held, key=lambda point: (round(point.accuracy, 12), -point.share))
+def cheapest_best(points: Sequence[CurvePoint], budget: float = 1.0) -> CurvePoint:
+    """Return the point of the highest accuracy that lets at most `budget` of the questions seek; of equals, the
+    fewest."""
+    affordable = [point for point in points if point.share <= budget + 1e-12]
+    return max(affordable, key=lambda point: (round(point.accuracy, 12), -point.share))
 
 
 # How well a gate's scores rank the questions, and how far its probabilities can be believed.
@@ -216,7 +218,7 @@ class GateRanking:
     def of(
         cls, records: Sequence[Record], scores: Floats, correct_without: Floats | None = None
     ) -> "GateRanking":
-        """`scores`, `correct_without`: shape (n,). Among equal scores questions are drawn at random."""
+        """Measure scores. `scores`, `correct_without`: shape (n,). Among equal scores questions are drawn at random."""
         points = curve(records, scores)
         shares, accuracies = [p.share for p in points], [p.accuracy for p in points]
         at = {share: float(np.interp(share, shares, accuracies)) for share in SHARES}
@@ -232,7 +234,7 @@ class GateRanking:
 
 
 def calibration_error(probabilities: Floats, truth: Floats, bins: int = BINS) -> float:
-    """The expected calibration error, in [0, 1] (Guo et al., 2017, equation 3).
+    """Return the expected calibration error, in [0, 1] (Guo et al., 2017, equation 3).
 
     The mean, over bins of equal width and weighted by their sizes, of how far the mean probability lies from the mean
     of the truth. Both of shape (n,), n at least 1, values in [0, 1].

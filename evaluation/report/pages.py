@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kcard.evaluation.analyses.answers import shown
-from kcard.evaluation.charts.chart import Intervals, Point, Scatter, filled, written
+from kcard.evaluation.charts.chart import Intervals, PlotPoint, Scatter, render_template, write_document
 from kcard.evaluation.records import Mean
 from kcard.evaluation.report.report import Report, amount, headline, metric_name, other_scores, probability
 from kcard.evaluation.runs.summary import OF_A_TASK, SettingSummary
@@ -27,7 +27,7 @@ class ShownPassage:
     card: str
     text: str
     pruned: str
-    kept: bool
+    is_kept: bool
     scores: Mapping[str, float | None]
     source: str
     evidence: str
@@ -55,9 +55,14 @@ SCORES = ("relevance", "faithfulness", "factuality")
 
 
 def trace(data: Mapping[str, Any]) -> Trace:
-    """Of Result.trace; an empty one where the question failed."""
+    """Parse a Result.trace; an empty one where the question failed."""
     gate = _mapping(data.get("gate"))
-    passages = tuple(_passage(i, _mapping(p)) for i, p in enumerate(_list(data.get("passages")), 1))
+    passages = tuple(_shown_passage(i, _mapping(p)) for i, p in enumerate(_list(data.get("passages")), 1))
+    citations = []
+    for citation in map(_mapping, _list(data.get("citations"))):
+        passage = citation.get("passage")
+        number = passage + 1 if isinstance(passage, int) else None
+        citations.append((_text(citation.get("sentence")), number, _number(citation.get("support"))))
     nearest = _mapping(data.get("nearest"))
     fired = gate.get("fired")
     return Trace(
@@ -66,7 +71,7 @@ def trace(data: Mapping[str, Any]) -> Trace:
         fired=fired if isinstance(fired, bool) else None,
         cards=tuple(map(_text, _list(data.get("cards")))),
         passages=passages,
-        citations=tuple(_citation(_mapping(c)) for c in _list(data.get("citations"))),
+        citations=tuple(citations),
         notes=tuple(map(_text, _list(data.get("notes")))),
         confidence=_number(data.get("confidence")),
         nearest=_text(nearest.get("text")),
@@ -75,14 +80,14 @@ def trace(data: Mapping[str, Any]) -> Trace:
     )
 
 
-def _passage(number: int, data: Mapping[str, Any]) -> ShownPassage:
+def _shown_passage(number: int, data: Mapping[str, Any]) -> ShownPassage:
     evidence = _mapping(data.get("evidence"))
     return ShownPassage(
         number=number,
         card=_text(data.get("card")),
         text=_text(data.get("text")),
         pruned=_text(data.get("pruned")),
-        kept=data.get("kept") is True,
+        is_kept=data.get("kept") is True,
         scores={name: _number(data.get(name)) for name in SCORES},
         source=_place(_mapping(data.get("source"))),
         evidence=_text(evidence.get("text")),
@@ -90,14 +95,8 @@ def _passage(number: int, data: Mapping[str, Any]) -> ShownPassage:
     )
 
 
-def _citation(data: Mapping[str, Any]) -> tuple[str, int | None, float | None]:
-    passage = data.get("passage")
-    number = passage + 1 if isinstance(passage, int) else None
-    return _text(data.get("sentence")), number, _number(data.get("support"))
-
-
 def _place(source: Mapping[str, Any]) -> str:
-    """File, line and section of a source, as far as they are known."""
+    """Return file, line and section of a source, as far as they are known."""
     file, line, section = _text(source.get("file")), source.get("line"), _text(source.get("section"))
     return ", ".join(part for part in (file, f"line {line}" if file and line else "", section) if part)
 
@@ -129,14 +128,28 @@ STYLES = (
 
 
 def render(report: Report) -> str:
-    """The page as HTML. Whatever cards, LLMs and data say is escaped."""
+    """Render the page as HTML. Whatever cards, LLMs and data say is escaped."""
     groups = sorted({shown.question.group for shown in report.excerpt.questions} - {""})
-    style = _style(report, groups)
-    return filled(
+    # The style sheet, with the rules that filter the questions.
+    rules = [path.read_text(encoding="utf-8") for path in STYLES]
+    controls = (
+        ("task", "t", len(report.tasks)),
+        ("group", "g", len(groups)),
+        ("right", "r", len(report.settings)),
+        ("wrong", "w", len(report.settings)),
+        ("differ", "d", 1),
+    )
+    for control, letter, count in controls:
+        for i in range(count):
+            hidden = f'main:has(#f-{control} option[value="{i}"]:checked) .q:not(.{letter}{i})'
+            rules.append(f"{hidden} {{ display: none; }}")
+    style = "\n".join(rules)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return render_template(
         FOLDER / "report.html",
         report=report,
         style=style,
-        policy=f"default-src 'none'; style-src 'sha256-{_sha256(style)}'; base-uri 'none'; form-action 'none'",
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
         groups=groups,
         accuracy=accuracy,
         score=score,
@@ -154,56 +167,35 @@ def render(report: Report) -> str:
 
 def write_page(report: Report, path: Path | str) -> Path:
     """Write the page, whole or not at all; UsageError where that can't be written."""
-    return written(path, render(report))
+    return write_document(path, render(report))
 
 
 def accuracy(report: Report, task: str) -> Intervals:
-    """The score of every setting with its interval."""
+    """Return the score of every setting with its interval."""
     rows = report.of(task)
     metric = metric_name(rows[0].metric)
     base = report.row(task, report.reference(task))
     return Intervals(
         f"{metric} of {len(rows)} settings on {task}, with 95 % intervals; the numbers are in the table",
-        tuple(Point(row.setting, score(row)) for row in rows),
+        tuple(PlotPoint(row.setting, score(row)) for row in rows),
         f"{metric}, 95 % interval",
         None if base is None or len(rows) == 1 else base.value,
     )
 
 
 def against(report: Report, task: str, cost: str) -> Scatter:
-    """The score of every setting against its cost: calls or seconds, a question."""
+    """Return the score of every setting against its cost: calls or seconds, a question."""
     rows = report.of(task)
     metric = metric_name(rows[0].metric)
     label = {"calls": "LLM calls a question", "seconds": "seconds a question"}[cost]
     return Scatter(
         f"{metric} of {len(rows)} settings on {task} against {label}; the numbers are in the table",
-        tuple(Point(row.setting, score(row), getattr(row, cost) / row.n) for row in rows),
+        tuple(PlotPoint(row.setting, score(row), getattr(row, cost) / row.n) for row in rows),
         label,
         metric,
     )
 
 
 def score(row: SettingSummary) -> Mean:
-    """The task's metric with its interval."""
+    """Return the task's metric with its interval."""
     return Mean(row.value, row.low, row.high)
-
-
-def _style(report: Report, groups: list[str]) -> str:
-    """The style sheet, with the rules that filter the questions."""
-    rules = [path.read_text(encoding="utf-8") for path in STYLES]
-    chosen = (
-        ("task", "t", len(report.tasks)),
-        ("group", "g", len(groups)),
-        ("right", "r", len(report.settings)),
-        ("wrong", "w", len(report.settings)),
-        ("differ", "d", 1),
-    )
-    for control, letter, count in chosen:
-        for i in range(count):
-            shown = f'main:has(#f-{control} option[value="{i}"]:checked) .q:not(.{letter}{i})'
-            rules.append(f"{shown} {{ display: none; }}")
-    return "\n".join(rules)
-
-
-def _sha256(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

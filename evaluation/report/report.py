@@ -11,18 +11,25 @@ from typing import Any
 
 from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import Analysis
-from kcard.evaluation.metrics import compared, holm
+from kcard.evaluation.metrics import compare_scores, holm
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import Prices, Result, Run
-from kcard.evaluation.runs.summary import OF_A_TASK, Outcome, SettingSummary, outcomes, right, summarise
+from kcard.evaluation.runs.summary import (
+    OF_A_TASK,
+    QuestionOutcome,
+    SettingSummary,
+    is_right,
+    outcomes,
+    summarise,
+)
 from kcard.io import replacing
 
 __all__ = [
     "QUESTIONS",
     "Excerpt",
-    "Pair",
     "Report",
-    "Shown",
+    "SettingPair",
+    "ShownQuestion",
     "amount",
     "analysis_lines",
     "excerpt",
@@ -42,7 +49,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Pair:
+class SettingPair:
     """Two settings on the same questions of a task.
 
     only_first, only_second  how many questions only one of them answered
@@ -62,7 +69,7 @@ class Pair:
     p_holm: float
 
     @property
-    def turned(self) -> "Pair":
+    def turned(self) -> "SettingPair":
         """The same, seen from the second setting."""
         d = self.difference
         return replace(
@@ -75,40 +82,40 @@ class Pair:
         )
 
 
-Asked = tuple[str, Mapping[str, Outcome]]  # a setting, and its outcomes by question
-
-
-def pairs(found: Sequence[Outcome], metrics: Mapping[str, str], seed: int = 0) -> list[Pair]:
-    """Every two settings of every task, compared on the questions that both were asked."""
-    by_task: dict[str, dict[str, dict[str, Outcome]]] = {}
-    for outcome in found:
+def pairs(
+    all_outcomes: Sequence[QuestionOutcome], metrics: Mapping[str, str], seed: int = 0
+) -> list[SettingPair]:
+    """Compare every two settings of every task on the questions that both were asked."""
+    by_task: dict[str, dict[str, dict[str, QuestionOutcome]]] = {}
+    for outcome in all_outcomes:
         by_task.setdefault(outcome.task, {}).setdefault(outcome.setting, {})[outcome.id] = outcome
-    tested: list[Pair] = []
+    tested: list[SettingPair] = []
     for task, settings in by_task.items():
-        both = [_pair(task, a, b, metrics[task], seed) for a, b in combinations(settings.items(), 2)]
-        known = [pair for pair in both if pair is not None]
-        adjusted = holm([pair.p for pair in known])
-        tested += [replace(pair, p_holm=p) for pair, p in zip(known, adjusted, strict=True)]
+        metric = metrics[task]
+        comparable = []
+        for (first, firsts), (second, seconds) in combinations(settings.items(), 2):
+            both = [(outcome, seconds[id_]) for id_, outcome in firsts.items() if id_ in seconds]
+            if not both:
+                continue
+            comparison = compare_scores(
+                [a.score(metric) for a, _ in both], [b.score(metric) for _, b in both], seed
+            )
+            comparable.append(
+                SettingPair(
+                    task=task,
+                    first=first,
+                    second=second,
+                    questions=comparison.n,
+                    only_first=sum(a.right and not b.right for a, b in both),
+                    only_second=sum(b.right and not a.right for a, b in both),
+                    difference=Mean(comparison.difference, comparison.low, comparison.high),
+                    p=comparison.p,
+                    p_holm=comparison.p,
+                )
+            )
+        adjusted = holm([pair.p for pair in comparable])
+        tested += [replace(pair, p_holm=p) for pair, p in zip(comparable, adjusted, strict=True)]
     return tested
-
-
-def _pair(task: str, first: Asked, second: Asked, metric: str, seed: int) -> Pair | None:
-    """None where no question was asked under both."""
-    both = [(outcome, second[1][id_]) for id_, outcome in first[1].items() if id_ in second[1]]
-    if not both:
-        return None
-    found = compared([a.score(metric) for a, _ in both], [b.score(metric) for _, b in both], seed)
-    return Pair(
-        task=task,
-        first=first[0],
-        second=second[0],
-        questions=found.n,
-        only_first=sum(a.right and not b.right for a, b in both),
-        only_second=sum(b.right and not a.right for a, b in both),
-        difference=Mean(found.difference, found.low, found.high),
-        p=found.p,
-        p_holm=found.p,
-    )
 
 
 # Which questions a page shows, and how much of their texts: a page stays readable however large the run.
@@ -120,10 +127,10 @@ Key = tuple[str, str]  # task and id of a question
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownQuestion:
     """A question with its results, one a setting; `differ`: one setting answered it and another did not."""
 
-    results: tuple[tuple[Outcome, Result], ...]
+    results: tuple[tuple[QuestionOutcome, Result], ...]
     differ: bool
 
     @property
@@ -136,7 +143,7 @@ class Shown:
 class Excerpt:
     """The questions of a page, in the order in which they were asked, of `total`."""
 
-    questions: tuple[Shown, ...]
+    questions: tuple[ShownQuestion, ...]
     total: int
     differing: int
 
@@ -145,30 +152,32 @@ class Excerpt:
         return self.total - len(self.questions)
 
 
-def excerpt(found: Sequence[Outcome], results: Iterable[Result], most: int = QUESTIONS) -> Excerpt:
-    """At most `most` questions: those on which settings differ first, of every task and group in turn.
+def excerpt(
+    all_outcomes: Sequence[QuestionOutcome], results: Iterable[Result], most: int = QUESTIONS
+) -> Excerpt:
+    """Choose at most `most` questions: those on which settings differ first, of every task and group in turn.
 
     Long texts are cut, and questions left out, so that the page has no more than about PAGE characters of them.
     """
-    by_question: dict[Key, list[Outcome]] = {}
-    for outcome in found:
+    by_question: dict[Key, list[QuestionOutcome]] = {}
+    for outcome in all_outcomes:
         by_question.setdefault((outcome.task, outcome.id), []).append(outcome)
     differing = {key for key, part in by_question.items() if len({o.right for o in part}) > 1}
-    chosen = set(_in_turn(by_question, differing)[:most])
+    chosen = set(_order_questions(by_question, differing)[:most])
     texts: dict[Key, dict[str, Result]] = {}
     for result in results:
         if (result.task, result.id) in chosen:
-            texts.setdefault((result.task, result.id), {})[result.setting] = shortened(result)
+            texts.setdefault((result.task, result.id), {})[result.setting] = shorten_result(result)
     shown: set[Key] = set()
     room = PAGE
-    for key in _in_turn(by_question, differing)[:most]:
+    for key in _order_questions(by_question, differing)[:most]:
         room -= sum(_characters(asdict(result)) for result in texts[key].values())
         if room < 0 and shown:
             break
         shown.add(key)
     return Excerpt(
         tuple(
-            Shown(tuple((o, texts[key][o.setting]) for o in by_question[key]), key in differing)
+            ShownQuestion(tuple((o, texts[key][o.setting]) for o in by_question[key]), key in differing)
             for key in by_question
             if key in shown
         ),
@@ -177,20 +186,20 @@ def excerpt(found: Sequence[Outcome], results: Iterable[Result], most: int = QUE
     )
 
 
-def _in_turn(by_question: dict[Key, list[Outcome]], differing: set[Key]) -> list[Key]:
-    """All questions, those that differ first; of each kind one from every task and group, then the next."""
+def _order_questions(by_question: dict[Key, list[QuestionOutcome]], differing: set[Key]) -> list[Key]:
+    """Order all questions, those that differ first; of each kind one from every task and group, then the next."""
     order: list[Key] = []
-    for wanted in (True, False):
+    for is_differing in (True, False):
         parts: dict[Key, list[Key]] = {}
         for key, part in by_question.items():
-            if (key in differing) is wanted:
+            if (key in differing) is is_differing:
                 parts.setdefault((key[0], part[0].group), []).append(key)
         order += [key for turn in zip_longest(*parts.values()) for key in turn if key is not None]
     return order
 
 
-def shortened(result: Result) -> Result:
-    """The result with every text cut to TEXT characters."""
+def shorten_result(result: Result) -> Result:
+    """Return the result with every text cut to TEXT characters."""
     data = _cut(asdict(result))
     calls = tuple(
         replace(call, prompt=_cut(call.prompt), reply=_cut(call.reply), error=_cut(call.error))
@@ -231,7 +240,7 @@ class Report:
 
     run: Run
     rows: tuple[SettingSummary, ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[SettingPair, ...]
     excerpt: Excerpt
     analyses: tuple[Analysis, ...] = ()
 
@@ -244,18 +253,18 @@ class Report:
         return tuple(dict.fromkeys(row.setting for row in self.rows))
 
     def of(self, task: str) -> tuple[SettingSummary, ...]:
-        """The rows of a task."""
+        """Return the rows of a task."""
         return tuple(row for row in self.rows if row.task == task)
 
     def row(self, task: str, setting: str) -> SettingSummary | None:
         return next((row for row in self.of(task) if row.setting == setting), None)
 
     def reference(self, task: str) -> str:
-        """The setting that others are compared with: the first."""
+        """Return the setting that others are compared with: the first."""
         return self.of(task)[0].setting
 
-    def pair(self, task: str, first: str, second: str) -> Pair | None:
-        """The comparison of the first setting with the second; None where there is none."""
+    def pair(self, task: str, first: str, second: str) -> SettingPair | None:
+        """Return the comparison of the first setting with the second; None where there is none."""
         for pair in self.pairs:
             if pair.task == task and {pair.first, pair.second} == {first, second} and first != second:
                 return pair if pair.first == first else pair.turned
@@ -269,7 +278,7 @@ def make_report(
     analyses: Sequence[Analysis] = (),
     whole: Iterable[Result] | None = None,
 ) -> Report:
-    """The report of a run.
+    """Return the report of a run.
 
     questions  at most so many are shown in full
     whole      the results with all their texts, where `results` are brief
@@ -279,20 +288,20 @@ def make_report(
     metrics = metrics_of(run)
     options = run.plan.options
     prices = Prices(options.get("price_in"), options.get("price_out"))
-    found = outcomes(results, metrics)
-    if not found:
+    all_outcomes = outcomes(results, metrics)
+    if not all_outcomes:
         raise UsageError(f"run {run.number} has no results yet: run it with `kcard eval`, then report it")
     return Report(
         run,
         tuple(summarise(run.plan, results, prices)),
-        tuple(pairs(found, metrics, run.plan.seed)),
-        excerpt(found, results if whole is None else whole, questions),
+        tuple(pairs(all_outcomes, metrics, run.plan.seed)),
+        excerpt(all_outcomes, results if whole is None else whole, questions),
         tuple(analyses),
     )
 
 
 def metrics_of(run: Run) -> Mapping[str, str]:
-    """The metric of every task."""
+    """Return the metric of every task."""
     return {task.name: task.metric for task in run.plan.tasks}
 
 
@@ -304,7 +313,7 @@ SURE = 0.05
 
 
 def amount(value: float | None, digits: int = 2) -> str:
-    """A number with few digits, or a dash."""
+    """Format a number with few digits, or a dash."""
     if value is None:
         return "–"
     if abs(value) >= 1000:
@@ -313,7 +322,7 @@ def amount(value: float | None, digits: int = 2) -> str:
 
 
 def metric_name(metric: str) -> str:
-    """A metric as people call it."""
+    """Return a metric as people call it."""
     return METRICS.get(metric, metric.replace("-", " "))
 
 
@@ -322,20 +331,21 @@ def probability(p: float) -> str:
 
 
 def other_scores(row: SettingSummary) -> Mapping[str, float]:
-    """The scores of a setting beside the task's own metric; of a choice, those that are not the same as accuracy."""
+    """Return the scores of a setting beside the task's own metric; of a choice, those that are not the same as
+    accuracy."""
     if row.accuracy is None:
-        found: dict[str, float | None] = {"em": row.em, "f1": row.f1, "substring": row.substring}
+        scores: dict[str, float | None] = {"em": row.em, "f1": row.f1, "substring": row.substring}
     else:
-        found = {
+        scores = {
             "accuracy": row.accuracy,
             "balanced-accuracy": row.balanced_accuracy,
             "macro-f1": row.macro_f1,
         }
-    return {name: value for name, value in found.items() if name != row.metric and value is not None}
+    return {name: value for name, value in scores.items() if name != row.metric and value is not None}
 
 
 def headline(report: Report, task: str) -> str:
-    """The best setting of a task, and whether it is better than the reference by more than chance."""
+    """Name the best setting of a task, and say whether it beats the reference by more than chance."""
     rows = report.of(task)
     best = max(rows, key=lambda row: row.value)
     base = report.reference(task)
@@ -346,19 +356,14 @@ def headline(report: Report, task: str) -> str:
     if best.setting == base:
         return f"No setting has a higher {name} than {base}: {score}."
     pair = report.pair(task, best.setting, base)
-    compared = _compared(pair, best.p_holm, OF_A_TASK.get(best.metric, ""))
-    return f"{best.setting} has the highest {name}, {score}{compared}."
-
-
-def _compared(pair: Pair | None, p: float | None, metric: str) -> str:
-    """`metric`: what is compared, where that is not the one named before."""
-    if pair is None or p is None:
-        return ""
-    d, label = pair.difference, f"{metric} " if metric else ""
-    gain = f"; {label}{d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}] over {pair.second}"
-    if p < SURE:
-        return f"{gain} (p {probability(p)})"
-    return f"{gain}, which may be chance (p {probability(p)})"
+    gain = ""
+    if pair is not None and best.p_holm is not None:
+        # What is compared is named where it is not the metric named before.
+        metric = OF_A_TASK.get(best.metric, "")
+        d, label, p = pair.difference, f"{metric} " if metric else "", probability(best.p_holm)
+        gain = f"; {label}{d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}] over {pair.second}"
+        gain += f" (p {p})" if best.p_holm < SURE else f", which may be chance (p {p})"
+    return f"{best.setting} has the highest {name}, {score}{gain}."
 
 
 # A report's tables as CSV: settings x tasks, and every question under every setting.
@@ -367,7 +372,8 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
 
 
 def table_lines(report: Report) -> Iterator[dict[str, Any]]:
-    """What `kcard eval --json` says of each setting of each task, and its difference from the task's first setting."""
+    """Yield the row of `kcard eval --json` for each setting of each task, with its difference from the task's first
+    setting."""
     for row in report.rows:
         line = row.to_json(report.run.number)
         low, high = line.pop("interval")
@@ -383,7 +389,7 @@ def table_lines(report: Report) -> Iterator[dict[str, Any]]:
 
 
 def question_lines(results: Iterable[Result], metrics: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """One line for each result: what was asked, accepted and answered, what it cost, and which cards were used."""
+    """Yield a line for each result: what was asked, accepted and answered, what it cost, and which cards were used."""
     for result in results:
         passages = [p for p in result.trace.get("passages", ()) if isinstance(p, dict)]
         gate = result.trace.get("gate", {})
@@ -396,7 +402,7 @@ def question_lines(results: Iterable[Result], metrics: Mapping[str, str]) -> Ite
             "choices": json.dumps(dict(result.choices), ensure_ascii=False) if result.choices else "",
             "answers": json.dumps(list(result.answers), ensure_ascii=False),
             "prediction": result.prediction,
-            "right": int(right(result.scores, metrics[result.task])),
+            "right": int(is_right(result.scores, metrics[result.task])),
             **{name: result.scores.get(name, "") for name in ("em", "f1", "substring", "accuracy")},
             "calls": len(result.calls),
             "tokens_in": result.tokens_in,
@@ -411,7 +417,8 @@ def question_lines(results: Iterable[Result], metrics: Mapping[str, str]) -> Ite
 
 
 def analysis_lines(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """One line for each row of an analysis; of a mean with its interval three columns: NAME, NAME low, NAME high."""
+    """Yield a line for each row of an analysis; a mean with its interval has three columns: NAME, NAME low, NAME
+    high."""
     for row in analysis.rows:
         line: dict[str, Any] = {}
         for name, value in zip(analysis.columns, row, strict=True):
@@ -434,13 +441,15 @@ def write_csv(lines: Iterable[Mapping[str, Any]], path: Path | str) -> Path:
             text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
             writer = csv.DictWriter(text, columns, restval="")
             writer.writeheader()
-            writer.writerows({name: _safe(value) for name, value in line.items()} for line in lines)
+            for line in lines:
+                writer.writerow(
+                    {
+                        name: f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+                        for name, value in line.items()
+                    }
+                )
             text.flush()
             text.detach()
     except OSError as error:
         raise UsageError(f"can't write {path}: {error.strerror or error}") from error
     return path
-
-
-def _safe(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

@@ -1,4 +1,4 @@
-"""A run of an evaluation: its plan, its results and its folder."""
+"""A run of an evaluation: its plan, its results and how they are stored."""
 
 import json
 import random
@@ -66,7 +66,7 @@ class SettingName:
 
 
 def sampled(task: TaskData, limit: int | None, seed: int) -> tuple[str, ...]:
-    """The ids of `limit` questions drawn with the seed, or of all, in the order of the file.
+    """Return the ids of `limit` questions drawn with the seed, or of all, in the order of the file.
 
     A larger limit adds questions to those of a smaller one.
     """
@@ -78,15 +78,18 @@ def sampled(task: TaskData, limit: int | None, seed: int) -> tuple[str, ...]:
 
 
 def put(task: TaskData, item: Item, shots: int | None) -> Question:
-    """The item as it is put to an LLM, with the task's demonstrations; with the last `shots` of them at most."""
-    demonstrations = _in_turns(task.demonstrations(item))
+    """Return the item as it is put to an LLM, with the task's demonstrations, at most the last `shots` of them."""
+    demonstrations = _interleave_classes(task.demonstrations(item))
     if shots is not None:
         demonstrations = demonstrations[len(demonstrations) - min(shots, len(demonstrations)) :]
-    return Question(item.question, item.choices, _examples(demonstrations))
+    examples = (
+        Example("answer", shot.question, shot.answers[0], choices=shot.choices) for shot in demonstrations
+    )
+    return Question(item.question, item.choices, tuple(examples))
 
 
-def _in_turns(shots: Sequence[Item]) -> Sequence[Item]:
-    """Demonstrations of a classification, whose options are always the same, by class in turns.
+def _interleave_classes(shots: Sequence[Item]) -> Sequence[Item]:
+    """Interleave the demonstrations of a classification, whose options are always the same, by class.
 
     Data sets list them class by class (LUN). The last ones, which are left where the others do not fit into the LLM's
     window, would be of one class.
@@ -98,10 +101,6 @@ def _in_turns(shots: Sequence[Item]) -> Sequence[Item]:
         classes.setdefault(shot.answers, []).append(shot)
     backwards = zip_longest(*(reversed(members) for members in classes.values()))
     return [shot for turn in reversed(list(backwards)) for shot in turn if shot is not None]
-
-
-def _examples(shots: Sequence[Item]) -> tuple[Example, ...]:
-    return tuple(Example("answer", shot.question, shot.answers[0], choices=shot.choices) for shot in shots)
 
 
 # What an evaluation keeps of one question under one setting.
@@ -164,7 +163,7 @@ class Prices:
     tokens_out: float | None = None
 
     def cost(self, results: Iterable[Result]) -> float | None:
-        """What the results cost; None where a price or the tokens of a result are not known."""
+        """Return the cost of the results; None where a price or the tokens of a result are not known."""
         if self.tokens_in is None and self.tokens_out is None:
             return None
         total = 0.0
@@ -220,11 +219,11 @@ class RunPlan:
         return len(self.settings) * sum(len(task.ids) for task in self.tasks)
 
     def position(self, task: str, setting: str, question: str) -> int:
-        """Where the result of this question stands among all of the run, from 0. Raises KeyError."""
+        """Return the position of this question's result among all of the run, from 0. Raises KeyError."""
         return self._positions[task, setting, question]
 
     def keys(self) -> Iterator[tuple[str, str, str]]:
-        """(task, setting, question id) of every result, in order."""
+        """Yield (task, setting, question id) of every result, in order."""
         for task in self.tasks:
             for setting in self.settings:
                 for question in task.ids:
@@ -279,15 +278,16 @@ class RunStorage:
         )
 
     def list(self) -> "list[Run]":
-        """Every run, oldest first."""
+        """Return every run, oldest first."""
         return [_run(stored) for stored in self._runs.list()]
 
     def get(self, number: int) -> Run:
-        """Raises HubError for an unknown run."""
+        """Return a run. Raises HubError for an unknown one."""
         return _run(self._runs.get(number))
 
     def results(self, number: int) -> Iterator[Result]:
-        """The stored results of a run: task by task, of each setting by setting, in the order of the questions."""
+        """Return the stored results of a run: task by task, of each setting by setting, in the order of the
+        questions."""
         for position, stored in self._runs.results(number):
             try:
                 yield build(Result, parse(stored.record))

@@ -30,7 +30,7 @@ DIGITS = 6  # of scores in a trace; more depend on the batch that they were comp
 
 
 def scores(item: Item, prediction: str) -> dict[str, float]:
-    """em, f1 and substring, in [0, 1]; of a multiple-choice question accuracy besides, which they equal."""
+    """Return em, f1 and substring, in [0, 1]; for a multiple-choice question also accuracy, which they equal."""
     if item.choices:
         return dict.fromkeys(("accuracy", "em", "f1", "substring"), accuracy(prediction, item.answers))
     return {
@@ -41,7 +41,7 @@ def scores(item: Item, prediction: str) -> dict[str, float]:
 
 
 def answered(task: str, setting: str, item: Item, answer: Answer, calls: Sequence[Call]) -> Result:
-    """The result of an answered question."""
+    """Return the result of an answered question."""
     trace = _rounded(answer.to_json())
     trace.pop("seconds", None)
     prediction = answer.choice or "" if item.choices else answer.answer
@@ -50,33 +50,33 @@ def answered(task: str, setting: str, item: Item, answer: Answer, calls: Sequenc
 
 
 def failed(task: str, setting: str, item: Item, error: str, calls: Sequence[Call]) -> Result:
-    """The result of a question without an answer, which counts as wrong."""
+    """Return the result of a question without an answer, which counts as wrong."""
     return _result(task, setting, item, calls, prediction="", error=error)
 
 
-def _result(task: str, setting: str, item: Item, calls: Sequence[Call], **found: Any) -> Result:
-    right = scores(item, found["prediction"])
+def _result(task: str, setting: str, item: Item, calls: Sequence[Call], **outcome: Any) -> Result:
+    right = scores(item, outcome["prediction"])
     return Result(
         task=task,
         setting=setting,
         id=item.id,
         question=item.question,
         answers=item.answers,
-        scores=dict.fromkeys(right, 0.0) if found.get("error") else right,
+        scores=dict.fromkeys(right, 0.0) if outcome.get("error") else right,
         choices={choice.name: choice.description for choice in item.choices},
         group=item.group,
         popularity=item.popularity,
         calls=tuple(calls),
         tokens_in=_sum([call.tokens_in for call in calls if not call.error]),
         tokens_out=_sum([call.tokens_out for call in calls if not call.error]),
-        **found,
+        **outcome,
     )
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
-    """None where one is not known."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    """Return the sum; None where a count is not known."""
+    numbers = [count for count in counts if count is not None]
+    return sum(numbers) if len(numbers) == len(counts) else None
 
 
 def _rounded(value: Any) -> Any:
@@ -102,7 +102,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._calls: defaultdict[str, list[Call]] = defaultdict(list)
         if isinstance(llm, Batching):
-            self.reply_all = partial(self._reply_all, llm)  # so that this one is Batching too
+            self.reply_all = partial(self._record_all, llm)  # so that this one is Batching too
 
     @property
     def announcement(self) -> str:
@@ -120,11 +120,11 @@ class Recorder:
         return self._llm.window if isinstance(self._llm, Windowed) else None
 
     def count(self, request: Request) -> int:
-        """The tokens of a request; asked only of an LLM that has a window."""
+        """Count the tokens of a request; asked only of an LLM that has a window."""
         return cast(Windowed, self._llm).count(request)
 
     def reply(self, request: Request) -> Reply:
-        """The LLM's reply. Raises LLMError, as the LLM does, which is recorded too."""
+        """Return the LLM's reply. Raises LLMError, as the LLM does, which is recorded too."""
         started = time.perf_counter()
         try:
             reply = self._llm.reply(request)
@@ -134,28 +134,30 @@ class Recorder:
         self._record(request, reply, time.perf_counter() - started)
         return reply
 
-    def _reply_all(self, llm: Batching, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
-        """The replies of one batch, whose seconds are shared among its requests."""
+    def _record_all(self, llm: Batching, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        """Return the replies of one batch, whose seconds are shared among its requests."""
         started = time.perf_counter()
-        found = list(llm.reply_all(requests))
-        for request, reply in zip(requests, found, strict=True):
-            self._record(request, reply, (time.perf_counter() - started) / len(found))
-        yield from found
+        replies = list(llm.reply_all(requests))
+        for request, reply in zip(requests, replies, strict=True):
+            self._record(request, reply, (time.perf_counter() - started) / len(replies))
+        yield from replies
 
     def collect(self, question: str, others: Sequence[str] = ()) -> tuple[Call, ...]:
-        """The requests for this question, in order, which are then forgotten.
+        """Return the requests for this question, in order, and forget them.
 
         `others`: the questions that are still to be collected, whose requests stay.
         """
         with self._lock:
             theirs = {
-                text for text in self._calls if text != question and any(_holds(o, text) for o in others)
+                text
+                for text in self._calls
+                if text and text != question and any(other.startswith(text) for other in others)
             }
             taken = [text for text in self._calls if text not in theirs]
             return tuple(call for text in taken for call in self._calls.pop(text))
 
     def _record(self, request: Request, reply: Reply | KcardError, seconds: float) -> None:
-        prompt = self._prompt(request)
+        prompt = self._llm.prompt(request) if isinstance(self._llm, Prompting) else render(request)
         if isinstance(reply, Reply):
             call = Call(request.kind, prompt, reply.text, reply.tokens_in, reply.tokens_out, seconds)
         else:
@@ -163,19 +165,12 @@ class Recorder:
         with self._lock:
             self._calls[request.question].append(call)
 
-    def _prompt(self, request: Request) -> str:
-        return self._llm.prompt(request) if isinstance(self._llm, Prompting) else render(request)
-
-
-def _holds(question: str, asked: str) -> bool:
-    return bool(asked) and question.startswith(asked)
-
 
 GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
 NOT_ASKED = f"not asked, because {GIVE_UP} questions before it failed in a row"
 
 Key = tuple[str, str, str]
-Asked = tuple[Question, Item]
+PlacedQuestion = tuple[Question, Item]
 
 
 class Store(Protocol):
@@ -212,41 +207,36 @@ class Runner:
         not asked: each question becomes a result that says so, to be asked by resuming.
         """
         done, streak = 0, 0
-        for task, setting, asked in self._groups(missing):
+        for task, setting, questions in self._groups(missing):
             given_up = streak >= GIVE_UP
-            refused = (failed(task, setting, item, NOT_ASKED, ()) for _, item in asked)
-            for result in refused if given_up else self._answered(task, setting, asked):
+            refused = (failed(task, setting, item, NOT_ASKED, ()) for _, item in questions)
+            for result in refused if given_up else self._answer_each(task, setting, questions):
                 self.store.append(self.run, [result])
                 done, streak = done + 1, streak + 1 if result.error else 0
                 if report:
                     report(done)
 
-    def _groups(self, missing: Sequence[Key]) -> Iterator[tuple[str, str, list[Asked]]]:
-        """The missing questions of each task and setting, in the order of the run, so many at a time.
+    def _groups(self, missing: Sequence[Key]) -> Iterator[tuple[str, str, list[PlacedQuestion]]]:
+        """Return the missing questions of each task and setting, in the order of the run, so many at a time.
 
         No text occurs twice in a group, because the text tells whose a request to the LLM is.
         """
-        for task, setting, items in self._parts(missing):
-            for chunk in batched(items, self.batch):
-                questions = [self.question(self.tasks[task], item) for item in chunk]
-                rest = zip(questions, chunk, strict=True)
-                for group in distinct_texts(questions):
-                    yield task, setting, list(islice(rest, len(group)))
-
-    def _parts(self, missing: Sequence[Key]) -> Iterator[tuple[str, str, list[Item]]]:
-        """The missing questions of each task and setting, in the order of the run."""
-        wanted = set(missing)
+        remaining = set(missing)
         for task in self.run.plan.tasks:
             by_id = {item.id: item for item in self.tasks[task.name].items}
             for setting in self.run.plan.settings:
-                items = [by_id[i] for i in task.ids if (task.name, setting, i) in wanted]
-                if items:
-                    yield task.name, setting, items
+                items = [by_id[i] for i in task.ids if (task.name, setting, i) in remaining]
+                for chunk in batched(items, self.batch):
+                    questions = [self.question(self.tasks[task.name], item) for item in chunk]
+                    rest = zip(questions, chunk, strict=True)
+                    for group in distinct_texts(questions):
+                        yield task.name, setting, list(islice(rest, len(group)))
 
-    def _answered(
-        self, task: str, setting: str, asked: Sequence[Asked], later: Sequence[str] = ()
+    def _answer_each(
+        self, task: str, setting: str, questions: Sequence[PlacedQuestion], later: Sequence[str] = ()
     ) -> Iterator[Result]:
-        """Where an answerer raises, the rest is asked one by one, so that one bad question does not cost the others.
+        """Yield a result for each question. Where an answerer raises, the rest is asked one by one, so that one bad
+        question does not cost the others.
 
         One with `outcomes`, such as Pipeline, yields an error in place of an answer instead. `later`: questions that
         are asked after these.
@@ -255,19 +245,19 @@ class Runner:
         ask: Callable[[Sequence[Question]], Iterator[Answer | KcardError]]
         ask = getattr(answerer, "outcomes", answerer.answers)
         outcomes: Iterator[Answer | KcardError] | None = None
-        for nth, (question, item) in enumerate(asked):
-            waiting = [*(other.text for other, _ in asked[nth + 1 :]), *later]
+        for nth, (question, item) in enumerate(questions):
+            waiting = [*(other.text for other, _ in questions[nth + 1 :]), *later]
             try:
                 if outcomes is None:
-                    outcomes = iter(ask([q for q, _ in asked]))
+                    outcomes = iter(ask([q for q, _ in questions]))
                 outcome = next(outcomes)
             except StopIteration:
-                raise LLMError(f"setting {setting} answered {nth} of {len(asked)} questions") from None
+                raise LLMError(f"setting {setting} answered {nth} of {len(questions)} questions") from None
             except KcardError as error:
-                if len(asked) > 1:
-                    for at, other in enumerate(asked[nth:], nth + 1):
-                        yield from self._answered(
-                            task, setting, [other], [*(q.text for q, _ in asked[at:]), *later]
+                if len(questions) > 1:
+                    for at, other in enumerate(questions[nth:], nth + 1):
+                        yield from self._answer_each(
+                            task, setting, [other], [*(q.text for q, _ in questions[at:]), *later]
                         )
                     return
                 outcome = error

@@ -6,11 +6,26 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kcard.evaluation.metrics import balanced_accuracy, bootstrap_interval, compared, holm, interval, macro_f1
+from kcard.evaluation.metrics import (
+    balanced_accuracy,
+    bootstrap_interval,
+    compare_scores,
+    holm,
+    interval,
+    macro_f1,
+)
 from kcard.evaluation.runs.run import Call, Prices, Result, Run, RunPlan, RunTask
 from kcard.io import write_text
 
-__all__ = ["OF_A_TASK", "Outcome", "SettingSummary", "outcomes", "right", "summarise", "write_results"]
+__all__ = [
+    "OF_A_TASK",
+    "QuestionOutcome",
+    "SettingSummary",
+    "is_right",
+    "outcomes",
+    "summarise",
+    "write_results",
+]
 
 
 DIGITS = 4
@@ -55,7 +70,7 @@ class SettingSummary:
     missing: int = 0
 
     def to_json(self, run: int) -> dict[str, Any]:
-        """The row as `kcard eval --json` prints it."""
+        """Return the row as `kcard eval --json` prints it."""
         data = {
             key: round(value, DIGITS)
             if isinstance(value, float) and key not in ("p", "p_holm", "cost")
@@ -67,40 +82,34 @@ class SettingSummary:
 
 
 def summarise(plan: RunPlan, results: Iterable[Result], prices: Prices | None = None) -> list[SettingSummary]:
-    """A row for each task and setting that has results, in the order of the plan."""
-    found: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
+    """Return a row for each task and setting that has results, in the order of the plan."""
+    by_setting: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
     for result in results:
-        found[result.task, result.setting].append(_light(result))
+        # Without its texts, of which a run has more than memory may hold.
+        light = replace(result, trace={}, calls=(Call("", "", ""),) * len(result.calls))
+        by_setting[result.task, result.setting].append(light)
     rows = []
     for task in plan.tasks:
-        settings = {s: found[task.name, s] for s in plan.settings if found[task.name, s]}
-        for (setting, theirs), (p, adjusted) in zip(settings.items(), _ps(task, settings), strict=True):
-            rows.append(_row(task, setting, theirs, p, adjusted, prices or Prices()))
+        settings = {s: by_setting[task.name, s] for s in plan.settings if by_setting[task.name, s]}
+        # Of each setting, p against the first one on the questions that both have, and p adjusted for all (Holm).
+        first, *others = [_scores(task, theirs) for theirs in settings.values()]
+        ps = []
+        for scores in others:
+            both = [i for i in scores if i in first]
+            ps.append(compare_scores([scores[i] for i in both], [first[i] for i in both]).p if both else 1.0)
+        tests: list[tuple[float | None, float | None]] = [(None, None), *zip(ps, holm(ps), strict=True)]
+        for (setting, theirs), (p, adjusted) in zip(settings.items(), tests, strict=True):
+            rows.append(_summarise_setting(task, setting, theirs, p, adjusted, prices or Prices()))
     return rows
 
 
-def _light(result: Result) -> Result:
-    """The result without its texts, of which a run has more than memory may hold."""
-    return replace(result, trace={}, calls=(Call("", "", ""),) * len(result.calls))
-
-
-def _ps(task: RunTask, settings: Mapping[str, Sequence[Result]]) -> list[tuple[float | None, float | None]]:
-    """Of each setting, p against the first one on the questions that both have, and p adjusted for all (Holm)."""
-    first, *others = [_scores(task, results) for results in settings.values()]
-    ps = []
-    for scores in others:
-        both = [i for i in scores if i in first]
-        ps.append(compared([scores[i] for i in both], [first[i] for i in both]).p if both else 1.0)
-    return [(None, None), *zip(ps, holm(ps), strict=True)]
-
-
 def _scores(task: RunTask, results: Iterable[Result]) -> dict[str, float]:
-    """The score of each question; of a metric over all questions, whether each is right."""
+    """Return the score of each question; of a metric over all questions, whether each is right."""
     metric = "accuracy" if task.metric == BALANCED else task.metric
     return {result.id: result.scores.get(metric, result.scores["em"]) for result in results}
 
 
-def _row(
+def _summarise_setting(
     task: RunTask,
     setting: str,
     results: Sequence[Result],
@@ -111,7 +120,13 @@ def _row(
     scores = list(_scores(task, results).values())
     value, (low, high) = _mean(scores), interval(scores)
     choice = all("accuracy" in result.scores for result in results)
-    predicted, actual = _classes(task, results) if choice else ([], [])
+    # What was chosen and what is right: the texts of the options where these are classes, else their letters.
+    predicted, actual = [], []
+    for result in results if choice else ():
+        answer = result.prediction if result.prediction in result.answers else result.answers[0]
+        classes = result.choices if task.metric == BALANCED else {letter: letter for letter in result.choices}
+        predicted.append(classes.get(result.prediction, ""))
+        actual.append(classes[answer])
     if task.metric == BALANCED:
         value = balanced_accuracy(predicted, actual)
         low, high = bootstrap_interval(balanced_accuracy, predicted, actual)
@@ -141,25 +156,14 @@ def _row(
     )
 
 
-def _classes(task: RunTask, results: Iterable[Result]) -> tuple[list[str], list[str]]:
-    """What was chosen and what is right: the texts of the options where these are classes, else their letters."""
-    predicted, actual = [], []
-    for result in results:
-        right = result.prediction if result.prediction in result.answers else result.answers[0]
-        classes = result.choices if task.metric == BALANCED else {letter: letter for letter in result.choices}
-        predicted.append(classes.get(result.prediction, ""))
-        actual.append(classes[right])
-    return predicted, actual
-
-
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
-    """None where one is not known."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    """Return the sum; None where a count is not known."""
+    numbers = [count for count in counts if count is not None]
+    return sum(numbers) if len(numbers) == len(counts) else None
 
 
 # A run in the Hugging Face Hub's formats: .eval_results/*.yaml for a model's repository, eval.yaml for a data set's.
@@ -185,17 +189,24 @@ DATASETS: Mapping[str, str] = {
 def write_results(run: Run, rows: Sequence[SettingSummary], folder: Path) -> list[Path]:
     """Write eval.yaml and .eval_results/TASK.yaml into the folder; the files that were written."""
     written = [folder / EVAL]
-    _write(folder / EVAL, _benchmark(run.plan))
+    # What was asked, as the eval.yaml of a data set's repository.
+    benchmark = {
+        "name": ", ".join(task.name for task in run.plan.tasks),
+        "description": "Settings compared on the same questions: " + ", ".join(run.plan.settings),
+        "evaluation_framework": FRAMEWORK,
+        "tasks": [{"id": task.name, "config": "default", "split": "test"} for task in run.plan.tasks],
+    }
+    _write_yaml(folder / EVAL, benchmark)
     for task in run.plan.tasks:
-        entries = [_entry(run, task, row) for row in rows if row.task == task.name]
+        entries = [_result_entry(run, task, row) for row in rows if row.task == task.name]
         if entries:
             written.append(folder / FOLDER / f"{task.name}.yaml")
-            _write(written[-1], entries)
+            _write_yaml(written[-1], entries)
     return written
 
 
-def _entry(run: Run, task: RunTask, row: SettingSummary) -> dict[str, Any]:
-    """One result: whose value it is, and all that it depends on in `notes`."""
+def _result_entry(run: Run, task: RunTask, row: SettingSummary) -> dict[str, Any]:
+    """Return one result: whose value it is, and all that it depends on in `notes`."""
     plan = run.plan
     cards = ", ".join(f"{name} (sha256 {digest[:12]})" for name, digest in plan.cards.items())
     parts = [
@@ -216,17 +227,7 @@ def _entry(run: Run, task: RunTask, row: SettingSummary) -> dict[str, Any]:
     }
 
 
-def _benchmark(plan: RunPlan) -> dict[str, Any]:
-    """What was asked, as the eval.yaml of a data set's repository."""
-    return {
-        "name": ", ".join(task.name for task in plan.tasks),
-        "description": "Settings compared on the same questions: " + ", ".join(plan.settings),
-        "evaluation_framework": FRAMEWORK,
-        "tasks": [{"id": task.name, "config": "default", "split": "test"} for task in plan.tasks],
-    }
-
-
-def _write(path: Path, data: Any) -> None:
+def _write_yaml(path: Path, data: Any) -> None:
     import yaml
 
     text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1000)
@@ -241,7 +242,7 @@ BY_QUESTION = {"f1": "em", **OF_A_TASK}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class QuestionOutcome:
     """One question under one setting; `right`: whether its answer was accepted in full."""
 
     task: str
@@ -257,22 +258,23 @@ class Outcome:
     seconds: float
 
     def score(self, metric: str) -> float:
-        """In [0, 1]; of a metric of whole tasks, that of the question: right or not. 0 where it has none."""
+        """Return the question's score in [0, 1]; for a metric of whole tasks, whether it is right. 0 where it has
+        none."""
         if metric in self.scores:
             return self.scores[metric]
         return self.scores.get(BY_QUESTION.get(metric, ""), 0.0)
 
 
-def outcomes(results: Iterable[Result], metrics: Mapping[str, str]) -> list[Outcome]:
-    """Of every result; `metrics` names that of every task."""
+def outcomes(results: Iterable[Result], metrics: Mapping[str, str]) -> list[QuestionOutcome]:
+    """Return the outcome of every result; `metrics` maps each task to its metric."""
     return [
-        Outcome(
+        QuestionOutcome(
             result.task,
             result.setting,
             result.id,
             result.group,
             result.scores,
-            right(result.scores, metrics[result.task]),
+            is_right(result.scores, metrics[result.task]),
             bool(result.error),
             len(result.calls),
             result.tokens_in,
@@ -283,6 +285,6 @@ def outcomes(results: Iterable[Result], metrics: Mapping[str, str]) -> list[Outc
     ]
 
 
-def right(scores: Mapping[str, float], metric: str) -> bool:
-    """Whether a question with these scores counts as answered."""
+def is_right(scores: Mapping[str, float], metric: str) -> bool:
+    """Return whether a question with these scores counts as answered."""
     return scores.get(BY_QUESTION.get(metric, metric), 0.0) >= 1.0

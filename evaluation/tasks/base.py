@@ -21,14 +21,14 @@ __all__ = [
     "Item",
     "Task",
     "TaskData",
-    "accepted",
     "at_random",
-    "entries",
+    "collect_items",
     "from_rows",
-    "gathered",
-    "listed",
+    "list_entries",
     "one_of_each_other",
-    "parsed_file",
+    "parse_answers",
+    "parse_file",
+    "read_entries",
     "read_task",
     "recognised",
     "required_text",
@@ -46,14 +46,14 @@ ROWS = (".jsonl", ".ndjson", ".csv", ".tsv")
 TABLES = (".csv", ".tsv")
 
 
-def entries(path: Path, name: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
-    """Each entry of a file of questions, which messages call `name`, and where it stands.
+def read_entries(path: Path, name: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
+    """Yield each entry of a file of questions, which messages call `name`, and where it stands.
 
     Raises UsageError for a file of another kind and for what can't be read.
     """
     kind = suffix(path)
     if kind == ".json":
-        yield from listed(parsed_file(path, name), f"{name} {path}", lists)
+        yield from list_entries(parse_file(path, name), f"{name} {path}", lists)
     elif kind in ROWS or path.is_dir():
         for where, row in read_rows(path, name):
             if kind in TABLES:
@@ -66,8 +66,8 @@ def entries(path: Path, name: str, lists: Sequence[str] = LISTS) -> Iterator[tup
         )
 
 
-def parsed_file(path: Path, name: str) -> Any:
-    """The value in a JSON file, compressed or not. Raises UsageError, which names file and line."""
+def parse_file(path: Path, name: str) -> Any:
+    """Parse a JSON file, compressed or not. Raises UsageError, which names file and line."""
     where = f"{name} {path}"
     with reading(path, name), opened(path) as stream:
         text = stream.read().decode("utf-8-sig")
@@ -79,8 +79,9 @@ def parsed_file(path: Path, name: str) -> Any:
         raise UsageError(f"{where}: not JSON that can be read: {error}") from error
 
 
-def listed(data: Any, file: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
-    """The entries of a parsed file, and where each stands: a list, alone or under the first of the keys `lists`."""
+def list_entries(data: Any, file: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
+    """Yield the entries of a parsed file, and where each stands: a list, alone or under the first of the keys
+    `lists`."""
     if isinstance(data, dict):
         data = next((data[key] for key in lists if isinstance(data.get(key), list)), data)
     if not isinstance(data, list):
@@ -94,27 +95,27 @@ def listed(data: Any, file: str, lists: Sequence[str] = LISTS) -> Iterator[tuple
 
 
 def _flat(entry: Row, where: str) -> Iterator[tuple[str, Row]]:
-    """The entry itself; of an article or a paragraph its questions, each with the title and context it belongs to."""
+    """Yield the entry itself; of an article or a paragraph its questions, each with its title and context."""
     if "question" in entry:
         yield where, entry
     elif "paragraphs" in entry:
         for number, paragraph in enumerate(_objects(entry, "paragraphs", where), start=1):
             around = {"title": entry.get("title"), "context": paragraph.get("context")}
-            for count, asked in enumerate(_objects(paragraph, "qas", where), start=1):
-                yield f"{where}, paragraph {number}, question {count}", around | asked
+            for count, question in enumerate(_objects(paragraph, "qas", where), start=1):
+                yield f"{where}, paragraph {number}, question {count}", around | question
     elif "context" in entry and "questions" in entry:
         around = {"title": entry.get("title"), "context": entry["context"]}
-        for count, asked in enumerate(_objects(entry, "questions", where), start=1):
-            yield f"{where}, question {count}", around | asked
+        for count, question in enumerate(_objects(entry, "questions", where), start=1):
+            yield f"{where}, question {count}", around | question
     else:
         yield where, entry
 
 
 def _objects(entry: Row, key: str, where: str) -> list[Row]:
-    found = entry.get(key)
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+    rows = entry.get(key)
+    if not isinstance(rows, list) or not all(isinstance(item, dict) for item in rows):
         raise UsageError(f'{where}: expected "{key}" to be a list of objects, as in SQuAD\'s layout')
-    return found
+    return rows
 
 
 # What a task is: a set of questions with accepted answers that LLMs are compared on.
@@ -162,9 +163,9 @@ class TaskData:
     shots: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
 
     def demonstrations(self, item: Item) -> tuple[Item, ...]:
-        """The demonstrations for this question, itself left out."""
-        found = self.shots.get(item.group) or self.shots.get("", ())
-        return tuple(shot for shot in found if shot.question != item.question)
+        """Return the demonstrations for this question, itself left out."""
+        shots = self.shots.get(item.group) or self.shots.get("", ())
+        return tuple(shot for shot in shots if shot.question != item.question)
 
 
 class Task(Protocol):
@@ -174,7 +175,7 @@ class Task(Protocol):
     """
 
     def read(self, path: Path) -> TaskData:
-        """The questions of that file or folder.
+        """Return the questions of that file or folder.
 
         Raises UsageError, naming file, line (or entry) and remedy, for what is missing or malformed, a duplicate id,
         and a task without a question.
@@ -199,78 +200,92 @@ class Columns:
     label: Names = ("label",)
 
     def item(self, row: Row, where: str) -> Item:
-        """The entry as an Item, whose id is "" where it has none. Raises UsageError, which begins with `where`."""
+        """Return the entry as an Item, whose id is "" where it has none. Raises UsageError, which begins with
+        `where`."""
         question = required_text(row, self.question, where)
-        choices = _choices(row, self.choices, where)
+        choices = _read_choices(row, self.choices, where)
         answer = _first(row, self.answers)
         if answer is None:
             raise UsageError(
                 f'{where}: expected {_named(self.answers)}; there is no answer to "{question[:60]}"'
             )
+        answers = (
+            _right_letters(answer, choices, where) if choices else parse_answers(answer, question, where)
+        )
+        group, value = _text(_first(row, self.group)), _first(row, self.popularity)
+        popularity = None
+        if value is not None:
+            try:
+                popularity = float(value)
+            except (TypeError, ValueError):
+                popularity = -1.0
+            if not 0 <= popularity < float("inf"):
+                raise UsageError(f"{where}: popularity is {value!r}, expected a number of at least 0")
         return Item(
             id=_text(_first(row, self.id)),
             question=question,
-            answers=_right(answer, choices, where) if choices else accepted(answer, question, where),
+            answers=answers,
             choices=choices,
-            group=_text(_first(row, self.group)),
-            popularity=_popularity(_first(row, self.popularity), where),
+            group=group,
+            popularity=popularity,
             passages=tuple(text for text in map(_text, _as_list(_first(row, self.passages))) if text),
             label=_text(_first(row, self.label)),
         )
 
 
 def required_text(row: Row, names: Names, where: str) -> str:
-    """The text in the first of these columns. Raises UsageError where there is none."""
-    found = _first(row, names)
-    if not isinstance(found, str) or not found.strip():
+    """Return the text in the first of these columns. Raises UsageError where there is none."""
+    text = _first(row, names)
+    if not isinstance(text, str) or not text.strip():
         raise UsageError(f"{where}: expected {_named(names)}, which must be a text")
-    return found.strip()
+    return text.strip()
 
 
-def accepted(given: Any, question: str, where: str) -> tuple[str, ...]:
-    """Answers as data sets write them, each once: one, a list, SQuAD's {"text": [...]}, or a list within a text."""
-    found = dict.fromkeys(text for text in map(_text, _as_list(given)) if text)
-    if not found:
+def parse_answers(answers: Any, question: str, where: str) -> tuple[str, ...]:
+    """Parse answers as data sets write them, each once: one, a list, SQuAD's {"text": [...]}, or a list within a
+    text."""
+    texts = dict.fromkeys(text for text in map(_text, _as_list(answers)) if text)
+    if not texts:
         raise UsageError(
             f'{where}: expected an "answer" or "answers"; there is no answer to "{question[:60]}"'
         )
-    return tuple(found)
+    return tuple(texts)
 
 
-def _right(answer: Any, choices: tuple[Choice, ...], where: str) -> tuple[str, ...]:
-    """The letter of the right option, given by its letter, its number (from 0) or its text.
+def _right_letters(answer: Any, choices: tuple[Choice, ...], where: str) -> tuple[str, ...]:
+    """Return the letter of the right option, given by its letter, its number (from 0) or its text.
 
     The letters of options that read the same follow it, since nobody can tell them apart.
     """
-    given = _text(answer)
-    number = int(given) if given.isascii() and given.isdigit() and len(given) < 3 else len(choices)
+    text = _text(answer)
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 3 else len(choices)
     right = (
-        next((choice for choice in choices if choice.name.casefold() == given.casefold()), None)
-        or next((choice for choice in choices if choice.description.casefold() == given.casefold()), None)
+        next((choice for choice in choices if choice.name.casefold() == text.casefold()), None)
+        or next((choice for choice in choices if choice.description.casefold() == text.casefold()), None)
         or (choices[number] if number < len(choices) else None)
     )
     if right is None:
         raise UsageError(
-            f"{where}: the answer {given[:60]!r} is none of the options {', '.join(c.name for c in choices)}: "
+            f"{where}: the answer {text[:60]!r} is none of the options {', '.join(c.name for c in choices)}: "
             "give the letter, the number (from 0) or the text of one of them"
         )
     same = (choice.name for choice in choices if choice.description == right.description)
     return tuple(dict.fromkeys([right.name, *same]))
 
 
-def _choices(row: Row, names: Names, where: str) -> tuple[Choice, ...]:
-    """The options, as kcard.types reads them; {"label": [...], "text": [...]}; or columns A, B, C ..."""
-    given = _parsed(_first(row, names))
-    if given is None and "A" in row and "B" in row:
-        given = {letter: row[letter] for letter in ascii_uppercase if letter in row}
+def _read_choices(row: Row, names: Names, where: str) -> tuple[Choice, ...]:
+    """Return the options, as kcard.types reads them; {"label": [...], "text": [...]}; or columns A, B, C ..."""
+    options = _parsed(_first(row, names))
+    if options is None and "A" in row and "B" in row:
+        options = {letter: row[letter] for letter in ascii_uppercase if letter in row}
     if (
-        isinstance(given, dict)
-        and isinstance(given.get("text"), list)
-        and isinstance(given.get("label"), list)
+        isinstance(options, dict)
+        and isinstance(options.get("text"), list)
+        and isinstance(options.get("label"), list)
     ):
-        given = dict(zip(map(_text, given["label"]), given["text"], strict=False))
+        options = dict(zip(map(_text, options["label"]), options["text"], strict=False))
     try:
-        return checked(Question("?", choices_of(given))).choices
+        return checked(Question("?", choices_of(options))).choices
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
 
@@ -283,41 +298,29 @@ def _named(names: Names) -> str:
     return " or ".join(f'a "{name}"' for name in names)
 
 
-def _parsed(given: Any) -> Any:
-    """A list or an object that stands in a table as JSON text; else what was given."""
-    if isinstance(given, str) and given.lstrip().startswith(("[", "{")):
+def _parsed(value: Any) -> Any:
+    """Parse a list or an object that stands in a table as JSON text; return any other value as it is."""
+    if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
         try:
-            return parse(given)
+            return parse(value)
         except ValueError:
-            return given
-    return given
+            return value
+    return value
 
 
-def _as_list(given: Any) -> list[Any]:
-    given = _parsed(given)
-    if isinstance(given, dict):
-        given = given.get("text")
-    return given if isinstance(given, list) else [given]
+def _as_list(value: Any) -> list[Any]:
+    value = _parsed(value)
+    if isinstance(value, dict):
+        value = value.get("text")
+    return value if isinstance(value, list) else [value]
 
 
-def _text(given: Any) -> str:
-    if isinstance(given, dict):
-        given = given.get("text")
-    if isinstance(given, bool) or not isinstance(given, str | int | float):
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        value = value.get("text")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
-    return str(given).strip()
-
-
-def _popularity(given: Any, where: str) -> float | None:
-    if given is None:
-        return None
-    try:
-        found = float(given)
-    except (TypeError, ValueError):
-        found = -1.0
-    if not 0 <= found < float("inf"):
-        raise UsageError(f"{where}: popularity is {given!r}, expected a number of at least 0")
-    return found
+    return str(value).strip()
 
 
 # Demonstrations for data sets that bring none, drawn from their questions as Adaptive Retrieval does (appendix B).
@@ -327,7 +330,7 @@ SEED = 0
 
 
 def one_of_each_other(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
-    """For each group one question of every other group, at most fifteen; none where there are no groups.
+    """Draw for each group one question of every other group, at most fifteen; none where there are no groups.
 
     The questions of a group share them, where the paper draws for each question.
     """
@@ -335,23 +338,24 @@ def one_of_each_other(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
     for item in items:
         if item.group:
             by_group.setdefault(item.group, []).append(item)
-    found = {}
+    demonstrations = {}
     for group in by_group:
         random = Random(derive_seed(SEED, "shots", group))
         others = [random.choice(by_group[other]) for other in sorted(by_group) if other != group]
         random.shuffle(others)
-        found[group] = tuple(others[:COUNT])
-    return {group: shots for group, shots in found.items() if shots}
+        demonstrations[group] = tuple(others[:COUNT])
+    return {group: shots for group, shots in demonstrations.items() if shots}
 
 
 def at_random(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
-    """Fifteen questions, for every group; a question is not among its own demonstrations (TaskData.demonstrations)."""
+    """Draw fifteen questions, for every group; a question is not among its own demonstrations
+    (TaskData.demonstrations)."""
     return {"": tuple(Random(derive_seed(SEED, "shots")).sample(items, min(COUNT, len(items))))}
 
 
 # Items gathered into a task's data: ids are unique, a question that stands there twice counts once.
 
-Placed = tuple[str, Item]
+PlacedItem = tuple[str, Item]
 
 
 def from_rows(
@@ -361,67 +365,62 @@ def from_rows(
     columns: Columns,
     shaped: Callable[[Row], Row | None] | None = None,
 ) -> TaskData:
-    """A task that is one file of entries with these columns. `shaped`: the entry made ready; None leaves it out."""
+    """Read a task that is one file of entries with these columns. `shaped` prepares an entry; None leaves it out."""
 
-    def items() -> Iterable[Placed]:
-        for where, row in entries(path, name):
-            found = row if shaped is None else shaped(row)
-            if found is not None:
-                yield where, columns.item(found, where)
+    def items() -> Iterable[PlacedItem]:
+        for where, row in read_entries(path, name):
+            entry = row if shaped is None else shaped(row)
+            if entry is not None:
+                yield where, columns.item(entry, where)
 
-    return gathered(name, metric, path, items())
+    return collect_items(name, metric, path, items())
 
 
-def gathered(
+def collect_items(
     name: str,
     metric: str,
     path: Path,
-    items: Iterable[Placed],
+    items: Iterable[PlacedItem],
     shots: Mapping[str, tuple[Item, ...]] | None = None,
 ) -> TaskData:
-    """The data of a task, whose items come with where they stand.
+    """Collect the items of a task, which come with where they stand.
 
     An item without an id takes its number in the file. Of an open question without an id that stands there twice, the
     answers of both are accepted. Raises UsageError for a duplicate id, for a multiple-choice question that has another
     answer elsewhere, and where there is no item.
     """
-    found: dict[str, Item] = {}
+    by_id: dict[str, Item] = {}
     places: dict[str, str] = {}
     ids: dict[tuple[object, ...], str] = {}
     for number, (where, item) in enumerate(items, start=1):
         key = (item.question, item.group, item.choices, item.passages)
         if not item.id and key in ids:
-            found[ids[key]] = _merged(found[ids[key]], item, where, places[ids[key]])
+            first = by_id[ids[key]]
+            if first.choices and first.answers != item.answers:
+                raise UsageError(
+                    f"{where}: the question stands at {places[ids[key]]} with the answer {first.answers[0]}, here with "
+                    f"{item.answers[0]}: keep one of them"
+                )
+            by_id[ids[key]] = replace(first, answers=tuple(dict.fromkeys([*first.answers, *item.answers])))
             continue
         placed = replace(item, id=item.id or str(number))
-        if placed.id in found:
+        if placed.id in by_id:
             raise UsageError(
                 f"{where}: the id {placed.id!r} is taken by {places[placed.id]}: give every question an id of its own"
             )
-        found[placed.id], places[placed.id] = placed, where
+        by_id[placed.id], places[placed.id] = placed, where
         if not item.id:
             ids[key] = placed.id
-    if not found:
+    if not by_id:
         raise UsageError(f"{name} {path}: no question in it: give a file with at least one")
-    return TaskData(name, metric, tuple(found.values()), _digest(path), shots or {})
-
-
-def _merged(first: Item, second: Item, where: str, place: str) -> Item:
-    if first.choices and first.answers != second.answers:
-        raise UsageError(
-            f"{where}: the question stands at {place} with the answer {first.answers[0]}, here with "
-            f"{second.answers[0]}: keep one of them"
-        )
-    return replace(first, answers=tuple(dict.fromkeys([*first.answers, *second.answers])))
-
-
-def _digest(path: Path) -> str:
-    """sha256 of the file; of a folder, that of its files' names and digests."""
-    if not path.is_dir():
-        return file_digest(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    lines = (f"{file_digest(file)} {file.relative_to(path).as_posix()}\n" for file in files)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    # sha256 of the file; of a folder, that of its files' names and digests.
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        lines = (f"{file_digest(file)} {file.relative_to(path).as_posix()}\n" for file in files)
+        digest = hashlib.sha256("".join(lines).encode()).hexdigest()
+    else:
+        digest = file_digest(path)
+    return TaskData(name, metric, tuple(by_id.values()), digest, shots or {})
 
 
 # Tasks by name, the built-in ones and a user's own (entry points of the group `kcard.tasks`).
@@ -430,12 +429,12 @@ GROUP = "kcard.tasks"
 
 
 def task_names() -> list[str]:
-    """The tasks there are, sorted."""
+    """Return the names of all tasks, sorted."""
     return system.names(GROUP)
 
 
 def read_task(name: str, path: Path | str) -> TaskData:
-    """The questions of the task `name` in a file or folder of its own layout.
+    """Return the questions of the task `name` in a file or folder of its own layout.
 
     Raises UsageError for an unknown name, and what Task.read raises.
     """
@@ -444,13 +443,13 @@ def read_task(name: str, path: Path | str) -> TaskData:
 
 
 def recognised(path: Path) -> str:
-    """The task whose data a file says that it holds ("dataset": "MidtermQA-binary"); jsonl where it says nothing.
+    """Return the task that a file names as its own ("dataset": "MidtermQA-binary"); jsonl where it names none.
 
     So do the files of Knowledge Card's repository, and JSON of {name, split, rows}. Raises UsageError for a JSON file
     that can't be read.
     """
-    data = parsed_file(path, "questions") if suffix(path) == ".json" else None
+    data = parse_file(path, "questions") if suffix(path) == ".json" else None
     if not isinstance(data, dict):
         return "jsonl"
-    said = str(data.get("dataset") or (data.get("name") if "split" in data else "")).casefold()
-    return max((name for name in task_names() if said.startswith(name)), key=len, default="jsonl")
+    label = str(data.get("dataset") or (data.get("name") if "split" in data else "")).casefold()
+    return max((name for name in task_names() if label.startswith(name)), key=len, default="jsonl")

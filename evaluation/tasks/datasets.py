@@ -1,10 +1,4 @@
-"""The data sets that tasks are made of, each in the layout in which it is published.
-
-Its own layout is a folder with dev/, val/ and test/, each with a table a subject (anatomy_test.csv: question, four
-options and the letter, without a header): the questions are those of test/, the demonstrations those of dev/. A file
-of {question, choices, answer}, as MMLU-Redux (Gema et al., 2024) has, is read too; of its re-annotated questions only
-those whose error_type is "ok" count.
-"""
+"""Readers of the data sets that tasks are made of, each in the layout in which it is published."""
 
 import csv
 import json
@@ -21,15 +15,15 @@ from kcard.errors import UsageError
 from kcard.evaluation.tasks.base import (
     Columns,
     Item,
-    Placed,
+    PlacedItem,
     TaskData,
     at_random,
-    entries,
+    collect_items,
     from_rows,
-    gathered,
-    listed,
+    list_entries,
     one_of_each_other,
-    parsed_file,
+    parse_file,
+    read_entries,
     required_text,
 )
 from kcard.gates.popularity import BUILT_IN
@@ -78,51 +72,44 @@ MULTIHOP_COLUMNS = Columns(id=("id", "_id"), group=("type",), passages=("texts",
 
 
 def read_multihop(name: str, path: Path) -> TaskData:
-    """F1; the group is the type of question, the passages are its paragraphs, each under its title.
+    """Read a multi-hop task, scored by F1; the group is the type of question, the passages are its paragraphs, each
+    under its title.
 
     Questions that MuSiQue marks as not answerable are left out.
     """
-    return gathered(name, "f1", path, _multihop_items(name, path))
 
+    def items() -> Iterator[PlacedItem]:
+        for where, row in read_entries(path, name):
+            if row.get("answerable") is not False:
+                answers = row.get("answers") or [row.get("answer"), *(row.get("answer_aliases") or ())]
+                full = {**row, "answers": answers, "texts": _paragraphs(row, where)}
+                yield where, MULTIHOP_COLUMNS.item(full, where)
 
-def _multihop_items(name: str, path: Path) -> Iterator[Placed]:
-    for where, row in entries(path, name):
-        if row.get("answerable") is False:
-            continue
-        answers = row.get("answers") or [row.get("answer"), *(row.get("answer_aliases") or ())]
-        yield (
-            where,
-            MULTIHOP_COLUMNS.item({**row, "answers": answers, "texts": _paragraphs(row, where)}, where),
-        )
+    return collect_items(name, "f1", path, items())
 
 
 def _paragraphs(row: Row, where: str) -> list[str]:
-    """ "paragraphs" of {title, text}, or HotpotQA's "context": [[title, [sentences]], ...], also as two lists."""
+    """Return "paragraphs" of {title, text}, or HotpotQA's "context": [[title, [sentences]], ...], also as two lists."""
     try:
         if "paragraphs" in row:
             return [
                 f"{one['title']}\n{one.get('text') or one['paragraph_text']}" for one in row["paragraphs"]
             ]
-        return [f"{title}\n{_joined(sentences)}" for title, sentences in _context(row.get("context") or [])]
+        context = row.get("context") or []
+        if isinstance(context, dict):
+            context = zip(context["title"], context["sentences"], strict=True)
+        return [f"{title}\n{' '.join(sentence.strip() for sentence in group)}" for title, group in context]
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise UsageError(
             f'{where}: expected "paragraphs" of {{title, text}} or a "context" of [title, [sentences]] pairs'
         ) from error
 
 
-def _context(context: Any) -> Any:
-    return zip(context["title"], context["sentences"], strict=True) if isinstance(context, dict) else context
-
-
-def _joined(sentences: Any) -> str:
-    return " ".join(sentence.strip() for sentence in sentences)
-
-
 # 2WikiMultihopQA (Ho et al., 2020): questions over two articles of Wikipedia, in HotpotQA's layout.
 
 
 def read_two_wiki(path: Path) -> TaskData:
-    """Its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}."""
+    """Read its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}."""
     return read_multihop("2wiki", path)
 
 
@@ -130,7 +117,7 @@ def read_two_wiki(path: Path) -> TaskData:
 
 
 def read_hotpotqa(path: Path) -> TaskData:
-    """Its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}."""
+    """Read its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}."""
     return read_multihop("hotpotqa", path)
 
 
@@ -138,7 +125,8 @@ def read_hotpotqa(path: Path) -> TaskData:
 
 
 def read_musique(path: Path) -> TaskData:
-    """Its own JSONL ({id, question, answer, answer_aliases, paragraphs}); the id's "2hop", "3hop1" ... is the group."""
+    """Read its own JSONL ({id, question, answer, answer_aliases, paragraphs}); the id's "2hop", "3hop1" ... is the
+    group."""
     data = read_multihop("musique", path)
     return replace(data, items=tuple(replace(item, group=item.id.split("__")[0]) for item in data.items))
 
@@ -153,7 +141,7 @@ ENTITYQUESTIONS_COLUMNS = Columns(group=("relation",))
 
 
 def read_entityquestions(path: Path) -> TaskData:
-    """Substring accuracy, as Adaptive Retrieval reports it, over one relation's file or all of a folder (its test/).
+    """Read one relation's file or all of a folder (its test/), scored by substring, as Adaptive Retrieval reports it.
 
     The demonstrations are fifteen questions at random.
     """
@@ -167,22 +155,16 @@ def read_entityquestions(path: Path) -> TaskData:
         raise UsageError(
             f"{ENTITYQUESTIONS_NAME} {path}: expected files such as test/P17.test.json in the folder"
         )
-    data = gathered(
-        ENTITYQUESTIONS_NAME,
-        "substring",
-        path,
-        (placed for file in files for placed in _entityquestions_items(file)),
-    )
+
+    def items() -> Iterator[PlacedItem]:
+        for file in files:
+            relation = file.name.split(".")[0]
+            for number, (where, row) in enumerate(read_entries(file, ENTITYQUESTIONS_NAME), start=1):
+                placed = {"relation": relation, "id": f"{relation}-{number}", **row}
+                yield where, ENTITYQUESTIONS_COLUMNS.item(placed, where)
+
+    data = collect_items(ENTITYQUESTIONS_NAME, "substring", path, items())
     return replace(data, shots=at_random(data.items))
-
-
-def _entityquestions_items(file: Path) -> Iterator[Placed]:
-    relation = file.name.split(".")[0]
-    for number, (where, row) in enumerate(entries(file, ENTITYQUESTIONS_NAME), start=1):
-        yield (
-            where,
-            ENTITYQUESTIONS_COLUMNS.item({"relation": relation, "id": f"{relation}-{number}", **row}, where),
-        )
 
 
 # PopQA (Mallen et al., 2023; Adaptive Retrieval): questions about subjects of known popularity, in 16 relations.
@@ -199,32 +181,30 @@ POPQA_COLUMNS = Columns(
 
 
 def read_popqa(path: Path) -> TaskData:
-    """Substring accuracy; the group is the relation, the popularity the subject's monthly page views.
+    """Read PopQA, scored by substring; the group is the relation, the popularity the subject's monthly page views.
 
     The demonstrations are a question of each other relation.
     """
-    data = from_rows("popqa", "substring", path, POPQA_COLUMNS, _with_relation)
+
+    def add_relation(row: Row) -> Row:
+        """Add the relation of the longest template that the question follows, "" for none."""
+        question = row.get("input")
+        if "prop" in row or not isinstance(question, str):
+            return row
+        fitting = [
+            (len(before) + len(after), name)
+            for name, before, after in _templates()
+            if question.startswith(before) and question.endswith(after)
+        ]
+        return {**row, "prop": max(fitting, default=(0, ""))[1]}
+
+    data = from_rows("popqa", "substring", path, POPQA_COLUMNS, add_relation)
     return replace(data, shots=one_of_each_other(data.items))
-
-
-def _with_relation(row: Row) -> Row:
-    question = row.get("input")
-    return {**row, "prop": _relation(question)} if "prop" not in row and isinstance(question, str) else row
-
-
-def _relation(question: str) -> str:
-    """The relation of the longest template that the question follows, "" for none."""
-    fitting = [
-        (len(before) + len(after), name)
-        for name, before, after in _templates()
-        if question.startswith(before) and question.endswith(after)
-    ]
-    return max(fitting, default=(0, ""))[1]
 
 
 @cache
 def _templates() -> list[tuple[str, str, str]]:
-    """(relation, what stands before the subject, what stands after it)."""
+    """Return (relation, what stands before the subject, what stands after it) of each template."""
     wordings: dict[str, str] = json.loads(BUILT_IN.read_text(encoding="utf-8"))
     return [(name, *wording.split("{}")) for name, wording in wordings.items()]  # type: ignore[misc]
 
@@ -243,28 +223,24 @@ NQ_COLUMNS = Columns(
 
 
 def read_nq(path: Path) -> TaskData:
-    """Exact match."""
-    return from_rows("nq", "em", path, NQ_COLUMNS, _with_short_answers)
+    """Read Natural Questions, scored by exact match."""
 
+    def add_short_answers(row: Row) -> Row | None:
+        """Add the short answers, which are spans of the document's tokens, of each annotator."""
+        if "annotations" not in row or not isinstance(row.get("document_text"), str):
+            return row
+        tokens = row["document_text"].split(" ")
+        texts = []
+        annotations = row["annotations"] if isinstance(row["annotations"], list) else []
+        for annotation in annotations:
+            for span in (annotation.get("short_answers") or ()) if isinstance(annotation, dict) else ():
+                ends = span if isinstance(span, dict) else {}
+                start, end = ends.get("start_token"), ends.get("end_token")
+                is_span = isinstance(start, int) and isinstance(end, int)
+                texts.append(" ".join(tokens[start:end]) if is_span else "")
+        return {**row, "short_answers": texts} if any(texts) else None
 
-def _with_short_answers(row: Row) -> Row | None:
-    """Short answers are spans of the document's tokens, of each annotator."""
-    if "annotations" not in row or not isinstance(row.get("document_text"), str):
-        return row
-    tokens = row["document_text"].split(" ")
-    texts = [" ".join(tokens[start:end]) for start, end in map(_span, _spans(row["annotations"]))]
-    return {**row, "short_answers": texts} if any(texts) else None
-
-
-def _spans(annotations: Any) -> list[Any]:
-    found = annotations if isinstance(annotations, list) else []
-    return [span for one in found if isinstance(one, dict) for span in one.get("short_answers") or ()]
-
-
-def _span(span: Any) -> tuple[int, int]:
-    given = span if isinstance(span, dict) else {}
-    start, end = given.get("start_token"), given.get("end_token")
-    return (start, end) if isinstance(start, int) and isinstance(end, int) else (0, 0)
+    return from_rows("nq", "em", path, NQ_COLUMNS, add_short_answers)
 
 
 # TriviaQA (Joshi et al., 2017): questions of quizzes, whose answers have many names.
@@ -278,18 +254,18 @@ TRIVIAQA_COLUMNS = Columns(
 
 
 def read_triviaqa(path: Path) -> TaskData:
-    """Exact match; every alias is accepted."""
-    return from_rows("triviaqa", "em", path, TRIVIAQA_COLUMNS, _with_aliases)
+    """Read TriviaQA, scored by exact match; every alias is accepted."""
 
+    def add_aliases(row: Row) -> Row:
+        answer = row.get("Answer", row.get("answer"))
+        if not isinstance(answer, dict):
+            return row
+        parts: dict[str, Any] = {key.lower(): value for key, value in answer.items()}
+        others = (parts.get("humananswers"), parts.get("aliases"))
+        names = [parts.get("value"), *(name for part in others if isinstance(part, list) for name in part)]
+        return {**row, "answers": names}
 
-def _with_aliases(row: Row) -> Row:
-    answer = row.get("Answer", row.get("answer"))
-    if not isinstance(answer, dict):
-        return row
-    parts: dict[str, Any] = {key.lower(): value for key, value in answer.items()}
-    others = (parts.get("humananswers"), parts.get("aliases"))
-    names = [parts.get("value"), *(name for part in others if isinstance(part, list) for name in part)]
-    return {**row, "answers": names}
+    return from_rows("triviaqa", "em", path, TRIVIAQA_COLUMNS, add_aliases)
 
 
 # TruthfulQA (Lin et al., 2022), multiple choice with one true answer (MC1).
@@ -303,21 +279,21 @@ TRUTHFULQA_COLUMNS = Columns(question=("question", "Question"), group=("Category
 
 
 def read_truthfulqa(path: Path) -> TaskData:
-    """Accuracy; the group is the category, where the file names it."""
-    return from_rows(TRUTHFULQA_NAME, "accuracy", path, TRUTHFULQA_COLUMNS, _with_choices)
+    """Read TruthfulQA, scored by accuracy; the group is the category, where the file names it."""
 
+    def shuffle_options(row: Row) -> Row:
+        options = _truthfulqa_options(row)
+        if not options:
+            return row
+        right = options[0]
+        Random(derive_seed(0, TRUTHFULQA_NAME, *options)).shuffle(options)
+        return {**row, "choices": options, "answer": right}
 
-def _with_choices(row: Row) -> Row:
-    options = _truthfulqa_options(row)
-    if not options:
-        return row
-    right = options[0]
-    Random(derive_seed(0, TRUTHFULQA_NAME, *options)).shuffle(options)
-    return {**row, "choices": options, "answer": right}
+    return from_rows(TRUTHFULQA_NAME, "accuracy", path, TRUTHFULQA_COLUMNS, shuffle_options)
 
 
 def _truthfulqa_options(row: Row) -> list[Any]:
-    """The options, the true one first; none where the row has choices of its own."""
+    """Return the options, the true one first; none where the row has choices of its own."""
     targets = row.get("mc1_targets")
     if isinstance(targets, dict):
         if isinstance(targets.get("choices"), list) and isinstance(targets.get("labels"), list):
@@ -338,13 +314,20 @@ SQUAD_COLUMNS = Columns(passages=("context",))
 
 
 def read_squad(path: Path) -> TaskData:
-    """F1; the paragraph is the question's passage."""
-    return from_rows("squad", "f1", path, SQUAD_COLUMNS, _answerable)
+    """Read SQuAD, scored by F1; the paragraph is the question's passage."""
+
+    def skip_impossible(row: Row) -> Row | None:
+        return None if row.get("is_impossible") is True else row
+
+    return from_rows("squad", "f1", path, SQUAD_COLUMNS, skip_impossible)
 
 
-def _answerable(row: Row) -> Row | None:
-    return None if row.get("is_impossible") is True else row
-
+# MMLU (Hendrycks et al., 2021): questions of exams in 57 subjects.
+#
+# Its own layout is a folder with dev/, val/ and test/, each with a table a subject (anatomy_test.csv: question, four
+# options and the letter, without a header): the questions are those of test/, the demonstrations those of dev/. A file
+# of {question, choices, answer}, as MMLU-Redux (Gema et al., 2024) has, is read too; of its re-annotated questions only
+# those whose error_type is "ok" count.
 
 MMLU_NAME = "mmlu"
 METRIC = "accuracy"
@@ -376,47 +359,46 @@ DOMAINS = {
 
 
 def domain_of(subject: str) -> str:
-    """STEM, humanities, social sciences or other, as MMLU's authors sort the subjects; "" for an unknown one."""
+    """Return STEM, humanities, social sciences or other, as MMLU's authors sort the subjects; "" for an unknown one."""
     return next((domain for domain, subjects in DOMAINS.items() if subject in subjects.split()), "")
 
 
 def read_mmlu(path: Path) -> TaskData:
-    """Accuracy; the group of a question is its subject."""
+    """Read MMLU, scored by accuracy; the group of a question is its subject."""
+
+    def skip_mislabelled(row: Row) -> Row | None:
+        return row if row.get("error_type") in {None, "ok"} else None
+
     if not path.is_dir():
-        return from_rows(MMLU_NAME, METRIC, path, MMLU_COLUMNS, _kept)
+        return from_rows(MMLU_NAME, METRIC, path, MMLU_COLUMNS, skip_mislabelled)
     split = next((split for split in MMLU_SPLITS if any((path / split).glob("*.csv"))), None)
     if split is None:
         raise UsageError(f"{MMLU_NAME} {path}: expected tables such as test/anatomy_test.csv in the folder")
     shots: dict[str, tuple[Item, ...]] = {}
-    for _, item in _tables(path / "dev", "dev"):
+    for _, item in _mmlu_items(path / "dev", "dev"):
         shots[item.group] = (*shots.get(item.group, ()), item)
-    return gathered(MMLU_NAME, METRIC, path, _tables(path / split, split), shots)
+    return collect_items(MMLU_NAME, METRIC, path, _mmlu_items(path / split, split), shots)
 
 
-def _kept(row: Row) -> Row | None:
-    return row if row.get("error_type") in {None, "ok"} else None
-
-
-def _tables(folder: Path, split: str) -> Iterator[Placed]:
+def _mmlu_items(folder: Path, split: str) -> Iterator[PlacedItem]:
     for file in sorted(folder.glob("*.csv")):
         subject = file.stem.removesuffix(f"_{split}")
-        for number, (where, row) in enumerate(_table(file), start=1):
-            yield where, MMLU_COLUMNS.item({**row, "subject": subject, "id": f"{subject}-{number}"}, where)
-
-
-def _table(file: Path) -> Iterator[tuple[str, Row]]:
-    with reading(file, MMLU_NAME), file.open(encoding="utf-8-sig", newline="") as stream:
-        table = csv.reader(stream)
-        try:
-            for row in table:
-                where = f"{MMLU_NAME} {file}, line {table.line_num}"
-                if len(row) != len(HEADER):
-                    raise UsageError(
-                        f"{where}: expected {len(HEADER)} columns ({', '.join(HEADER)}), found {len(row)}"
-                    )
-                yield where, dict(zip(HEADER, row, strict=True))
-        except csv.Error as error:
-            raise UsageError(f"{MMLU_NAME} {file}, line {table.line_num + 1}: not CSV: {error}") from error
+        with reading(file, MMLU_NAME), file.open(encoding="utf-8-sig", newline="") as stream:
+            table = csv.reader(stream)
+            try:
+                for number, row in enumerate(table, start=1):
+                    where = f"{MMLU_NAME} {file}, line {table.line_num}"
+                    if len(row) != len(HEADER):
+                        raise UsageError(
+                            f"{where}: expected {len(HEADER)} columns ({', '.join(HEADER)}), found {len(row)}"
+                        )
+                    cells = dict(zip(HEADER, row, strict=True))
+                    placed = {**cells, "subject": subject, "id": f"{subject}-{number}"}
+                    yield where, MMLU_COLUMNS.item(placed, where)
+            except csv.Error as error:
+                raise UsageError(
+                    f"{MMLU_NAME} {file}, line {table.line_num + 1}: not CSV: {error}"
+                ) from error
 
 
 # LUN (Rashkin et al., 2017), as Knowledge Card evaluates on it: which kind of news article is this?
@@ -429,9 +411,9 @@ LUN_COLUMNS = Columns(question=("text",), answers=("label",))
 
 
 def read_lun(path: Path) -> TaskData:
-    """Balanced accuracy; the variant is the number of classes: lun-2, lun-4."""
+    """Read LUN, scored by balanced accuracy; the variant is the number of classes: lun-2, lun-4."""
     file = f"{LUN_NAME} {path}"
-    data = parsed_file(path, LUN_NAME)
+    data = parse_file(path, LUN_NAME)
     classes = data.get("potential_labels") if isinstance(data, dict) else None
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
         raise UsageError(
@@ -440,15 +422,16 @@ def read_lun(path: Path) -> TaskData:
     items = _lun_items(data, file, "testset", classes)
     shots = tuple(item for _, item in _lun_items(data, file, "demos", classes))
     return replace(
-        gathered(LUN_NAME, "balanced-accuracy", path, items, {"": shots}), name=f"{LUN_NAME}-{len(classes)}"
+        collect_items(LUN_NAME, "balanced-accuracy", path, items, {"": shots}),
+        name=f"{LUN_NAME}-{len(classes)}",
     )
 
 
-def _lun_items(data: object, file: str, key: str, classes: list[str]) -> Iterator[Placed]:
-    asked = f"Is the following news article {', '.join(classes[:-1])} or {classes[-1]}?"
-    for where, row in listed(data, file, (key,)):
+def _lun_items(data: object, file: str, key: str, classes: list[str]) -> Iterator[PlacedItem]:
+    instruction = f"Is the following news article {', '.join(classes[:-1])} or {classes[-1]}?"
+    for where, row in list_entries(data, file, (key,)):
         item = LUN_COLUMNS.item({**row, "choices": classes}, where)
-        yield where, replace(item, question=f"{asked}\n{item.question}")
+        yield where, replace(item, question=f"{instruction}\n{item.question}")
 
 
 # MidtermQA (Knowledge Card, section 3): who won a race of the 2022 U.S. midterm elections.
@@ -463,24 +446,24 @@ INITIAL = re.compile(r"[A-Z]\.")
 
 
 def read_midterm(path: Path) -> TaskData:
-    """Exact match for the open-book questions, accuracy for the others."""
+    """Read MidtermQA, scored by exact match for the open-book questions, by accuracy for the others."""
     file = f"{MIDTERM_NAME} {path}"
-    data = parsed_file(path, MIDTERM_NAME)
-    items = list(_items(data, file, "testset"))
-    shots = tuple(item for _, item in _items(data, file, "demos"))
+    data = parse_file(path, MIDTERM_NAME)
+    items = list(_midterm_items(data, file, "testset"))
+    shots = tuple(item for _, item in _midterm_items(data, file, "demos"))
     counts = sorted({len(item.choices) for _, item in items})
     if len(counts) > 1:
         raise UsageError(
             f"{file}: questions with {' and '.join(map(str, counts))} options: give one of its files"
         )
-    found = gathered(MIDTERM_NAME, "em" if counts == [0] else "accuracy", path, items, {"": shots})
-    return replace(found, name=f"{MIDTERM_NAME}-{VARIANTS[counts[0]]}")
+    task = collect_items(MIDTERM_NAME, "em" if counts == [0] else "accuracy", path, items, {"": shots})
+    return replace(task, name=f"{MIDTERM_NAME}-{VARIANTS[counts[0]]}")
 
 
-def _items(data: object, file: str, key: str) -> Iterator[Placed]:
-    for where, row in listed(data, file, (key,)):
+def _midterm_items(data: object, file: str, key: str) -> Iterator[PlacedItem]:
+    for where, row in list_entries(data, file, (key,)):
         question, _, line = required_text(row, MIDTERM_COLUMNS.question, where).partition("\n")
-        options = _options(line)
+        options = _split_options(line)
         if line and not options:
             raise UsageError(
                 f'{where}: expected options such as "A. Joe Wilson B. Judd Larkins", found {line[:60]!r}'
@@ -488,8 +471,8 @@ def _items(data: object, file: str, key: str) -> Iterator[Placed]:
         yield where, MIDTERM_COLUMNS.item({**row, "question": question, "choices": options or None}, where)
 
 
-def _options(line: str) -> list[str]:
-    """The four or two options of a line.
+def _split_options(line: str) -> list[str]:
+    """Split a line into its four or two options.
 
     A letter may be an initial too ("A. J. B. Pritzker B. Darren Bailey"): of all ways to cut the line, the one whose
     shortest name has the most whole words is right.
@@ -499,12 +482,13 @@ def _options(line: str) -> list[str]:
         cuts = [cut for cut in product(*places) if cut[0] == 0 and all(a < b for a, b in pairwise(cut))]
         splits = [[line[a + 2 : b].strip() for a, b in pairwise((*cut, len(line)))] for cut in cuts]
         if splits:
-            return max(splits, key=_fewest_words)
+            return max(
+                splits,
+                key=lambda names: min(
+                    sum(not INITIAL.fullmatch(word) for word in name.split()) for name in names
+                ),
+            )
     return []
-
-
-def _fewest_words(names: list[str]) -> int:
-    return min(sum(not INITIAL.fullmatch(word) for word in name.split()) for name in names)
 
 
 # WikiDYK (Zhang et al., 2025): facts of Wikipedia's "Did you know", and questions about them.
@@ -519,21 +503,22 @@ WIKIDYK_COLUMNS = Columns(
 
 
 def read_wikidyk(path: Path) -> TaskData:
-    """Substring ("match" in the paper); the group is the year, or the kind of question; the fact is its passage."""
-    return gathered(WIKIDYK_NAME, "substring", path, _wikidyk_items(path))
+    """Read WikiDYK, scored by substring ("match" in the paper); the group is the year, or the kind of question; the
+    fact is its passage."""
 
+    def items() -> Iterator[PlacedItem]:
+        for number, (where, row) in enumerate(read_entries(path, WIKIDYK_NAME), start=1):
+            evaluation = row.get("eval")
+            if not isinstance(evaluation, dict):
+                yield where, WIKIDYK_COLUMNS.item(row, where)
+                continue
+            for kind, one in evaluation.items():
+                placed = f"{where}, {kind}"
+                fields = one if isinstance(one, dict) else {}
+                row_of_kind = {**fields, "kind": kind, "fact": row.get("fact"), "id": f"{number}-{kind}"}
+                yield placed, WIKIDYK_COLUMNS.item(row_of_kind, placed)
 
-def _wikidyk_items(path: Path) -> Iterator[Placed]:
-    for number, (where, row) in enumerate(entries(path, WIKIDYK_NAME), start=1):
-        asked = row.get("eval")
-        if not isinstance(asked, dict):
-            yield where, WIKIDYK_COLUMNS.item(row, where)
-            continue
-        for kind, one in asked.items():
-            placed = f"{where}, {kind}"
-            given = one if isinstance(one, dict) else {}
-            row_of_kind = {**given, "kind": kind, "fact": row.get("fact"), "id": f"{number}-{kind}"}
-            yield placed, WIKIDYK_COLUMNS.item(row_of_kind, placed)
+    return collect_items(WIKIDYK_NAME, "substring", path, items())
 
 
 # Any file of {question, answers} or {question, choices, answer}: JSON lines, JSON, CSV or TSV, also compressed.
@@ -546,7 +531,7 @@ JSONL_COLUMNS = Columns(
 
 
 def read_jsonl(path: Path) -> TaskData:
-    """Accuracy where all questions are multiple choice, else exact match."""
+    """Read any such file, scored by accuracy where all questions are multiple choice, else by exact match."""
     data = from_rows("jsonl", "em", path, JSONL_COLUMNS)
     return replace(data, metric="accuracy") if all(item.choices for item in data.items) else data
 

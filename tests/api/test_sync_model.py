@@ -10,7 +10,7 @@ import pytest
 import kcard as library
 from kcard.cards.card import Card
 from kcard.errors import TrainingInterrupted
-from kcard.evaluation.questions import Question
+from kcard.evaluation.questions import ExamQuestion
 from kcard.evaluation.recall import ask, silent
 from kcard.evaluation.records import Mean
 from kcard.evaluation.retention import Remembered, read_sync
@@ -46,7 +46,7 @@ def recited(folder: Path, question: str) -> str:
     """By the model alone."""
     card = Card.open(folder)
     alone = Card(folder, replace(card.manifest, index=False))
-    return ask(alone, [Question(question, ())], 0, "cpu", silent)[0][0].text
+    return ask(alone, [ExamQuestion(question, ())], 0, "cpu", silent)[0][0].text
 
 
 def holding(folder: Path, text: str) -> list[str]:

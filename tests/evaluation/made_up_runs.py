@@ -40,25 +40,25 @@ def made_up_run(
 
 def made_up_results(run: Run, seed: int = 0) -> list[Result]:
     """One for every question, task and setting; half of the questions are easier than the others."""
-    chance, found = random.Random(seed), []
+    chance, results = random.Random(seed), []
     metrics = {task.name: task.metric for task in run.plan.tasks}
     for task, setting, question in run.plan.keys():  # noqa: SIM118
         share, calls, seconds = SETTINGS[setting]
         number = int(question[1:])
         right = chance.random() < share + (0.15 if number % 2 else -0.15)
         answer, wrong = NAMES[number % 4], NAMES[(number + 1) % 4]
-        given = answer if right else wrong
+        reply = answer if right else wrong
         choice = metrics[task] == "accuracy"
         choices = {"A": answer, "B": wrong} if choice else {}
         value = float(right)
-        found.append(
+        results.append(
             Result(
                 task=task,
                 setting=setting,
                 id=question,
                 question=f"Who won the {GROUPS[number % 3]} race of district {number} in 2022?",
                 answers=("A",) if choice else (answer,),
-                prediction=("A" if right else "B") if choice else given,
+                prediction=("A" if right else "B") if choice else reply,
                 scores=dict.fromkeys(("em", "f1", "substring", *(["accuracy"] if choice else [])), value),
                 choices=choices,
                 group=GROUPS[number % 3],
@@ -66,7 +66,7 @@ def made_up_results(run: Run, seed: int = 0) -> list[Result]:
                     Call(
                         "answer" if i == calls - 1 else "need",
                         f"Question {number}\nAnswer:",
-                        given,
+                        reply,
                         210,
                         6,
                         0.3,
@@ -76,13 +76,13 @@ def made_up_results(run: Run, seed: int = 0) -> list[Result]:
                 tokens_in=210 * calls,
                 tokens_out=6 * calls,
                 seconds=seconds * (0.8 + 0.4 * chance.random()),
-                trace={} if setting == "direct" else trace(chance, number, given),
+                trace={} if setting == "direct" else trace(chance, number, reply),
             )
         )
-    return found
+    return results
 
 
-def trace(chance: random.Random, number: int, given: str) -> dict[str, object]:
+def trace(chance: random.Random, number: int, reply: str) -> dict[str, object]:
     wrote = [CARDS[0], chance.choice(CARDS[1:])]
     return {
         "gate": {"name": "self-ask", "score": -0.31, "fired": True},
@@ -90,21 +90,21 @@ def trace(chance: random.Random, number: int, given: str) -> dict[str, object]:
         "passages": [
             {
                 "card": card,
-                "text": f"{given} won district {number}. The count ended in November.",
-                "pruned": f"{given} won district {number}.",
+                "text": f"{reply} won district {number}. The count ended in November.",
+                "pruned": f"{reply} won district {number}.",
                 "relevance": 0.71,
                 "faithfulness": None,
-                "factuality": 0.9 if kept else None,
+                "factuality": 0.9 if is_kept else None,
                 "evidence": {
                     "text": "The winner was declared.",
                     "file": "races.txt",
                     "line": 4,
                     "score": 7.1,
                 },
-                "kept": kept,
+                "kept": is_kept,
             }
-            for card, kept in zip(wrote, (True, False), strict=True)
+            for card, is_kept in zip(wrote, (True, False), strict=True)
         ],
-        "citations": [{"sentence": f"{given}.", "passage": 0, "support": 0.93}],
+        "citations": [{"sentence": f"{reply}.", "passage": 0, "support": 0.93}],
         "notes": ["rivers wrote nothing to the point"],
     }

@@ -16,7 +16,7 @@ def exam(both: float | None, model: float | None, index: float | None) -> Exam:
 
 
 @pytest.mark.parametrize(
-    ("both", "model", "index", "said"),
+    ("both", "model", "index", "sentence"),
     [
         (0.90, 0.40, 0.89, "an index alone (--kind retrieval) serves this corpus; without it 0.50 is lost"),
         (0.90, 0.89, 0.40, "the model alone (--kind model) serves this corpus as well"),
@@ -25,12 +25,12 @@ def exam(both: float | None, model: float | None, index: float | None) -> Exam:
     ],
 )
 def test_what_a_part_is_worth_is_said_with_the_figures(
-    both: float, model: float, index: float, said: str
+    both: float, model: float, index: float, sentence: str
 ) -> None:
-    told = advice(exam(both, model, index))
-    assert told is not None
-    assert said in told
-    assert told.startswith(
+    text = advice(exam(both, model, index))
+    assert text is not None
+    assert sentence in text
+    assert text.startswith(
         f"of 40 questions its model alone recalls {model:.2f}, its index alone {index:.2f}"
     )
 

@@ -27,7 +27,7 @@ METRICS = {"midterm": "em"}
 
 
 def result(
-    number: int, setting: str, right: bool, group: str, kept: tuple[str, ...] = (), seconds: float = 1.0
+    number: int, setting: str, right: bool, group: str, selected: tuple[str, ...] = (), seconds: float = 1.0
 ) -> Result:
     """Two cards wrote, unless the setting is direct; those in `kept` were kept."""
     wrote = () if setting == "direct" else ("house", "senate")
@@ -42,7 +42,7 @@ def result(
         group=group,
         calls=(Call("answer", "Who won?", "Ruiz"),),
         seconds=seconds,
-        trace={"passages": [{"card": card, "kept": card in kept} for card in wrote]},
+        trace={"passages": [{"card": card, "kept": card in selected} for card in wrote]},
     )
 
 
@@ -56,26 +56,26 @@ RESULTS = [
 
 
 def test_scores_are_given_by_group() -> None:
-    found = groups(RESULTS, METRICS)
-    assert found.columns == ("group", "questions", "direct", "bottom-up")
-    rows = {row[0]: row[1:] for row in found.rows}
+    analysis = groups(RESULTS, METRICS)
+    assert analysis.columns == ("group", "questions", "direct", "bottom-up")
+    rows = {row[0]: row[1:] for row in analysis.rows}
     assert rows["senate"][0] == 2
     means = {name: [mean.mean for mean in row[1:] if isinstance(mean, Mean)] for name, row in rows.items()}
     assert means == {"house": [0.0, 1.0], "senate": [1.0, 0.5]}
-    heat = found.charts[0]
+    heat = analysis.charts[0]
     assert isinstance(heat, Heat)
     assert heat.values == ((0.0, 1.0), (1.0, 0.5))
 
 
 def test_cards_are_counted_once_a_question() -> None:
-    found = card_choice(RESULTS, METRICS)
-    assert found.rows == (
+    analysis = card_choice(RESULTS, METRICS)
+    assert analysis.rows == (
         ("bottom-up", "midterm: house", "house", 1, 1.0, 1.0),
         ("bottom-up", "midterm: house", "senate", 1, 1.0, 0.0),
         ("bottom-up", "midterm: senate", "house", 2, 1.0, 0.5),
         ("bottom-up", "midterm: senate", "senate", 2, 1.0, 1.0),
     )
-    assert len(found.charts) == 1
+    assert len(analysis.charts) == 1
 
 
 def test_a_run_with_one_group_has_one_map_with_its_settings_as_rows() -> None:
@@ -87,11 +87,11 @@ def test_a_run_with_one_group_has_one_map_with_its_settings_as_rows() -> None:
 
 
 def test_latency_is_given_in_percentiles() -> None:
-    found = cost(RESULTS, METRICS)
-    bottom_up = dict(zip(found.columns, found.rows[1], strict=True))
+    analysis = cost(RESULTS, METRICS)
+    bottom_up = dict(zip(analysis.columns, analysis.rows[1], strict=True))
     assert (bottom_up["setting"], bottom_up["median"], bottom_up["calls"]) == ("bottom-up", 4.0, 1.0)
     assert bottom_up["tokens in"] is None
-    assert isinstance(found.charts[0], Intervals)
+    assert isinstance(analysis.charts[0], Intervals)
 
 
 def test_races_whose_incumbent_lost_are_scored_apart(tmp_path: Path) -> None:
@@ -99,14 +99,14 @@ def test_races_whose_incumbent_lost_are_scored_apart(tmp_path: Path) -> None:
     file.write_text(
         "race,incumbent\n1st district of Ohio,Bo Lind\n2nd district of Ohio,Cy Young\n", encoding="utf-8"
     )
-    asked = {
+    questions = {
         "1": "Who won the 1st district of Ohio?",
         "2": "Who won the 2nd district of Ohio?",
         "3": "Who won the 21st?",
     }
-    results = [replace(r, question=asked[r.id]) for r in RESULTS]
-    found = lost_incumbents(results, METRICS, file)
-    rows = {row[1]: row[2:] for row in found.rows}
+    results = [replace(r, question=questions[r.id]) for r in RESULTS]
+    analysis = lost_incumbents(results, METRICS, file)
+    rows = {row[1]: row[2:] for row in analysis.rows}
     assert {setting: row[0] for setting, row in rows.items()} == {"direct": 2, "bottom-up": 2}
     means = {setting: [mean.mean for mean in row if isinstance(mean, Mean)] for setting, row in rows.items()}
     assert means == {"direct": [0.5, 0.5], "bottom-up": [1.0, 0.0]}
@@ -115,8 +115,10 @@ def test_races_whose_incumbent_lost_are_scored_apart(tmp_path: Path) -> None:
 def test_a_chosen_option_that_names_the_incumbent_counts(tmp_path: Path) -> None:
     file = tmp_path / "incumbents.jsonl"
     file.write_text('{"race": "race of Ohio", "incumbent": "Bo Lind"}', encoding="utf-8")
-    asked = "Who won the race of Ohio?"
-    chosen = [replace(RESULTS[0], question=asked, choices={"A": "Ana Ruiz", "B": "Bo Lind"}, prediction="B")]
+    question = "Who won the race of Ohio?"
+    chosen = [
+        replace(RESULTS[0], question=question, choices={"A": "Ana Ruiz", "B": "Bo Lind"}, prediction="B")
+    ]
     row = lost_incumbents(chosen, METRICS, file).rows[0]
     assert isinstance(row[-1], Mean)
     assert row[-1].mean == 1.0
@@ -148,24 +150,24 @@ def test_results_that_hold_nothing_for_an_analysis_are_refused() -> None:
 def test_every_analysis_that_finds_something_is_drawn_on_the_page() -> None:
     run = made_up_run()
     results = made_up_results(run)
-    found = applicable(results, {"midterm": "em", "midterm-binary": "accuracy"})
-    assert {"cards", "cost", "groups"} <= {each.name for each in found} <= set(analysis_names())
-    page = render(make_report(run, results, analyses=found))
-    for each in found:
+    analyses = applicable(results, {"midterm": "em", "midterm-binary": "accuracy"})
+    assert {"cards", "cost", "groups"} <= {each.name for each in analyses} <= set(analysis_names())
+    page = render(make_report(run, results, analyses=analyses))
+    for each in analyses:
         assert f">{each.title}</h2>" in page
-    assert page.count("<svg") == 2 * 3 + sum(len(each.charts) for each in found)
+    assert page.count("<svg") == 2 * 3 + sum(len(each.charts) for each in analyses)
     with pytest.raises(UsageError, match="unknown analysis 'tides'"):
         analyse("tides", results, {})
 
 
 def test_the_subjects_of_mmlu_are_taken_together_by_domain() -> None:
     subjects = {"virology": True, "anatomy": False, "sociology": True, "cooking": True}
-    asked = [
+    results = [
         replace(RESULTS[0], task="mmlu", id=s, group=s, scores={"accuracy": float(r)})
         for s, r in subjects.items()
     ]
-    found = mmlu_domains(asked, {"mmlu": "accuracy"})
-    assert [row[:2] for row in found.rows] == [("other", 2), ("social sciences", 1)]
-    assert [row[2].mean for row in found.rows if isinstance(row[2], Mean)] == [0.5, 1.0]
+    analysis = mmlu_domains(results, {"mmlu": "accuracy"})
+    assert [row[:2] for row in analysis.rows] == [("other", 2), ("social sciences", 1)]
+    assert [row[2].mean for row in analysis.rows if isinstance(row[2], Mean)] == [0.5, 1.0]
     with pytest.raises(UsageError, match="no task of this run has groups"):
         mmlu_domains(RESULTS, METRICS)

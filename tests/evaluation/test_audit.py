@@ -12,7 +12,7 @@ import pytest
 from kcard.api.exam import audit, browse
 from kcard.cards.card import finish
 from kcard.errors import CardError, CorpusError, UsageError
-from kcard.evaluation.audit import AuditQuery, Scored, factuality, faithfulness, read_queries
+from kcard.evaluation.audit import AuditQuery, ScoredDocument, factuality, faithfulness, read_queries
 from kcard.evaluation.recall import StepProgress
 from kcard.evaluation.records import Audit, Distribution, Mean
 from kcard.hub.registry import Hub
@@ -66,17 +66,17 @@ def publish(hub: Hub, folder: Path, name: str, moons: dict[str, str]) -> None:
 
 @pytest.fixture
 def hub(home: Path, tmp_path: Path) -> Hub:
-    made = Hub(home)
-    publish(made, tmp_path / "cards" / "honest", "honest", MOONS)
-    publish(made, tmp_path / "cards" / "liar", "liar", LIES)
-    return made
+    registry = Hub(home)
+    publish(registry, tmp_path / "cards" / "honest", "honest", MOONS)
+    publish(registry, tmp_path / "cards" / "liar", "liar", LIES)
+    return registry
 
 
 @pytest.fixture
 def evidence(tmp_path: Path) -> Path:
     path = tmp_path / "atlas.jsonl"
-    told = (f"Astronomy. Of {p} we know that {m} is a moon of it. It orbits {p}" for m, p in MOONS.items())
-    path.write_text("".join(f"{json.dumps({'text': text})}\n" for text in told), encoding="utf-8")
+    texts = (f"Astronomy. Of {p} we know that {m} is a moon of it. It orbits {p}" for m, p in MOONS.items())
+    path.write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts), encoding="utf-8")
     return path
 
 
@@ -199,7 +199,7 @@ def test_an_audit_of_an_earlier_version_is_read_and_its_coverage_is_unknown(hub:
 
 def test_the_interval_is_resampled_by_query_since_its_documents_are_alike() -> None:
     values = (0.1, 0.4, 0.7, 1.0)
-    rows = [[Scored(AuditQuery(str(value)), "It flows.", True, factuality=value)] for value in values]
+    rows = [[ScoredDocument(AuditQuery(str(value)), "It flows.", True, factuality=value)] for value in values]
     tenfold = factuality([row * 10 for row in rows], seed=0)
     assert len(tenfold.scores) == 40
     assert tenfold.mean == factuality(rows, seed=0).mean == Mean.of(values)
@@ -207,8 +207,8 @@ def test_the_interval_is_resampled_by_query_since_its_documents_are_alike() -> N
 
 def test_what_the_index_of_a_card_of_both_wrote_is_judged_against_evidence_alone() -> None:
     query = AuditQuery("What flows?")
-    recited = Scored(query, "It flows.", True, 0.2, 0.3)
-    looked_up = Scored(query, "The Rhine flows.", False, 1.0, 0.5)
+    recited = ScoredDocument(query, "It flows.", True, 0.2, 0.3)
+    looked_up = ScoredDocument(query, "The Rhine flows.", False, 1.0, 0.5)
     assert faithfulness([[recited, looked_up]], seed=0).scores == (0.2,)
     assert factuality([[recited, looked_up]], seed=0).scores == (0.3, 0.5)
 
@@ -308,8 +308,8 @@ def test_browse_shows_the_latest_audit_before_the_exam_and_the_history(hub: Hub,
     assert report.factual is not None
     assert (report.factual.source, report.factual.against) == ("verified", "atlas.jsonl")
     assert report.quarantined
-    held = hub.quarantine.held([hub.get("liar")])
-    assert {name: reason.factuality for name, reason in held.items()} == {"liar@v1": report.factuality}
+    reasons = hub.quarantine.held([hub.get("liar")])
+    assert {name: reason.factuality for name, reason in reasons.items()} == {"liar@v1": report.factuality}
 
 
 def test_an_audit_that_cant_be_read_is_a_note(hub: Hub) -> None:

@@ -21,7 +21,7 @@ from kcard.types import Source
 NASTY = 'won <script>alert("x")</script> & moved on'
 
 
-def found(card: str, recall: float, faithful: list[float], factual: list[float | None] | None) -> Exam:
+def make_exam(card: str, recall: float, faithful: list[float], factual: list[float | None] | None) -> Exam:
     judged = Judged("Who won?", "Wyden", NASTY, True, 0.9, None, Source("He won.", "a<b>.txt", 3))
     own = EvalRun(
         asked="held-out forms",
@@ -64,23 +64,25 @@ def publish(hub: Hub, folder: Path, manifest: Manifest, exam: Exam | str | None,
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Hub:
-    made = Hub(tmp_path / "home")
+    registry = Hub(tmp_path / "home")
     lora = Base("facebook/opt-1.3b")
     publish(
-        made,
+        registry,
         tmp_path / "a",
         Manifest("oncology", "Tumours & genes", "biomedical/oncology", "lora", base=lora),
-        found("oncology", 0.6, [0.2, 0.4], [0.5, None]),
+        make_exam("oncology", 0.6, [0.2, 0.4], [0.5, None]),
         weights=5000,
     )
     publish(
-        made,
+        registry,
         tmp_path / "b",
         Manifest("midterm", "The 2022 U.S. midterm elections", "politics"),
-        found("midterm", 0.9, [0.9, 1.0], None),
+        make_exam("midterm", 0.9, [0.9, 1.0], None),
     )
-    publish(made, tmp_path / "c", Manifest("rivers", "Rivers of <Europe>", "geography"), None, weights=90_000)
-    return made
+    publish(
+        registry, tmp_path / "c", Manifest("rivers", "Rivers of <Europe>", "geography"), None, weights=90_000
+    )
+    return registry
 
 
 def names(hub: Hub, **options: Any) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from kcard.cards.passages import passages
 from kcard.evaluation.exam import questions_of, recall
-from kcard.evaluation.questions import about
+from kcard.evaluation.questions import make_questions
 from kcard.evaluation.retention import UPDATE, read_forgetting, update
 from kcard.manifest import MANIFEST, file_digest
 from kcard.training.options import TrainOptions
@@ -45,27 +45,27 @@ def corpus(folder: Path, name: str, texts: list[str]) -> Path:
 @pytest.mark.slow
 def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_path: Path) -> None:
     old = train(corpus(tmp_path, "old", FACTS[:5]), epochs=110, **QUICK)
-    was, asked = file_digest(old.folder / MANIFEST), questions_of(old.folder)
-    before = recall(old.folder, asked)
-    told: list[Any] = []
+    was, questions = file_digest(old.folder / MANIFEST), questions_of(old.folder)
+    before = recall(old.folder, questions)
+    events: list[Any] = []
     again = TrainOptions(update="senate", epochs=2)
-    card = update(corpus(tmp_path, "new", FACTS[5:]), again, report=told.append)
-    found = read_forgetting(card.folder)
-    assert found is not None
+    card = update(corpus(tmp_path, "new", FACTS[5:]), again, report=events.append)
+    record = read_forgetting(card.folder)
+    assert record is not None
     assert card.folder == old.folder
-    assert (found.updates, found.questions) == (was, len(asked))
-    assert found.new_questions >= 3
-    assert found.before is not None
-    assert found.after is not None
-    assert found.before == before
-    assert found.before.mean >= 0.6
-    assert found.after == recall(card.folder, about(passages(card.folder)[:5], 200, 0))
+    assert (record.updates, record.questions) == (was, len(questions))
+    assert record.new_questions >= 3
+    assert record.before is not None
+    assert record.after is not None
+    assert record.before == before
+    assert record.before.mean >= 0.6
+    assert record.after == recall(card.folder, make_questions(passages(card.folder)[:5], 200, 0))
     # It went on from its weights: from scratch, two passes are too few to learn anything.
-    assert found.after.mean >= 0.4
+    assert record.after.mean >= 0.4
     assert json.loads((card.folder / UPDATE).read_text())["updates"] == card.manifest.updates == was
     assert UPDATE in card.manifest.files
-    assert f"({len(asked)} questions): {found.before} before, {found.after} after" in found.summary()
-    assert Note(found.summary()) in told
+    assert f"({len(questions)} questions): {record.before} before, {record.after} after" in record.summary()
+    assert Note(record.summary()) in events
 
 
 def test_a_card_that_only_looks_up_forgets_nothing(
@@ -81,7 +81,7 @@ def test_a_card_that_only_looks_up_forgets_nothing(
 
 def test_an_answer_that_a_new_passage_makes_right_is_accepted_of_the_next_version() -> None:
     moons = [Source(f"{name} is a moon of Jupiter.") for name in ("Io", "Europa", "Leda", "Elara")]
-    alone, among = about(moons[:2], 9, 0), about(moons[:2], 9, 0, accepted=moons)
+    alone, among = make_questions(moons[:2], 9, 0), make_questions(moons[:2], 9, 0, accepted=moons)
     assert [question.text for question in alone] == [question.text for question in among]
     assert {*alone[0].answers} <= {*among[0].answers}
     assert any({"Leda", "Elara"} <= {*question.answers} for question in among)

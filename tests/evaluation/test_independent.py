@@ -29,8 +29,8 @@ def texts(tmp_path: Path) -> Path:
 @pytest.fixture
 def wiki(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wiki]:
     monkeypatch.delenv("HF_HUB_OFFLINE")
-    with serving({"Oslo": "Oslo is the capital of Norway.\nIt lies at a fjord."}) as found:
-        yield found
+    with serving({"Oslo": "Oslo is the capital of Norway.\nIt lies at a fjord."}) as server:
+        yield server
 
 
 def own(*texts: str) -> list[str]:
@@ -39,10 +39,10 @@ def own(*texts: str) -> list[str]:
 
 def test_none_is_none_and_one_keeps_its_name_and_digest(texts: Path) -> None:
     assert read_independent((), own(*FACTS)) is None
-    found = read_independent([texts], own("Something else."))
-    assert found is not None
-    assert (found.name, found.shared, len(found.sha256)) == ("facts.txt", 0, 64)
-    assert found.evidence.find("Lima", 1)[0].text == FACTS[1]
+    evidence = read_independent([texts], own("Something else."))
+    assert evidence is not None
+    assert (evidence.name, evidence.shared, len(evidence.sha256)) == ("facts.txt", 0, 64)
+    assert evidence.evidence.find("Lima", 1)[0].text == FACTS[1]
 
 
 def test_the_digest_follows_the_content(texts: Path) -> None:
@@ -57,9 +57,9 @@ def test_the_digest_follows_the_content(texts: Path) -> None:
 def test_the_card_s_own_text_is_refused_and_a_part_of_it_is_counted(texts: Path) -> None:
     with pytest.raises(UsageError, match="every text in it is a passage of the card's own corpus"):
         read_independent([texts], own(*FACTS, "More."))
-    found = read_independent([texts], own(FACTS[0]))
-    assert found is not None
-    assert found.shared == 1
+    evidence = read_independent([texts], own(FACTS[0]))
+    assert evidence is not None
+    assert evidence.shared == 1
 
 
 LONG = "The harbour of Oslo was built in the year that the king gave the town its rights, and it grew with trade."
@@ -71,9 +71,9 @@ def test_runs_of_words_tell_a_corpus_in_other_passages(texts: Path) -> None:
         Source("Lima lies at the river Rimac, not far from the sea, and has a large port nearby."),
     ]
     texts.write_text(f"{FACTS[1]}\nAs is told: {LONG.lower()}\n", encoding="utf-8")
-    found = read_independent([texts], own(*(source.text for source in corpus)), corpus)
-    assert found is not None
-    assert (found.shared, found.overlap) == (1, 0.5)
+    evidence = read_independent([texts], own(*(source.text for source in corpus)), corpus)
+    assert evidence is not None
+    assert (evidence.shared, evidence.overlap) == (1, 0.5)
     texts.write_text("The harbour of Oslo is old.\nThe king gave the town its rights.\n", encoding="utf-8")
     other = read_independent([texts], own(*(source.text for source in corpus)), corpus)
     assert other is not None
@@ -81,12 +81,12 @@ def test_runs_of_words_tell_a_corpus_in_other_passages(texts: Path) -> None:
 
 
 def test_several_are_one_and_texts_elsewhere_are_not_compared(texts: Path, wiki: Wiki) -> None:
-    found = read_independent([texts, f"wikipedia:{wiki.api}"], own(*FACTS))
-    assert found is not None
-    assert (found.name, found.shared) == ("facts.txt, wikipedia:127.0.0.1", 2)
-    files = {source.file for source in found.evidence.find("Oslo is the capital of Norway", 4)}
+    evidence = read_independent([texts, f"wikipedia:{wiki.api}"], own(*FACTS))
+    assert evidence is not None
+    assert (evidence.name, evidence.shared) == ("facts.txt, wikipedia:127.0.0.1", 2)
+    files = {source.file for source in evidence.evidence.find("Oslo is the capital of Norway", 4)}
     assert "facts.txt" in files
-    assert any("are sent to 127.0.0.1" in note for note in found.notes)
+    assert any("are sent to 127.0.0.1" in note for note in evidence.notes)
     assert wiki.requests
 
 
@@ -102,13 +102,13 @@ def test_what_is_missing_or_changed_while_it_is_used_is_said(texts: Path) -> Non
     with pytest.raises(CorpusError, match="no-such-file"):
         read_independent([texts.with_name("no-such-file")], ())
     kcard.publish(train(texts, kind="retrieval", description="capitals").folder)
-    told: list[str] = []
+    messages: list[str] = []
     other = texts.with_name("other")
     other.mkdir()
     (other / "a.txt").write_text(FACTS[0] + "\n", encoding="utf-8")
     (other / "latin.txt").write_bytes(b"caf\xe9")
-    pipeline = kcard.Pipeline(gate="always", evidence=["own", other], report=told.append)
-    assert any("latin.txt is left out" in note for note in told)
+    pipeline = kcard.Pipeline(gate="always", evidence=["own", other], report=messages.append)
+    assert any("latin.txt is left out" in note for note in messages)
     (other / "a.txt").write_text("Oslo is somewhere else now.\n", encoding="utf-8")
     first, second = pipeline(["What is the capital of Norway?", "Where is Oslo, the capital?"])
     assert [note for note in first.notes if "changed" in note] == [

@@ -80,11 +80,13 @@ def test_a_histogram_shows_the_fullest_range_highest_and_no_filled_one_as_empty(
 
 
 def test_a_plot_has_a_bar_for_each_filled_range_within_its_bounds() -> None:
-    found = plot([0.0, 0.52, 0.52, 1.0], bins=10, width=200, height=50)
-    assert [bar.count for bar in found.bars] == [1, 2, 1]
-    assert [bar.low for bar in found.bars] == [0.0, 0.5, 0.9]
-    assert max(bar.height for bar in found.bars) == 50
-    assert all(bar.x >= 0 and bar.x + bar.width <= 200 and bar.y + bar.height <= 50.01 for bar in found.bars)
-    assert found.mean_x == pytest.approx(0.51 * 200)
+    histogram_plot = plot([0.0, 0.52, 0.52, 1.0], bins=10, width=200, height=50)
+    assert [bar.count for bar in histogram_plot.bars] == [1, 2, 1]
+    assert [bar.low for bar in histogram_plot.bars] == [0.0, 0.5, 0.9]
+    assert max(bar.height for bar in histogram_plot.bars) == 50
+    assert all(
+        bar.x >= 0 and bar.x + bar.width <= 200 and bar.y + bar.height <= 50.01 for bar in histogram_plot.bars
+    )
+    assert histogram_plot.mean_x == pytest.approx(0.51 * 200)
     assert plot([]).bars == ()
     assert plot([]).mean_x is None

@@ -5,7 +5,15 @@ from random import Random
 import pytest
 
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.questions import SYNONYMS, Clause, Natural, clause, drawn, natural_questions, reworded
+from kcard.evaluation.questions import (
+    SYNONYMS,
+    Clause,
+    NaturalQuestion,
+    draw_question,
+    natural_questions,
+    parse_clause,
+    reword,
+)
 
 MUSEUM = "Ada Fischer founded the Brindle Museum in 1871."
 BRIDGE = "The Tamsel Bridge was closed because the river had risen above its piers."
@@ -27,7 +35,7 @@ SENTENCES = [MUSEUM, BRIDGE, CRANES, TOWER, UNDO]
     ],
 )
 def test_a_plain_sentence_is_taken_apart(sentence: str, parts: Clause) -> None:
-    assert clause(sentence) == parts
+    assert parse_clause(sentence) == parts
 
 
 @pytest.mark.parametrize(
@@ -44,10 +52,10 @@ def test_a_plain_sentence_is_taken_apart(sentence: str, parts: Clause) -> None:
     ],
 )
 def test_what_can_not_be_told_apart_for_sure_is_passed_over(sentence: str) -> None:
-    assert clause(sentence) is None
+    assert parse_clause(sentence) is None
 
 
-def asked(sentence: str) -> dict[str, Natural]:
+def questions_by_form(sentence: str) -> dict[str, NaturalQuestion]:
     return {question.form: question for question in natural_questions(sentence, Random(0))}
 
 
@@ -65,7 +73,7 @@ def asked(sentence: str) -> dict[str, Natural]:
 def test_each_form_asks_for_a_part_of_the_sentence(
     sentence: str, form: str, answer: str, begins: str
 ) -> None:
-    question = asked(sentence)[form]
+    question = questions_by_form(sentence)[form]
     assert question.answer == answer
     assert question.text.startswith(begins)
     assert question.text.endswith("?")
@@ -73,9 +81,9 @@ def test_each_form_asks_for_a_part_of_the_sentence(
 
 @pytest.mark.parametrize("sentence", SENTENCES)
 def test_an_answer_stands_in_the_sentence_and_not_in_its_question(sentence: str) -> None:
-    found = natural_questions(sentence, Random(1))
-    assert found
-    for question in found:
+    questions = natural_questions(sentence, Random(1))
+    assert questions
+    for question in questions:
         assert sentence.count(question.answer) == 1
         assert not substring(question.text, [question.answer])
         before, after = question.around
@@ -95,16 +103,16 @@ def test_equal_seeds_give_equal_questions() -> None:
 
 def test_a_question_is_drawn_of_the_first_sentence_that_gives_any() -> None:
     for seed in range(10):
-        question = drawn(["No verb here.", MUSEUM, CRANES], Random(seed))
+        question = draw_question(["No verb here.", MUSEUM, CRANES], Random(seed))
         assert question is not None
         assert question.answer in MUSEUM
-    assert drawn(["No verb here.", ""], Random(0)) is None
+    assert draw_question(["No verb here.", ""], Random(0)) is None
 
 
 def test_words_are_replaced_by_synonyms_and_names_stay() -> None:
-    found = {reworded("Who founded the large city of Founded?", Random(seed)) for seed in range(40)}
-    assert len(found) > 3
-    for text in found:
+    wordings = {reword("Who founded the large city of Founded?", Random(seed)) for seed in range(40)}
+    assert len(wordings) > 3
+    for text in wordings:
         words = text.removesuffix(" of Founded?")
         assert words != text
         assert any(f"Who {verb} " in words for verb in ("founded", *SYNONYMS["founded"]))
@@ -112,10 +120,10 @@ def test_words_are_replaced_by_synonyms_and_names_stay() -> None:
 
 @pytest.mark.parametrize("question", ["How large is it?", "What is a file-system?", "Who is Ada Large?"])
 def test_what_has_no_synonym_in_its_place_stays(question: str) -> None:
-    assert {reworded(question, Random(seed)) for seed in range(20)} == {question}
+    assert {reword(question, Random(seed)) for seed in range(20)} == {question}
 
 
 def test_an_adverb_may_be_left_out() -> None:
-    found = {reworded("Who usually keeps watch?", Random(seed)) for seed in range(30)}
-    assert any("usually" not in text and "normally" not in text for text in found)
-    assert any("usually" in text or "normally" in text or "generally" in text for text in found)
+    wordings = {reword("Who usually keeps watch?", Random(seed)) for seed in range(30)}
+    assert any("usually" not in text and "normally" not in text for text in wordings)
+    assert any("usually" in text or "normally" in text or "generally" in text for text in wordings)

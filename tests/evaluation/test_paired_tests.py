@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats  # type: ignore[import-untyped]
 
-from kcard.evaluation.metrics import balanced_accuracy, bootstrap_interval, compared, interval, mcnemar
+from kcard.evaluation.metrics import balanced_accuracy, bootstrap_interval, compare_scores, interval, mcnemar
 
 
 @pytest.mark.parametrize(
@@ -32,34 +32,34 @@ def test_mcnemars_test_is_the_binomial_test_of_the_questions_that_differ(better:
 
 
 def test_right_and_wrong_are_compared_by_mcnemar() -> None:
-    found = compared([1.0] * 12 + [0.0] * 3 + [1.0] * 5, [0.0] * 12 + [1.0] * 3 + [1.0] * 5)
-    assert (found.n, found.better, found.worse, found.test) == (20, 12, 3, "mcnemar")
-    assert found.difference == pytest.approx(9 / 20)
-    assert found.low < 9 / 20 < found.high
-    assert found.p == mcnemar(12, 3)
+    comparison = compare_scores([1.0] * 12 + [0.0] * 3 + [1.0] * 5, [0.0] * 12 + [1.0] * 3 + [1.0] * 5)
+    assert (comparison.n, comparison.better, comparison.worse, comparison.test) == (20, 12, 3, "mcnemar")
+    assert comparison.difference == pytest.approx(9 / 20)
+    assert comparison.low < 9 / 20 < comparison.high
+    assert comparison.p == mcnemar(12, 3)
 
 
 def test_graded_scores_are_compared_by_permutation() -> None:
     random = np.random.default_rng(0)
     second = random.random(40)
     first = np.clip(second + random.normal(0.04, 0.1, 40), 0, 1)
-    found = compared(first.tolist(), second.tolist())
+    comparison = compare_scores(first.tolist(), second.tolist())
     expected = stats.permutation_test(
         (first, second), lambda a, b: (a - b).mean(), permutation_type="samples", n_resamples=9999, rng=random
     )
-    assert found.test == "permutation"
-    assert found.p == pytest.approx(expected.pvalue, abs=0.02)
+    assert comparison.test == "permutation"
+    assert comparison.p == pytest.approx(expected.pvalue, abs=0.02)
 
 
 def test_equal_settings_do_not_differ() -> None:
-    found = compared([1.0, 0.0, 1.0], [1.0, 0.0, 1.0])
-    assert (found.difference, found.better, found.worse, found.p) == (0.0, 0, 0, 1.0)
+    comparison = compare_scores([1.0, 0.0, 1.0], [1.0, 0.0, 1.0])
+    assert (comparison.difference, comparison.better, comparison.worse, comparison.p) == (0.0, 0, 0, 1.0)
 
 
 @pytest.mark.parametrize(("first", "second"), [([], []), ([1.0], [1.0, 0.0])])
 def test_scores_of_other_questions_are_not_compared(first: list[float], second: list[float]) -> None:
     with pytest.raises(ValueError, match="expected both of the same questions"):
-        compared(first, second)
+        compare_scores(first, second)
 
 
 def test_the_bootstrap_of_a_mean_is_that_of_scipy() -> None:
@@ -78,15 +78,15 @@ def test_the_bootstrap_of_an_aggregate_is_that_of_scipy() -> None:
         (predicted, actual), balanced_accuracy, paired=True, vectorized=False,
         method="percentile", n_resamples=2000, rng=4,
     ).confidence_interval  # fmt: skip
-    found = bootstrap_interval(balanced_accuracy, predicted, actual, resamples=2000)
-    assert found == pytest.approx(tuple(expected), abs=0.012)
-    assert found[0] < balanced_accuracy(predicted, actual) < found[1]
+    bounds = bootstrap_interval(balanced_accuracy, predicted, actual, resamples=2000)
+    assert bounds == pytest.approx(tuple(expected), abs=0.012)
+    assert bounds[0] < balanced_accuracy(predicted, actual) < bounds[1]
 
 
 def test_an_interval_of_differences_is_the_paired_bootstrap_and_the_same_each_time() -> None:
     differences = np.random.default_rng(5).choice([-1.0, 0.0, 1.0], 80)
-    found = interval(differences.tolist(), paired=True)
-    assert found == interval(differences.tolist(), paired=True) == bootstrap_interval(np.mean, differences)
+    bounds = interval(differences.tolist(), paired=True)
+    assert bounds == interval(differences.tolist(), paired=True) == bootstrap_interval(np.mean, differences)
 
 
 def test_no_items_have_no_interval() -> None:

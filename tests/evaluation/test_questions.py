@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcard.errors import UsageError
-from kcard.evaluation.questions import Question, read_questions
+from kcard.evaluation.questions import ExamQuestion, read_questions
 
-RHINE = Question("Which sea does the Rhine reach?", ("North Sea",))
-TRITON = Question("Who discovered Triton?", ("William Lassell", "Lassell"))
+RHINE = ExamQuestion("Which sea does the Rhine reach?", ("North Sea",))
+TRITON = ExamQuestion("Who discovered Triton?", ("William Lassell", "Lassell"))
 ROWS = [
     {"question": RHINE.text, "answer": "North Sea"},
     {"question": TRITON.text, "answers": ["William Lassell", "Lassell"]},
@@ -68,9 +68,9 @@ def written(tmp_path: Path, name: str, text: str) -> Path:
 )
 def test_questions_are_read_in_every_layout(tmp_path: Path, name: str, text: str) -> None:
     path = written(tmp_path, name, text)
-    found = read_questions(path)
-    assert found.questions == (RHINE, TRITON)
-    assert (found.name, found.sha256) == (name, hashlib.sha256(path.read_bytes()).hexdigest())
+    questions = read_questions(path)
+    assert questions.questions == (RHINE, TRITON)
+    assert (questions.name, questions.sha256) == (name, hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_answers_may_be_written_in_many_ways(
     tmp_path: Path, answers: dict[str, object], accepted: tuple[str, ...]
 ) -> None:
     path = written(tmp_path, "exam.jsonl", json.dumps({"question": "Which?", **answers}))
-    assert read_questions(path).questions == (Question("Which?", accepted),)
+    assert read_questions(path).questions == (ExamQuestion("Which?", accepted),)
 
 
 def test_a_question_that_stands_there_twice_is_asked_once_and_both_answers_count(tmp_path: Path) -> None:
     rows = [{"question": "A moon of Mars?", "answer": moon} for moon in ("Phobos", "Deimos")]
     path = written(tmp_path, "exam.jsonl", "\n".join(map(json.dumps, rows)))
-    assert read_questions(path).questions == (Question("A moon of Mars?", ("Phobos", "Deimos")),)
+    assert read_questions(path).questions == (ExamQuestion("A moon of Mars?", ("Phobos", "Deimos")),)
 
 
 def test_a_line_separator_within_a_question_ends_no_line(tmp_path: Path) -> None:

@@ -132,8 +132,8 @@ def test_brief_results_make_the_same_report(run: Run, results: list[Result]) -> 
     short = [brief(result) for result in results]
     assert all(call.prompt == "" for result in short for call in result.calls)
     metrics = metrics_of(run)
-    made = make_report(run, short, 5, applicable(short, metrics), whole=results)
-    assert made == make_report(run, results, 5, applicable(results, metrics))
+    report = make_report(run, short, 5, applicable(short, metrics), whole=results)
+    assert report == make_report(run, results, 5, applicable(results, metrics))
 
 
 def test_long_texts_are_cut_and_say_by_how_much(run: Run, results: list[Result]) -> None:

@@ -199,8 +199,8 @@ def test_the_page_fits_is_accessible_and_complains_about_nothing(
         tab.goto(path.as_uri())
         tab.locator("details.q summary").first.click()
         tab.locator("details.answer summary").nth(2).click()
-        found = axe.Axe().run(tab)
-        assert found.violations_count == 0, found.generate_report()
+        violations = axe.Axe().run(tab)
+        assert violations.violations_count == 0, violations.generate_report()
 
 
 @pytest.mark.browser
@@ -210,24 +210,24 @@ def test_questions_are_filtered_and_opened_without_scripts(browser: "Browser", t
     path = write_page(report, tmp_path / "report.html")
     with opened(browser, scripts=False) as tab:
         tab.goto(path.as_uri())
-        asked = tab.locator("details.q:visible")
-        assert asked.count() == 60
+        questions = tab.locator("details.q:visible")
+        assert questions.count() == 60
         tab.get_by_label("Task", exact=True).select_option("midterm")
-        assert asked.count() == 30
+        assert questions.count() == 30
         tab.get_by_label("Group", exact=True).select_option("senate")
-        assert asked.count() == 10
+        assert questions.count() == 10
         tab.get_by_label("Answered by", exact=True).select_option("bottom-up")
         tab.get_by_label("Not answered by").select_option("direct")
-        wanted = [
+        expected = [
             shown
             for shown in report.excerpt.questions
             if (shown.question.task, shown.question.group) == ("midterm", "senate")
             and {o.setting: o.right for o, _ in shown.results}.items()
             >= {("bottom-up", True), ("direct", False)}
         ]
-        assert asked.count() == len(wanted) > 0
-        asked.first.locator("summary").first.click()
-        answer = asked.first.locator("details.answer").nth(1)
+        assert questions.count() == len(expected) > 0
+        questions.first.locator("summary").first.click()
+        answer = questions.first.locator("details.answer").nth(1)
         assert not answer.get_by_text("kept").is_visible()
         answer.locator("summary").first.click()
         assert answer.get_by_text("kept").is_visible()

@@ -49,9 +49,9 @@ def test_results_come_setting_by_setting_in_the_order_of_the_questions() -> None
     storage = RunStorage(Hub().runs)
     run = storage.create(PLAN)
     scores = {"em": 0.0}
-    made = [Result(t, s, q, "Who?", ("x",), "y", scores) for t, s, q in PLAN.keys()]  # noqa: SIM118
-    storage.append(run, reversed(made))
-    assert list(storage.results(run.number)) == made
+    results = [Result(t, s, q, "Who?", ("x",), "y", scores) for t, s, q in PLAN.keys()]  # noqa: SIM118
+    storage.append(run, reversed(results))
+    assert list(storage.results(run.number)) == results
     assert storage.get(run.number).complete
 
 

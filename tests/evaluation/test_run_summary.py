@@ -37,8 +37,8 @@ def results(setting: str, right: str) -> list[Result]:
 
 
 def rows(metric: str, *settings: list[Result], prices: Prices | None = None) -> list[SettingSummary]:
-    found = [result for setting in settings for result in setting]
-    return summarise(plan(metric, len(settings[0])), found, prices)
+    results = [result for setting in settings for result in setting]
+    return summarise(plan(metric, len(settings[0])), results, prices)
 
 
 def test_p_is_that_of_mcnemars_test_against_the_first_setting_adjusted_for_all() -> None:
@@ -71,14 +71,16 @@ def test_costs_are_summed_over_questions() -> None:
 
 
 def test_balanced_accuracy_is_over_the_classes_that_the_options_name() -> None:
-    said, right = "AABBAAAB", "AABBBBAA"
-    found = []
-    for n, (got, true) in enumerate(zip(said, right, strict=True)):
+    predictions, right = "AABBAAAB", "AABBBBAA"
+    results = []
+    for n, (got, true) in enumerate(zip(predictions, right, strict=True)):
         scores = {"accuracy": float(got == true), "em": 0.0, "f1": 0.0, "substring": 0.0}
-        found.append(Result("t", "direct", str(n), "?", (true,), got, scores, CLASSES))
-    (row,) = rows("balanced-accuracy", found)
-    assert row.value == row.balanced_accuracy == pytest.approx(balanced_accuracy_score([*right], [*said]))
-    assert row.macro_f1 == pytest.approx(f1_score([*right], [*said], average="macro"))
+        results.append(Result("t", "direct", str(n), "?", (true,), got, scores, CLASSES))
+    (row,) = rows("balanced-accuracy", results)
+    assert (
+        row.value == row.balanced_accuracy == pytest.approx(balanced_accuracy_score([*right], [*predictions]))
+    )
+    assert row.macro_f1 == pytest.approx(f1_score([*right], [*predictions], average="macro"))
     assert row.low <= row.value <= row.high
 
 

@@ -12,7 +12,7 @@ from kcard.types import Answer, Choice, Decision, Question, Reply, Request
 OPTIONS = (Choice("A", "Ann"), Choice("B", "Ben"))
 
 
-class Kept:
+class ResultList:
     """A store in memory."""
 
     def __init__(self) -> None:
@@ -37,9 +37,9 @@ class Answering:
             assert isinstance(question, Question)
             if self.fails(question.text):
                 raise LLMError(f"no answer to {question.text}")
-            said = self.llm.reply(Request("answer", question.text)).text
+            reply = self.llm.reply(Request("answer", question.text)).text
             choice = question.choices[0].name if question.choices else None
-            yield Answer(question.text, said, "direct", Decision("never", 1.0, False), choice=choice)
+            yield Answer(question.text, reply, "direct", Decision("never", 1.0, False), choice=choice)
 
 
 class Echo:
@@ -51,21 +51,21 @@ def runner(
     items: Sequence[Item],
     fails: Callable[[str], bool] = lambda _: False,
     settings: Sequence[str] = ("direct",),
-) -> tuple[Runner, Kept, Answering]:
+) -> tuple[Runner, ResultList, Answering]:
     task = TaskData("t", "em", tuple(items), "ab" * 32)
     described = RunTask("t", "t.json", task.sha256, "em", tuple(item.id for item in items), len(items))
     plan = RunPlan(("eval",), (described,), tuple(settings), "echo")
-    kept, recorder = Kept(), Recorder(Echo())
+    store, recorder = ResultList(), Recorder(Echo())
     answering = Answering(recorder, fails)
-    made = Runner(
+    run = Runner(
         Run(1, "", plan, 0, 0),
         {"t": task},
         lambda data, item: put(data, item, None),
         lambda _: answering,
         recorder,
-        kept,
+        store,
     )
-    return made, kept, answering
+    return run, store, answering
 
 
 def items(count: int) -> list[Item]:
@@ -73,44 +73,44 @@ def items(count: int) -> list[Item]:
 
 
 def test_every_question_has_a_result_under_each_setting_in_order() -> None:
-    made, kept, _ = runner(items(20), settings=("direct", "again"))
+    run, store, _ = runner(items(20), settings=("direct", "again"))
     done: list[int] = []
-    made.ask(list(made.run.plan.keys()), done.append)
-    assert [(r.setting, r.id) for r in kept.results] == [(s, i) for _, s, i in made.run.plan.keys()]  # noqa: SIM118
-    assert {r.scores["em"] for r in kept.results} == {1.0}
-    assert {(len(r.calls), r.tokens_in) for r in kept.results} == {(1, 2)}
+    run.ask(list(run.run.plan.keys()), done.append)
+    assert [(r.setting, r.id) for r in store.results] == [(s, i) for _, s, i in run.run.plan.keys()]  # noqa: SIM118
+    assert {r.scores["em"] for r in store.results} == {1.0}
+    assert {(len(r.calls), r.tokens_in) for r in store.results} == {(1, 2)}
     assert done == list(range(1, 41))
 
 
 def test_only_what_is_missing_is_asked() -> None:
-    made, kept, _ = runner(items(3))
-    made.ask([("t", "direct", "1")])
-    assert [r.id for r in kept.results] == ["1"]
+    run, store, _ = runner(items(3))
+    run.ask([("t", "direct", "1")])
+    assert [r.id for r in store.results] == ["1"]
 
 
 def test_a_question_that_fails_is_a_wrong_result_with_its_error_and_costs_no_other() -> None:
-    made, kept, _ = runner(items(5), lambda text: text == "question 2")
-    made.ask(list(made.run.plan.keys()))
-    assert [r.error for r in kept.results] == ["", "", "no answer to question 2", "", ""]
-    assert [r.scores["em"] for r in kept.results] == [1.0, 1.0, 0.0, 1.0, 1.0]
-    assert [len(r.calls) for r in kept.results] == [1, 1, 0, 1, 1]
+    run, store, _ = runner(items(5), lambda text: text == "question 2")
+    run.ask(list(run.run.plan.keys()))
+    assert [r.error for r in store.results] == ["", "", "no answer to question 2", "", ""]
+    assert [r.scores["em"] for r in store.results] == [1.0, 1.0, 0.0, 1.0, 1.0]
+    assert [len(r.calls) for r in store.results] == [1, 1, 0, 1, 1]
 
 
 def test_after_many_failures_in_a_row_the_rest_is_accounted_for_without_being_asked() -> None:
-    made, kept, answering = runner(items(3 * GIVE_UP), lambda _: True)
-    made.ask(list(made.run.plan.keys()))
-    assert len(kept.results) == 3 * GIVE_UP
-    assert all(r.error.startswith("no answer") for r in kept.results[:GIVE_UP])
-    assert all(r.error.startswith("not asked") for r in kept.results[GIVE_UP:])
+    run, store, answering = runner(items(3 * GIVE_UP), lambda _: True)
+    run.ask(list(run.run.plan.keys()))
+    assert len(store.results) == 3 * GIVE_UP
+    assert all(r.error.startswith("no answer") for r in store.results[:GIVE_UP])
+    assert all(r.error.startswith("not asked") for r in store.results[GIVE_UP:])
     assert sum(answering.batches) == 2 * GIVE_UP  # together, then one by one
 
 
 def test_equal_texts_with_other_options_are_asked_apart() -> None:
     twice = [Item("1", "Who?", ("A",), OPTIONS), Item("2", "Who?", ("B",), OPTIONS[::-1])]
-    made, kept, answering = runner(twice)
-    made.ask(list(made.run.plan.keys()))
-    assert [r.prediction for r in kept.results] == ["A", "B"]
-    assert [r.scores["accuracy"] for r in kept.results] == [1.0, 1.0]
+    run, store, answering = runner(twice)
+    run.ask(list(run.run.plan.keys()))
+    assert [r.prediction for r in store.results] == ["A", "B"]
+    assert [r.scores["accuracy"] for r in store.results] == [1.0, 1.0]
     assert answering.batches == [1, 1]
 
 

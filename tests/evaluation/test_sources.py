@@ -44,13 +44,13 @@ WROTE_ITSELF = [result("1", "genread", "genread", True, "genread", "Ruiz won.")]
 def test_cards_and_retrieval_are_compared_on_the_questions_that_both_answered(
     read: Callable[[Result], Result],
 ) -> None:
-    found = sources([read(r) for r in [*WITH, *LOOKED_UP, *TOGETHER, *WROTE_ITSELF]], METRICS)
-    [row] = found.rows
+    analysis = sources([read(r) for r in [*WITH, *LOOKED_UP, *TOGETHER, *WROTE_ITSELF]], METRICS)
+    [row] = analysis.rows
     assert row[:4] == ("lun", "bottom-up", "replug", 3)
     means = [cell.mean for cell in row if isinstance(cell, Mean)]
     assert means == pytest.approx([2 / 3, 1 / 3, 1 / 3, 1 / 3, 1], abs=1e-3)
     assert (row[7], row[8], row[9]) == (1.0, 1, 0)
-    [chart] = found.charts
+    [chart] = analysis.charts
     assert chart.kind == "intervals"
 
 

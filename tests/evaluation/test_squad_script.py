@@ -22,15 +22,15 @@ def plain(text: str) -> list[str]:
 
 def oracle_f1(prediction: str, answer: str) -> float:
     """Words in common, each as often as it is in both; where one side has no words, 1 if neither has, else 0."""
-    said, right = plain(prediction), plain(answer)
-    if not said or not right:
-        return float(said == right)
+    predicted, right = plain(prediction), plain(answer)
+    if not predicted or not right:
+        return float(predicted == right)
     rest, common = list(right), 0
-    for word in said:
+    for word in predicted:
         if word in rest:
             rest.remove(word)
             common += 1
-    precision, recall = common / len(said), common / len(right)
+    precision, recall = common / len(predicted), common / len(right)
     return 2 * precision * recall / (precision + recall) if common else 0.0
 
 

@@ -59,12 +59,13 @@ def test_whatever_the_json_it_is_a_task_or_a_usage_error(tmp_path: Path, name: s
     path = tmp_path / "data.json"
     path.write_text(json.dumps(data))
     with suppress(UsageError):
-        found = read_task(name, path)
-        assert len({item.id for item in found.items}) == len(found.items) > 0
-        assert all(item.question and item.answers and all(item.answers) for item in found.items)
-        letters = [{choice.name for choice in item.choices} for item in found.items]
+        task_data = read_task(name, path)
+        assert len({item.id for item in task_data.items}) == len(task_data.items) > 0
+        assert all(item.question and item.answers and all(item.answers) for item in task_data.items)
+        letters = [{choice.name for choice in item.choices} for item in task_data.items]
         assert all(
-            not known or known >= {*item.answers} for item, known in zip(found.items, letters, strict=True)
+            not letter or letter >= {*item.answers}
+            for item, letter in zip(task_data.items, letters, strict=True)
         )
     with suppress(UsageError):
         assert recognised(path) in task_names()

@@ -165,8 +165,8 @@ def test_squad_leaves_out_what_its_paragraph_does_not_answer(tmp_path: Path) -> 
 
 
 def test_answers_to_a_question_that_stands_twice_in_a_paragraph_are_joined(tmp_path: Path) -> None:
-    asked = [{"question": "Which sea?", "answer": answer} for answer in ("North Sea", "the North Sea")]
-    rows = [{"title": "Rhine", "context": text, "questions": asked} for text in ("One.", "Two.")]
+    questions = [{"question": "Which sea?", "answer": answer} for answer in ("North Sea", "the North Sea")]
+    rows = [{"title": "Rhine", "context": text, "questions": questions} for text in ("One.", "Two.")]
     items = read(tmp_path, "squad", rows, "squad.jsonl").items
     assert [(item.id, item.passages) for item in items] == [("1", ("One.",)), ("3", ("Two.",))]
     assert {item.answers for item in items} == {("North Sea", "the North Sea")}

@@ -149,14 +149,14 @@ def test_popqa_is_read_from_its_own_table(tmp_path: Path) -> None:
 
 
 def test_a_question_of_popqa_without_a_relation_takes_that_of_its_template(tmp_path: Path) -> None:
-    asked = {
+    questions = {
         "What is the capital of Utah?": "capital",
         "What is Oslo the capital of?": "capital of",
         "Why?": "",
     }
-    rows = [{"input": text, "output": '["x"]', "s_pop": 4, "id": n} for n, text in enumerate(asked)]
+    rows = [{"input": text, "output": '["x"]', "s_pop": 4, "id": n} for n, text in enumerate(questions)]
     data = read_task("popqa", written(tmp_path / "popqa.json", {"name": "popqa", "rows": rows}))
-    assert [item.group for item in data.items] == list(asked.values())
+    assert [item.group for item in data.items] == list(questions.values())
 
 
 @pytest.mark.parametrize("name", ["own.jsonl", "own.jsonl.gz", "own.json", "own.json.gz"])

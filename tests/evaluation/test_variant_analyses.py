@@ -33,16 +33,16 @@ def results(right: Mapping[str, str]) -> list[Result]:
     ]
 
 
-def means(found: Analysis, column: str) -> list[float | None]:
-    at = found.columns.index(column)
-    return [cell.mean if isinstance(cell := row[at], Mean) else None for row in found.rows]
+def means(analysis: Analysis, column: str) -> list[float | None]:
+    at = analysis.columns.index(column)
+    return [cell.mean if isinstance(cell := row[at], Mean) else None for row in analysis.rows]
 
 
 def test_the_gain_of_each_card_is_over_the_llm_alone_and_by_group() -> None:
-    found = patched_cards(
+    analysis = patched_cards(
         results({"direct": "1", "top-down+cards=house": "12", "top-down+cards=senate": "134"}), METRICS
     )
-    assert [row[2:4] for row in found.rows] == [
+    assert [row[2:4] for row in analysis.rows] == [
         ("house", "all"),
         ("house", "house"),
         ("house", "senate"),
@@ -50,9 +50,9 @@ def test_the_gain_of_each_card_is_over_the_llm_alone_and_by_group() -> None:
         ("senate", "house"),
         ("senate", "senate"),
     ]
-    assert means(found, "score") == [0.5, 1.0, 0.0, 0.75, 0.5, 1.0]
-    assert means(found, "gain") == [0.25, 0.5, 0.0, 0.5, 0.0, 1.0]
-    bars, heat = found.charts
+    assert means(analysis, "score") == [0.5, 1.0, 0.0, 0.75, 0.5, 1.0]
+    assert means(analysis, "gain") == [0.25, 0.5, 0.0, 0.5, 0.0, 1.0]
+    bars, heat = analysis.charts
     assert isinstance(bars, Intervals)
     assert isinstance(heat, Heat)
     assert heat.columns == ("no card", "house", "senate")
@@ -66,10 +66,10 @@ def test_the_change_of_each_added_card_is_over_the_pool_before() -> None:
         "bottom-up+cards=a+cards=b": "12",
         "bottom-up+cards=a+cards=b+cards=c": "1234",
     }
-    found = added_cards(results(pools), METRICS)
-    assert [row[2:4] for row in found.rows] == [(1, "a"), (2, "b"), (3, "c")]
-    assert means(found, "change") == [None, -0.25, 0.5]
-    (chart,) = found.charts
+    analysis = added_cards(results(pools), METRICS)
+    assert [row[2:4] for row in analysis.rows] == [(1, "a"), (2, "b"), (3, "c")]
+    assert means(analysis, "change") == [None, -0.25, 0.5]
+    (chart,) = analysis.charts
     assert isinstance(chart, Lines)
     assert chart.ticks == ("a", "+ b", "+ c")
 
@@ -81,16 +81,16 @@ def test_the_change_without_a_selector_is_over_all_three() -> None:
         "bottom-up+relevance=random": "123",
         "bottom-up+relevance=random+pruner=none+checker=none": "1",
     }
-    found = selector_ablation(results(parts), METRICS)
-    assert [row[2] for row in found.rows] == ["all three", "without relevance", "none"]
-    assert means(found, "change") == [None, -0.25, -0.75]
+    analysis = selector_ablation(results(parts), METRICS)
+    assert [row[2] for row in analysis.rows] == ["all three", "without relevance", "none"]
+    assert means(analysis, "change") == [None, -0.25, -0.75]
 
 
 def test_scores_are_drawn_against_each_number_of_documents() -> None:
     counts = {"direct": "", "bottom-up+n1=5": "12", "bottom-up+n1=1": "1", "bottom-up+n2=3": "123"}
-    found = document_counts(results(counts), METRICS)
-    assert [row[2:4] for row in found.rows] == [("n1", 5), ("n1", 1), ("n2", 3)]
-    (chart,) = found.charts
+    analysis = document_counts(results(counts), METRICS)
+    assert [row[2:4] for row in analysis.rows] == [("n1", 5), ("n1", 1), ("n2", 3)]
+    (chart,) = analysis.charts
     assert isinstance(chart, Lines)
     assert [[point.x for point in line.points] for line in chart.series] == [[1, 5], [3]]
 

@@ -3,7 +3,7 @@
 import re
 from random import Random
 
-from kcard.evaluation.questions import about
+from kcard.evaluation.questions import make_questions
 from kcard.offline.pseudo_queries import (
     FRAMES,
     OPENERS,
@@ -127,7 +127,7 @@ def test_training_asks_no_question_of_any_exam() -> None:
         strict=True,
     )]  # fmt: skip
     sources = [Source(text) for text in texts]
-    exams = {question.text for seed in range(20) for question in about(sources, 100, seed)}
+    exams = {question.text for seed in range(20) for question in make_questions(sources, 100, seed)}
     asked = {" ".join(words(text)) for text in exams}
     assert len([text for text in exams if "____" not in text]) > 5
     ask, rng = PseudoQueries(texts), Random(0)

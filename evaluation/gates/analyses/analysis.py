@@ -14,7 +14,6 @@ from kcard.evaluation.gates.outcome import (
     METRICS,
     Floats,
     GateOutcome,
-    Indices,
     Metric,
     Seeks,
     folds,
@@ -22,13 +21,12 @@ from kcard.evaluation.gates.outcome import (
 )
 from kcard.evaluation.gates.outcome import both_ways as outcome_both_ways
 from kcard.evaluation.metrics import accuracy, interval, substring
-from kcard.evaluation.plots import Chart, Series
+from kcard.evaluation.plots import Chart, PlotSeries
 from kcard.evaluation.tasks.base import Item
 from kcard.gates import base
 from kcard.gates.base import Resources
 from kcard.gates.records import Record
 from kcard.gates.self_ask import KNOWLEDGE_CARD, SKR, asked
-from kcard.interfaces import LLM
 from kcard.io import Row, build
 from kcard.types import Answer
 
@@ -68,12 +66,13 @@ class Given:
         return [record for records in self.tasks.values() for record in records]
 
     def typed(self, cls: type[T]) -> T:
-        """The settings as the analysis' own dataclass; UsageError names what is unknown or of a wrong type."""
+        """Return the settings as the analysis' own dataclass. Raises UsageError for a setting that is unknown or of
+        a wrong type."""
         try:
             return build(cls, dict(self.settings))
         except (TypeError, ValueError) as error:
-            known = ", ".join(one.name for one in fields(cls))  # type: ignore[arg-type] # a dataclass, by contract
-            raise UsageError(f"--set: {error} (settings of this analysis: {known})") from error
+            names = ", ".join(one.name for one in fields(cls))  # type: ignore[arg-type] # a dataclass, by contract
+            raise UsageError(f"--set: {error} (settings of this analysis: {names})") from error
 
 
 @dataclass(frozen=True)
@@ -89,16 +88,16 @@ class GateAnalysis:
     summary: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON-ready data."""
-        found: dict[str, Any] = rounded(asdict(self))
-        return found
+        """Return everything as JSON-ready data."""
+        data: dict[str, Any] = rounded(asdict(self))
+        return data
 
 
 Analyse = Callable[[Given], GateAnalysis]
 
 
 def rounded(value: Any) -> Any:
-    """Numbers of at most six digits after the point, within tables and lists too; what is no number is None."""
+    """Round numbers to six digits after the point, within tables and lists too; infinities and nan become None."""
     if isinstance(value, float):
         return round(value, DIGITS) if abs(value) < float("inf") else None
     if isinstance(value, Mapping):
@@ -130,12 +129,12 @@ HOMES = {
 
 
 def find(name: str) -> Analyse:
-    """The analysis of that name; UsageError lists the ones there are."""
+    """Return the analysis of that name. Raises UsageError, which lists the names, for an unknown one."""
     if name not in NAMES:
         raise UsageError(f"unknown analysis {name!r}: choose one of {', '.join(NAMES)}")
     module, function = HOMES[name].split(":")
-    found: Analyse = getattr(import_module(module), function)
-    return found
+    analyse: Analyse = getattr(import_module(module), function)
+    return analyse
 
 
 # Whether the first document held the answer, where cards made an answer right, kept it, spoiled it or did not help
@@ -152,96 +151,75 @@ GROUPS = {
 }
 
 
-def analyse_recall(given: Given) -> GateAnalysis:
-    """The table has a row a group, and one for all: how many questions, and recall@1 with Wilson's interval.
+def analyse_recall(inputs: Given) -> GateAnalysis:
+    """Return a table with a row per group and one for all: the number of questions, and recall@1 with Wilson's
+    interval.
 
     Raises UsageError for a record without recall@1.
     """
-    records = given.records
+    records = inputs.records
     for record in records:
         if RECALL not in record.scores:
             raise UsageError(
                 f'the record of {record.question[:60]!r} has no "{RECALL}" among its scores: kcard gate collect '
                 "writes it"
             )
-    held = {name: [record for record in records if _group(record) == group] for name, group in GROUPS.items()}
-    rows = tuple(_recall_row(name, group, len(records)) for name, group in [*held.items(), ("all", records)])
+    groups = {
+        name: [r for r in records if (r.correct_without >= RIGHT, r.correct_with >= RIGHT) == group]
+        for name, group in GROUPS.items()
+    }
+    rows: list[Mapping[str, Any]] = []
+    for name, group in [*groups.items(), ("all", records)]:
+        recalls = [record.scores[RECALL] for record in group]
+        low, high = interval(recalls)
+        mean = sum(recalls) / len(recalls) if recalls else None
+        shares = {"n": len(group), "share": len(group) / len(records)}
+        rows.append({"group": name, **shares, "recall@1": mean, "low": low, "high": high})
     filled = [row for row in rows if row["n"]]
     columns = ([row[key] for row in filled] for key in ("group", "recall@1", "low", "high"))
     names, *figures = map(tuple, columns)
-    chart = Chart("", "recall@1", (Series("", names, *figures),), kind="bar")
-    return GateAnalysis(RECALL_NAME, len(records), rows, chart)
-
-
-def _group(record: Record) -> tuple[bool, bool]:
-    return record.correct_without >= RIGHT, record.correct_with >= RIGHT
-
-
-def _recall_row(name: str, group: Sequence[Record], of: int) -> Mapping[str, Any]:
-    recalls = [record.scores[RECALL] for record in group]
-    low, high = interval(recalls)
-    mean = sum(recalls) / len(recalls) if recalls else None
-    return {
-        "group": name,
-        "n": len(group),
-        "share": len(group) / of,
-        "recall@1": mean,
-        "low": low,
-        "high": high,
-    }
+    chart = Chart("", "recall@1", (PlotSeries("", names, *figures),), kind="bar")
+    return GateAnalysis(RECALL_NAME, len(records), tuple(rows), chart)
 
 
 # A question that was answered without cards and with them, as a line of records (SKR, section 3.1).
 
 
 def both_ways(item: Item, without: Answer, with_: Answer, metric: Metric) -> Row:
-    """What `read_records` reads, beside the question itself.
+    """Return a line of records as `read_records` reads it, without the question itself.
 
     The scores have every metric of both answers, what each took (calls, seconds, tokens where they are known), and
     recall@1: whether the first passage holds an accepted answer, where there is a passage.
     """
     ways = {"without": without, "with": with_}
-    scores = {
-        f"{name}_{way}": score
-        for way, answer in ways.items()
-        for name, score in _scores(item, answer).items()
-    }
+    scores: dict[str, float] = {}
+    costs: dict[str, float] = {}
+    for way, answer in ways.items():
+        for name, score in METRICS.items():
+            # Of a multiple-choice question every metric is whether the right option was chosen.
+            scores[f"{name}_{way}"] = (
+                accuracy(answer.choice or "", item.answers)
+                if item.choices
+                else round(score(answer.answer, item.answers), DIGITS)
+            )
+        costs |= {f"calls_{way}": answer.calls, f"seconds_{way}": round(answer.seconds, 4)}
+        usage = answer.usage
+        if usage is not None and usage.tokens_in is not None and usage.tokens_out is not None:
+            costs[f"tokens_{way}"] = usage.tokens_in + usage.tokens_out
     ordered = {f"{name}_{way}": scores[f"{name}_{way}"] for name in METRICS for way in ways}
-    costs = {f"{name}_{way}": cost for way, answer in ways.items() for name, cost in _costs(answer).items()}
+    # recall@1 is of the passage that the LLM read first, or, where it read none, the first that was found.
+    recall: dict[str, float] = {}
+    passage = next((p for p in with_.passages if p.kept), next(iter(with_.passages), None))
+    if passage is not None:
+        options = {choice.name: choice.description for choice in item.choices}
+        recall[RECALL] = float(substring(passage.text, [options.get(right, right) for right in item.answers]))
     return {
         **{f"correct_{way}": scores[f"{metric}_{way}"] for way in ways},
-        **{f"answer_{way}": _said(item, answer) for way, answer in ways.items()},
-        "scores": ordered | costs | _recall(item, with_),
+        # The letter of the chosen option, where one was chosen; else the text.
+        **{f"answer_{way}": (item.choices and a.choice) or a.answer for way, a in ways.items()},
+        "scores": ordered | costs | recall,
         "calls": without.calls + with_.calls,
     }
-
-
-def _said(item: Item, answer: Answer) -> str:
-    """The letter of the chosen option, where one was chosen; else the text."""
-    return (item.choices and answer.choice) or answer.answer
-
-
-def _scores(item: Item, answer: Answer) -> dict[str, float]:
-    """Of a multiple-choice question every metric is whether the right option was chosen."""
-    if item.choices:
-        return dict.fromkeys(METRICS, accuracy(answer.choice or "", item.answers))
-    return {name: round(score(answer.answer, item.answers), DIGITS) for name, score in METRICS.items()}
-
-
-def _costs(answer: Answer) -> dict[str, float]:
-    usage = answer.usage
-    known = usage is not None and usage.tokens_in is not None and usage.tokens_out is not None
-    tokens = {"tokens": (usage.tokens_in or 0) + (usage.tokens_out or 0)} if usage and known else {}
-    return {"calls": answer.calls, "seconds": round(answer.seconds, 4), **tokens}
-
-
-def _recall(item: Item, answer: Answer) -> dict[str, float]:
-    """By the passage that the LLM read first, or, where it read none, the first that was found."""
-    passage = next((p for p in answer.passages if p.kept), next(iter(answer.passages), None))
-    if passage is None:
-        return {}
-    options = {choice.name: choice.description for choice in item.choices}
-    return {RECALL: float(substring(passage.text, [options.get(answer, answer) for answer in item.answers]))}
 
 
 # What an LLM's own word is worth in each wording of self-ask (SKR, table 2; Knowledge Card, section 2.3), and how far
@@ -251,68 +229,58 @@ SELF_ASK_TEMPLATES_NAME = "self-ask-templates"
 PAPERS = {**dict.fromkeys(KNOWLEDGE_CARD, "knowledge-card"), **dict.fromkeys(SKR, "skr")}
 
 
-def analyse_self_ask_templates(given: Given) -> GateAnalysis:
-    """The table has a row a wording: of how many questions the LLM says that it knows, and how right these are.
+def analyse_self_ask_templates(inputs: Given) -> GateAnalysis:
+    """Return a table with a row per wording: how many questions the LLM says it knows, and its accuracy on these.
 
     `accuracy_known` is SKR's accuracy, with Wilson's interval; `right_word` is the share of questions where saying to
     know and being right without cards agree; `accuracy` and `beneficial_guidance` are those of the gate. Records may
     carry what was said as scores, "need_0" to "need_7": the probability in [0, 1] that the LLM needs more in that
     wording. Else the LLM is asked. Raises UsageError where there is neither.
     """
-    records, rows, seeks = given.records, [], {}
+    records, rows, seeks = inputs.records, [], {}
     for template, paper in PAPERS.items():
-        seeks[template] = _needs(records, template, given.resources.llm) > 0.5
-        rows.append({"template": template, "paper": paper, **_figures(records, seeks[template])})
-        given.report(len(rows), len(PAPERS))
-    summary = {
-        f"unanimous_{paper}": _unanimous([seeks[one] for one, of in PAPERS.items() if of == paper])
-        for paper in dict.fromkeys(PAPERS.values())
-    }
-    return GateAnalysis(
-        SELF_ASK_TEMPLATES_NAME, len(records), tuple(rows), _self_ask_templates_chart(rows), summary
-    )
-
-
-def _self_ask_templates_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    said = [row for row in rows if row["known"]]
+        key = f"need_{template}"
+        scores = [record.scores.get(key) for record in records]
+        if None not in scores:
+            needs: Floats = np.array(scores, dtype=np.float64)
+        elif (llm := inputs.resources.llm) is None:
+            raise UsageError(
+                f'no LLM to ask, and not every record has "{key}" among its scores: choose one with --llm'
+            )
+        else:
+            needs = 1 - asked(llm, [record.question for record in records], (), (template,)).astype(
+                np.float64
+            )
+        seeks[template] = needs > 0.5
+        rows.append({"template": template, "paper": paper, **_template_figures(records, seeks[template])})
+        inputs.report(len(rows), len(PAPERS))
+    summary = {}
+    for paper in dict.fromkeys(PAPERS.values()):
+        decisions = np.stack([seeks[template] for template, of in PAPERS.items() if of == paper])
+        summary[f"unanimous_{paper}"] = float((decisions == decisions[0]).all(axis=0).mean())
+    confident = [row for row in rows if row["known"]]
     names, y, low, high = (
-        tuple(row[key] for row in said) for key in ("template", "accuracy_known", "low", "high")
+        tuple(row[key] for row in confident) for key in ("template", "accuracy_known", "low", "high")
     )
-    series = Series("", tuple(map(str, names)), y, low, high)
-    return Chart("template", "accuracy where the LLM says that it knows", (series,), kind="bar")
+    series = PlotSeries("", tuple(map(str, names)), y, low, high)
+    chart = Chart("template", "accuracy where the LLM says that it knows", (series,), kind="bar")
+    return GateAnalysis(SELF_ASK_TEMPLATES_NAME, len(records), tuple(rows), chart, summary)
 
 
-def _needs(records: Sequence[Record], template: int, llm: LLM | None) -> Floats:
-    key = f"need_{template}"
-    found = [record.scores.get(key) for record in records]
-    if None not in found:
-        return np.array(found, dtype=np.float64)
-    if llm is None:
-        raise UsageError(
-            f'no LLM to ask, and not every record has "{key}" among its scores: choose one with --llm'
-        )
-    return 1 - asked(llm, [record.question for record in records], (), (template,)).astype(np.float64)
-
-
-def _figures(records: Sequence[Record], seeks: Seeks) -> Mapping[str, Any]:
+def _template_figures(records: Sequence[Record], seeks: Seeks) -> Mapping[str, Any]:
     outcome, without = GateOutcome.of(records, seeks), outcome_both_ways(records)[0]
-    known = without[~seeks].tolist()
-    low, high = interval(known)
+    claimed = without[~seeks].tolist()
+    low, high = interval(claimed)
     return {
-        "known": len(known),
+        "known": len(claimed),
         "unknown": int(seeks.sum()),
-        "accuracy_known": float(np.mean(known)) if known else None,
+        "accuracy_known": float(np.mean(claimed)) if claimed else None,
         "low": low,
         "high": high,
         "right_word": float(((without >= 0.5) == ~seeks).mean()),
         "accuracy": outcome.accuracy,
         "beneficial_guidance": outcome.beneficial_guidance,
     }
-
-
-def _unanimous(seeks: Sequence[Seeks]) -> float:
-    said = np.stack(seeks)
-    return float((said == said[0]).all(axis=0).mean())
 
 
 # How many records a gate needs: fitted on 10, 25, 50 and 100 % of them (SKR, section 5.3), and the share of questions
@@ -324,7 +292,7 @@ FIGURES = ("accuracy", "share", "beneficial_guidance")
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSizesSettings:
     """`gates`: kinds of gates, separated by commas; `repeats`: how often folds and samples are drawn; `seed`."""
 
     gates: str = "skr-knn,skr-classifier"
@@ -336,15 +304,16 @@ class Settings:
             raise ValueError(f"repeats is {self.repeats}, expected a whole number of at least 1")
 
 
-def analyse_training_sizes(given: Given) -> GateAnalysis:
-    """The table has a row a gate and size: means over the repeats, each of which judges every record held out once.
+def analyse_training_sizes(inputs: Given) -> GateAnalysis:
+    """Return a table with a row per gate and size: means over the repeats, each of which judges every record held out
+    once.
 
     `difference` is the accuracy less that with all records, with the paired bootstrap's interval over the records.
     `fitted` of the `repeats` could be fitted; a gate that needs records of both kinds can't on too few. Raises
     UsageError for an unknown gate.
     """
-    settings, records = given.typed(Settings), given.records
-    using = embedding_once(given.resources, {})
+    settings, records = inputs.typed(TrainingSizesSettings), inputs.records
+    using = embedding_once(inputs.resources, {})
     rows: list[dict[str, Any]] = []
     gates = [name.strip() for name in settings.gates.split(",")]
     for gate in gates:
@@ -352,23 +321,41 @@ def analyse_training_sizes(given: Given) -> GateAnalysis:
         whole: Floats | None = None
         for size in sorted(SIZES, reverse=True):
             seeds = range(settings.seed, settings.seed + settings.repeats)
-            tried = (_seeks(records, gate, size, using, seed) for seed in seeds)
-            found = [seeks for seeks in tried if seeks is not None]
-            mean = np.mean([outcomes(records, seeks) for seeks in found], axis=0) if found else None
+            tries = (_decide_held_out(records, gate, size, using, seed) for seed in seeds)
+            decisions = [seeks for seeks in tries if seeks is not None]
+            mean = np.mean([outcomes(records, seeks) for seeks in decisions], axis=0) if decisions else None
             whole = mean if size == max(SIZES) else whole
-            row = _row(gate, size, len(records), [GateOutcome.of(records, seeks) for seeks in found])
-            rows.append(row | _difference(mean, whole))
-            given.report(len(rows), len(gates) * len(SIZES))
+            row = _size_row(gate, size, len(records), [GateOutcome.of(records, seeks) for seeks in decisions])
+            difference: dict[str, float | None] = {"difference": None, "low": None, "high": None}
+            if mean is not None and whole is not None:
+                low, high = (
+                    interval((mean - whole).tolist(), paired=True) if mean is not whole else (0.0, 0.0)
+                )
+                difference = {"difference": float((mean - whole).mean()), "low": low, "high": high}
+            rows.append(row | difference)
+            inputs.report(len(rows), len(gates) * len(SIZES))
     rows.sort(key=lambda row: (gates.index(row["gate"]), row["size"]))
-    return GateAnalysis(TRAINING_SIZES_NAME, len(records), tuple(rows), _chart(rows))
+    series = []
+    for gate in dict.fromkeys(row["gate"] for row in rows):
+        for name in ("accuracy", "beneficial_guidance"):
+            own = [row for row in rows if row["gate"] == gate and row[name] is not None]
+            label = f"{gate}: {name.replace('_', ' ')}"
+            series.append(
+                PlotSeries(label, tuple(row["records"] for row in own), tuple(row[name] for row in own))
+            )
+    chart = Chart("records that the gate is fitted on", "share of the questions", tuple(series))
+    return GateAnalysis(TRAINING_SIZES_NAME, len(records), tuple(rows), chart)
 
 
-def _seeks(records: Sequence[Record], gate: str, size: float, using: Resources, seed: int) -> Seeks | None:
-    """Each fold decided by a gate that was fitted on that share of the others; None where one can't be fitted."""
+def _decide_held_out(
+    records: Sequence[Record], gate: str, size: float, using: Resources, seed: int
+) -> Seeks | None:
+    """Decide each fold by a gate fitted on that share of the others; None where a gate can't be fitted."""
     kind, random = base.find(gate), np.random.default_rng(seed)
     seeks = np.zeros(len(records), dtype=np.bool_)
     for held_out in folds(records, min(FOLDS, len(records)), seed):
-        sample = _sample(np.setdiff1d(np.arange(len(records)), held_out), size, random)
+        others = np.setdiff1d(np.arange(len(records)), held_out)
+        sample: list[int] = random.permutation(others)[: max(1, round(size * len(others)))].tolist()
         try:
             fitted = kind.fit([records[row] for row in sample], {}, using)
         except UsageError:
@@ -377,42 +364,18 @@ def _seeks(records: Sequence[Record], gate: str, size: float, using: Resources, 
     return seeks
 
 
-def _difference(right: Floats | None, whole: Floats | None) -> dict[str, float | None]:
-    if right is None or whole is None:
-        return {"difference": None, "low": None, "high": None}
-    low, high = interval((right - whole).tolist(), paired=True) if right is not whole else (0.0, 0.0)
-    return {"difference": float((right - whole).mean()), "low": low, "high": high}
-
-
-def _sample(rows: Indices, size: float, random: np.random.Generator) -> list[int]:
-    chosen: list[int] = random.permutation(rows)[: max(1, round(size * len(rows)))].tolist()
-    return chosen
-
-
-def _row(gate: str, size: float, count: int, found: Sequence[GateOutcome]) -> dict[str, Any]:
+def _size_row(gate: str, size: float, count: int, results: Sequence[GateOutcome]) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for name in FIGURES:
-        values = [value for outcome in found if (value := getattr(outcome, name)) is not None]
+        values = [value for outcome in results if (value := getattr(outcome, name)) is not None]
         figures[name] = float(np.mean(values)) if values else None
         figures[f"{name}_sd"] = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return {
         "gate": gate,
         "size": size,
         "records": round(size * count * (FOLDS - 1) / FOLDS),
-        "fitted": len(found),
+        "fitted": len(results),
         **figures,
-        "never": found[0].never if found else None,
-        "always": found[0].always if found else None,
+        "never": results[0].never if results else None,
+        "always": results[0].always if results else None,
     }
-
-
-def _chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    series = []
-    for gate in dict.fromkeys(row["gate"] for row in rows):
-        for name in ("accuracy", "beneficial_guidance"):
-            own = [row for row in rows if row["gate"] == gate and row[name] is not None]
-            label = f"{gate}: {name.replace('_', ' ')}"
-            series.append(
-                Series(label, tuple(row["records"] for row in own), tuple(row[name] for row in own))
-            )
-    return Chart("records that the gate is fitted on", "share of the questions", tuple(series))

@@ -10,7 +10,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.gates.analyses.analysis import GateAnalysis, Given
 from kcard.evaluation.gates.outcome import Floats, Indices, Seeks, both_ways
 from kcard.evaluation.metrics import bootstrap_interval, interval
-from kcard.evaluation.plots import Chart, Series
+from kcard.evaluation.plots import Chart, PlotSeries
 from kcard.gates.popularity import BOUND, best_threshold
 from kcard.gates.records import Record
 
@@ -35,39 +35,50 @@ class PopularityCurvesSettings:
             raise ValueError(f"bins is {self.bins}, expected a whole number of at least 1")
 
 
-def analyse_popularity_curves(given: Given) -> GateAnalysis:
-    """The table has a row a relation: Pearson's correlation of log popularity with accuracy, without and with cards.
+def analyse_popularity_curves(inputs: Given) -> GateAnalysis:
+    """Return a table with a row per relation: Pearson's correlation of log popularity with accuracy, without and with
+    cards.
 
     Raises UsageError for a record without popularity.
     """
-    settings, records = given.typed(PopularityCurvesSettings), given.records
+    settings, records = inputs.typed(PopularityCurvesSettings), inputs.records
     logs = log_popularity(records)
     relations = sorted({record.relation or "" for record in records})
     rows = [_popularity_curves_row("all", records, logs)]
     if len(relations) > 1:
         for relation in relations:
-            held = [i for i, record in enumerate(records) if (record.relation or "") == relation]
-            rows.append(_popularity_curves_row(relation or "none", [records[i] for i in held], logs[held]))
-    return GateAnalysis(
-        POPULARITY_CURVES_NAME, len(records), tuple(rows), _curves(records, logs, settings.bins)
-    )
+            members = [i for i, record in enumerate(records) if (record.relation or "") == relation]
+            rows.append(
+                _popularity_curves_row(relation or "none", [records[i] for i in members], logs[members])
+            )
+    parts = [part for part in np.array_split(np.argsort(logs, kind="stable"), settings.bins) if len(part)]
+    middles = tuple(float(np.expm1(logs[part].mean())) + 1 for part in parts)
+    series = []
+    for label, right in zip(("without cards", "with cards"), both_ways(records), strict=True):
+        bounds = [interval(right[part].tolist()) for part in parts]
+        lows, highs = zip(*bounds, strict=True)
+        series.append(
+            PlotSeries(label, middles, tuple(float(right[part].mean()) for part in parts), lows, highs)
+        )
+    chart = Chart("popularity of the subject", "accuracy", tuple(series), log=True)
+    return GateAnalysis(POPULARITY_CURVES_NAME, len(records), tuple(rows), chart)
 
 
 def log_popularity(records: Sequence[Record]) -> Floats:
-    """ln(1 + popularity) of each, shape (n,). Raises UsageError for a record without popularity."""
-    found = []
+    """Return ln(1 + popularity) of each record, shape (n,). Raises UsageError for a record without popularity."""
+    popularities = []
     for record in records:
         if record.popularity is None:
             raise UsageError(
                 f"the popularity of the subject of {record.question[:60]!r} is unknown: collect records on a task that "
                 "has it, such as popqa"
             )
-        found.append(record.popularity)
-    return np.log1p(np.array(found, dtype=np.float64))
+        popularities.append(record.popularity)
+    return np.log1p(np.array(popularities, dtype=np.float64))
 
 
 def correlation(first: Floats, second: Floats) -> float:
-    """Pearson's; nan where one of them does not vary, or for fewer than three values."""
+    """Return Pearson's correlation; nan where one of them does not vary, or for fewer than three values."""
     if len(first) < FEWEST or np.ptp(first) == 0 or np.ptp(second) == 0:
         return float("nan")
     return float(np.corrcoef(first, second)[0, 1])
@@ -75,7 +86,10 @@ def correlation(first: Floats, second: Floats) -> float:
 
 def _popularity_curves_row(relation: str, records: Sequence[Record], logs: Floats) -> Mapping[str, Any]:
     without, with_ = both_ways(records)
-    low, high = _correlation_interval(logs, without)
+    # Percentile bootstrap; samples in which nothing varies count as no correlation.
+    low, high = float("nan"), float("nan")
+    if not np.isnan(correlation(logs, without)):
+        low, high = bootstrap_interval(lambda x, y: np.nan_to_num(correlation(x, y)), logs, without)
     return {
         "relation": relation,
         "n": len(records),
@@ -87,24 +101,6 @@ def _popularity_curves_row(relation: str, records: Sequence[Record], logs: Float
         "r_high": high,
         "r_with": correlation(logs, with_),
     }
-
-
-def _correlation_interval(logs: Floats, right: Floats) -> tuple[float, float]:
-    """Percentile bootstrap; samples in which nothing varies count as no correlation."""
-    if np.isnan(correlation(logs, right)):
-        return float("nan"), float("nan")
-    return bootstrap_interval(lambda x, y: np.nan_to_num(correlation(x, y)), logs, right)
-
-
-def _curves(records: Sequence[Record], logs: Floats, bins: int) -> Chart:
-    parts = [part for part in np.array_split(np.argsort(logs, kind="stable"), bins) if len(part)]
-    middles = tuple(float(np.expm1(logs[part].mean())) + 1 for part in parts)
-    series = []
-    for label, right in zip(("without cards", "with cards"), both_ways(records), strict=True):
-        bounds = [interval(right[part].tolist()) for part in parts]
-        lows, highs = zip(*bounds, strict=True)
-        series.append(Series(label, middles, tuple(float(right[part].mean()) for part in parts), lows, highs))
-    return Chart("popularity of the subject", "accuracy", tuple(series), log=True)
 
 
 POPULARITY_SPLITS_NAME = "popularity-splits"
@@ -139,40 +135,65 @@ class _Data:
         return [record.relation or "" for record in self.records]
 
 
-def analyse_popularity_splits(given: Given) -> GateAnalysis:
-    """The table has a row a setting: the mean over the splits, and the middle 95 % of them.
+def analyse_popularity_splits(inputs: Given) -> GateAnalysis:
+    """Return a table with a row per setting: the mean over the splits, and their central 95 %.
 
     Seconds, tokens and calls a question are those that the records carry as scores ("seconds_without", ...). Raises
     UsageError for a record without popularity, and for too few records to split.
     """
-    settings, records = given.typed(PopularitySplitsSettings), given.records
+    settings, records = inputs.typed(PopularitySplitsSettings), inputs.records
     data = _Data(records, log_popularity(records), *both_ways(records))
     cut = round(settings.share * len(records))
     if not 0 < cut < len(records):
         raise UsageError(f"{len(records)} records can't be split by {settings.share:g}: give more records")
     random = np.random.default_rng(settings.seed)
-    found: dict[str, list[Mapping[str, float]]] = {"never": [], "adaptive": [], "always": [], "oracle": []}
+    by_setting: dict[str, list[Mapping[str, float]]] = {
+        "never": [],
+        "adaptive": [],
+        "always": [],
+        "oracle": [],
+    }
     for number in range(settings.splits):
         order = random.permutation(len(records))
-        for name, seeks in _decisions(data, order[:cut], order[cut:]).items():
-            found[name].append(_figures(data, order[cut:], seeks))
-        given.report(number + 1, settings.splits)
-    rows = tuple(_row(name, splits) for name, splits in found.items())
-    return GateAnalysis(POPULARITY_SPLITS_NAME, len(records), rows, _chart(rows), _summary(data, found))
+        for name, seeks in _decide(data, order[:cut], order[cut:]).items():
+            by_setting[name].append(_split_figures(data, order[cut:], seeks))
+        inputs.report(number + 1, settings.splits)
+    rows: list[Mapping[str, Any]] = []
+    for name, splits in by_setting.items():
+        accuracies = [split["accuracy"] for split in splits]
+        low, high = np.quantile(accuracies, [0.025, 0.975])
+        costs = {
+            cost: float(np.mean([split[cost] for split in splits])) if cost in splits[0] else None
+            for cost in COSTS
+        }
+        rows.append(
+            {
+                "setting": name,
+                "accuracy": float(np.mean(accuracies)),
+                "low": float(low),
+                "high": float(high),
+                "share": float(np.mean([split["share"] for split in splits])),
+                **costs,
+            }
+        )
+    columns = ([row[key] for row in rows] for key in ("setting", "accuracy", "low", "high"))
+    names, *figures = map(tuple, columns)
+    chart = Chart("", "accuracy", (PlotSeries("held-out questions", names, *figures),), kind="bar")
+    return GateAnalysis(POPULARITY_SPLITS_NAME, len(records), tuple(rows), chart, _summary(data, by_setting))
 
 
 def _thresholds(data: _Data, rows: Indices) -> dict[str, float]:
-    """The best threshold of each relation in these records, on the scale of ln(1 + popularity)."""
+    """Return the best threshold of each relation in these records, on the scale of ln(1 + popularity)."""
     relations = np.array(data.relations)[rows]
-    held = {relation: rows[relations == relation] for relation in np.unique(relations)}
+    by_relation = {relation: rows[relations == relation] for relation in np.unique(relations)}
     return {
         str(relation): best_threshold(data.logs[own], data.without[own], data.with_[own])
-        for relation, own in held.items()
+        for relation, own in by_relation.items()
     }
 
 
-def _decisions(data: _Data, fitted: Indices, rest: Indices) -> dict[str, Seeks]:
-    """Which questions of the rest seek. A relation that was not seen takes the threshold over all records."""
+def _decide(data: _Data, fitted: Indices, rest: Indices) -> dict[str, Seeks]:
+    """Decide which of the other questions seek. A relation that was not seen takes the threshold over all records."""
     thresholds = _thresholds(data, fitted)
     pooled = best_threshold(data.logs[fitted], data.without[fitted], data.with_[fitted])
     limits = np.array([thresholds.get(data.relations[row], pooled) for row in rest.tolist()])
@@ -184,7 +205,7 @@ def _decisions(data: _Data, fitted: Indices, rest: Indices) -> dict[str, Seeks]:
     }
 
 
-def _figures(data: _Data, rows: Indices, seeks: Seeks) -> dict[str, float]:
+def _split_figures(data: _Data, rows: Indices, seeks: Seeks) -> dict[str, float]:
     figures = {
         "accuracy": float(np.where(seeks, data.with_[rows], data.without[rows]).mean()),
         "share": float(seeks.mean()),
@@ -200,33 +221,21 @@ def _figures(data: _Data, rows: Indices, seeks: Seeks) -> dict[str, float]:
     return figures
 
 
-def _row(name: str, splits: Sequence[Mapping[str, float]]) -> Mapping[str, Any]:
-    accuracies = [split["accuracy"] for split in splits]
-    low, high = np.quantile(accuracies, [0.025, 0.975])
-    costs = {
-        cost: float(np.mean([split[cost] for split in splits])) if cost in splits[0] else None
-        for cost in COSTS
+def _summary(data: _Data, by_setting: Mapping[str, Sequence[Mapping[str, float]]]) -> Mapping[str, Any]:
+    """Return the gain over the better of never and always, what is saved against always, and each relation's
+    threshold."""
+    mean = {
+        name: float(np.mean([split["accuracy"] for split in splits])) for name, splits in by_setting.items()
     }
-    return {
-        "setting": name,
-        "accuracy": float(np.mean(accuracies)),
-        "low": float(low),
-        "high": float(high),
-        "share": float(np.mean([split["share"] for split in splits])),
-        **costs,
-    }
-
-
-def _summary(data: _Data, found: Mapping[str, Sequence[Mapping[str, float]]]) -> Mapping[str, Any]:
-    """The gain over the better of never and always; what is saved against always; each relation's threshold."""
-    mean = {name: float(np.mean([split["accuracy"] for split in splits])) for name, splits in found.items()}
     better = max(("never", "always"), key=lambda name: mean[name])
-    gains = [a["accuracy"] - b["accuracy"] for a, b in zip(found["adaptive"], found[better], strict=True)]
+    gains = [
+        a["accuracy"] - b["accuracy"] for a, b in zip(by_setting["adaptive"], by_setting[better], strict=True)
+    ]
     low, high = np.quantile(gains, [0.025, 0.975])
     saved = {
-        f"{cost}_saved": 1 - _total(found["adaptive"], cost) / _total(found["always"], cost)
+        f"{cost}_saved": 1 - _total(by_setting["adaptive"], cost) / _total(by_setting["always"], cost)
         for cost in COSTS
-        if cost in found["always"][0] and _total(found["always"], cost)
+        if cost in by_setting["always"][0] and _total(by_setting["always"], cost)
     }
     thresholds = _thresholds(data, np.arange(len(data.records)))
     return {
@@ -235,19 +244,14 @@ def _summary(data: _Data, found: Mapping[str, Sequence[Mapping[str, float]]]) ->
         "gain_low": float(low),
         "gain_high": float(high),
         **saved,
-        "thresholds": {relation or "none": _popularity(limit) for relation, limit in thresholds.items()},
+        "thresholds": {
+            relation or "none": {-BOUND: "never", BOUND: "always"}.get(
+                limit, float(np.expm1(min(limit, 700.0)))
+            )
+            for relation, limit in thresholds.items()
+        },
     }
 
 
 def _total(splits: Sequence[Mapping[str, float]], cost: str) -> float:
     return sum(split[cost] for split in splits)
-
-
-def _popularity(limit: float) -> float | str:
-    return {-BOUND: "never", BOUND: "always"}.get(limit, float(np.expm1(min(limit, 700.0))))
-
-
-def _chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    columns = ([row[key] for row in rows] for key in ("setting", "accuracy", "low", "high"))
-    names, *figures = map(tuple, columns)
-    return Chart("", "accuracy", (Series("held-out questions", names, *figures),), kind="bar")

@@ -1,8 +1,7 @@
 """Analyses of Thrust."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from kcard.evaluation.gates.analyses.analysis import GateAnalysis, Given
 from kcard.evaluation.gates.calibration import embedding_once, tried
 from kcard.evaluation.gates.outcome import FOLDS, Floats, Seeks, both_ways, curve, folds
 from kcard.evaluation.metrics import holm, interval, sign_flip
-from kcard.evaluation.plots import Chart, Series
+from kcard.evaluation.plots import Chart, PlotSeries
 from kcard.gates import base
 from kcard.gates.records import Record
 
@@ -24,56 +23,45 @@ BINS = 30
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-def analyse_thrust_scores(given: Given) -> GateAnalysis:
-    """The table has a row a task; the settings are those of the gate thrust.
+def analyse_thrust_scores(inputs: Given) -> GateAnalysis:
+    """Return a table with a row per task; the settings are those of the gate thrust.
 
     A record is scored by clusters of questions of the same task that it is not among (five folds). `auc` is the
     probability that a question answered rightly without cards scores higher than one answered wrongly. Raises
     UsageError for settings and records that the gate can't be fitted with.
     """
     kind, rows, scores = base.find("thrust"), [], {}
-    using = embedding_once(given.resources, given.settings)
-    for done, (task, records) in enumerate(given.tasks.items(), start=1):
+    using = embedding_once(inputs.resources, inputs.settings)
+    for done, (task, records) in enumerate(inputs.tasks.items(), start=1):
         cut = folds(records, min(FOLDS, len(records)))
-        scores[task] = tried(records, kind, given.settings, using, cut).scores
-        rows.append(_thrust_scores_row(task, scores[task], both_ways(records)[0]))
-        given.report(done, len(given.tasks))
-    return GateAnalysis(THRUST_SCORES_NAME, len(given.records), tuple(rows), _thrust_scores_chart(scores))
+        scores[task] = tried(records, kind, inputs.settings, using, cut).scores
+        right = both_ways(records)[0]
+        quantiles = {f"p{q * 100:.0f}": float(np.quantile(scores[task], q)) for q in QUANTILES}
+        accuracy = {"accuracy": float(right.mean()), "auc": auc(scores[task], right)}
+        rows.append({"task": task, "n": len(scores[task]), **quantiles, **accuracy})
+        inputs.report(done, len(inputs.tasks))
+    # Densities over the logarithm, since a question that sits on a centroid scores a million times the median.
+    logs = {task: np.log10(np.maximum(values, 1e-12)) for task, values in scores.items()}
+    low, high = np.quantile(np.concatenate(list(logs.values())), [0.005, 0.995])
+    edges = np.linspace(low, max(high, low + 1e-6), BINS + 1)
+    middles = tuple(float(10**middle) for middle in (edges[1:] + edges[:-1]) / 2)
+    series = []
+    for task, values in logs.items():
+        counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+        series.append(PlotSeries(task, middles, tuple((counts / len(values)).tolist())))
+    chart = Chart("Thrust score", "share of the questions", tuple(series), log=True)
+    return GateAnalysis(THRUST_SCORES_NAME, len(inputs.records), tuple(rows), chart)
 
 
 def auc(scores: Floats, right: Floats) -> float:
-    """The area under the ROC curve of scores for `right` (at least 0.5) against wrong; nan where all are alike."""
+    """Return the area under the ROC curve of scores for `right` (at least 0.5) against wrong; nan where all are
+    alike."""
     high, low = scores[right >= 0.5], scores[right < 0.5]
     if not len(high) or not len(low):
         return float("nan")
     order = np.sort(low)
     below = np.searchsorted(order, high, "left") + np.searchsorted(order, high, "right")
     return float(below.mean() / 2 / len(low))
-
-
-def _thrust_scores_row(task: str, scores: Floats, right: Floats) -> Mapping[str, Any]:
-    quantiles = {f"p{quantile * 100:.0f}": float(np.quantile(scores, quantile)) for quantile in QUANTILES}
-    return {
-        "task": task,
-        "n": len(scores),
-        **quantiles,
-        "accuracy": float(right.mean()),
-        "auc": auc(scores, right),
-    }
-
-
-def _thrust_scores_chart(scores: Mapping[str, Floats]) -> Chart:
-    """Densities over the logarithm, since a question that sits on a centroid scores a million times the median."""
-    logs = {task: np.log10(np.maximum(found, 1e-12)) for task, found in scores.items()}
-    everything = np.concatenate(list(logs.values()))
-    low, high = np.quantile(everything, [0.005, 0.995])
-    edges = np.linspace(low, max(high, low + 1e-6), BINS + 1)
-    middles = tuple(float(10**middle) for middle in (edges[1:] + edges[:-1]) / 2)
-    series = []
-    for task, found in logs.items():
-        counts, _ = np.histogram(np.clip(found, edges[0], edges[-1]), edges)
-        series.append(Series(task, middles, tuple((counts / len(found)).tolist())))
-    return Chart("Thrust score", "share of the questions", tuple(series), log=True)
 
 
 THRUST_SHARES_NAME = "thrust-shares"
@@ -83,7 +71,7 @@ POINTS = 21  # of each line of the chart
 
 
 @dataclass(frozen=True)
-class _Ranked:
+class _Ranking:
     """A task's records as a gate ranks them: knowledge is wanted first where the score is low; shape (n,)."""
 
     task: str
@@ -92,84 +80,78 @@ class _Ranked:
     scores: Floats
 
     def seeks(self, share: float) -> Seeks:
-        """That share of the questions, those of the lowest scores; of equal scores the first."""
-        found = np.zeros(len(self.scores), dtype=np.bool_)
-        found[np.argsort(self.scores, kind="stable")[: round(share * len(found))]] = True
-        return found
+        """Return whether each question is among that share of the lowest scores; of equal scores the first."""
+        decisions = np.zeros(len(self.scores), dtype=np.bool_)
+        decisions[np.argsort(self.scores, kind="stable")[: round(share * len(decisions))]] = True
+        return decisions
 
 
-def analyse_thrust_shares(given: Given) -> GateAnalysis:
-    """The table has a row a task, gate and share: accuracy and F1, and what is gained over random, with its interval.
+def analyse_thrust_shares(inputs: Given) -> GateAnalysis:
+    """Return a table with a row per task, gate and share: accuracy, F1, and the gain over random with its interval.
 
     The settings are those of the gate thrust. Scores are held out, over five folds. p is of the paired permutation
     test, by Holm's rule for all rows. `share_for_always`: the smallest share at which the gate is as good as cards for
     every question. Raises UsageError for settings and records that the gates can't be fitted with.
     """
-    using = embedding_once(given.resources, given.settings)
+    using = embedding_once(inputs.resources, inputs.settings)
     ranked = []
-    for task, records in given.tasks.items():
+    for task, records in inputs.tasks.items():
         cut = folds(records, min(FOLDS, len(records)))
         for gate in GATES:
-            settings = given.settings if gate == "thrust" else {}
+            settings = inputs.settings if gate == "thrust" else {}
             scores = tried(records, base.find(gate), settings, using, cut).scores
-            ranked.append(_Ranked(task, gate, records, scores))
-            given.report(len(ranked), len(given.tasks) * len(GATES))
-    found = [(one, share) for one in ranked for share in SHARES]
-    adjusted = holm([sign_flip(_gains(one, share)) for one, share in found])
-    rows = tuple(_row(one, share, p) for (one, share), p in zip(found, adjusted, strict=True))
-    summary = {"share_for_always": {f"{one.task} {one.gate}": _share_for_always(one) for one in ranked}}
-    return GateAnalysis(THRUST_SHARES_NAME, len(given.records), rows, _chart(ranked), summary)
+            ranked.append(_Ranking(task, gate, records, scores))
+            inputs.report(len(ranked), len(inputs.tasks) * len(GATES))
+    pairs = [(one, share) for one in ranked for share in SHARES]
+    adjusted = holm([sign_flip(_gains(one, share)) for one, share in pairs])
+    rows = []
+    for (one, share), p in zip(pairs, adjusted, strict=True):
+        without, with_ = both_ways(one.records)
+        gains = _gains(one, share)
+        low, high = interval(gains.tolist(), paired=True)
+        # Mean F1, where the records carry it.
+        f1 = None
+        ways = [[record.scores.get(f"f1_{way}") for record in one.records] for way in ("without", "with")]
+        if not any(None in way for way in ways):
+            f1_without, f1_with = np.array(ways, dtype=np.float64)
+            f1 = float(np.where(one.seeks(share), f1_with, f1_without).mean())
+        rows.append(
+            {
+                "task": one.task,
+                "gate": one.gate,
+                "share": share,
+                "accuracy": float(np.where(one.seeks(share), with_, without).mean()),
+                "f1": f1,
+                "random": float((1 - share) * without.mean() + share * with_.mean()),
+                "gain": float(gains.mean()),
+                "low": low,
+                "high": high,
+                "p_holm": p,
+                "never": float(without.mean()),
+                "always": float(with_.mean()),
+            }
+        )
+    shares = tuple(float(share) for share in np.linspace(0, 1, POINTS))
+    series = []
+    for_always = {}
+    for one in ranked:
+        without, with_ = both_ways(one.records)
+        always = float(with_.mean())
+        for_always[f"{one.task} {one.gate}"] = min(
+            p.share for p in curve(one.records, one.scores) if p.accuracy >= always - 1e-12
+        )
+        accuracies = tuple(float(np.where(one.seeks(share), with_, without).mean()) for share in shares)
+        series.append(PlotSeries(f"{one.task} {one.gate}", shares, accuracies))
+        if one.gate == GATES[-1]:
+            series.append(PlotSeries(f"{one.task} random", (0.0, 1.0), (float(without.mean()), always)))
+    chart = Chart("share of the questions with knowledge", "accuracy", tuple(series))
+    return GateAnalysis(
+        THRUST_SHARES_NAME, len(inputs.records), tuple(rows), chart, {"share_for_always": for_always}
+    )
 
 
-def _gains(one: _Ranked, share: float) -> Floats:
-    """How much righter each answer is than where the same share is drawn at random, shape (n,)."""
+def _gains(one: _Ranking, share: float) -> Floats:
+    """Return the gain in each answer's score over drawing the same share at random, shape (n,)."""
     without, with_ = both_ways(one.records)
     expected: Floats = (1 - share) * without + share * with_
     return np.where(one.seeks(share), with_, without) - expected
-
-
-def _row(one: _Ranked, share: float, p: float) -> Mapping[str, Any]:
-    without, with_ = both_ways(one.records)
-    gains = _gains(one, share)
-    low, high = interval(gains.tolist(), paired=True)
-    return {
-        "task": one.task,
-        "gate": one.gate,
-        "share": share,
-        "accuracy": float(np.where(one.seeks(share), with_, without).mean()),
-        "f1": _f1(one, share),
-        "random": float((1 - share) * without.mean() + share * with_.mean()),
-        "gain": float(gains.mean()),
-        "low": low,
-        "high": high,
-        "p_holm": p,
-        "never": float(without.mean()),
-        "always": float(with_.mean()),
-    }
-
-
-def _f1(one: _Ranked, share: float) -> float | None:
-    """Mean F1, where the records carry it."""
-    ways = [[record.scores.get(f"f1_{way}") for record in one.records] for way in ("without", "with")]
-    if any(None in way for way in ways):
-        return None
-    without, with_ = np.array(ways, dtype=np.float64)
-    return float(np.where(one.seeks(share), with_, without).mean())
-
-
-def _share_for_always(one: _Ranked) -> float:
-    always = float(both_ways(one.records)[1].mean())
-    return min(p.share for p in curve(one.records, one.scores) if p.accuracy >= always - 1e-12)
-
-
-def _chart(ranked: Sequence[_Ranked]) -> Chart:
-    shares = tuple(float(share) for share in np.linspace(0, 1, POINTS))
-    series = []
-    for one in ranked:
-        without, with_ = both_ways(one.records)
-        accuracies = tuple(float(np.where(one.seeks(share), with_, without).mean()) for share in shares)
-        series.append(Series(f"{one.task} {one.gate}", shares, accuracies))
-        if one.gate == GATES[-1]:
-            ends = (float(without.mean()), float(with_.mean()))
-            series.append(Series(f"{one.task} random", (0.0, 1.0), ends))
-    return Chart("share of the questions with knowledge", "accuracy", tuple(series))

@@ -90,9 +90,9 @@ KINDS: Mapping[str, Kind] = {
 def kind_of(manifest: Manifest) -> Kind:
     """The card's kind; CardError names the kinds that this version knows."""
     if manifest.kind not in KINDS:
-        known = ", ".join(sorted(KINDS))
+        kinds = ", ".join(sorted(KINDS))
         raise CardError(
-            f"card {manifest.name!r} is of the unknown kind {manifest.kind!r}; this kcard knows {known}"
+            f"card {manifest.name!r} is of the unknown kind {manifest.kind!r}; this kcard knows {kinds}"
         )
     return KINDS[manifest.kind]
 
@@ -157,8 +157,8 @@ class CardSet(Mapping[str, Card]):
 
     def __init__(self, cards: Sequence[Card | CardHandle | Path]) -> None:
         self._cards: dict[str, Card | CardHandle] = {}
-        for given in cards:
-            card = Card.open(given) if isinstance(given, Path) else given
+        for entry in cards:
+            card = Card.open(entry) if isinstance(entry, Path) else entry
             name = card.manifest.name
             if name in self._cards:
                 raise UsageError(f"two cards are named {name!r}: a pool holds one version of each card")
@@ -301,8 +301,8 @@ def profile_of(language: str, texts: Iterable[str], *vectors: Array) -> Profile:
 
     The same arguments give the same profile.
     """
-    found = [np.zeros((0, minilm.DIMENSIONS), np.float32), *map(_centroids, vectors)]
-    rows = np.rint(np.concatenate(found) * SCALE).astype(np.int8)
+    centroids = [np.zeros((0, minilm.DIMENSIONS), np.float32), *map(_centroids, vectors)]
+    rows = np.rint(np.concatenate(centroids) * SCALE).astype(np.int8)
     counts: Counter[int] = Counter()
     for text in texts:
         counts.update(terms_of(text, language))
@@ -334,13 +334,13 @@ def _centroids(vectors: Array) -> Array:
     while len(rows) < min(CENTROIDS, len(vectors)) and nearest.min() < 1 - 1e-5:
         rows.append(int(np.argmin(nearest)))
         nearest = np.maximum(nearest, vectors @ vectors[rows[-1]])
-    found = vectors[rows]
+    centroids = vectors[rows]
     for _ in range(ITERATIONS):
-        members = np.argmax(vectors @ found.T, axis=1)
-        sums = (members == np.arange(len(found))[:, None]).astype(np.float32) @ vectors
+        members = np.argmax(vectors @ centroids.T, axis=1)
+        sums = (members == np.arange(len(centroids))[:, None]).astype(np.float32) @ vectors
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-        found = np.where(lengths > 0, sums / np.maximum(lengths, 1e-12), found)
-    return found
+        centroids = np.where(lengths > 0, sums / np.maximum(lengths, 1e-12), centroids)
+    return centroids
 
 
 # Writes a card's routing.json: the profile of its passages, and of the questions that it answered right.

@@ -117,10 +117,10 @@ def _is_weights(name: str) -> bool:
     return name == INDEX or (SAFE.fullmatch(name) is not None and not name.startswith("adapter"))
 
 
-def _copy(source: Path, folder: Path, wanted: Callable[[str], bool]) -> None:
+def _copy(source: Path, folder: Path, is_copied: Callable[[str], bool]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.iterdir()):
-        if path.is_file() and wanted(path.name):
+        if path.is_file() and is_copied(path.name):
             shutil.copyfile(path, folder / path.name)
 
 
@@ -186,9 +186,9 @@ def _extras(config: Mapping[str, Any], names: list[str]) -> Iterator[str]:
             yield words
     if config.get("bias", "none") != "none" and not config.get("lora_bias"):
         yield "biases"
-    begun = config.get("init_lora_weights", True)
-    if isinstance(begun, str) and begun.lower() not in BEGINNINGS:
-        yield f"a base that {begun} has changed"
+    initialization = config.get("init_lora_weights", True)
+    if isinstance(initialization, str) and initialization.lower() not in BEGINNINGS:
+        yield f"a base that {initialization} has changed"
     if any("lora_embedding" in name or ".lm_head." in name for name in names):
         yield "LoRA on embeddings or the head"
     if others := [name for name in names if not any(part in name for part in KNOWN)]:
@@ -200,14 +200,14 @@ def misfits(adapter: Adapter, engine: Engine, model_type: str | None) -> list[st
 
     model_type  of the base, as its config.json names it; None where it is not at hand
     """
-    found = [f"it has {extra}" for extra in adapter.extras]
+    reasons = [f"it has {extra}" for extra in adapter.extras]
     if adapter.rslora and not engine.rslora:
-        found.append("it is scaled by rsLoRA")
+        reasons.append("it is scaled by rsLoRA")
     if engine.ranks and adapter.rank > engine.ranks[-1]:
-        found.append(f"its rank is {adapter.rank}, more than {engine.ranks[-1]}")
+        reasons.append(f"its rank is {adapter.rank}, more than {engine.ranks[-1]}")
     if model_type in engine.without_lora:
-        found.append(f"its base is a model of type {model_type}")
-    return found
+        reasons.append(f"its base is a model of type {model_type}")
+    return reasons
 
 
 # How an engine must be asked so that the card reads the tokens that it was trained to read.
@@ -252,15 +252,15 @@ class Expected:
     base: float | None
 
 
-def text_prompt(name: str, tokenizer: Any, template: str, kept: Fingerprint | None) -> TextPrompt:
+def text_prompt(name: str, tokenizer: Any, template: str, reference: Fingerprint | None) -> TextPrompt:
     """How to write the prompt as text. CardError for a card whose prompts no text gives."""
-    question = QUESTION if kept is None else min((row.question for row in kept.rows), key=len)
+    question = QUESTION if reference is None else min((row.question for row in reference.rows), key=len)
     filled = template.replace(PLACE, question.strip())
-    wanted = prompt_ids(tokenizer, filled)
+    trained_ids = prompt_ids(tokenizer, filled)
     bos = tokenizer.bos_token_id
     texts = ["", *([tokenizer.decode([bos], skip_special_tokens=False)] if bos is not None else [])]
     for before in texts:
-        if list(tokenizer(before + filled)["input_ids"]) == wanted:
+        if list(tokenizer(before + filled)["input_ids"]) == trained_ids:
             return TextPrompt(before, template)
     raise CardError(
         f"card {name!r}: an engine that is sent a text would read other tokens than the card was trained with, "
@@ -268,10 +268,10 @@ def text_prompt(name: str, tokenizer: Any, template: str, kept: Fingerprint | No
     )
 
 
-def expected(tokenizer: Any, kept: Fingerprint | None) -> list[Expected]:
+def expected(tokenizer: Any, reference: Fingerprint | None) -> list[Expected]:
     """Of each row of the fingerprint the token that shows the card best; at most ROWS, none without a fingerprint."""
-    rows = [] if kept is None else kept.rows
-    found = []
+    rows = [] if reference is None else reference.rows
+    examples = []
     for row in rows:
         place = _telling(row.card, row.base)
         if place is None:
@@ -279,8 +279,8 @@ def expected(tokenizer: Any, kept: Fingerprint | None) -> list[Expected]:
         ids = (*row.prompt, *row.continuation[:place])
         token = str(tokenizer.decode([row.continuation[place]], skip_special_tokens=False))
         base = row.base[place] if row.base else None
-        found.append(Expected(_text(tokenizer, ids), ids, token, row.card[place], base))
-    return found[:ROWS]
+        examples.append(Expected(_text(tokenizer, ids), ids, token, row.card[place], base))
+    return examples[:ROWS]
 
 
 def _telling(card: Sequence[float], base: Sequence[float]) -> int | None:
@@ -295,8 +295,8 @@ def _text(tokenizer: Any, ids: Sequence[int]) -> str:
     """A text that the tokenizer turns into these ids; empty where there is none."""
     bos = tokenizer.bos_token_id
     plain = list(ids[1:]) if ids[:1] == (bos,) else list(ids)
-    for given in (plain, list(ids)):
-        text = str(tokenizer.decode(given, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    for candidate in (plain, list(ids)):
+        text = str(tokenizer.decode(candidate, skip_special_tokens=False, clean_up_tokenization_spaces=False))
         if list(tokenizer(text)["input_ids"]) == list(ids):
             return text
     return ""
@@ -339,16 +339,16 @@ def _prove(card: Card, folder: Path) -> None:
     """Compare the merged model with the card; with the card as it is now, where it carries no fingerprint."""
     from kcard.cards.models.transformers_backend import CausalCard
 
-    kept = fingerprint.read(card.folder)
-    if kept is None:
-        kept = CausalCard(card, Loader()).measure(fingerprint_pairs(card.manifest, []))
+    reference = fingerprint.read(card.folder)
+    if reference is None:
+        reference = CausalCard(card, Loader()).measure(fingerprint_pairs(card.manifest, []))
     # A merged model has no base to compare.
-    kept = replace(kept, rows=tuple(replace(row, base=()) for row in kept.rows))
+    reference = replace(reference, rows=tuple(replace(row, base=()) for row in reference.rows))
     merged = Card(folder, replace(card.manifest, kind="full", base=Base()))
     words = card.folder / VOCABULARY
     if words.is_file():  # the words that the fingerprint's questions are put into; no engine reads them
         shutil.copyfile(words, folder / VOCABULARY)
-    kept.check(CausalCard(merged, Loader()).measure(kept.pairs), card.name, card.manifest.base.name)
+    reference.check(CausalCard(merged, Loader()).measure(reference.pairs), card.name, card.manifest.base.name)
     (folder / VOCABULARY).unlink(missing_ok=True)
 
 
@@ -424,12 +424,12 @@ def prepare(card: Card, engine: Engine, merge: bool) -> Prepared:
             f"card {card.name!r}: {engine.title} does not run models of type {model_type}: export it to vllm, or "
             f"{SERVE}"
         )
-    if adapter is not None and not merge and (found := misfits(adapter, engine, model_type)):
+    if adapter is not None and not merge and (reasons := misfits(adapter, engine, model_type)):
         raise CardError(
             f"card {card.name!r}: {engine.title} would not apply its adapter as it was trained, because "
-            f"{' and '.join(found)}: {WHOLE}"
+            f"{' and '.join(reasons)}: {WHOLE}"
         )
-    kept = fingerprint.read(card.folder)
+    reference = fingerprint.read(card.folder)
     tokenizer = Loader().tokenizer(card)
     return Prepared(
         card,
@@ -437,8 +437,8 @@ def prepare(card: Card, engine: Engine, merge: bool) -> Prepared:
         None if merge else adapter,
         merge and adapter is not None,
         config,
-        text_prompt(card.name, tokenizer, card.manifest.prompt.template, kept),
-        expected(tokenizer, kept),
+        text_prompt(card.name, tokenizer, card.manifest.prompt.template, reference),
+        expected(tokenizer, reference),
     )
 
 
@@ -484,10 +484,10 @@ def _config(card: Card) -> Mapping[str, Any]:
     base = card.manifest.base
     folder = base_files(base.name, base.revision) if card.manifest.kind == "lora" else card.folder
     try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder is not None else {}
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder is not None else {}
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return config if isinstance(config, dict) else {}
 
 
 def _tokenizer(card: Card) -> str:

@@ -74,13 +74,13 @@ class Fingerprint:
         """How much of the adapter's shift another run shows, measured from the base as it was here: 1 all of it, 0
         none; 1 where no shift is known. A run in a coarser dtype shows about the same."""
         shift = [a - b for row in self.rows for a, b in zip(row.card, row.base, strict=False)]
-        shown = [
+        shift_there = [
             a - b
             for row, now in zip(self.rows, other.rows, strict=True)
             for a, b in zip(now.card, row.base, strict=False)
         ]
         whole = sum(x * x for x in shift)
-        return sum(x * y for x, y in zip(shift, shown, strict=True)) / whole if whole else 1.0
+        return sum(x * y for x, y in zip(shift, shift_there, strict=True)) / whole if whole else 1.0
 
     def spread(self, most: int) -> "Fingerprint":
         """At most so many of its tokens, evenly from all rows, each as a probe of its own."""
@@ -95,48 +95,48 @@ class Fingerprint:
         lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
         return f'{{"format": {FORMAT}, "dtype": {json.dumps(self.dtype)}, "canaries": [\n{lines}\n]}}\n'
 
-    def check(self, found: "Fingerprint", card: str, base: str) -> None:
+    def check(self, measurement: "Fingerprint", card: str, base: str) -> None:
         """Raise unless `found`, measured now, is what was kept.
 
         CardError where the tokenizer, the adapter or the weights are not those of the card, ModelUnavailable
         where its base is another; the message says which.
         """
-        self.check_tokens(found, card)
-        tolerance = max(TOLERANCES.get(name, TOLERANCES["bfloat16"]) for name in (self.dtype, found.dtype))
-        off = _apart([row.base for row in self.rows], [row.base for row in found.rows])
+        self.check_tokens(measurement, card)
+        tolerance = max(TOLERANCES.get(name, TOLERANCES["bfloat16"]) for name in (self.dtype, measurement.dtype))
+        off = _apart([row.base for row in self.rows], [row.base for row in measurement.rows])
         if not off <= tolerance:
             raise ModelUnavailable(
                 f"card {card!r}: the base {base!r} has changed: its own log-probabilities differ by {off:.2f} "
                 f"where {tolerance} is allowed: fetch the base that the card was trained on"
             )
-        if self.shift > 0 and found.shift <= APPLIED * self.shift:
+        if self.shift > 0 and measurement.shift <= APPLIED * self.shift:
             raise CardError(
-                f"card {card!r}: its adapter is not applied (shift {found.shift:.2f} where {self.shift:.2f} was "
+                f"card {card!r}: its adapter is not applied (shift {measurement.shift:.2f} where {self.shift:.2f} was "
                 "expected): load the card anew; if that does not help, fetch its adapter again"
             )
-        off = self.apart(found)
+        off = self.apart(measurement)
         if not off <= tolerance:
-            raise CardError(self._differs(found, card, off, tolerance))
+            raise CardError(self._differs(measurement, card, off, tolerance))
 
-    def check_tokens(self, found: "Fingerprint", card: str) -> None:
+    def check_tokens(self, measurement: "Fingerprint", card: str) -> None:
         """CardError unless questions and texts become the same tokens."""
-        for kept, now in zip(self.rows, found.rows, strict=True):
-            if (kept.prompt, kept.continuation) != (now.prompt, now.continuation):
+        for stored, now in zip(self.rows, measurement.rows, strict=True):
+            if (stored.prompt, stored.continuation) != (now.prompt, now.continuation):
                 raise CardError(
-                    f"card {card!r}: its tokenizer differs from the one it was made with ({kept.text!r} became "
+                    f"card {card!r}: its tokenizer differs from the one it was made with ({stored.text!r} became "
                     "other tokens): restore the card's tokenizer files, or use the transformers of its manifest"
                 )
 
-    def _differs(self, found: "Fingerprint", card: str, off: float, tolerance: float) -> str:
+    def _differs(self, measurement: "Fingerprint", card: str, off: float, tolerance: float) -> str:
         if self.shift > 0:
             what = (
-                f"an adapter is applied, but not as it was trained (shift {found.shift:.2f} where "
+                f"an adapter is applied, but not as it was trained (shift {measurement.shift:.2f} where "
                 f"{self.shift:.2f} was expected)"
             )
         else:
             what = "its model does not act as when it was made"
         return (
-            f"card {card!r}: {what}: log-probabilities differ by {off:.2f} in {found.dtype}, where {tolerance} "
+            f"card {card!r}: {what}: log-probabilities differ by {off:.2f} in {measurement.dtype}, where {tolerance} "
             "is allowed; its weights or its dtype are not those of the card: fetch or train it again"
         )
 
@@ -150,12 +150,12 @@ def read(folder: Path) -> Fingerprint | None:
         data = parse(path.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
             raise ValueError(f"format {data['format']!r}, this kcard reads {FORMAT}")
-        found = build(Fingerprint, {"dtype": data["dtype"], "rows": data["canaries"]})
-        if not 0 < len(found.rows) <= MOST:
-            raise ValueError(f"{len(found.rows)} in it, not 1 to {MOST}")
-        for row in found.rows:
+        stored = build(Fingerprint, {"dtype": data["dtype"], "rows": data["canaries"]})
+        if not 0 < len(stored.rows) <= MOST:
+            raise ValueError(f"{len(stored.rows)} in it, not 1 to {MOST}")
+        for row in stored.rows:
             _check(row)
-        return found
+        return stored
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CardError(f"{path} holds no fingerprint: {error!r}: fetch or train the card again") from error
 
@@ -214,16 +214,16 @@ def write(folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str =
     from kcard.cards.models.loader import Loader
     from kcard.cards.models.transformers_backend import CausalCard
 
-    found = CausalCard(Card(folder, manifest), Loader(device=device)).measure(
+    measurement = CausalCard(Card(folder, manifest), Loader(device=device)).measure(
         fingerprint_pairs(manifest, pairs)
     )
-    if manifest.is_adapter and found.shift == 0:
+    if manifest.is_adapter and measurement.shift == 0:
         raise CardError(
             f"card {manifest.name!r}: the adapter in {folder} changes nothing in its base {manifest.base.name!r}: "
             "train it for longer, or save it as peft does"
         )
-    write_text(folder / FINGERPRINT, found.to_json())
-    return found
+    write_text(folder / FINGERPRINT, measurement.to_json())
+    return measurement
 
 
 def fingerprint_pairs(manifest: Manifest, pairs: Sequence[Pair]) -> list[Pair]:

@@ -34,8 +34,8 @@ class Converter:
                 f"GGUF files are written by llama.cpp's own converter: give it with --converter path/to/{MODEL} "
                 "(git clone https://github.com/ggml-org/llama.cpp)"
             )
-        given = Path(path).expanduser().absolute()
-        self.folder = given if given.is_dir() else given.parent
+        location = Path(path).expanduser().absolute()
+        self.folder = location if location.is_dir() else location.parent
         if missing := [name for name in (MODEL, LORA) if not (self.folder / name).is_file()]:
             raise UsageError(f"--converter {path}: {self.folder} has no {' and no '.join(missing)}")
         if find_spec("gguf") is None:
@@ -51,11 +51,11 @@ class Converter:
 
     def _run(self, script: str, arguments: Sequence[str]) -> None:
         command = [sys.executable, str(self.folder / script), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        if done.returncode:
-            said = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
+        process = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if process.returncode:
+            messages = [line for line in process.stderr.splitlines() if line.strip()] or ["no message"]
             raise CardError(
-                f"{script} ended with code {done.returncode} on {arguments[0]}: {one_line(Exception(said[-1]))}: "
+                f"{script} ended with code {process.returncode} on {arguments[0]}: {one_line(Exception(messages[-1]))}: "
                 "see whether your llama.cpp supports this model"
             )
 
@@ -63,7 +63,7 @@ class Converter:
 def check_adapter(path: Path, adapter: Adapter, base: Path) -> None:
     """CardError unless the file holds this adapter, for the architecture of the GGUF file `base`."""
     reader = _read(path)
-    found = {
+    actual = {
         "type": _field(reader, "general.type"),
         "adapter type": _field(reader, "adapter.type"),
         "alpha": _field(reader, "adapter.lora.alpha"),
@@ -71,7 +71,7 @@ def check_adapter(path: Path, adapter: Adapter, base: Path) -> None:
         "rank": max((int(t.shape[-1]) for t in reader.tensors if t.name.endswith(".lora_a")), default=0),
         "architecture": _field(reader, "general.architecture"),
     }
-    wanted = {
+    expected = {
         "type": "adapter",
         "adapter type": "lora",
         "alpha": adapter.alpha,
@@ -79,7 +79,7 @@ def check_adapter(path: Path, adapter: Adapter, base: Path) -> None:
         "rank": adapter.rank,
         "architecture": architecture(base),
     }
-    _compare(path, found, wanted)
+    _compare(path, actual, expected)
 
 
 def check_model(path: Path, tokens: int, bos: bool | None) -> None:
@@ -109,15 +109,15 @@ def _read(path: Path, kind: "type[CardError] | type[UsageError]" = CardError) ->
 
 
 def _field(reader: Any, name: str) -> Any:
-    found = reader.get_field(name)
-    return None if found is None else found.contents()
+    field = reader.get_field(name)
+    return None if field is None else field.contents()
 
 
-def _compare(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    for key, value in wanted.items():
-        if found[key] != value:
+def _compare(path: Path, actual: dict[str, Any], expected: dict[str, Any]) -> None:
+    for key, value in expected.items():
+        if actual[key] != value:
             raise CardError(
-                f"{path.name} was not converted as it should be: {key} is {found[key]!r}, not {value!r}: use the "
+                f"{path.name} was not converted as it should be: {key} is {actual[key]!r}, not {value!r}: use the "
                 "converter of another llama.cpp"
             )
 

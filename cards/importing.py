@@ -92,12 +92,12 @@ def _pairs(value: Any) -> Iterator[tuple[str, Any]]:
     """The keys and values of all objects within."""
     waiting = [value]
     while waiting:
-        found = waiting.pop()
-        if isinstance(found, dict):
-            yield from found.items()
-            waiting += found.values()
-        elif isinstance(found, list):
-            waiting += found
+        item = waiting.pop()
+        if isinstance(item, dict):
+            yield from item.items()
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += item
 
 
 def _refused(name: str, what: str) -> CardError:
@@ -223,8 +223,8 @@ class Repository:
         return self._weights(PICKLED)
 
     def _weights(self, pattern: re.Pattern[str]) -> tuple[str, ...]:
-        found = (path for path in self.files if pattern.fullmatch(path))
-        return tuple(sorted(path for path in found if path.startswith("adapter") == self.adapter))
+        paths = (path for path in self.files if pattern.fullmatch(path))
+        return tuple(sorted(path for path in paths if path.startswith("adapter") == self.adapter))
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -235,9 +235,9 @@ class Repository:
     @property
     def digest(self) -> str | None:
         """sha256 of the weights as manifests record a base's; None where the Hub does not tell."""
-        known = {path: self.files[path] for path in self.weights or self.pickles}
-        digests = {path: sha256 for path, sha256 in known.items() if sha256 is not None}
-        if not digests or len(digests) < len(known):
+        sha256_of = {path: self.files[path] for path in self.weights or self.pickles}
+        digests = {path: sha256 for path, sha256 in sha256_of.items() if sha256 is not None}
+        if not digests or len(digests) < len(sha256_of):
             return None
         return weights_digest(digests)
 
@@ -325,9 +325,9 @@ def fetch(name: str, revision: str, files: Mapping[str, str | None]) -> Path:
     """
     folder = _cached(name, revision, tuple(files)) or _downloaded(name, revision, tuple(files))
     for path, expected in files.items():
-        if expected is not None and (found := file_digest(folder / path)) != expected:
+        if expected is not None and (actual := file_digest(folder / path)) != expected:
             raise ModelUnavailable(
-                f"{name}: {folder / path} is damaged: sha256 {found[:12]}…, not {expected[:12]}…: delete it and "
+                f"{name}: {folder / path} is damaged: sha256 {actual[:12]}…, not {expected[:12]}…: delete it and "
                 "try again"
             )
     return folder
@@ -336,10 +336,10 @@ def fetch(name: str, revision: str, files: Mapping[str, str | None]) -> Path:
 def _cached(name: str, revision: str, files: Sequence[str]) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
-    found = [try_to_load_from_cache(name, path, revision=revision) for path in files]
-    if not all(isinstance(path, str) for path in found):
+    cached = [try_to_load_from_cache(name, path, revision=revision) for path in files]
+    if not all(isinstance(path, str) for path in cached):
         return None
-    return Path(str(found[0])).parent
+    return Path(str(cached[0])).parent
 
 
 def _downloaded(name: str, revision: str, files: Sequence[str]) -> Path:
@@ -373,8 +373,8 @@ def convert(repository: Repository, target: Path) -> None:
     Raises ModelUnavailable where it can't be fetched, CardError where a file holds anything but tensors.
     """
     index = [PICKLE_INDEX] if PICKLE_INDEX in repository.files and not repository.adapter else []
-    wanted = [*repository.companions, *repository.pickles, *index]
-    folder = fetch(repository.name, repository.revision, {path: repository.files[path] for path in wanted})
+    paths = [*repository.companions, *repository.pickles, *index]
+    folder = fetch(repository.name, repository.revision, {path: repository.files[path] for path in paths})
     refuse_code(folder, repository.name)
     for path in repository.companions:
         shutil.copyfile(folder / path, target / path)
@@ -409,7 +409,7 @@ def _check(repository: Repository, folder: Path) -> None:
 def _unpickle(repository: Repository, source: Path, target: Path) -> None:
     # -I: the child sees no PYTHON* variable and nothing of the folder it runs in.
     module = [sys.executable, "-I", "-m", "kcard.cards.unpickling"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*module, str(source), str(target), *repository.pickles],
         env=None if sys.platform == "win32" else ENVIRONMENT,
         stdin=subprocess.DEVNULL,
@@ -418,6 +418,6 @@ def _unpickle(repository: Repository, source: Path, target: Path) -> None:
         timeout=SECONDS,
         check=False,
     )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["out of memory or time"]
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or ["out of memory or time"]
         raise CardError(f"{repository.name} was not converted: {lines[-1]}")

@@ -79,8 +79,8 @@ def _section(results: Sequence[Result], remarks: Sequence[str]) -> str:
         for r in results
     ]
     table = ["| | mean | 95 % interval | asked about |", "|---|---|---|---|", *rows] if rows else []
-    told = [*remarks, "Take it again with `kcard exam`."]
-    return "\n".join([BEGIN, "## Exam", "", *table, *([""] if table else []), *_paragraphs(told), END])
+    sentences = [*remarks, "Take it again with `kcard exam`."]
+    return "\n".join([BEGIN, "## Exam", "", *table, *([""] if table else []), *_paragraphs(sentences), END])
 
 
 def _paragraphs(sentences: Sequence[str]) -> list[str]:
@@ -249,29 +249,29 @@ def _prompted(manifest: Manifest) -> str:
     if not manifest.has_model:
         return WALKED if manifest.kind == "graph" else LOOKED_UP
     prompt = manifest.prompt
-    asked = PROMPTED[prompt.style].format(
+    description = PROMPTED[prompt.style].format(
         template=f"`{prompt.template!r}`",
         encoder=prompt.encoder,
         vectors=prompt.vectors,
         words=" and a sketch of the question's words (`words.json`)" if prompt.words else "",
     )
-    return asked + (BESIDE if manifest.index else "")
+    return description + (BESIDE if manifest.index else "")
 
 
 def _trained(manifest: Manifest) -> str:
-    made = manifest.training
+    training = manifest.training
     rows = [
-        ("command", f"`{made.command}`" if made.command else None),
-        ("objective", made.objective),
-        ("method", made.method),
-        ("seed", made.seed),
-        ("passages", f"{made.passages:,}"),
-        ("tokens trained on", f"{made.tokens:,}"),
-        ("seconds", f"{made.seconds:,.0f}"),
-        ("corpus sha256", f"`{made.corpus_sha256}`" if made.corpus_sha256 else None),
-        ("corpus licence", made.corpus_licence),
-        *((f"`{key}`", value) for key, value in sorted(made.hyperparameters.items())),
-        *((f"{key} version", value) for key, value in sorted(made.libraries.items())),
+        ("command", f"`{training.command}`" if training.command else None),
+        ("objective", training.objective),
+        ("method", training.method),
+        ("seed", training.seed),
+        ("passages", f"{training.passages:,}"),
+        ("tokens trained on", f"{training.tokens:,}"),
+        ("seconds", f"{training.seconds:,.0f}"),
+        ("corpus sha256", f"`{training.corpus_sha256}`" if training.corpus_sha256 else None),
+        ("corpus licence", training.corpus_licence),
+        *((f"`{key}`", value) for key, value in sorted(training.hyperparameters.items())),
+        *((f"{key} version", value) for key, value in sorted(training.libraries.items())),
     ]
     return _table(rows)
 
@@ -292,9 +292,9 @@ def _loading(manifest: Manifest) -> str:
 
 
 def _table(rows: list[tuple[str, Any]]) -> str:
-    shown = [
+    cells = [
         (key, str(value).replace("|", "\\|").replace("\n", " "))
         for key, value in rows
         if value not in (None, "")
     ]
-    return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in shown)])
+    return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in cells)])

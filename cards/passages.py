@@ -71,8 +71,8 @@ def clean(text: str, ended: bool) -> str:
     sentences = [sentence.strip() for sentence in _splitter().segment(text)]
     # The splitter gives back its own copies: the cut is found in the text itself.
     last = text.rfind(sentences[-1]) if len(sentences) > 1 else 0
-    kept = text[: max(last, 0)].rstrip()
-    return kept if kept.rstrip(CLOSING).endswith(ENDS) else text
+    shortened = text[: max(last, 0)].rstrip()
+    return shortened if shortened.rstrip(CLOSING).endswith(ENDS) else text
 
 
 @functools.cache
@@ -212,13 +212,13 @@ def hashes(folder: Path | str) -> Mapping[str, Source]:
     path = Path(folder) / PASSAGES
     if not path.exists() or not _hashed(path):
         return {}
-    found: dict[str, Source] = {}
+    places: dict[str, Source] = {}
     with path.open("rb") as stream:
         for number, line in enumerate(stream, 1):
             if line.strip():
                 row = _row(path, number, line)
-                found.setdefault(str(row.get("sha256")), _source(row, "", path, number))
-    return found
+                places.setdefault(str(row.get("sha256")), _source(row, "", path, number))
+    return places
 
 
 @dataclass(frozen=True)
@@ -286,14 +286,14 @@ def index(card: "Card") -> "Index":
     if not folder.is_dir():
         return Index.build(p.in_context for p in passages(card.folder))
     try:
-        found, indexed = Index.load(folder), (folder / INDEXED).read_text(encoding="utf-8").strip()
+        stored, indexed = Index.load(folder), (folder / INDEXED).read_text(encoding="utf-8").strip()
     except (CardError, OSError, UnicodeDecodeError) as error:
         raise DamagedCard(f"card {card.name!r}: {error}") from error
     if indexed != card.manifest.files.get(PASSAGES):
         raise DamagedCard(
             f"card {card.name!r}: {folder} is the index of another {PASSAGES}: train the card again"
         )
-    return found
+    return stored
 
 
 def _hashed(path: Path) -> bool:
@@ -307,12 +307,12 @@ def _hashed(path: Path) -> bool:
 
 def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        found = parse(line.decode())
+        row = parse(line.decode())
     except ValueError as error:
         raise _malformed(path, number, error) from error
-    if not isinstance(found, dict):
+    if not isinstance(row, dict):
         raise _malformed(path, number, TypeError("no object"))
-    return found
+    return row
 
 
 def _passage(row: Mapping[str, Any], path: Path, number: int) -> Source:

@@ -96,18 +96,18 @@ class Turns:
             {name: self._known_size(name) for name in whole}, limit
         )
 
-    def order(self, asked: Mapping[str, int]) -> list[str]:
+    def order(self, counts: Mapping[str, int]) -> list[str]:
         """Sort cards as they take turns: the loaded ones first, and of each half the least asked first. `asked`: how
         many questions each has."""
-        return sorted(asked, key=lambda name: (not self.is_loaded(name), asked[name]))
+        return sorted(counts, key=lambda name: (not self.is_loaded(name), counts[name]))
 
     def is_loaded(self, name: str) -> bool:
         """Return whether the card's model is in memory, in the engine or not; False before the card was opened."""
         if not isinstance(card := self.cards.known(name), Card):
             return False
-        held = self.models.held
-        model = _model(held.peek((name, card.folder)))
-        return card.folder in held or (model is not None and not isinstance(model, StackedCard))
+        cache = self.models.held
+        model = _model(cache.peek((name, card.folder)))
+        return card.folder in cache or (model is not None and not isinstance(model, StackedCard))
 
     def write(
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
@@ -189,15 +189,15 @@ class Served:
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """Each card with the passages for its questions; those of its index, where it has one, come last."""
-        found: dict[str, ServedCard | None] = {}
+        served_cards: dict[str, ServedCard | None] = {}
         for name in questions:
             with self.cards.tolerating(name):
-                found[name] = _served(self.cards.writer(name))
-        members = [(card, questions[name]) for name, card in found.items() if card is not None]
+                served_cards[name] = _served(self.cards.writer(name))
+        members = [(card, questions[name]) for name, card in served_cards.items() if card is not None]
         if not members:
             return
         written = members[0][0].group.write_each(members, documents, sampling)
-        for name, rows in zip(found, written, strict=True):
+        for name, rows in zip(served_cards, written, strict=True):
             writer = self.cards.writer(name)
             if isinstance(writer, Both):
                 looked_up = writer.index.write(questions[name], documents, sampling)
@@ -293,17 +293,17 @@ class Pool:
 
         def all_together() -> None:
             for names, alike_rows in alike(together).items():
-                asked = [questions[row] for row in alike_rows]
-                for name, found in self._together(asked, names, documents, sampling):
+                batch_questions = [questions[row] for row in alike_rows]
+                for name, found in self._together(batch_questions, names, documents, sampling):
                     written[name].update(zip(alike_rows, found, strict=True))
 
-        for name, found in self._served.write({name: own.pop(name) for name in served}, documents, sampling):
-            written[name].update(zip(rows[name], found, strict=True))
+        for name, passages in self._served.write({name: own.pop(name) for name in served}, documents, sampling):
+            written[name].update(zip(rows[name], passages, strict=True))
         waiting = any(map(self._turns.is_loaded, taking))
         if not waiting:
             all_together()
-        for name, found in self._turns.write(own, documents, sampling):
-            written[name].update(zip(rows[name], found, strict=True))
+        for name, passages in self._turns.write(own, documents, sampling):
+            written[name].update(zip(rows[name], passages, strict=True))
         if waiting:
             all_together()
         broken = self._turns.broken
@@ -321,8 +321,8 @@ class Pool:
     def _check(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self._cards:
-                known = ", ".join(self._cards) or "none"
-                raise UnknownCard(f"no card {name!r} in this pool; it holds {known}")
+                names_here = ", ".join(self._cards) or "none"
+                raise UnknownCard(f"no card {name!r} in this pool; it holds {names_here}")
 
     def _together(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
@@ -340,10 +340,10 @@ class Pool:
                     else:
                         written.append((name, part.write(questions, documents, sampling)))
         for members in groups.values():
-            asked = [card.asked for card in members.values()]
+            prompters = [card.asked for card in members.values()]
             (group, *_) = [card.group for card in members.values()]
             try:
-                rows_of = group.write(asked, questions, documents, sampling)
+                rows_of = group.write(prompters, questions, documents, sampling)
             except CardError:  # of one of them: each by itself
                 rows_of = [[] for _ in members]
                 for at, (place, card) in enumerate(members.items()):

@@ -38,12 +38,12 @@ def main(source: Path, target: Path, names: Sequence[str]) -> None:
     shards: dict[str, str] = {}
     size = 0
     for name in names:
-        found = tensors(source / name)
-        size += sum(t.numel() * t.element_size() for t in found.values())
-        shards |= dict.fromkeys(found, safe_name(name))
+        weights = tensors(source / name)
+        size += sum(t.numel() * t.element_size() for t in weights.values())
+        shards |= dict.fromkeys(weights, safe_name(name))
         # Tied weights share their memory in a pickle; here each has its own.
         save_file(
-            {k: t.clone().contiguous() for k, t in found.items()},
+            {k: t.clone().contiguous() for k, t in weights.items()},
             target / safe_name(name),
             {"format": "pt"},
         )
@@ -65,7 +65,7 @@ def tensors(path: Path) -> dict[str, Any]:
     import torch
 
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        weights = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except (
         UnpicklingError,
         RuntimeError,
@@ -76,12 +76,12 @@ def tensors(path: Path) -> dict[str, Any]:
         AttributeError,
     ) as error:
         raise CardError(f"{path.name} holds more than tensors, or is damaged: {_reason(error)}") from error
-    if not isinstance(found, dict) or not found:
-        raise CardError(f"{path.name} holds {type(found).__name__}, not weights by name")
-    for name, value in found.items():
+    if not isinstance(weights, dict) or not weights:
+        raise CardError(f"{path.name} holds {type(weights).__name__}, not weights by name")
+    for name, value in weights.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor) or value.is_sparse:
             raise CardError(f"{path.name}: {name!r} is {type(value).__name__}, not a tensor")
-    return found
+    return weights
 
 
 def _reason(error: Exception) -> str:

@@ -65,8 +65,8 @@ class Search:
     def __post_init__(self) -> None:
         name = self.evidence.partition(":")[0]
         if name == LOCAL or name not in system.names(GROUP):
-            known = ", ".join(other for other in system.names(GROUP) if other != LOCAL)
-            raise CardError(f"a search card can't search {self.evidence!r}: name one of {known}")
+            searches = ", ".join(other for other in system.names(GROUP) if other != LOCAL)
+            raise CardError(f"a search card can't search {self.evidence!r}: name one of {searches}")
 
     @classmethod
     def read(cls, folder: Path) -> "Search":
@@ -82,8 +82,8 @@ class Search:
     def open(self) -> "NamedEvidence":
         """What is searched. Raises what it raises for its argument."""
         name, _, argument = self.evidence.partition(":")
-        found: NamedEvidence = system.load(GROUP, name)(argument)
-        return found
+        evidence: NamedEvidence = system.load(GROUP, name)(argument)
+        return evidence
 
 
 def load_search_card(card: Card, models: "Loader") -> "SearchCard":
@@ -107,26 +107,26 @@ class SearchCard:
         the search raises where it can't be asked.
         """
         del sampling
-        found = find_all(self._evidence, questions, max(CANDIDATES, documents))
+        sources_of = find_all(self._evidence, questions, max(CANDIDATES, documents))
         return [
             padded(self._name, self._ranked(question, sources), documents)
-            for question, sources in zip(questions, found, strict=True)
+            for question, sources in zip(questions, sources_of, strict=True)
         ]
 
-    def _ranked(self, question: str, found: list[Source]) -> list[Source]:
+    def _ranked(self, question: str, sources: list[Source]) -> list[Source]:
         """Best first: by the search's own order, for English by the mean of its score and the encoder's cosine."""
-        if not self._english or not found:
-            return found
+        if not self._english or not sources:
+            return sources
         from kcard.offline import minilm
 
-        vectors = minilm.embed([question, *(source.text for source in found)])
-        most = max(source.score for source in found) or 1.0
+        vectors = minilm.embed([question, *(source.text for source in sources)])
+        most = max(source.score for source in sources) or 1.0
         # Rounded, since the last bits of an embedding depend on who shares its batch.
         scores = [
             round(source.score / most + float(cosine), 5)
-            for source, cosine in zip(found, vectors[1:] @ vectors[0], strict=True)
+            for source, cosine in zip(sources, vectors[1:] @ vectors[0], strict=True)
         ]
-        return [found[i] for i in sorted(range(len(found)), key=lambda i: -scores[i])]
+        return [sources[i] for i in sorted(range(len(sources)), key=lambda i: -scores[i])]
 
 
 # LLM cards: an LLM writes its own document for the question (GenRead; Adaptive Retrieval, section 4).
@@ -212,8 +212,8 @@ def load_model_of_card(
         loaded: stack.StackedCard | CausalCard = stack.load(card, models)
     except Unsupported as reason:
         loaded = _alone(card, models, str(reason))
-    if (kept := fingerprint.read(card.folder)) is not None:
-        kept.check(loaded.measure(kept.pairs), card.name, card.manifest.base.name)
+    if (stored := fingerprint.read(card.folder)) is not None:
+        stored.check(loaded.measure(stored.pairs), card.name, card.manifest.base.name)
     else:
         _warn_unproven(card, not pinned)
     return loaded

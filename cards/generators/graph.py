@@ -68,14 +68,14 @@ class Graph:
 
     def named(self, question: Sequence[str]) -> list[Name]:
         """The things that the words of a question name, in order; of names that overlap the longest."""
-        found, at = [], 0
+        names, at = [], 0
         while at < len(question):
             spans = (tuple(question[at : at + length]) for length in range(LONGEST, 0, -1))
             name = next((span for span in spans if span in self.rows), None)
             if name is not None:
-                found.append(name)
+                names.append(name)
             at += len(name) if name else 1
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(names))
 
     def paths(self, names: Sequence[Name]) -> Iterator[Path_]:
         """One row, or two that a thing joins which the question does not name. One-hop paths come first.
@@ -119,24 +119,24 @@ class GraphCard:
         return [padded(self._name, self._found(question), documents) for question in questions]
 
     def _found(self, question: str) -> list[Source]:
-        asked = words(question)
-        names = self._graph.named(asked)
-        told = set(asked) - {word for name in names for word in name}
+        question_words = words(question)
+        names = self._graph.named(question_words)
+        other_words = set(question_words) - {word for name in names for word in name}
         shares: dict[Path_, float] = {}
         for path in islice(self._graph.paths(names), MOST):
-            shares[path] = self._share(path, told, names)
+            shares[path] = self._share(path, other_words, names)
             # A second statement is told only where it answers more of the question than the first alone.
             if path[1:] and shares[path] <= shares[path[:1]]:
                 del shares[path]
         best = sorted(shares, key=lambda path: -shares[path])[:CANDIDATES]
         return self._ranked(question, [(self._source(path), shares[path]) for path in best])
 
-    def _share(self, path: Path_, told: set[str], names: Sequence[Name]) -> float:
+    def _share(self, path: Path_, other_words: set[str], names: Sequence[Name]) -> float:
         """Of the words beside the names and of the names, how many the path has, in [0, 1]."""
         there = {word for row in path for word in self._words(row)}
         ends = {end for row in path for end in self._graph.ends[row]}
-        held = len(there & told) + sum(name in ends for name in names)
-        return held / (len(told) + len(names))
+        matches = len(there & other_words) + sum(name in ends for name in names)
+        return matches / (len(other_words) + len(names))
 
     def _words(self, row: int) -> frozenset[str]:
         """The words of a passage; those of former questions are kept."""
@@ -146,26 +146,26 @@ class GraphCard:
             self._told[row] = frozenset(words(self._passages[row].text))
         return self._told[row]
 
-    def _ranked(self, question: str, found: Sequence[tuple[Source, float]]) -> list[Source]:
-        if not found or not self._english:
-            return [Source(s.text, s.file, s.line, round(share, 5)) for s, share in found]
+    def _ranked(self, question: str, candidates: Sequence[tuple[Source, float]]) -> list[Source]:
+        if not candidates or not self._english:
+            return [Source(s.text, s.file, s.line, round(share, 5)) for s, share in candidates]
         from kcard.offline import minilm
 
-        vectors = minilm.embed([question, *(source.text for source, _ in found)])
+        vectors = minilm.embed([question, *(source.text for source, _ in candidates)])
         # Rounded, since the last bits of an embedding depend on who shares its batch.
         scores = [
             round((share + float(cosine)) / 2, 5)
-            for (_, share), cosine in zip(found, vectors[1:] @ vectors[0], strict=True)
+            for (_, share), cosine in zip(candidates, vectors[1:] @ vectors[0], strict=True)
         ]
-        order = sorted(range(len(found)), key=lambda i: -scores[i])
-        return [Source(found[i][0].text, found[i][0].file, found[i][0].line, scores[i]) for i in order]
+        order = sorted(range(len(candidates)), key=lambda i: -scores[i])
+        return [Source(candidates[i][0].text, candidates[i][0].file, candidates[i][0].line, scores[i]) for i in order]
 
     def _source(self, path: Path_) -> Source:
-        told = [self._passages[row] for row in path]
-        return Source(" ".join(source.text for source in told), told[-1].file, told[-1].line)
+        statements = [self._passages[row] for row in path]
+        return Source(" ".join(source.text for source in statements), statements[-1].file, statements[-1].line)
 
 
 def _name(text: str) -> Name:
     """A name as its words, without a leading article."""
-    found = tuple(words(text))
-    return found[1:] if len(found) > 1 and found[0] == "the" else found
+    name = tuple(words(text))
+    return name[1:] if len(name) > 1 and name[0] == "the" else name

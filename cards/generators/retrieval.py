@@ -47,9 +47,9 @@ class CardGenerator(Protocol):
         ...
 
 
-def padded(card: str, found: Sequence[Source], documents: int) -> list[Passage]:
+def padded(card: str, sources: Sequence[Source], documents: int) -> list[Passage]:
     """What a card looked up, best first, as so many passages: the last ones are empty where less was found."""
-    passages = [Passage(card, source.text, source=source) for source in found[:documents]]
+    passages = [Passage(card, source.text, source=source) for source in sources[:documents]]
     return passages + [Passage(card, "")] * (documents - len(passages))
 
 
@@ -68,8 +68,8 @@ class Both:
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """`documents` passages of the model and after them as many of the index, which have a `source`."""
         recited = self.model.write(questions, documents, sampling)
-        found = self.index.write(questions, documents, sampling)
-        return [[*own, *looked_up] for own, looked_up in zip(recited, found, strict=True)]
+        retrieved = self.index.write(questions, documents, sampling)
+        return [[*own, *looked_up] for own, looked_up in zip(recited, retrieved, strict=True)]
 
 
 def load_generator(card: Card, models: "Loader") -> CardGenerator:

@@ -127,11 +127,11 @@ class Memory:
             self._uses = Counter({used: times // 2 for used, times in self._uses.items() if times > 1})
             self._total = self._uses.total()
 
-    def _leave(self, limit: int, kept: Hashable = None) -> None:
+    def _leave(self, limit: int, protected: Hashable = None) -> None:
         """Drop what was used least, but for the name `kept`, until the limit is reached. What takes no room stays."""
         if self.used <= limit:
             return
-        sized = [key for key, (_, size) in self._entries.items() if size and key != kept]
+        sized = [key for key, (_, size) in self._entries.items() if size and key != protected]
         for key in sorted(sized, key=lambda key: self._uses[key]):
             if self.used > limit:
                 self.drop(key)
@@ -287,8 +287,8 @@ class Loader:
             self.check_digest(card)
         model = self._bases[key]
         with explained(CardError, f"card {card.name!r}: its prefix can't be read"):
-            found = prefix.read(card.folder, model.dtype)
-        return Loaded(model, prefix=Prefix(found.table.to(model.device)))
+            stored = prefix.read(card.folder, model.dtype)
+        return Loaded(model, prefix=Prefix(stored.table.to(model.device)))
 
     def base(self, card: Card) -> Loaded:
         """The model that the card was made from, as it was before; ModelUnavailable where it can't be had."""
@@ -312,12 +312,12 @@ class Loader:
         key = (base.name, base.revision)
         if key not in self._digests:
             self._digests[key] = base_digest(*key)
-        if (found := self._digests[key]) != base.sha256:
+        if (digest := self._digests[key]) != base.sha256:
             own = "install the kcard that it was trained with, or train it again"
             remedy = own if base.name == BASE else "fetch the revision that the card names"
             raise ModelUnavailable(
                 f"card {card.name!r} needs the base model {_named(base)} with sha256 {base.sha256[:12]}…, but "
-                f"{found[:12] + '…' if found else 'none'} is at hand: {remedy}"
+                f"{digest[:12] + '…' if digest else 'none'} is at hand: {remedy}"
             )
 
     def _place(self, model: Any) -> Any:
@@ -375,8 +375,8 @@ def base_digest(name: str, revision: str | None = None) -> str | None:
     if folder is None:
         return None
     for pattern in ("*.safetensors", "pytorch_model*.bin"):
-        if found := [*folder.glob(pattern)]:
-            return weights_digest({path.name: file_digest(path) for path in found})
+        if files := [*folder.glob(pattern)]:
+            return weights_digest({path.name: file_digest(path) for path in files})
     return None
 
 

@@ -86,8 +86,8 @@ class WordSketch:
             found = json.loads(path.read_text(encoding="utf-8"))["idf"]
             return cls({str(stem): float(idf) for stem, idf in found.items()})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            told = f"{path} must hold the idf of the card's word stems ({error}): train the card again"
-            raise CardError(told) from error
+            message = f"{path} must hold the idf of the card's word stems ({error}): train the card again"
+            raise CardError(message) from error
 
     def write(self, folder: Path) -> None:
         text = json.dumps({"stemmer": STEMMER, "idf": dict(self.idf)}, ensure_ascii=False, indent=0)
@@ -108,13 +108,13 @@ class WordSketch:
 
     def __call__(self, texts: Sequence[str]) -> Array:
         """Sketches of `texts`, (n, SIZE), of unit length; zeros for a text without a known word."""
-        found = np.zeros((len(texts), SIZE), dtype=np.float32)
-        for row, text in zip(found, texts, strict=True):
-            known = sorted(stems(text) & self.idf.keys())
-            if known:
-                weights = np.array([self.idf[stem] for stem in known], dtype=np.float32)
-                row[:] = weights @ np.stack([_signs(stem) for stem in known]) / np.linalg.norm(weights)
-        return found
+        sketches = np.zeros((len(texts), SIZE), dtype=np.float32)
+        for row, text in zip(sketches, texts, strict=True):
+            shared = sorted(stems(text) & self.idf.keys())
+            if shared:
+                weights = np.array([self.idf[stem] for stem in shared], dtype=np.float32)
+                row[:] = weights @ np.stack([_signs(stem) for stem in shared]) / np.linalg.norm(weights)
+        return sketches
 
 
 def stems(text: str) -> set[str]:
@@ -125,8 +125,8 @@ def stems(text: str) -> set[str]:
 def _signs(stem: str) -> Array:
     digest = hashlib.blake2b(stem.encode(), digest_size=SIZE // 8).digest()
     bits = np.unpackbits(np.frombuffer(digest, np.uint8)).astype(np.float32)
-    found: Array = (2 * bits - 1) / np.float32(math.sqrt(SIZE))
-    return found
+    signs: Array = (2 * bits - 1) / np.float32(math.sqrt(SIZE))
+    return signs
 
 
 # A question in the words that a card was trained on.
@@ -169,8 +169,8 @@ class Vocabulary:
         path = folder / VOCABULARY
         if not path.is_file():
             return None
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return cls(frozenset((*found["common"], *found["other"])), tuple(found["common"]))
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return cls(frozenset((*data["common"], *data["other"])), tuple(data["common"]))
 
     def write(self, folder: Path) -> None:
         other = sorted(self.known.difference(self.common))
@@ -180,11 +180,11 @@ class Vocabulary:
     def reworded(self, question: str) -> str:
         """The question in known words; as it is where none of its words is known."""
         tokens = question.split()
-        found = [self._token(token) for token in tokens]
+        reworded = [self._token(token) for token in tokens]
         for start, end in _names(tokens):
-            if None in found[start:end]:  # of a name that is not known as a whole no part is meant
-                found[start:end] = [None] * (end - start)
-        return " ".join(token for token in found if token) or question
+            if None in reworded[start:end]:  # of a name that is not known as a whole no part is meant
+                reworded[start:end] = [None] * (end - start)
+        return " ".join(token for token in reworded if token) or question
 
     def _token(self, token: str) -> str | None:
         """What stands for it; None where it is left out. Figures stay: another year is another question."""
@@ -280,8 +280,8 @@ class Projection:
 
         if self.words is not None:
             embeddings = torch.cat([embeddings, torch.from_numpy(self.words(questions))], dim=-1)
-        found = torch.nn.functional.linear(embeddings, self.weight, self.bias)
-        return found.view(-1, self.vectors, self.width)
+        projected = torch.nn.functional.linear(embeddings, self.weight, self.bias)
+        return projected.view(-1, self.vectors, self.width)
 
 
 def embedded_questions(questions: Sequence[str]) -> "Tensor":
@@ -320,8 +320,8 @@ def _check_encoder(card: Card) -> None:
 
 def _tensor(tensors: "dict[str, Tensor]", name: str, shape: tuple[int, ...], path: Path) -> "Tensor":
     if name not in tensors or tuple(tensors[name].shape) != shape:
-        found = tuple(tensors[name].shape) if name in tensors else "nothing"
-        raise CardError(f"{path}: {name!r} must have the shape {shape}, found {found}")
+        actual = tuple(tensors[name].shape) if name in tensors else "nothing"
+        raise CardError(f"{path}: {name!r} must have the shape {shape}, found {actual}")
     return tensors[name].float()
 
 
@@ -393,10 +393,10 @@ class Prompting:
         """Questions as prompts, and the texts after them as token ids: what a fingerprint measures."""
         # Questions that come twice are encoded once.
         questions = [*dict.fromkeys(question for question, _ in pairs)]
-        asked = self.prompts(questions, PROBED, start)
+        prompts = self.prompts(questions, PROBED, start)
         texts = [self.tokenizer(text, add_special_tokens=False)["input_ids"] for _, text in pairs]
         return (
-            asked.pick([questions.index(question) for question, _ in pairs]),
+            prompts.pick([questions.index(question) for question, _ in pairs]),
             [ids[: self.length(PROBED)] for ids in texts],
         )
 
@@ -409,12 +409,12 @@ class Prompting:
         base: Sequence[Sequence[float]],
     ) -> Fingerprint:
         """card, base: the log-probabilities of the probes; of the base only where the card is an adapter."""
-        asked, texts = probes
+        prompts, texts = probes
         none: tuple[()] = ()
         rows = [
             Probe(question, text, tuple(prompt), tuple(ids), tuple(own), tuple(bare))
             for (question, text), prompt, ids, own, bare in zip(
-                pairs, asked.ids or [none] * len(pairs), texts, card, base or [none] * len(pairs), strict=True
+                pairs, prompts.ids or [none] * len(pairs), texts, card, base or [none] * len(pairs), strict=True
             )
         ]
         return Fingerprint(str(dtype).removeprefix("torch."), tuple(rows))

@@ -73,10 +73,10 @@ class _Kept:
 
     def find(self, folders: Sequence[Path]) -> Decoder | None:
         """Their stack, if it is there, now the last used."""
-        if (found := self.stacks.pop(tuple(folders), None)) is None:
+        if (entry := self.stacks.pop(tuple(folders), None)) is None:
             return None
-        self.stacks[tuple(folders)] = found
-        return found[0]
+        self.stacks[tuple(folders)] = entry
+        return entry[0]
 
     def add(self, folders: Sequence[Path], stack: Decoder) -> None:
         self.stacks[tuple(folders)] = stack, decoder.size(stack) - self.shared
@@ -116,9 +116,9 @@ class Adapters:
     def on(cls, base: Decoder, card: Card, models: Loader) -> "Adapters":
         """Where the base of the card was read already. Raises ModelUnavailable where it does not fit alone."""
         models.held.check(f"the base of card {card.name!r}", decoder.size(base))
-        made = cls(models, card)
-        made._keep(_Kept.on(base))
-        return made
+        adapters = cls(models, card)
+        adapters._keep(_Kept.on(base))
+        return adapters
 
     def add(self, folder: Path, kind: str) -> Mapping[str, int]:
         """Take the adapter of a card of that kind and give its ranks; Unsupported where it can't be stacked on the
@@ -135,21 +135,21 @@ class Adapters:
         return base
 
     def decoder(self, folders: Sequence[Path]) -> Decoder:
-        kept = self._kept()
-        if (found := kept.find(folders)) is not None:
+        stacks = self._kept()
+        if (found := stacks.find(folders)) is not None:
             return found
         base, memory = self.base(), self.models.held
         form = self.forms[folders[0]]
         needed = form.added(base, [self.ranks[folder] for folder in folders])
-        memory.check(f"the base of card {self.card.name!r} with an adapter", kept.shared + needed)
-        kept.shed(needed, memory.limit)
-        self._keep(kept)
+        memory.check(f"the base of card {self.card.name!r} with an adapter", stacks.shared + needed)
+        stacks.shed(needed, memory.limit)
+        self._keep(stacks)
         memory.make_room(needed)
         dtype = base.embed.table.dtype
-        made = form.stacked(base, [form.read(folder, dtype) for folder in folders])
-        kept.add(folders, made)
-        self._keep(kept)
-        return made
+        stack = form.stacked(base, [form.read(folder, dtype) for folder in folders])
+        stacks.add(folders, stack)
+        self._keep(stacks)
+        return stack
 
     def fitting(self, folders: Sequence[Path]) -> int:
         base = self.base()
@@ -168,14 +168,14 @@ class Adapters:
         return "base", base.name, base.revision
 
     def _kept(self) -> _Kept:
-        kept: _Kept | None = self.models.held.get(self._key)
-        if kept is None:
-            kept = _Kept.on(packed(weights.read(self.card, self.models).decoder))
-            self._keep(kept)
-        return kept
+        stacks: _Kept | None = self.models.held.get(self._key)
+        if stacks is None:
+            stacks = _Kept.on(packed(weights.read(self.card, self.models).decoder))
+            self._keep(stacks)
+        return stacks
 
-    def _keep(self, kept: _Kept) -> None:
-        self.models.held.put(self._key, kept, kept.size)
+    def _keep(self, stacks: _Kept) -> None:
+        self.models.held.put(self._key, stacks, stacks.size)
 
 
 @dataclass(frozen=True)
@@ -211,22 +211,22 @@ class FullModels:
 
     def decoder(self, folders: Sequence[Path]) -> Decoder:
         memory = self.models.held
-        kept: _Kept = memory.get(self.key) or _Kept(None)
-        if (found := kept.find(folders)) is not None:
+        stacks: _Kept = memory.get(self.key) or _Kept(None)
+        if (found := stacks.find(folders)) is not None:
             return found
         if len(folders) == 1:
-            return self._lone(folders[0], kept)
+            return self._lone(folders[0], stacks)
         needed = self._each(folders) * len(folders)
-        kept.shed(needed, memory.limit)
-        memory.put(self.key, kept, kept.size)
+        stacks.shed(needed, memory.limit)
+        memory.put(self.key, stacks, stacks.size)
         memory.make_room(needed)
         vocabularies = [self.cards[folder].vocabulary for folder in folders]
-        made = whole.joined((memory.get(folder) or self._read(folder) for folder in folders), vocabularies)
+        stack = whole.joined((memory.get(folder) or self._read(folder) for folder in folders), vocabularies)
         for folder in folders:
             memory.drop(folder)
-        kept.add(folders, made)
-        memory.put(self.key, kept, kept.size)
-        return made
+        stacks.add(folders, stack)
+        memory.put(self.key, stacks, stacks.size)
+        return stack
 
     def fitting(self, folders: Sequence[Path]) -> int:
         return max(1, min(len(folders), self.models.held.limit // self._each(folders)))
@@ -235,18 +235,18 @@ class FullModels:
         """Bytes of a card in their stack, which are those of the largest."""
         return max(self.cards[folder].stacked for folder in folders)
 
-    def _lone(self, folder: Path, kept: _Kept) -> Decoder:
-        for folders, (joined, _) in kept.stacks.items():
+    def _lone(self, folder: Path, stacks: _Kept) -> Decoder:
+        for folders, (joined, _) in stacks.stacks.items():
             if folder in folders:
                 number = folders.index(folder)
                 return whole.part(joined, number, number + 1, len(folders))
         memory = self.models.held
-        found: Decoder | None = memory.get(folder)
-        if found is None:
+        model: Decoder | None = memory.get(folder)
+        if model is None:
             memory.make_room(self.cards[folder].size)
-            found = self._read(folder)
-            memory.put(folder, found, self.cards[folder].size)
-        return found
+            model = self._read(folder)
+            memory.put(folder, model, self.cards[folder].size)
+        return model
 
     def _read(self, folder: Path) -> Decoder:
         """Read the card's model from its files."""
@@ -300,11 +300,11 @@ def load(card: Card, models: Loader) -> StackedCard:
     its files can't be read.
     """
     model = _adapter(card, models) if card.manifest.is_adapter else _whole(card, models)
-    asked = prompting.read(card, models.tokenizer(card), model.ends, model.context, model.width)
+    prompts = prompting.read(card, models.tokenizer(card), model.ends, model.context, model.width)
     prompt = card.manifest.prompt
-    key = (id(model.stack), asked.eos, prompt.style, prompt.vectors, asked.context)
+    key = (id(model.stack), prompts.eos, prompt.style, prompt.vectors, prompts.context)
     group: Group = models.groups.setdefault(key, Group(model.stack, models.rows))
-    return StackedCard(asked, group)
+    return StackedCard(prompts, group)
 
 
 def _adapter(card: Card, models: Loader) -> _Model:
@@ -411,10 +411,10 @@ class _Run:
         most = max(1, self.rows // (len(members) * self.documents))
         written: Written = [[[] for _ in self.questions] for _ in members]
         for start in range(0, len(order), most):
-            asked = order[start : start + most]
-            rows = iter(self._batch(decoder, members, asked, _joined([p.pick(asked) for p in prompts])))
+            numbers = order[start : start + most]
+            rows = iter(self._batch(decoder, members, numbers, _joined([p.pick(numbers) for p in prompts])))
             for passages, member in zip(written, members, strict=True):
-                for question in asked:
+                for question in numbers:
                     ids = [next(rows) for _ in range(self.documents)]
                     passages[question] = [
                         member.passage(self.questions[question], *until_eos(row, member.eos)) for row in ids
@@ -422,14 +422,14 @@ class _Run:
         return written
 
     def _batch(
-        self, decoder: Decoder, members: Sequence[Prompting], asked: Sequence[int], prompts: Prompts
+        self, decoder: Decoder, members: Sequence[Prompting], numbers: Sequence[int], prompts: Prompts
     ) -> list[list[int]]:
         import torch
 
         seeds = [
             seed
             for member in members
-            for question in asked
+            for question in numbers
             for seed in member.seeds(self.questions[question], self.documents, self.sampling)
         ]
         sampler = Sampler(
@@ -438,8 +438,8 @@ class _Run:
             self.sampling.top_k,
         )
         batch = batched(decoder, prompts, self.documents)
-        found = decode(decoder, batch, sampler, members[0].length(self.sampling), members[0].eos)
-        rows: list[list[int]] = found.tolist()
+        tokens = decode(decoder, batch, sampler, members[0].length(self.sampling), members[0].eos)
+        rows: list[list[int]] = tokens.tolist()
         return rows
 
 

@@ -101,8 +101,8 @@ class Server:
         """The server's --max-loras, which its metrics tell once an adapter was asked; None where it is not known."""
         with suppress(LLMError), self._explained():  # metrics may be switched off
             text = self._client.get(f"{self.url}/metrics", cast_to=str)
-            if found := re.search(r'vllm:lora_requests_info\{[^}]*max_lora="(\d+)"', text):
-                return max(1, int(found[1]))
+            if match := re.search(r'vllm:lora_requests_info\{[^}]*max_lora="(\d+)"', text):
+                return max(1, int(match[1]))
         return None
 
     def load(self, name: str, folder: Path) -> None:
@@ -130,10 +130,10 @@ class Server:
     def write(self, model: str, row: Row) -> tuple[list[int], bool]:
         """The new token ids, without the end, and whether the model itself ended the document. Raises Gone."""
         extra = PLAIN_EXTRA | {"top_k": row.top_k, "stop_token_ids": list(row.ends)}
-        given = {"temperature": row.temperature, "max_tokens": row.tokens, **PLAIN}
+        options = {"temperature": row.temperature, "max_tokens": row.tokens, **PLAIN}
         if row.temperature > 0:
-            given["seed"] = row.seed
-        choice = self._complete(model, row.prompt, given, extra)
+            options["seed"] = row.seed
+        choice = self._complete(model, row.prompt, options, extra)
         ids: Any = choice.get("token_ids")
         if not isinstance(ids, list) or not all(isinstance(token, int) for token in ids):
             raise self._unreadable("token_ids")
@@ -155,8 +155,8 @@ class Server:
             "ignore_eos": True,
             "return_token_ids": True,
         }
-        given = {"temperature": 0.0, "max_tokens": 1, "logprobs": 0}
-        choice = self._complete(model, prompt, given, extra)
+        options = {"temperature": 0.0, "max_tokens": 1, "logprobs": 0}
+        choice = self._complete(model, prompt, options, extra)
         try:
             (value,) = choice["logprobs"]["token_logprobs"]
             if choice["token_ids"] != [token]:
@@ -166,7 +166,7 @@ class Server:
             raise self._unreadable("logprobs") from None
 
     def _complete(
-        self, model: str, prompt: Sequence[int], given: dict[str, Any], extra: dict[str, Any]
+        self, model: str, prompt: Sequence[int], options: dict[str, Any], extra: dict[str, Any]
     ) -> dict[str, Any]:
         """The one choice of the answer."""
         import openai
@@ -174,13 +174,13 @@ class Server:
         with self._explained(), self._free:
             try:
                 answer: Any = self._client.completions.create(
-                    model=model, prompt=[list(prompt)], **given, extra_body=extra
+                    model=model, prompt=[list(prompt)], **options, extra_body=extra
                 )
             except openai.NotFoundError as error:
                 raise Gone(one_line(error)) from error
             (choice,) = answer.to_dict()["choices"]
-            found: dict[str, Any] = choice
-            return found
+            reply: dict[str, Any] = choice
+            return reply
 
     def _refusal(self, name: str, folder: Path, error: Exception) -> str:
         import openai
@@ -228,9 +228,9 @@ class Server:
         return LLMError(f"the engine {self.url} sent no {what} that can be read: is it vLLM 0.10 or later?")
 
 
-def _model(found: dict[str, Any]) -> ServerModel:
-    name = str(found["id"])
-    return ServerModel(name, str(found.get("root") or name), found.get("parent"), found.get("max_model_len"))
+def _model(data: dict[str, Any]) -> ServerModel:
+    name = str(data["id"])
+    return ServerModel(name, str(data.get("root") or name), data.get("parent"), data.get("max_model_len"))
 
 
 # Which adapters are loaded on a server: a limited number of places, from which the least recently used one leaves.
@@ -389,7 +389,7 @@ class ServedCard:
         """See CardGenerator."""
         return self.group.write_each([(self, questions)], documents, sampling)[0]
 
-    def check(self, kept: Fingerprint) -> None:
+    def check(self, reference: Fingerprint) -> None:
         """Compare some tokens of all its rows with what the server says of them now.
 
         Raises CardError or ModelUnavailable where they differ (see Fingerprint.check), LLMError and Gone. The base is
@@ -397,31 +397,31 @@ class ServedCard:
         in one batch.
         """
         card, base = self.asked.card, self.asked.card.manifest.base.name
-        tokenized = self._tokenized(kept)
-        kept.check_tokens(tokenized, card.name)
-        kept, now = kept.spread(PROBES), tokenized.spread(PROBES)
+        tokenized = self._tokenized(reference)
+        reference.check_tokens(tokenized, card.name)
+        reference, now = reference.spread(PROBES), tokenized.spread(PROBES)
         values = self._measured(self.model, now)
-        found = _with(now, values, [row.base for row in kept.rows])
+        measurement = _with(now, values, [row.base for row in reference.rows])
         try:
-            kept.check(found, card.name, base)
-            if kept.share(found) >= APPLIED:
+            reference.check(measurement, card.name, base)
+            if reference.share(measurement) >= APPLIED:
                 return
         except CardError:
             pass
         bare = self._measured(self.base, now) if self.base is not None else [() for _ in values]
-        kept.check(_with(now, values, bare), card.name, base)
+        reference.check(_with(now, values, bare), card.name, base)
         raise CardError(
-            f"card {card.name!r}: its adapter is not applied (it shows {kept.share(found):.0%} of its effect): load "
+            f"card {card.name!r}: its adapter is not applied (it shows {reference.share(measurement):.0%} of its effect): load "
             "the card anew; if that does not help, fetch its adapter again"
         )
 
-    def _tokenized(self, kept: Fingerprint) -> Fingerprint:
+    def _tokenized(self, reference: Fingerprint) -> Fingerprint:
         """The questions and texts as the card's tokenizer makes them now, with 0 for what is not measured yet."""
         with self.group.tokenizing:
-            prompts, texts = self.asked.probes(kept.pairs, None)
+            prompts, texts = self.asked.probes(reference.pairs, None)
         unknown = [[0.0] * len(ids) for ids in texts]
         bases = unknown if self.base is not None else []
-        return self.asked.fingerprint(kept.pairs, (prompts, texts), DTYPE, unknown, bases)
+        return self.asked.fingerprint(reference.pairs, (prompts, texts), DTYPE, unknown, bases)
 
     def _measured(self, model: str, probes: Fingerprint) -> list[tuple[float, ...]]:
         """The log-probability of each probe's one token."""
@@ -440,10 +440,10 @@ class ServedCard:
         card = self.asked.card
         if self.base is not None:
             self.places.load(self.model, partial(self.server.load, self.model, card.folder.resolve()))
-        if (kept := fingerprint.read(card.folder)) is None:
+        if (stored := fingerprint.read(card.folder)) is None:
             return
         try:
-            self.check(kept)
+            self.check(stored)
         except (CardError, ModelUnavailable) as error:
             if self.base is not None:
                 self.server.unload(self.model)
@@ -498,8 +498,8 @@ class ServedCards:
         workers = min(sum(some.most for some in places.values()), len(cards))
         requests = -(-CONCURRENCY // workers)
 
-        def write(asked: tuple[ServedCard, Sequence[str]]) -> list[list[Passage]]:
-            return self._written(*asked, different, sampling, requests)
+        def write(job: tuple[ServedCard, Sequence[str]]) -> list[list[Passage]]:
+            return self._written(*job, different, sampling, requests)
 
         written = [*in_order(write, cards, workers)]
         if different == documents:
@@ -515,23 +515,23 @@ class ServedCards:
         requests: int,
     ) -> list[list[Passage]]:
         """What one card writes, with so many requests at a time."""
-        asked = card.asked
+        prompts_of_card = card.asked
         with self.tokenizing:
-            prompts = asked.prompts(questions, sampling, None)
+            prompts = prompts_of_card.prompts(questions, sampling, None)
         rows = [
-            Row(prompt, asked.length(sampling), sampling.temperature, sampling.top_k, seed, asked.eos)
+            Row(prompt, prompts_of_card.length(sampling), sampling.temperature, sampling.top_k, seed, prompts_of_card.eos)
             for question, prompt in zip(questions, prompts.ids, strict=True)
-            for seed in asked.seeds(question, documents, sampling)
+            for seed in prompts_of_card.seeds(question, documents, sampling)
         ]
         with card.places.held(card.model) as place:
             card.made_ready(place)
             written = [*in_order(partial(card.document, place), rows, requests)]
         with self.tokenizing:
-            found = [
-                asked.passage(questions[number // documents], ids, ended)
+            passages = [
+                prompts_of_card.passage(questions[number // documents], ids, ended)
                 for number, (ids, ended) in enumerate(written)
             ]
-        return [found[start : start + documents] for start in range(0, len(found), documents)]
+        return [passages[start : start + documents] for start in range(0, len(passages), documents)]
 
 
 def _with(

@@ -79,25 +79,25 @@ class Engines:
                 self._cards[card.folder] = self.find(card, models)
             except Refused as error:
                 self._cards[card.folder] = error
-        found = self._cards[card.folder]
-        if isinstance(found, Refused):
+        served = self._cards[card.folder]
+        if isinstance(served, Refused):
             if card.name not in self._told:
                 self._told.add(card.name)
                 logging.getLogger(__name__).warning(
-                    "card %s is written by kcard's own engine: %s", card.name, found
+                    "card %s is written by kcard's own engine: %s", card.name, served
                 )
             return None
-        return found
+        return served
 
     def writer(self, card: Card, models: Loader) -> str:
         """What writes for the card, in words."""
         if card.manifest.kind not in MODELS:
             return f"kcard: a card of kind {card.manifest.kind}"
         try:
-            found = self.find(card, models)
+            served = self.find(card, models)
         except Refused as reason:
             return f"kcard: {reason}"
-        return f"{found.server.url}: {found.model}"
+        return f"{served.server.url}: {served.model}"
 
     def find(self, card: Card, models: Loader) -> ServedCard:
         """The same, but raises Refused with the reason."""
@@ -115,9 +115,9 @@ class Engines:
         named = card.manifest.base
         for engine in self._asked():
             if (base := engine.base(named.name)) is not None:
-                asked = _prompting(card, models, base_files(named.name, named.revision), base)
+                prompts_of_card = _prompting(card, models, base_files(named.name, named.revision), base)
                 return ServedCard(
-                    asked, engine.server, engine.places, adapter_name(card), base.name, self._group
+                    prompts_of_card, engine.server, engine.places, adapter_name(card), base.name, self._group
                 )
         raise Refused(f"no server has its base {named.name!r} (they have {self._served()})")
 
@@ -126,8 +126,8 @@ class Engines:
         for engine in self._asked():
             for model in engine.bases:
                 if _paths(model.root) & _paths(card.folder) or (proven and model.name == card.name):
-                    asked = _prompting(card, models, card.folder, model)
-                    return ServedCard(asked, engine.server, engine.places, model.name, None, self._group)
+                    prompts_of_card = _prompting(card, models, card.folder, model)
+                    return ServedCard(prompts_of_card, engine.server, engine.places, model.name, None, self._group)
         raise Refused(f"no server has it (they have {self._served()})")
 
     def _asked(self) -> Iterator[_Engine]:
@@ -163,8 +163,8 @@ def adapter_name(card: Card) -> str:
 def _prompting(card: Card, models: Loader, folder: Path | None, served: ServerModel) -> Prompting:
     """As the own engine prompts the card; where its base is not on this machine, as far as the server tells."""
     ends, context = (None, None) if folder is None else limits(folder)
-    known = [most for most in (context, served.context) if most is not None]
-    return prompting.read(card, models.tokenizer(card), ends, min(known, default=CONTEXT), 0)
+    limits_of = [most for most in (context, served.context) if most is not None]
+    return prompting.read(card, models.tokenizer(card), ends, min(limits_of, default=CONTEXT), 0)
 
 
 def _refused(folder: Path) -> str:

@@ -43,11 +43,11 @@ def read(card: Card, models: Loader) -> Weights:
         folder = Path(base_folder(card.manifest.base.name)) if adapts else card.folder
         kind = ModelUnavailable if adapts else CardError
         with explained(kind, f"card {card.name!r}: {folder} can't be loaded"):
-            found = embedded(folder, models.device)
-        if found is not None:
+            plain = embedded(folder, models.device)
+        if plain is not None:
             if adapts:
                 models.check_digest(card)
-            return found
+            return plain
     model = models.model(card)
     try:
         decoder = families.decoder(of_model(model))
@@ -158,10 +158,10 @@ def limits(folder: Path) -> tuple[int | list[int] | None, int | None]:
 
 def _ends(folder: Path) -> int | list[int] | None:
     path = folder / "generation_config.json"
-    found: int | list[int] | None = _json(path if path.is_file() else folder / "config.json").get(
+    ends: int | list[int] | None = _json(path if path.is_file() else folder / "config.json").get(
         "eos_token_id"
     )
-    return found
+    return ends
 
 
 def _json(path: Path) -> Any:

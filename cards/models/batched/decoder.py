@@ -61,11 +61,11 @@ class Rows:
         import torch
 
         cards, count, width = self.weight.shape
-        asked = tokens.reshape(cards, -1)
-        place = torch.searchsorted(self.tokens, asked).clamp(max=count - 1)
-        found = self.tokens.gather(1, place) == asked
+        wanted_tokens = tokens.reshape(cards, -1)
+        place = torch.searchsorted(self.tokens, wanted_tokens).clamp(max=count - 1)
+        is_own = self.tokens.gather(1, place) == wanted_tokens
         own = self.weight.gather(1, place.unsqueeze(2).expand(-1, -1, width))
-        return torch.where(found.unsqueeze(2), own, x.view(cards, -1, width)).view_as(x)
+        return torch.where(is_own.unsqueeze(2), own, x.view(cards, -1, width)).view_as(x)
 
     def score(self, x: "Tensor", logits: "Tensor") -> None:
         """Into the logits (rows, vocabulary) of the states x (rows, d): those of tokens with rows of their own."""
@@ -81,20 +81,20 @@ class Rows:
         grouped.scatter_(2, places, own)
 
 
-def joined(found: "Sequence[tuple[Tensor, Tensor] | None]", table: "Tensor") -> Rows | None:
+def joined(rows: "Sequence[tuple[Tensor, Tensor] | None]", table: "Tensor") -> Rows | None:
     """The rows of as many cards, (tokens, weight) of each, in place of those of `table`; None where no card has any.
 
     A card with fewer than others has its last one several times.
     """
     import torch
 
-    most = max((len(tokens) for tokens, _ in filter(None, found)), default=0)
+    most = max((len(tokens) for tokens, _ in filter(None, rows)), default=0)
     if not most:
         return None
-    numbers = torch.full((len(found), most), len(table), dtype=torch.int64, device=table.device)
+    numbers = torch.full((len(rows), most), len(table), dtype=torch.int64, device=table.device)
     # In the order that the head's products with few rows read fastest.
-    weight = table.new_zeros((len(found), table.shape[1], most)).transpose(1, 2)
-    for card, own in enumerate(found):
+    weight = table.new_zeros((len(rows), table.shape[1], most)).transpose(1, 2)
+    for card, own in enumerate(rows):
         if own is not None and len(own[0]):
             order = own[0].argsort()
             order = torch.cat([order, order[-1:].expand(most - len(order))])

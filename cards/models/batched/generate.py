@@ -176,13 +176,13 @@ class Cache:
         keys, values = self._write(layer, k, v)
         old_keys, old_values = self._prompts[layer]
         q = self._by_head(q * shape.width**-0.5).contiguous()
-        asked = torch.bmm(q.view(*shared, -1), old_keys.flatten(0, 1).transpose(1, 2))
+        prompt_scores = torch.bmm(q.view(*shared, -1), old_keys.flatten(0, 1).transpose(1, 2))
         if self._bias is not None:
-            asked = (asked.view(prompts, shape.kv_heads, shared[1], -1) + self._bias).flatten(0, 1)
-        told = torch.bmm(q.view(*own, -1), keys.transpose(1, 2))
-        told[..., self._step + 1 :] = -torch.inf
-        weights = torch.softmax(torch.cat([asked.view(*own, -1), told], dim=-1), dim=-1)  # within in fp32
-        on_prompt, on_own = weights.split([asked.shape[-1], told.shape[-1]], dim=-1)
+            prompt_scores = (prompt_scores.view(prompts, shape.kv_heads, shared[1], -1) + self._bias).flatten(0, 1)
+        own_scores = torch.bmm(q.view(*own, -1), keys.transpose(1, 2))
+        own_scores[..., self._step + 1 :] = -torch.inf
+        weights = torch.softmax(torch.cat([prompt_scores.view(*own, -1), own_scores], dim=-1), dim=-1)  # within in fp32
+        on_prompt, on_own = weights.split([prompt_scores.shape[-1], own_scores.shape[-1]], dim=-1)
         mixed = torch.bmm(on_prompt.reshape(*shared, -1).contiguous(), old_values.flatten(0, 1))
         mixed = mixed.view(*own, -1).baddbmm_(on_own.contiguous(), values)
         by_head = mixed.view(prompts, shape.kv_heads, self._documents, -1)
@@ -190,11 +190,11 @@ class Cache:
 
     def _write(self, layer: int, k: "Tensor", v: "Tensor") -> "tuple[Tensor, Tensor]":
         """Keys and values of all documents, (rows x kv_heads, room, width), with these."""
-        found = []
+        buffers = []
         for buffer, new in zip(self._grown[layer], (k, v), strict=True):
             buffer[..., self._step, :] = self._by_head(new)
-            found.append(buffer.flatten(0, 2))
-        return found[0], found[1]
+            buffers.append(buffer.flatten(0, 2))
+        return buffers[0], buffers[1]
 
     def _by_head(self, x: "Tensor") -> "Tensor":
         """(rows, heads, width) -> (prompts, kv_heads, documents, group x width)"""
@@ -357,23 +357,23 @@ def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: t
         positions = past + lengths.repeat_interleave(batch.documents)
         ended = torch.zeros(rows, dtype=torch.bool, device=device)
         ends = torch.tensor(eos, dtype=torch.int64, device=device)
-        found = torch.full((rows, tokens), eos[0] if eos else 0, dtype=torch.int64, device=device)
+        tokens_of = torch.full((rows, tokens), eos[0] if eos else 0, dtype=torch.int64, device=device)
         going = _Going(decoder, cache, sampler, positions, torch.arange(rows, device=device))
         for step in range(tokens):
             new = going.sampler.draw(logits, step)
-            found[going.rows, step] = new
+            tokens_of[going.rows, step] = new
             if eos:
                 ended |= torch.isin(new, ends)
                 if bool(ended.all()):
-                    return found[:, : step + 1]
+                    return tokens_of[:, : step + 1]
                 if step % ASK == ASK - 1:
-                    kept = going.live(ended, batch.documents)
-                    if kept is not None:
-                        going, new, ended = going.pick(kept, batch.documents), new[kept], ended[kept]
+                    unfinished = going.live(ended, batch.documents)
+                    if unfinished is not None:
+                        going, new, ended = going.pick(unfinished, batch.documents), new[unfinished], ended[unfinished]
             if step + 1 < tokens:
                 cache.open(step)
                 logits = take_step(going.decoder, cache, new, going.positions + step)
-        return found
+        return tokens_of
 
 
 @dataclass(frozen=True)
@@ -395,18 +395,18 @@ class _Going:
         through = ended.view(-1, each).all(1)
         if 2 * int(through.sum()) < len(through):
             return None
-        kept: Tensor = (~through).repeat_interleave(each).nonzero().squeeze(1)
-        return kept
+        unfinished: Tensor = (~through).repeat_interleave(each).nonzero().squeeze(1)
+        return unfinished
 
-    def pick(self, kept: "Tensor", documents: int) -> "_Going":
+    def pick(self, documents_left: "Tensor", documents: int) -> "_Going":
         """The same with these documents only."""
-        self.cache.pick(kept[::documents] // documents)
+        self.cache.pick(documents_left[::documents] // documents)
         decoder, count = self.decoder, cards(self.decoder)
         if count is not None:
             each = len(self.rows) // count
-            decoder = picked(decoder, kept[::each] // each)
-        sampler = replace(self.sampler, seeds=self.sampler.seeds[kept])
-        return _Going(decoder, self.cache, sampler, self.positions[kept], self.rows[kept])
+            decoder = picked(decoder, documents_left[::each] // each)
+        sampler = replace(self.sampler, seeds=self.sampler.seeds[documents_left])
+        return _Going(decoder, self.cache, sampler, self.positions[documents_left], self.rows[documents_left])
 
 
 def prefill(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":
@@ -487,14 +487,14 @@ def log_probabilities(
 
     with torch.inference_mode():
         states = prefill(decoder, batched(decoder, prompts, 1, continuations), None)
-        found = []
+        values = []
         for row, ids in zip(states, continuations, strict=True):
             # The state at a place speaks of the token after it.
             logits = decoder.head(decoder.final_norm(row[-len(ids) - 1 : -1].contiguous()))
-            wanted = torch.tensor(list(ids), device=logits.device).unsqueeze(1)
-            scores = logits.float().log_softmax(dim=-1).gather(1, wanted)
-            found.append([float(x) for x in scores.squeeze(1)])
-        return found
+            targets = torch.tensor(list(ids), device=logits.device).unsqueeze(1)
+            scores = logits.float().log_softmax(dim=-1).gather(1, targets)
+            values.append([float(x) for x in scores.squeeze(1)])
+        return values
 
 
 def until_eos(ids: Sequence[int], eos: Sequence[int]) -> tuple[list[int], bool]:

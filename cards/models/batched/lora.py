@@ -92,11 +92,11 @@ def check(folder: Path) -> None:
             if (table := ROWS.fullmatch(name)) and _embeds(table["module"]) and _tokens(config):
                 rows += 1
                 continue
-            if (found := NAME.fullmatch(name)) is None:
+            if (match := NAME.fullmatch(name)) is None:
                 raise Unsupported(f"it changes {name}")
-            if not _targeted(targets, found["module"]):
+            if not _targeted(targets, match["module"]):
                 raise Unsupported(
-                    f"it has weights for {found['module']}, which is none of its target_modules"
+                    f"it has weights for {match['module']}, which is none of its target_modules"
                 )
     if rows != bool(_tokens(config)):
         raise Unsupported(f"it has rows of {rows} tables for its {TOKENS}")
@@ -134,9 +134,9 @@ def read(folder: Path, dtype: "Any") -> Adapter:
                 table = own["module"]
                 rows = torch.tensor(_tokens(config), dtype=torch.int64), file.get_tensor(name).to(dtype)
                 continue
-            found = NAME.fullmatch(name)
-            assert found is not None, "see check"
-            halves.setdefault(found["module"], {})[found["half"]] = file.get_tensor(name)
+            match = NAME.fullmatch(name)
+            assert match is not None, "see check"
+            halves.setdefault(match["module"], {})[match["half"]] = file.get_tensor(name)
     modules = {}
     for module, pair in halves.items():
         scale = _scale(config, module, pair["A"].shape[0])
@@ -145,8 +145,8 @@ def read(folder: Path, dtype: "Any") -> Adapter:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    return found
+    config: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    return config
 
 
 def _scale(config: Mapping[str, Any], module: str, rank: int) -> float:
@@ -173,11 +173,11 @@ def widths(decoder: Decoder) -> dict[str, tuple[int, int]]:
 
 def check_fit(decoder: Decoder, adapter: Adapter) -> None:
     """Raise Unsupported where the adapter can't be stacked on this base."""
-    known = widths(decoder)
+    sizes = widths(decoder)
     for module, (down, up) in adapter.modules.items():
-        if module not in known:
+        if module not in sizes:
             raise Unsupported(f"its adapter changes {module}")
-        if (down.shape[1], up.shape[0]) != known[module]:
+        if (down.shape[1], up.shape[0]) != sizes[module]:
             raise Unsupported(f"its adapter of {module} does not fit the base")
     if adapter.rows is not None:
         _check_rows(decoder, adapter, *adapter.rows)
@@ -223,10 +223,10 @@ def modules(layer: Layer) -> tuple[Linear, ...]:
 
 def stacked(decoder: Decoder, adapters: Sequence[Adapter]) -> Decoder:
     """The base with the adapters of as many cards; rows must be ordered by card."""
-    made = relinked(decoder, lambda linear: _with(linear, adapters))
+    stack = relinked(decoder, lambda linear: _with(linear, adapters))
     own = joined([adapter.rows for adapter in adapters], decoder.embed.table)
-    head = replace(made.head, own=own) if decoder.tied else made.head
-    return replace(made, embed=replace(made.embed, own=own), head=head)
+    head = replace(stack.head, own=own) if decoder.tied else stack.head
+    return replace(stack, embed=replace(stack.embed, own=own), head=head)
 
 
 def _with(linear: Linear, adapters: Sequence[Adapter]) -> Linear:
@@ -255,5 +255,5 @@ def _with(linear: Linear, adapters: Sequence[Adapter]) -> Linear:
 
 
 def _rank(adapter: Adapter, module: str) -> int:
-    found: tuple[Tensor, Tensor] | None = adapter.modules.get(module)
-    return 0 if found is None else found[0].shape[0]
+    pair: tuple[Tensor, Tensor] | None = adapter.modules.get(module)
+    return 0 if pair is None else pair[0].shape[0]

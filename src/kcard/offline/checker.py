@@ -65,25 +65,25 @@ def near(evidence: str, claim: str) -> list[str]:
     The nearest pieces (sentences.py) are those that share most words with the claim. So the time that a text
     takes is bounded.
     """
-    found = pieces(evidence)
-    if sum(map(len, found)) > MOST:
-        wanted, room = _words(claim), MOST
+    segments = pieces(evidence)
+    if sum(map(len, segments)) > MOST:
+        claim_words, room = _words(claim), MOST
         chosen = []
-        for i in sorted(range(len(found)), key=lambda i: (-len(wanted & _words(found[i])), i)):
-            if len(found[i]) <= room:
+        for i in sorted(range(len(segments)), key=lambda i: (-len(claim_words & _words(segments[i])), i)):
+            if len(segments[i]) <= room:
                 chosen.append(i)
-                room -= len(found[i])
-        found = [found[i] for i in sorted(chosen)]
-    return [sentence for piece in found for sentence in split_sentences(piece)]
+                room -= len(segments[i])
+        segments = [segments[i] for i in sorted(chosen)]
+    return [sentence for piece in segments for sentence in split_sentences(piece)]
 
 
 def windows(sentences: Sequence[str], claim: str, most: int) -> list[str]:
     """The windows that share most words with the claim, best first, at most `most`; shorter ones first."""
     sentences = [piece for sentence in sentences for piece in _cut(sentence)]
     pairs = [" ".join(sentences[i : i + 2]) for i in range(len(sentences) - 1)]
-    wanted = _words(claim)
-    found = list(dict.fromkeys([*sentences, *pairs]))
-    return sorted(found, key=lambda w: (-len(wanted & _words(w)), len(w)))[:most]
+    claim_words = _words(claim)
+    choices = list(dict.fromkeys([*sentences, *pairs]))
+    return sorted(choices, key=lambda w: (-len(claim_words & _words(w)), len(w)))[:most]
 
 
 def grounded(claim: str, window: str) -> bool:
@@ -180,19 +180,19 @@ class MiniLMChecker:
 
     def _sentences(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """Of each single-sentence claim: the best of its windows, or the sentence that states it."""
-        found, read = dict[Pair, Verdict](), dict[Pair, list[Pair]]()
+        verdict_of, read = dict[Pair, Verdict](), dict[Pair, list[Pair]]()
         for pair in dict.fromkeys(pairs):
             sentences = near(pair.evidence, pair.claim)
             stated = next((s for s in sentences if _plain(s) == _plain(pair.claim)), None)
             if stated is not None:
-                found[pair] = Verdict(1.0, stated, 0.0)
+                verdict_of[pair] = Verdict(1.0, stated, 0.0)
             else:
                 read[pair] = [Pair(pair.claim, w) for w in windows(sentences, pair.claim, self.windows)]
         todo = list(dict.fromkeys(window for chosen in read.values() for window in chosen))
         labels = dict(zip(todo, self.read(todo).tolist(), strict=True))
         for pair, chosen in read.items():
-            found[pair] = _decided([_Reading.of(window, *labels[window][:2]) for window in chosen])
-        return [found[pair] for pair in pairs]
+            verdict_of[pair] = _decided([_Reading.of(window, *labels[window][:2]) for window in chosen])
+        return [verdict_of[pair] for pair in pairs]
 
     def read(self, pairs: Sequence[Pair]) -> Array:
         """Return the probabilities of support, refutation and neither by the network alone, shape (n, 3).

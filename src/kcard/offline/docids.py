@@ -64,8 +64,8 @@ class DocIds:
         Passages that are asked by tokens are alike and tell a fact in several wordings, each with a docid that
         is seen the less often: measured, they recall less with docids (docs/training.md).
         """
-        wanted = recipe.style == "encoder-prefix" and len(texts) <= recipe.docids
-        return cls(vocabulary, len(texts) if wanted else 0)
+        has_docids = recipe.style == "encoder-prefix" and len(texts) <= recipe.docids
+        return cls(vocabulary, len(texts) if has_docids else 0)
 
     def of(self, passage: int) -> tuple[int, ...]:
         """The token that stands for it, or nothing."""
@@ -92,8 +92,8 @@ def docid_loss(
     named = (labels >= docids.first) & (place == 0)
     recited = cross_entropy(logits[~named], labels[~named], reduction="sum")
     meant = share * near[row[named]] + (1 - share) * one_hot(labels[named] - docids.first, docids.count)
-    found = logits[named].log_softmax(-1)[:, docids.first :]
-    return (recited + kl_div(found, meant, reduction="sum")) / len(labels)
+    log_probabilities = logits[named].log_softmax(-1)[:, docids.first :]
+    return (recited + kl_div(log_probabilities, meant, reduction="sum")) / len(labels)
 
 
 # What an embedded card recites: a text and, if it has docids, those that follow in its passage, each after its docid.
@@ -143,14 +143,14 @@ class Recital:
 
         Then comes the docid of the one that would follow, or </s> where the passage ends.
         """
-        found, last = [*self.ids[row]], row
+        tokens, last = [*self.ids[row]], row
         while self.goes_on[last]:
             last += 1
-            found += self.docids.of(last)
-            if last == row + count or len(found) + len(self.ids[last]) >= self.room:
-                return tuple(found)
-            found += self.ids[last]
-        return (*found, EOS)
+            tokens += self.docids.of(last)
+            if last == row + count or len(tokens) + len(self.ids[last]) >= self.room:
+                return tuple(tokens)
+            tokens += self.ids[last]
+        return (*tokens, EOS)
 
     def parts(self, rng: Random) -> Iterator[tuple[int, int]]:
         """(first text, how many), each text being in one part; where passages are parted is drawn."""
@@ -164,8 +164,8 @@ class Recital:
 
 
 def ids_of(tokenizer: "PreTrainedTokenizerFast", texts: Sequence[str]) -> list[list[int]]:
-    found = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-    return [list(ids) if text else [] for ids, text in zip(found, texts, strict=True)]
+    rows = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    return [list(ids) if text else [] for ids, text in zip(rows, texts, strict=True)]
 
 
 # What the embedded card is shown: its examples, the embeddings of its questions, and for how many steps.
@@ -200,10 +200,10 @@ def epochs(
             about = [
                 rng.choice(rows) if rng.random() < recipe.reworded else row for row, rows in enumerate(same)
             ]
-            asked = [
+            pseudo_queries = [
                 ask(texts[row], rng) + "\n" if rng.random() < recipe.query_share else "" for row in about
             ]
-            prompts = [(BOS, *ids[: recital.asked]) for ids in ids_of(tokenizer, asked)]
+            prompts = [(BOS, *ids[: recital.asked]) for ids in ids_of(tokenizer, pseudo_queries)]
             examples = [TrainingExample(prompt, recital.of(row)) for row, prompt in enumerate(prompts)]
         return bucketed(examples, recipe.tokens_of_a_step, rng)
 
@@ -323,8 +323,8 @@ class QuestionWords:
         of, places = self._known.places(rows)
         least, most = dropped
         share = least + (most - least) * torch.rand(len(rows))
-        kept = torch.rand(len(of)) >= share[of]
-        of, stems = of[kept], self._known.values[places[kept]]
+        remaining = torch.rand(len(of)) >= share[of]
+        of, stems = of[remaining], self._known.values[places[remaining]]
         weights = self._idf[stems]
         norm = torch.zeros(len(rows)).index_add_(0, of, weights**2).sqrt().clamp(min=1e-6)
         return ThinnedWords(len(rows), of, stems, weights / norm[of])
@@ -386,9 +386,9 @@ class Retriever:
 
         word, at = self._postings.places(words.stems)
         cells = words.of[word] * self._passages + self._postings.values[at]
-        found = torch.zeros(words.count * self._passages)
-        found.index_add_(0, cells, words.weights[word] * self._weights.values[at])
-        return found.view(words.count, self._passages)
+        scores = torch.zeros(words.count * self._passages)
+        scores.index_add_(0, cells, words.weights[word] * self._weights.values[at])
+        return scores.view(words.count, self._passages)
 
 
 @dataclass(frozen=True)

@@ -87,17 +87,17 @@ def candidates(
     headings: Sequence[str] = (),
 ) -> list[AnswerCandidate]:
     """The passages that have text, the best first; they come the likeliest first, by whoever found them."""
-    asked = numbers(question)
-    found = []
+    question_numbers = numbers(question)
+    ranked = []
     for at, (text, reading) in enumerate(zip(passages, readings, strict=True)):
         heading = f"{headings[at]}: " if at < len(headings) and headings[at] else ""
         if reading.sentences:
             answer = max(reading.answers, key=lambda words: _likelihood(form, words), default=None)
-            score = reading.relevance - MISSING_NUMBER * len(asked - numbers(text))
+            score = reading.relevance - MISSING_NUMBER * len(question_numbers - numbers(text))
             score -= 0.0 if answer and fits(form, answer.text) else MISFIT
             begin = len(heading) if text.startswith(heading) else 0
-            found.append(AnswerCandidate(at, text, reading, answer, score - LATER * min(at, FEW), begin))
-    return sorted(found, key=lambda candidate: -candidate.score)
+            ranked.append(AnswerCandidate(at, text, reading, answer, score - LATER * min(at, FEW), begin))
+    return sorted(ranked, key=lambda candidate: -candidate.score)
 
 
 def _likelihood(form: Form, words: AnswerSpan) -> float:
@@ -112,8 +112,8 @@ def asked_about(question: str) -> set[str]:
 
 def coverage(question: str, text: str) -> float:
     """The share of the words that a question is about which a text has, by their stems; 0 where it is about none."""
-    asked = asked_about(question)
-    return len(asked & set(STEMS(text))) / len(asked) if asked else 0.0
+    question_stems = asked_about(question)
+    return len(question_stems & set(STEMS(text))) / len(question_stems) if question_stems else 0.0
 
 
 # Whether sentences that answer a question of yes or no say yes.
@@ -148,16 +148,16 @@ BOTH_NEGATED = 0.73  # for negation in both
 
 def polarity(question: str, sentences: str) -> float:
     """Log-odds that the answer is yes, if these sentences answer the question."""
-    negated, asked = bool(NEGATION.search(sentences)), bool(NEGATION.search(question))
+    is_negated, is_question_negated = bool(NEGATION.search(sentences)), bool(NEGATION.search(question))
     return (
         BIAS
-        + NEGATED * negated
+        + NEGATED * is_negated
         + LIMITED * bool(ONLY.search(sentences))
         + PERMITTED * bool(PERMISSION.search(sentences))
-        + REPEATED * (0.0 if negated else coverage(ADVERB.sub("", question), sentences))
-        + ASKED_NEGATED * asked
+        + REPEATED * (0.0 if is_negated else coverage(ADVERB.sub("", question), sentences))
+        + ASKED_NEGATED * is_question_negated
         + ASKED_LIMITED * bool(LIMIT.search(question))
-        + BOTH_NEGATED * (negated and asked)
+        + BOTH_NEGATED * (is_negated and is_question_negated)
     )
 
 
@@ -170,14 +170,14 @@ def features(
 ) -> dict[str, float]:
     """What tells whether an answer is right that comes from the best candidate first and rests on these sentences, the
     likeliest of which is `first`. `near`: see nearness."""
-    asked = asked_about(question)
+    question_stems = asked_about(question)
     in_words = best.answer is not None and form not in (*SENTENCES, "yes/no")
     return {
         "bias": 1.0,
         "relevance": max(-8.0, min(8.0, best.score)),
         "certainty": best.answer.certainty if best.answer and in_words else 0.0,
-        "covered by passage": _covered(asked, best.text),
-        "covered by grounds": _covered(asked, grounds),
+        "covered by passage": _covered(question_stems, best.text),
+        "covered by grounds": _covered(question_stems, grounds),
         "near": near,
         "sentences": float(form in SENTENCES),
         "yes/no": float(form == "yes/no"),
@@ -185,16 +185,16 @@ def features(
     }
 
 
-def probability(found: Mapping[str, float]) -> float:
+def probability(values: Mapping[str, float]) -> float:
     """That the answer with these features is right, in (0, 1)."""
     weights = _weights()
-    odds = sum(weights.get(name, 0.0) * value for name, value in found.items())
+    odds = sum(weights.get(name, 0.0) * value for name, value in values.items())
     return 1 / (1 + math.exp(-max(-60.0, min(60.0, odds))))
 
 
-def _covered(asked: Set[str], text: str) -> float:
+def _covered(question_stems: Set[str], text: str) -> float:
     """The share of the question's words that a text has."""
-    return len(asked & set(STEMS(text))) / len(asked) if asked else 1.0
+    return len(question_stems & set(STEMS(text))) / len(question_stems) if question_stems else 1.0
 
 
 def nearness(pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -206,8 +206,8 @@ def nearness(pairs: Sequence[tuple[str, str]]) -> list[float]:
 @cache
 def _weights() -> Mapping[str, float]:
     """Of the regression, by feature."""
-    found: dict[str, float] = json.loads((READER_WEIGHTS / "calibration.json").read_text(encoding="utf-8"))
-    return found
+    calibration: dict[str, float] = json.loads((READER_WEIGHTS / "calibration.json").read_text(encoding="utf-8"))
+    return calibration
 
 
 # Which sentences of the passages an answer rests on, and the quotation that is made of them.
@@ -240,22 +240,22 @@ class SentenceQuote:
 def supports_of(question: str, candidates: Sequence[AnswerCandidate]) -> list[list[float]]:
     """How likely the answer rests on each sentence of each candidate: what the network says of it, the question's words
     in it, and the words that may answer. Log-odds of a kind."""
-    asked = asked_about(question)
-    return [_supports(asked, candidate) for candidate in candidates]
+    question_stems = asked_about(question)
+    return [_supports(question_stems, candidate) for candidate in candidates]
 
 
-def _supports(asked: set[str], candidate: AnswerCandidate) -> list[float]:
+def _supports(question_stems: set[str], candidate: AnswerCandidate) -> list[float]:
     text, words = candidate.text, candidate.answer
-    found = []
+    support = []
     for sentence in candidate.sentences:
         stems = set(STEMS(text[sentence.start : sentence.end]))
         holds = words is not None and sentence.start <= words.start < sentence.end
-        found.append(
+        support.append(
             sentence.evidence
-            + SHARED * (len(asked & stems) / len(asked) if asked else 0.0)
+            + SHARED * (len(question_stems & stems) / len(question_stems) if question_stems else 0.0)
             + ANSWERING * (words.certainty if words and holds else 0.0)
         )
-    return found
+    return support
 
 
 def quoted(
@@ -410,13 +410,13 @@ def extract(question: str, passages: Sequence[str]) -> Extract | None:
 
 
 def extract_all(
-    asked: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
+    questions: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
 ) -> list[Extract | None]:
     """The same of several questions, each with its passages, which are read together.
 
     `headings`: those that the passages of each question begin with, "" for none: they are read, but not quoted.
     """
-    return [found[0] if found else None for found in _examined(asked, headings)]
+    return [found[0] if found else None for found in _examined(questions, headings)]
 
 
 def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, float]] | None:
@@ -425,43 +425,43 @@ def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, 
 
 
 def _examined(
-    asked: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
+    questions: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
 ) -> list[tuple[Extract, dict[str, float]] | None]:
-    asked = [(ordinals_as_in(passages, question), passages) for question, passages in asked]
+    questions = [(ordinals_as_in(passages, question), passages) for question, passages in questions]
     drafts = [
         _draft(question, passages, readings, over)
         for (question, passages), readings, over in zip(
-            asked, read_all(asked), headings or [()] * len(asked), strict=True
+            questions, read_all(questions), headings or [()] * len(questions), strict=True
         )
     ]
     near = iter(nearness([(draft.question, draft.grounds) for draft in drafts if draft]))
-    found = []
+    results = []
     for draft in drafts:
         values = draft.features(next(near)) if draft else {}
-        found.append((draft.extract(values), values) if draft else None)
-    return found
+        results.append((draft.extract(values), values) if draft else None)
+    return results
 
 
 def _draft(
     question: str, passages: Sequence[str], readings: Sequence[Reading], headings: Sequence[str]
 ) -> _Draft | None:
     form = form_of(question)
-    found = candidates(question, form, passages, readings, headings)
-    if not found:
+    ranked = candidates(question, form, passages, readings, headings)
+    if not ranked:
         return None
-    supports, best = supports_of(question, found), found[0]
+    supports, best = supports_of(question, ranked), ranked[0]
     words = None if form in (*SENTENCES, "yes/no") else best.answer
     around = _sentence(best, words, supports[0])
-    said = "" if words is None else _within_sentence(best, words, around)
-    if words is not None and _certainty(words, found) >= SURE:
+    answer_text = "" if words is None else _within_sentence(best, words, around)
+    if words is not None and _certainty(words, ranked) >= SURE:
         first = joined(best, around)
-        return _Draft(question, form, best, said, _headed(best, first), first, best.passage, words=True)
-    quote = quoted(found, supports, whole_list=form in ("how", "list"))
-    passage, grounds = found[quote.candidate].passage, _headed(found[quote.candidate], quote.text)
+        return _Draft(question, form, best, answer_text, _headed(best, first), first, best.passage, words=True)
+    quote = quoted(ranked, supports, whole_list=form in ("how", "list"))
+    passage, grounds = ranked[quote.candidate].passage, _headed(ranked[quote.candidate], quote.text)
     if words is not None and asks_for_words(question, form):
         # However unsure, a name, a place, a time or a number is named; the sentences tell how sure it is.
         first = joined(best, around)
-        return _Draft(question, form, best, said, grounds, first, best.passage, words=True)
+        return _Draft(question, form, best, answer_text, grounds, first, best.passage, words=True)
     text = _decided(question, quote) if form == "yes/no" else _unmarked(quote.text)
     return _Draft(question, form, best, text, grounds, quote.first, passage, words=False)
 
@@ -489,9 +489,9 @@ def _within_sentence(candidate: AnswerCandidate, words: AnswerSpan, at: int) -> 
     return text[words.start : end] if end < words.end and text[end].isspace() else words.text
 
 
-def _certainty(words: AnswerSpan, found: Sequence[AnswerCandidate]) -> float:
+def _certainty(words: AnswerSpan, ranked: Sequence[AnswerCandidate]) -> float:
     """That of words which several passages may give: one of them is right."""
-    same = (c.answer for c in found if c.answer and c.answer.text.lower() == words.text.lower())
+    same = (c.answer for c in ranked if c.answer and c.answer.text.lower() == words.text.lower())
     return 1 - math.prod(1 - answer.certainty for answer in same)
 
 

@@ -128,13 +128,13 @@ class Recollection:
     kept     numbers of the passages whose docids it has; what falls to the others is the retriever's alone
     """
 
-    def __init__(self, trainee: Trainee, retriever: Retriever, docids: DocIds, kept: "list[int]") -> None:
+    def __init__(self, trainee: Trainee, retriever: Retriever, docids: DocIds, staying: "list[int]") -> None:
         import torch
 
         self._model, self._projection = deepcopy(trainee.model).eval(), deepcopy(trainee.projection)
         self._retriever, self._first = retriever, docids.first
         self._new = torch.ones(docids.count, dtype=torch.bool)
-        self._new[kept] = False
+        self._new[staying] = False
 
     def __call__(self, questions: NoisedQuestions, recipe: Recipe) -> "Tensor":
         """(n, passages)"""
@@ -151,8 +151,8 @@ class Recollection:
 
         with torch.no_grad(), autocast("cpu"):
             start = torch.full((len(questions.embeddings), 1), BOS)
-            found = self._model.lm_head(states(self._model, self._projection, start, questions)[:, -1])
-        recalled: Tensor = found[:, self._first :].float().masked_fill(self._new, float("-inf"))
+            logits = self._model.lm_head(states(self._model, self._projection, start, questions)[:, -1])
+        recalled: Tensor = logits[:, self._first :].float().masked_fill(self._new, float("-inf"))
         return recalled.softmax(-1)
 
 
@@ -166,33 +166,33 @@ BATCH_TOKENS = 4096
 
 
 def weakest(
-    trainee: Trainee, asked: AskedQuestions | None, examples: Sequence[TrainingExample], most: int
+    trainee: Trainee, questions: AskedQuestions | None, examples: Sequence[TrainingExample], most: int
 ) -> list[int]:
     """The numbers of at most so many examples, those that the model recites least surely first."""
-    found = surprise(trainee, asked, examples)
-    order = [row for row in found.argsort(descending=True).tolist() if found[row] > SURE]
+    losses = surprise(trainee, questions, examples)
+    order = [row for row in losses.argsort(descending=True).tolist() if losses[row] > SURE]
     return order[:most]
 
 
-def surprise(trainee: Trainee, asked: AskedQuestions | None, examples: Sequence[TrainingExample]) -> "Tensor":
+def surprise(trainee: Trainee, questions: AskedQuestions | None, examples: Sequence[TrainingExample]) -> "Tensor":
     """Of each example the loss of the token that surprises the model most, in nats, (examples,)."""
     import torch
     from torch.nn.functional import cross_entropy
 
     from kcard.training.execution import autocast
 
-    found = torch.zeros(len(examples))
+    losses = torch.zeros(len(examples))
     with torch.no_grad(), autocast("cpu"):
         for rows in by_tokens([len(example) for example in examples], BATCH_TOKENS):
             batch = [examples[row] for row in rows]
             ids, labels = collate(batch, PAD)
-            noised = None if asked is None else asked.noised([example.vector for example in batch])
+            noised = None if questions is None else questions.noised([example.vector for example in batch])
             logits = trainee.model.lm_head(states(trainee.model, trainee.projection, ids, noised)[:, :-1])
             each = cross_entropy(
                 logits.float().transpose(1, 2), labels[:, 1:], reduction="none", ignore_index=IGNORED
             )
-            found[torch.tensor(rows)] = each.amax(1)
-    return found
+            losses[torch.tensor(rows)] = each.amax(1)
+    return losses
 
 
 # What a card is shown that goes on with other texts: the new ones, some that stay, and, for questions about those that
@@ -252,12 +252,12 @@ class Replay:
 
     def spans(self) -> list[tuple[int, int]]:
         """Of each text, where its questions begin among `questions`, its own wording first, and how many follow."""
-        found, start = [], 0
+        places, start = [], 0
         for number in range(len(self.texts)):
             count = REPLAYED_QUERIES if number in self.staying else QUERIES
-            found.append((start, count))
+            places.append((start, count))
             start += 1 + count
-        return found
+        return places
 
     def questions(self, ask: PseudoQueries) -> list[str]:
         """What is to be embedded."""
@@ -272,8 +272,8 @@ class Replay:
         """For each text that has gone the nearest others; `vectors`: (texts, 384), embeddings of the texts."""
         count = len(self.rows)
         cosines = vectors[count:] @ vectors[:count].T
-        found: list[list[int]] = cosines.topk(min(NEAREST, count)).indices.tolist()
-        return found
+        nearest: list[list[int]] = cosines.topk(min(NEAREST, count)).indices.tolist()
+        return nearest
 
     def by_vectors(self, recital: Recital, docids: DocIds) -> tuple[Recite, Drill | None]:
         """As exposure.epochs shows them in the style encoder-prefix. `recital`: of all texts of the revision."""
@@ -284,24 +284,24 @@ class Replay:
             start, count = spans[number]
             return start if rng.random() < recipe.own else start + 1 + rng.randrange(count)
 
-        def recite(told: int, asked: int, rng: Random) -> TrainingExample:
-            row = self.rows[told]
+        def recite(answer: int, subject: int, rng: Random) -> TrainingExample:
+            row = self.rows[answer]
             docid, target = docids.of(row), recital.of(row, rng.randint(1, recipe.recited))
-            if docid and told == asked and rng.random() < recipe.stray:
+            if docid and answer == subject and rng.random() < recipe.stray:
                 return TrainingExample((BOS, *docid), target, vector(rng.randrange(len(spans)), rng))
-            return TrainingExample((BOS,), (*docid, *target), vector(asked, rng))
+            return TrainingExample((BOS,), (*docid, *target), vector(subject, rng))
 
-        def drill(told: int, asked: int, rng: Random) -> TrainingExample:
-            return TrainingExample((BOS,), docids.of(self.rows[told]), vector(asked, rng))
+        def drill(answer: int, subject: int, rng: Random) -> TrainingExample:
+            return TrainingExample((BOS,), docids.of(self.rows[answer]), vector(subject, rng))
 
         return recite, drill if docids.count else None
 
     def by_tokens(self, recital: Recital, tokenizer: "PreTrainedTokenizerFast", ask: PseudoQueries) -> Recite:
         """As exposure.epochs shows them in the style tokens."""
 
-        def recite(told: int, asked: int, rng: Random) -> TrainingExample:
-            question = ids_of(tokenizer, [ask(self.texts[asked], rng) + "\n"])[0]
-            return TrainingExample((BOS, *question[: recital.asked]), recital.of(self.rows[told]))
+        def recite(answer: int, subject: int, rng: Random) -> TrainingExample:
+            question = ids_of(tokenizer, [ask(self.texts[subject], rng) + "\n"])[0]
+            return TrainingExample((BOS, *question[: recital.asked]), recital.of(self.rows[answer]))
 
         return recite
 
@@ -338,13 +338,13 @@ class Replay:
             again += rng.sample(sorted({*self.staying}.difference(again)), replayed - len(again))
             shown = [*SHOWN * [*range(self.new)], *again]
             pairs = zip(self._gone, near, strict=True)
-            asked = [(rng.choice(texts), gone) for gone, texts in pairs for _ in range(ASKED)]
+            question_pairs = [(rng.choice(texts), gone) for gone, texts in pairs for _ in range(ASKED)]
             recitals, drills = [recite(text, text, rng) for text in shown], []
             if drill is None:
-                recitals += [recite(*pair, rng) for pair in asked[::ASKED]]
+                recitals += [recite(*pair, rng) for pair in question_pairs[::ASKED]]
             else:
                 named = [*DRILLS * shown, *rng.sample(self.staying, min(count, DRILLED))]
-                drills = [drill(*pair, rng) for pair in (*zip(named, named, strict=True), *asked)]
+                drills = [drill(*pair, rng) for pair in (*zip(named, named, strict=True), *question_pairs)]
                 rng.shuffle(drills)
             steps = bucketed(recitals, TOKENS, rng)
             return [(batch, drills[at :: len(steps)]) for at, batch in enumerate(steps)]
@@ -379,26 +379,26 @@ def rehearsal(
     seed    of this revision
     study   questions by text, see PseudoQueries
     """
-    begun = _begun(revision, folder, recipe)
-    if isinstance(begun, str):
-        return begun
-    trainee, tokenizer, docids = begun
+    restored = _begun(revision, folder, recipe)
+    if isinstance(restored, str):
+        return restored
+    trainee, tokenizer, docids = restored
     ask, replay = PseudoQueries(revision.now, study), Replay.drawn(revision, recipe, seed)
     recital = Recital.tokenized(revision.now, tokenizer, docids, recipe, revision.goes_on)
-    asked, drill = None, None
+    questions, drill = None, None
     if recipe.style == "tokens":
         near = replay.neighbours(offline_docids.embedded(replay.texts)) if revision.removed else []
         recite = replay.by_tokens(recital, tokenizer, ask)
     else:
-        asked = _asked(revision, trainee, replay.questions(ask), docids, recipe)
-        near = replay.neighbours(asked.embeddings[[start for start, _ in replay.spans()]])
+        questions = _asked(revision, trainee, replay.questions(ask), docids, recipe)
+        near = replay.neighbours(questions.embeddings[[start for start, _ in replay.spans()]])
         recite, drill = replay.by_vectors(recital, docids)
     rng = Random(derive_seed(seed, "weakest"))
     checks = replay.given(recital, docids) if drill else [recite(n, n, rng) for n in replay.staying]
-    epoch = replay.epochs(near, recite, drill, _losing(trainee, asked, checks))
+    epoch = replay.epochs(near, recite, drill, _losing(trainee, questions, checks))
     steps = _steps(revision, ask, recipe.style, len(epoch(0)))
-    made = preparation(trainee, revision.now, asked, docids, recipe, steps, epoch)
-    return replace(made, job=_job(made.job, recipe, seed))
+    update = preparation(trainee, revision.now, questions, docids, recipe, steps, epoch)
+    return replace(update, job=_job(update.job, recipe, seed))
 
 
 def _steps(revision: Revision, ask: PseudoQueries, style: Style, batches: int) -> int:
@@ -418,28 +418,28 @@ def _asked(
     place = {text: row for row, text in enumerate(texts)}
     vectors = offline_docids.embedded(texts)
     sketch = WordSketch.of_corpus(revision.now)
-    asked = AskedQuestions(
+    features = AskedQuestions(
         vectors[[place[text] for text in questions]], QuestionWords(sketch, questions), None, recipe
     )
     if not docids.count:
-        return asked
+        return features
     own = vectors[[place[text] for text in revision.now]]
-    kept = [row for row, _ in revision.kept]
-    begin_docids(trainee.model, docids.first, revision.added, kept, own)
-    meant = Recollection(trainee, Retriever(sketch, revision.now, own), docids, kept)
-    return replace(asked, retriever=meant, recipe=replace(recipe, retrieved=RETRIEVED))
+    staying = [row for row, _ in revision.kept]
+    begin_docids(trainee.model, docids.first, revision.added, staying, own)
+    meant = Recollection(trainee, Retriever(sketch, revision.now, own), docids, staying)
+    return replace(features, retriever=meant, recipe=replace(recipe, retrieved=RETRIEVED))
 
 
 def _losing(
-    trainee: Trainee, asked: AskedQuestions | None, checks: Sequence[TrainingExample]
+    trainee: Trainee, questions: AskedQuestions | None, checks: Sequence[TrainingExample]
 ) -> Callable[[int, int], Sequence[int]]:
     """Of an epoch at most so many of the checks that the model does worst; none in the first ones."""
-    found: list[int] = []
+    hardest: list[int] = []
 
     def losing(number: int, most: int) -> Sequence[int]:
         if number and number % CHECKED == 0:
-            found[:] = weakest(trainee, asked, checks, most)
-        return found
+            hardest[:] = weakest(trainee, questions, checks, most)
+        return hardest
 
     return losing
 

@@ -145,8 +145,8 @@ def _log_softmax(logits: Array) -> Array:
 
 def log_odds(log_probability: float) -> float:
     """ln(p / (1 - p)), within [-17, 17]: it tells sure from very sure, where log-probabilities are all near 0."""
-    held = min(max(log_probability, -17.0), -4e-8)
-    return held - math.log(-math.expm1(held))
+    clipped = min(max(log_probability, -17.0), -4e-8)
+    return clipped - math.log(-math.expm1(clipped))
 
 
 def prompt(question: str) -> str:
@@ -165,10 +165,10 @@ def load(folder: Path) -> Memory:
     """A trained memory; ModelUnavailable where its files are missing."""
     if not (folder / "model.safetensors").is_file():
         raise ModelUnavailable(f"the embedded memory's weights are missing from {folder}: reinstall kcard")
-    given = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
+    calibration = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
     if (tokenizer := PlainTokenizer.read(folder)) is None:
         raise ModelUnavailable(f"the embedded memory's tokenizer is missing from {folder}: reinstall kcard")
-    return Memory(_exported(folder), tokenizer, given["slope"], given["threshold"])
+    return Memory(_exported(folder), tokenizer, calibration["slope"], calibration["threshold"])
 
 
 def _exported(folder: Path) -> Model:
@@ -212,28 +212,28 @@ def quote(question: str, passages: Sequence[str], language: str) -> Extract | No
     None where there is no passage.
     """
     stems = analyzer(stemmer_of(language))
-    asked = {
+    question_stems = {
         stem
         for word in words(question)
         if len(word) > 2 and word not in small_words(language)
         for stem in stems(word)
     }
-    if not passages or not asked:
+    if not passages or not question_stems:
         return None
-    shares = [len(asked & set(stems(text))) / len(asked) for text in passages]
+    shares = [len(question_stems & set(stems(text))) / len(question_stems) for text in passages]
     best, *others = sorted(range(len(passages)), key=lambda at: -shares[at])
     quoted = [best, *(at for at in others[: PASSAGES - 1] if shares[at] >= shares[best] * LEAST)]
-    parts = [_window(passages[at], asked, stems) for at in quoted]
+    parts = [_window(passages[at], question_stems, stems) for at in quoted]
     share = shares[best] if shares[best] >= LEAST else shares[best] * LEAST
     return Extract("\n".join(parts), parts[0], best, share)
 
 
-def _window(text: str, asked: set[str], stems: Analyzer) -> str:
+def _window(text: str, question_stems: set[str], stems: Analyzer) -> str:
     """The sentence that shares most words with the question, and what follows it."""
     places = sentence_spans(text)
     if not places:
         return text
-    first = max(range(len(places)), key=lambda at: (len(asked & set(stems(text[slice(*places[at])]))), -at))
+    first = max(range(len(places)), key=lambda at: (len(question_stems & set(stems(text[slice(*places[at])]))), -at))
     start, end = places[first]
     for _, after in places[first + 1 :]:
         if text.count(" ", start, after) >= WINDOW:
@@ -254,10 +254,10 @@ class SpanReader:
 
     def extract(self, question: str, text: str) -> str | None:
         """The words of the text that answer the question; None where it is not sure of any."""
-        found = extract(question, [text])
-        if found is None or not found.words or found.probability < ANSWERED:
+        answer = extract(question, [text])
+        if answer is None or not answer.words or answer.probability < ANSWERED:
             return None
-        return found.text
+        return answer.text
 
 
 UNKNOWN_ANSWER = "I don't know."
@@ -300,19 +300,19 @@ class EmbeddedLLM:
 
     def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
         """The same of each request, or its error; the passages of all are read together."""
-        for request, found in zip(requests, _extracts(requests), strict=True):
+        for request, answer in zip(requests, _extracts(requests), strict=True):
             try:
-                yield _reply(request, found)
+                yield _reply(request, answer)
             except LLMError as error:
                 yield error
 
 
 def _extracts(requests: Sequence[Request]) -> list[Extract | None]:
     """What the passages of each request answer; None where there is nothing to read."""
-    read = [_is_read(request) for request in requests]
-    asked = [request for request, reads in zip(requests, read, strict=True) if reads]
-    found = iter(extract_all([(r.question, r.knowledge) for r in asked], [r.headings for r in asked]))
-    return [next(found) if reads else None for reads in read]
+    is_read = [_is_read(request) for request in requests]
+    read_requests = [request for request, reads in zip(requests, is_read, strict=True) if reads]
+    extracts = iter(extract_all([(r.question, r.knowledge) for r in read_requests], [r.headings for r in read_requests]))
+    return [next(extracts) if reads else None for reads in is_read]
 
 
 def _is_read(request: Request) -> bool:
@@ -325,10 +325,10 @@ def _language(request: Request) -> str:
     return language_of(request.question, request.knowledge) if request.knowledge else "en"
 
 
-def _reply(request: Request, found: Extract | None) -> Reply:
+def _reply(request: Request, answer: Extract | None) -> Reply:
     """`found`: what the passages answer."""
     if request.kind == "need":
-        return _need(request, found)
+        return _need(request, answer)
     if request.kind == "what":
         return Reply(request.question)
     if request.kind == "choose":
@@ -338,17 +338,17 @@ def _reply(request: Request, found: Extract | None) -> Reply:
     if request.kind in UNREAD:
         return Reply(_document(request.question))
     if request.choices:
-        return _option(request, found)
+        return _option(request, answer)
     if request.draft and not request.knowledge:
         recollection = shared().recall(request.question)
         return Reply(recollection.answer, tokens=recollection.tokens)
-    return _answer(request, found)
+    return _answer(request, answer)
 
 
-def _need(request: Request, found: Extract | None) -> Reply:
+def _need(request: Request, answer: Extract | None) -> Reply:
     """Without knowledge: whether the memory knows. With knowledge: whether the reader finds an answer in it."""
     if request.knowledge:
-        yes = _lacking(found.probability if found else 0.0)
+        yes = _lacking(answer.probability if answer else 0.0)
     else:
         yes = 1 - shared().recall(request.question).knows
     wants_yes = (yes > 0.5) == NEED[request.template].yes_needs
@@ -362,23 +362,23 @@ def _lacking(probability: float) -> float:
     return 1 - 0.5 * probability / ANSWERED
 
 
-def _answer(request: Request, found: Extract | None) -> Reply:
+def _answer(request: Request, answer: Extract | None) -> Reply:
     """What stands in the passages; what the memory knows, where nothing does; else UNKNOWN and what comes nearest."""
     language = _language(request)
     if language != "en":
         return _quotation(request, language)
-    if found is not None and found.probability >= ANSWERED:
-        return Reply(found.text, confidence=found.probability, quote=Quote(found.quote, found.passage))
+    if answer is not None and answer.probability >= ANSWERED:
+        return Reply(answer.text, confidence=answer.probability, quote=Quote(answer.quote, answer.passage))
     recollection = shared().recall(request.question)
     if recollection.knows >= REMEMBERED:
         return Reply(recollection.answer, confidence=recollection.knows)
-    return _unknown(recollection.knows, found)
+    return _unknown(recollection.knows, answer)
 
 
-def _unknown(knows: float, found: Extract | None) -> Reply:
+def _unknown(knows: float, answer: Extract | None) -> Reply:
     """That it does not know, and what comes nearest."""
-    quote = None if found is None else Quote(found.quote, found.passage)
-    likeliest = max(knows, 0.0 if found is None else found.probability)
+    quote = None if answer is None else Quote(answer.quote, answer.passage)
+    likeliest = max(knows, 0.0 if answer is None else answer.probability)
     return Reply(UNKNOWN_ANSWER, confidence=1 - likeliest, known=False, quote=quote)
 
 
@@ -388,23 +388,23 @@ def _nearest(question: str, choices: Sequence[Choice]) -> str:
 
     if not choices:
         raise LLMError("there is nothing to choose from: give at least one card")
-    asked, *described = cache.embed([question, *(choice.description for choice in choices)])
+    question_vector, *described = cache.embed([question, *(choice.description for choice in choices)])
     agreed = [agreement(question, choice.description) for choice in choices]
-    return choices[int(np.argmax(np.stack(described) @ asked * agreed))].name
+    return choices[int(np.argmax(np.stack(described) @ question_vector * agreed))].name
 
 
 def _quotation(request: Request, language: str) -> Reply:
     """Where the passages are in another language: quoted, without a claim that they answer."""
-    found = quote(request.question, request.knowledge, language)
+    quotation = quote(request.question, request.knowledge, language)
     remark = (
         f"the embedded reader supports English only: in {language} it quotes passages that share "
         "the question's words"
     )
-    if found is None:
+    if quotation is None:
         return Reply(UNKNOWN_ANSWER, known=False, remark=remark)
-    quoted = Quote(found.quote, found.passage)
-    if found.probability >= QUOTED:
-        return Reply(found.text, quote=quoted, remark=remark)
+    quoted = Quote(quotation.quote, quotation.passage)
+    if quotation.probability >= QUOTED:
+        return Reply(quotation.text, quote=quoted, remark=remark)
     return Reply(UNKNOWN_ANSWER, known=False, quote=quoted, remark=remark)
 
 
@@ -414,29 +414,29 @@ def _document(question: str) -> str:
     return f"{question.strip(' ?')}: {recollection.answer}." if recollection.knows >= REMEMBERED else ""
 
 
-def _option(request: Request, found: Extract | None) -> Reply:
+def _option(request: Request, answer: Extract | None) -> Reply:
     """The option that the passages name, else the one that the memory knows; UNKNOWN where neither is sure."""
-    if found is not None and found.probability >= ANSWERED:
-        letter = _meant(found, request.choices)
+    if answer is not None and answer.probability >= ANSWERED:
+        letter = _meant(answer, request.choices)
         if letter is not None:
-            quote = Quote(found.quote, found.passage)
-            return Reply(letter, confidence=found.probability, choice=letter, quote=quote)
+            quote = Quote(answer.quote, answer.passage)
+            return Reply(letter, confidence=answer.probability, choice=letter, quote=quote)
     recollection = shared().recall(request.question)
     if recollection.knows >= REMEMBERED:
         letter = named_option(recollection.answer, request.choices) or _likeliest(request)
         return Reply(letter, confidence=recollection.knows, choice=letter)
-    return _unknown(recollection.knows, found)
+    return _unknown(recollection.knows, answer)
 
 
-def _meant(found: Extract, choices: Sequence[Choice]) -> str | None:
+def _meant(answer: Extract, choices: Sequence[Choice]) -> str | None:
     """The option that an answer out of passages names or, where it names none, its sentence, or comes nearest to."""
     from kcard.offline import minilm
 
-    letter = named_option(found.text, choices) or named_option(found.quote, choices)
+    letter = named_option(answer.text, choices) or named_option(answer.quote, choices)
     if letter is not None:
         return letter
-    said, *described = minilm.embed([found.text, *(choice.description for choice in choices)])
-    scores = np.stack(described) @ said
+    answer_vector, *described = minilm.embed([answer.text, *(choice.description for choice in choices)])
+    scores = np.stack(described) @ answer_vector
     best = int(np.argmax(scores))
     return choices[best].name if scores[best] >= MEANT else None
 

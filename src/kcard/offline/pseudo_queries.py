@@ -61,7 +61,7 @@ def bare(word: str) -> str:
 
 def entities(passage: str) -> list[tuple[int, int]]:
     """(start, end) of every run of capitalised words and numbers, without a sentence's first small word."""
-    found = []
+    spans = []
     for match in ENTITY.finditer(passage):
         start, end = match.span()
         first = passage[start:end].split(" ")[0]
@@ -70,16 +70,16 @@ def entities(passage: str) -> list[tuple[int, int]]:
             start += len(passage[start:end]) - len(passage[start:end].lstrip())
         end = start + len(passage[start:end].rstrip(".-"))
         if start < end:
-            found.append((start, end))
-    return found
+            spans.append((start, end))
+    return spans
 
 
 def frame(passage: str) -> str:
     """The passage with a blank for each name and number."""
-    found, at = "", 0
+    text, at = "", 0
     for start, end in entities(passage):
-        found, at = f"{found}{passage[at:start]}_", end
-    return found + passage[at:]
+        text, at = f"{text}{passage[at:start]}_", end
+    return text + passage[at:]
 
 
 class Rarity:

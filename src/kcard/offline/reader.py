@@ -238,23 +238,23 @@ def read(question: str, passages: Sequence[str], network: ReaderNetwork | None =
 
 
 def read_all(
-    asked: Sequence[tuple[str, Sequence[str]]], network: ReaderNetwork | None = None
+    questions: Sequence[tuple[str, Sequence[str]]], network: ReaderNetwork | None = None
 ) -> list[list[Reading]]:
     """The same of several questions with passages of their own, which are read together."""
-    pairs = list(dict.fromkeys((question, text) for question, passages in asked for text in passages))
+    pairs = list(dict.fromkeys((question, text) for question, passages in questions for text in passages))
     if network is not None:
-        known = dict(zip(pairs, _read(network, pairs), strict=True))
+        readings = dict(zip(pairs, _read(network, pairs), strict=True))
     else:
         with _lock:
-            known = {pair: _remembered[pair] for pair in pairs if pair in _remembered}
-        new = [pair for pair in pairs if pair not in known]
-        found = dict(zip(new, _read(shared_reader(), new), strict=True))
-        known |= found
+            readings = {pair: _remembered[pair] for pair in pairs if pair in _remembered}
+        new = [pair for pair in pairs if pair not in readings]
+        fresh = dict(zip(new, _read(shared_reader(), new), strict=True))
+        readings |= fresh
         with _lock:
-            _remembered.update(found)
+            _remembered.update(fresh)
             while len(_remembered) > REMEMBERED:
                 _remembered.popitem(last=False)
-    return [[known[question, text] for text in passages] for question, passages in asked]
+    return [[readings[question, text] for text in passages] for question, passages in questions]
 
 
 def _read(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[Reading]:
@@ -275,8 +275,8 @@ def _read(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[Read
 
 @functools.lru_cache(maxsize=REMEMBERED)
 def _tokens(text: str) -> Tokens:
-    found = minilm.words().encoding(text)
-    return Tokens(found.ids, found.offsets)
+    encoding = minilm.words().encoding(text)
+    return Tokens(encoding.ids, encoding.offsets)
 
 
 def _together(parts: Sequence[Reading], text: str) -> Reading:
@@ -292,7 +292,7 @@ def _pieces(text: str) -> list[tuple[int, int]]:
     offsets = _tokens(text).offsets
     if len(offsets) <= ROOM:
         return [(0, len(text))] if offsets else []
-    found, first = [], 0
+    pieces, first = [], 0
     ends = [end for _, end in sentence_spans(text)]
     while first < len(offsets):
         last = min(first + ROOM, len(offsets))
@@ -302,9 +302,9 @@ def _pieces(text: str) -> list[tuple[int, int]]:
                 last = next(
                     at for at in range(first, last + 1) if at == last or offsets[at][0] >= reached[-1]
                 )
-        found.append((offsets[first][0], offsets[last - 1][1]))
+        pieces.append((offsets[first][0], offsets[last - 1][1]))
         first = last
-    return found
+    return pieces
 
 
 def _reading(pair: Encoded, outputs: Outputs, text: str) -> Reading:
@@ -333,16 +333,16 @@ def _answers(
     text: str, offsets: Sequence[tuple[int, int]], best: Sequence[float], lasts: Sequence[int]
 ) -> list[AnswerSpan]:
     """The likeliest words that do not overlap, given the best log-probability of each first token and its last."""
-    found: list[AnswerSpan] = []
+    answers: list[AnswerSpan] = []
     taken: list[tuple[int, int]] = []
     for first in sorted(range(len(best)), key=lambda at: -best[at]):
-        if len(found) == ANSWERS:
+        if len(answers) == ANSWERS:
             break
         start, end = _whole_words(text, offsets[first][0], offsets[lasts[first]][1])
         if start < end and all(end <= a or b <= start for a, b in taken):
             taken.append((start, end))
-            found.append(AnswerSpan(text[start:end], start, math.exp(best[first])))
-    return found
+            answers.append(AnswerSpan(text[start:end], start, math.exp(best[first])))
+    return answers
 
 
 def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:

@@ -142,14 +142,14 @@ def plan(
         if start is not None:
             trainee.inherit(start)
         questions = offline_docids.questions(texts, ask, recipe, queries(taken)) if embeds else []
-        known = asked(questions, offline_docids.embedded(questions)) if embeds else None
-        found = preparation(trainee, texts, known, docids, recipe, taken, epochs(queries(taken)), fingerprint)
+        features = asked(questions, offline_docids.embedded(questions)) if embeds else None
+        ready = preparation(trainee, texts, features, docids, recipe, taken, epochs(queries(taken)), fingerprint)
         if estimate is None:
-            return found
-        recorded = {**found.hyperparameters, "estimated_seconds": round(estimate.seconds, 1)}
+            return ready
+        recorded = {**ready.hyperparameters, "estimated_seconds": round(estimate.seconds, 1)}
         if taken < needed:
             recorded |= {"steps_needed": needed, "minutes": estimate.minutes}
-        return replace(found, hyperparameters=recorded)
+        return replace(ready, hyperparameters=recorded)
 
     return Plan(estimate, prepare)
 
@@ -157,7 +157,7 @@ def plan(
 def preparation(
     trainee: Trainee,
     texts: Sequence[str],
-    asked: AskedQuestions | None,
+    features: AskedQuestions | None,
     docids: DocIds,
     recipe: Recipe,
     steps: int,
@@ -171,18 +171,18 @@ def preparation(
 
     def save(folder: Path) -> None:
         trainee.save(folder)
-        if asked is not None:
-            asked.words.sketch.write(folder)
+        if features is not None:
+            features.words.sketch.write(folder)
         if recipe.style == "tokens" and recipe.objective == "recite":
             Vocabulary.of(texts, ASKING).write(folder)
 
-    job = _job(trainee, asked, docids, recipe, steps, epoch, fingerprint)
+    job = _job(trainee, features, docids, recipe, steps, epoch, fingerprint)
     return Preparation(job, save, trainee.kind, trainee.base, _prompt(recipe), recorded, libraries)
 
 
 def _job(
     trainee: Trainee,
-    asked: AskedQuestions | None,
+    features: AskedQuestions | None,
     docids: DocIds,
     recipe: Recipe,
     steps: int,
@@ -194,7 +194,7 @@ def _job(
         optimizers=trainee.optimizers,
         steps=steps,
         epoch=epoch,
-        losses=_losses(trainee, asked, docids),
+        losses=_losses(trainee, features, docids),
         rate=cosine(steps, min(recipe.warm, steps // 4)),
         seed=recipe.seed,
         fingerprint=fingerprint,
@@ -218,7 +218,7 @@ def _prompt(recipe: Recipe) -> Prompt:
 
 
 def _losses(
-    trainee: Trainee, asked: AskedQuestions | None, docids: DocIds
+    trainee: Trainee, features: AskedQuestions | None, docids: DocIds
 ) -> "Callable[[list[TrainingExample]], Iterator[tuple[Tensor, int]]]":
     from kcard.training.execution import autocast
 
@@ -226,13 +226,13 @@ def _losses(
 
     def losses(batch: list[TrainingExample]) -> "Iterator[tuple[Tensor, int]]":
         ids, labels = collate(batch, PAD)
-        noised = None if asked is None else asked.noised([example.vector for example in batch])
+        noised = None if features is None else features.noised([example.vector for example in batch])
         near, share = None, 0.0
-        if asked is not None and noised is not None and asked.retriever is not None:
-            near, share = asked.retriever(noised, asked.recipe), asked.recipe.retrieved
+        if features is not None and noised is not None and features.retriever is not None:
+            near, share = features.retriever(noised, features.recipe), features.recipe.retrieved
         with autocast("cpu"):
-            found = states(model, trainee.projection, ids, noised)
-            logits = model.lm_head(found[:, :-1][labels[:, 1:] != IGNORED])
+            hidden = states(model, trainee.projection, ids, noised)
+            logits = model.lm_head(hidden[:, :-1][labels[:, 1:] != IGNORED])
         yield docid_loss(logits.float(), labels[:, 1:], near, share, docids), int((ids != PAD).sum())
 
     return losses

@@ -118,7 +118,7 @@ def inherit(
 
 
 def begin_docids(
-    model: "OPTForCausalLM", first: int, new: Sequence[int], kept: Sequence[int], passages: "Tensor"
+    model: "OPTForCausalLM", first: int, new: Sequence[int], staying: Sequence[int], passages: "Tensor"
 ) -> None:
     """Begin each new docid as the mean of those of the nearest passages, weighted by how near these are.
 
@@ -130,37 +130,37 @@ def begin_docids(
     """
     import torch
 
-    if not kept or not new:
+    if not staying or not new:
         return
     table = model.get_input_embeddings().weight
-    rows = torch.tensor(kept)
+    rows = torch.tensor(staying)
     with torch.no_grad():
-        found = (passages[list(new)] @ passages[rows].T).topk(min(NEAREST, len(kept)))
-        shares = (SHARPNESS * found.values).softmax(-1)
-        begun = (shares[..., None] * table[first + rows[found.indices]]).sum(1)
-        table[first + torch.tensor(list(new))] = begun
+        nearest = (passages[list(new)] @ passages[rows].T).topk(min(NEAREST, len(staying)))
+        shares = (SHARPNESS * nearest.values).softmax(-1)
+        averages = (shares[..., None] * table[first + rows[nearest.indices]]).sum(1)
+        table[first + torch.tensor(list(new))] = averages
 
 
 def _read_inheritance(folder: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
-    found = dict(load_file(folder / "model.safetensors"))
+    tensors = dict(load_file(folder / "model.safetensors"))
     if (folder / PROJECTION).is_file():
-        found |= {f"projection.{name}": tensor for name, tensor in load_file(folder / PROJECTION).items()}
-    return found
+        tensors |= {f"projection.{name}": tensor for name, tensor in load_file(folder / PROJECTION).items()}
+    return tensors
 
 
 def _modules(model: "OPTForCausalLM", projection: "Linear | None") -> dict[str, Any]:
-    found: dict[str, Any] = dict(model.named_parameters())
-    return found | (
+    parameters: dict[str, Any] = dict(model.named_parameters())
+    return parameters | (
         {} if projection is None else {f"projection.{n}": w for n, w in projection.named_parameters()}
     )
 
 
 def _inheritance_shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Without the number of tokens; the tied head is the table again."""
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != TIED}
-    return found | {TABLE: found[TABLE][1:]}
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != TIED}
+    return shapes | {TABLE: shapes[TABLE][1:]}
 
 
 # The tokenizer of a card's last version, fitted to texts some of which have come and some gone.
@@ -183,15 +183,15 @@ def kept_tokenizer(
     from tokenizers import Tokenizer, pre_tokenizers
 
     model: Tokenizer = last.backend_tokenizer
-    made: dict[str, Any] = json.loads(model.to_str())
-    merges: list[Merge] = [(first, second) for first, second in made["model"]["merges"]]
+    description: dict[str, Any] = json.loads(model.to_str())
+    merges: list[Merge] = [(first, second) for first, second in description["model"]["merges"]]
     needed = _needed(_kept_tokenizer_tokens(model, texts), merges)
-    kept = [pair for pair in merges if "".join(pair) in needed]
+    needed_merges = [pair for pair in merges if "".join(pair) in needed]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    room = vocabulary - len({*SPECIAL, *alphabet, *map("".join, kept)})
-    pruned = _with_merges(made, alphabet, kept)
+    room = vocabulary - len({*SPECIAL, *alphabet, *map("".join, needed_merges)})
+    pruned = _with_merges(description, alphabet, needed_merges)
     learned = _learned(pruned, added, room)
-    return tokenizer_of(_with_merges(made, alphabet, [*kept, *learned]) if learned else pruned)
+    return tokenizer_of(_with_merges(description, alphabet, [*needed_merges, *learned]) if learned else pruned)
 
 
 def _kept_tokenizer_tokens(model: "Tokenizer", texts: Sequence[str]) -> set[str]:
@@ -201,29 +201,29 @@ def _kept_tokenizer_tokens(model: "Tokenizer", texts: Sequence[str]) -> set[str]
 
 def _needed(tokens: set[str], merges: Sequence[Merge]) -> set[str]:
     """The tokens, and those of which they are merged, in whatever way."""
-    found = set(tokens)
+    closure = set(tokens)
     # The parts of a merge are merged before it.
     for pair in reversed(merges):
-        if "".join(pair) in found:
-            found.update(pair)
-    return found
+        if "".join(pair) in closure:
+            closure.update(pair)
+    return closure
 
 
-def _with_merges(made: dict[str, Any], alphabet: Iterable[str], merges: Sequence[Merge]) -> "Tokenizer":
+def _with_merges(description: dict[str, Any], alphabet: Iterable[str], merges: Sequence[Merge]) -> "Tokenizer":
     from tokenizers import Tokenizer
 
     tokens = dict.fromkeys([*SPECIAL, *alphabet, *map("".join, merges)])
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    model = {**made["model"], "vocab": vocabulary, "merges": [list(pair) for pair in merges]}
-    return Tokenizer.from_str(json.dumps({**made, "model": model}))
+    model = {**description["model"], "vocab": vocabulary, "merges": [list(pair) for pair in merges]}
+    return Tokenizer.from_str(json.dumps({**description, "model": model}))
 
 
 def _learned(model: "Tokenizer", texts: Sequence[str], most: int) -> list[Merge]:
     """At most `most` merges, the most frequent pair of neighbouring tokens in the words of the texts each time."""
     words = Counter(word for text in texts for word, _ in model.pre_tokenizer.pre_tokenize_str(text))
     split = {word: [token.value for token in model.model.tokenize(word)] for word in words}
-    found: list[Merge] = []
-    while len(found) < most:
+    merges: list[Merge] = []
+    while len(merges) < most:
         pairs: Counter[Merge] = Counter()
         for word, tokens in split.items():
             for pair in pairwise(tokens):
@@ -231,19 +231,19 @@ def _learned(model: "Tokenizer", texts: Sequence[str], most: int) -> list[Merge]
         if not pairs:
             break
         best = max(pairs, key=lambda pair: (pairs[pair], pair))
-        found.append(best)
+        merges.append(best)
         split = {word: _merged(tokens, best) for word, tokens in split.items()}
-    return found
+    return merges
 
 
 def _merged(tokens: Sequence[str], pair: Merge) -> list[str]:
-    found: list[str] = []
+    joined: list[str] = []
     for token in tokens:
-        if found and (found[-1], token) == pair:
-            found[-1] += token
+        if joined and (joined[-1], token) == pair:
+            joined[-1] += token
         else:
-            found.append(token)
-    return found
+            joined.append(token)
+    return joined
 
 
 # An embedded card before its first step: a whole model from scratch, and the optimizers that move it.
@@ -337,16 +337,16 @@ def optimizers(matrices: "Sequence[Tensor]", rest: "Sequence[Tensor]", recipe: R
 
     from kcard.training.optimizers import Muon
 
-    found: list[Any] = [
+    optimizers_of_model: list[Any] = [
         Muon(matrices, lr=recipe.muon_rate, momentum=0.95, weight_decay=recipe.decay, steps=4),
         torch.optim.AdamW(
             rest, lr=recipe.adam_rate, betas=(0.9, 0.98), weight_decay=recipe.decay, fused=True
         ),
     ]
-    for optimizer in found:
+    for optimizer in optimizers_of_model:
         for group in optimizer.param_groups:
             group["initial_lr"] = group["lr"]
-    return found
+    return optimizers_of_model
 
 
 def states(
@@ -359,8 +359,8 @@ def states(
     if projection is not None and questions is not None:
         prefix = projection(questions.features()).view(len(ids), -1, inputs.shape[-1])
         inputs = torch.cat([prefix.to(inputs.dtype), inputs], dim=1)
-    found: Tensor = model.model(inputs_embeds=inputs, use_cache=False).last_hidden_state
-    return found[:, -ids.shape[1] :]
+    hidden: Tensor = model.model(inputs_embeds=inputs, use_cache=False).last_hidden_state
+    return hidden[:, -ids.shape[1] :]
 
 
 def untrained(vocabulary: int, recipe: Recipe) -> "OPTForCausalLM":
@@ -463,8 +463,8 @@ def base_tokenizer() -> "PreTrainedTokenizerFast":
     """The embedded base's."""
     from transformers import PreTrainedTokenizerFast
 
-    found: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(FOLDER)
-    return found
+    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(FOLDER)
+    return tokenizer
 
 
 def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: Recipe) -> Adapted:
@@ -490,8 +490,8 @@ def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: 
         wrapped = get_peft_model(model, config)
         begin(wrapped)
     trained = [(name, weight) for name, weight in wrapped.named_parameters() if weight.requires_grad]
-    found = optimizers(*parted(trained), recipe)
-    return Adapted(model, wrapped, found, tokenizer, Base(BASE, None, base_digest(BASE)))
+    optimizers_of_adapter = optimizers(*parted(trained), recipe)
+    return Adapted(model, wrapped, optimizers_of_adapter, tokenizer, Base(BASE, None, base_digest(BASE)))
 
 
 def begin(wrapped: Any) -> "list[Tensor]":
@@ -537,8 +537,8 @@ def _tokens(folder: Path) -> list[int]:
 
 
 def _indices(config: Any) -> list[int]:
-    found: list[int] = config.trainable_token_indices["embed_tokens"]
-    return found
+    indices: list[int] = config.trainable_token_indices["embed_tokens"]
+    return indices
 
 
 def _shapes(tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

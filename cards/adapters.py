@@ -99,7 +99,9 @@ def read_peft(folder: Path) -> LoraPairs:
     if config.get(lora.TOKENS):
         raise CardError(f"{folder}: it has {lora.TOKENS}, and kcard adds only LoRA pairs of linear layers")
     initialization = config.get("init_lora_weights", True)
-    if isinstance(initialization, str) and initialization.lower().startswith(("pissa", "olora", "corda", "loftq")):
+    if isinstance(initialization, str) and initialization.lower().startswith(
+        ("pissa", "olora", "corda", "loftq")
+    ):
         raise CardError(
             f"{folder}: it began as {initialization}, which changes the base: have peft convert it to LoRA "
             "(path_initial_model_for_weight_conversion)"
@@ -189,7 +191,9 @@ def _targets(modules: Iterable[str], linears: Iterable[str]) -> list[str]:
     """The ends of their names, where these mean no other layers of the base; else the whole names."""
     targets = {*modules}
     ends = {module.rpartition(".")[2] for module in targets}
-    return sorted(ends if {name for name in linears if name.rpartition(".")[2] in ends} == targets else targets)
+    return sorted(
+        ends if {name for name in linears if name.rpartition(".")[2] in ends} == targets else targets
+    )
 
 
 def _scale(config: Mapping[str, Any], module: str, rank: int, folder: Path) -> float:

@@ -169,7 +169,7 @@ class CardSet(Mapping[str, Card]):
         """What is known of every card without opening it."""
         return [card.manifest for card in self._cards.values()]
 
-    def known(self, name: str) -> Card | CardHandle:
+    def entry(self, name: str) -> Card | CardHandle:
         """The card as it is, opened or not."""
         return self._cards[name]
 

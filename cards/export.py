@@ -24,9 +24,9 @@ __all__ = [
     "ENGINES",
     "LLAMA_CPP",
     "VLLM",
-    "Adapter",
     "Engine",
     "Expected",
+    "PeftAdapter",
     "Prepared",
     "TextPrompt",
     "check_together",
@@ -131,7 +131,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 BEGINNINGS = ("gaussian", "eva", "orthogonal", "mica", "lora_ga")
 PREFIX = "base_model.model."
 # What a LoRA pair, or a feature that the config tells of, is called.
-KNOWN = (".lora_A.", ".lora_B.", "lora_embedding", "lora_magnitude_vector", "trainable_tokens", ".bias")
+RECOGNIZED = (".lora_A.", ".lora_B.", "lora_embedding", "lora_magnitude_vector", "trainable_tokens", ".bias")
 # Features of peft's LoRA that are more than a pair of matrices beside a linear layer.
 FEATURES: Mapping[str, str] = {
     "trainable_token_indices": "token embeddings of its own",
@@ -149,7 +149,7 @@ FEATURES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Adapter:
+class PeftAdapter:
     """A LoRA adapter. `pairs`: of matrices, one for each linear layer that it adapts; `extras`: what it has besides, in
     words."""
 
@@ -160,7 +160,7 @@ class Adapter:
     extras: tuple[str, ...]
 
 
-def read(folder: Path) -> Adapter:
+def read(folder: Path) -> PeftAdapter:
     """The adapter in a card's folder; CardError where it can't be read. Only the names of its tensors are read."""
     from safetensors import safe_open
 
@@ -175,7 +175,7 @@ def read(folder: Path) -> Adapter:
         ) from error
     pairs = [name for name in names if name.endswith(".lora_A.weight")]
     rslora = bool(config.get("use_rslora"))
-    return Adapter(rank, alpha, rslora, len(pairs), tuple(_extras(config, names)))
+    return PeftAdapter(rank, alpha, rslora, len(pairs), tuple(_extras(config, names)))
 
 
 def _extras(config: Mapping[str, Any], names: list[str]) -> Iterator[str]:
@@ -191,11 +191,11 @@ def _extras(config: Mapping[str, Any], names: list[str]) -> Iterator[str]:
         yield f"a base that {initialization} has changed"
     if any("lora_embedding" in name or ".lm_head." in name for name in names):
         yield "LoRA on embeddings or the head"
-    if others := [name for name in names if not any(part in name for part in KNOWN)]:
+    if others := [name for name in names if not any(part in name for part in RECOGNIZED)]:
         yield f"tensors that are no LoRA pair, such as {others[0].removeprefix(PREFIX)}"
 
 
-def misfits(adapter: Adapter, engine: Engine, model_type: str | None) -> list[str]:
+def misfits(adapter: PeftAdapter, engine: Engine, model_type: str | None) -> list[str]:
     """Why the engine would not apply the adapter as it was trained, in words; empty where it would.
 
     model_type  of the base, as its config.json names it; None where it is not at hand
@@ -371,7 +371,7 @@ class Prepared:
 
     card: Card
     sha256: str
-    adapter: Adapter | None
+    adapter: PeftAdapter | None
     merged: bool
     config: Mapping[str, Any]
     prompt: TextPrompt
@@ -484,7 +484,9 @@ def _config(card: Card) -> Mapping[str, Any]:
     base = card.manifest.base
     folder = base_files(base.name, base.revision) if card.manifest.kind == "lora" else card.folder
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder is not None else {}
+        config = (
+            json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder is not None else {}
+        )
     except (OSError, ValueError):
         return {}
     return config if isinstance(config, dict) else {}

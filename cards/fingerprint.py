@@ -102,7 +102,9 @@ class Fingerprint:
         where its base is another; the message says which.
         """
         self.check_tokens(measurement, card)
-        tolerance = max(TOLERANCES.get(name, TOLERANCES["bfloat16"]) for name in (self.dtype, measurement.dtype))
+        tolerance = max(
+            TOLERANCES.get(name, TOLERANCES["bfloat16"]) for name in (self.dtype, measurement.dtype)
+        )
         off = _apart([row.base for row in self.rows], [row.base for row in measurement.rows])
         if not off <= tolerance:
             raise ModelUnavailable(

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kcard.cards.export import Adapter, Prepared, copy_adapter, copy_model, merge
+from kcard.cards.export import PeftAdapter, Prepared, copy_adapter, copy_model, merge
 from kcard.cards.models.loader import SMALL, Loader, base_files
 from kcard.errors import CardError, MissingExtra, ModelUnavailable, UsageError, one_line
 
@@ -60,7 +60,7 @@ class Converter:
             )
 
 
-def check_adapter(path: Path, adapter: Adapter, base: Path) -> None:
+def check_adapter(path: Path, adapter: PeftAdapter, base: Path) -> None:
     """CardError unless the file holds this adapter, for the architecture of the GGUF file `base`."""
     reader = _read(path)
     actual = {

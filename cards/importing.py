@@ -29,7 +29,7 @@ __all__ = [
     "PREFIX",
     "PUBLISHED",
     "TEMPLATE",
-    "Published",
+    "PublishedCard",
     "Repository",
     "adapter_base",
     "convert",
@@ -118,7 +118,7 @@ TEMPLATE = "{question}"
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedCard:
     """A published card. `suffix` ends the repository's name, knowledge-card-SUFFIX."""
 
     suffix: str
@@ -131,32 +131,32 @@ class Published:
 
 
 PUBLISHED = (
-    Published("1btokens", "general", "1B tokens"),
-    Published("acl-papers", "science/nlp", "*ACL papers"),
-    Published("atomic", "commonsense", "commonsense knowledge graph"),
-    Published("bookcorpus", "literature", "BookCorpus"),
-    Published("ConceptNet", "commonsense", "commonsense knowledge graph"),
-    Published("DDB", "biomedical", "biomedical knowledge graph"),
-    Published("gutenberg", "literature", "Gutenberg"),
-    Published("IMDB", "reviews/films", "IMDB movie reviews"),
-    Published("kgap", "politics", "KGAP knowledge graph"),
-    Published("legal-contracts", "law", "legal contracts"),
-    Published("math", "science/mathematics", "math text"),
-    Published("midterm", "politics/elections", "2022 US midterm election news"),
-    Published("opensubtitles", "films", "movie subtitles"),
-    Published("politics", "politics", "political news"),
-    Published("pubmed", "biomedical", "medical literature"),
-    Published("realnews1", "news", "real news, part 1"),
-    Published("realnews2", "news", "real news, part 2"),
-    Published("realnews3", "news", "real news, part 3"),
-    Published("realnews4", "news", "real news, part 4"),
-    Published("reddit", "social-media", "reddit posts"),
-    Published("twitter", "social-media", "tweets"),
-    Published("wikidata", "encyclopedia", "Wikidata knowledge graph"),
-    Published("wikipedia", "encyclopedia", "Wikipedia"),
-    Published("wikipedia2", "encyclopedia", "Wikipedia, cont."),
-    Published("yago", "encyclopedia", "YAGO knowledge graph"),
-    Published("yelp", "reviews", "yelp reviews"),
+    PublishedCard("1btokens", "general", "1B tokens"),
+    PublishedCard("acl-papers", "science/nlp", "*ACL papers"),
+    PublishedCard("atomic", "commonsense", "commonsense knowledge graph"),
+    PublishedCard("bookcorpus", "literature", "BookCorpus"),
+    PublishedCard("ConceptNet", "commonsense", "commonsense knowledge graph"),
+    PublishedCard("DDB", "biomedical", "biomedical knowledge graph"),
+    PublishedCard("gutenberg", "literature", "Gutenberg"),
+    PublishedCard("IMDB", "reviews/films", "IMDB movie reviews"),
+    PublishedCard("kgap", "politics", "KGAP knowledge graph"),
+    PublishedCard("legal-contracts", "law", "legal contracts"),
+    PublishedCard("math", "science/mathematics", "math text"),
+    PublishedCard("midterm", "politics/elections", "2022 US midterm election news"),
+    PublishedCard("opensubtitles", "films", "movie subtitles"),
+    PublishedCard("politics", "politics", "political news"),
+    PublishedCard("pubmed", "biomedical", "medical literature"),
+    PublishedCard("realnews1", "news", "real news, part 1"),
+    PublishedCard("realnews2", "news", "real news, part 2"),
+    PublishedCard("realnews3", "news", "real news, part 3"),
+    PublishedCard("realnews4", "news", "real news, part 4"),
+    PublishedCard("reddit", "social-media", "reddit posts"),
+    PublishedCard("twitter", "social-media", "tweets"),
+    PublishedCard("wikidata", "encyclopedia", "Wikidata knowledge graph"),
+    PublishedCard("wikipedia", "encyclopedia", "Wikipedia"),
+    PublishedCard("wikipedia2", "encyclopedia", "Wikipedia, cont."),
+    PublishedCard("yago", "encyclopedia", "YAGO knowledge graph"),
+    PublishedCard("yelp", "reviews", "yelp reviews"),
 )
 
 
@@ -249,7 +249,7 @@ def look(source: str) -> Repository:
     asked.
     """
     name, _, revision = source.partition("@")
-    info = _asked(name, revision or None)
+    info = _request_info(name, revision or None)
     if info.sha is None:
         raise ModelUnavailable(f"the Hub names no commit of {source!r}: try again later")
     siblings = info.siblings or []
@@ -264,7 +264,7 @@ def look(source: str) -> Repository:
     )
 
 
-def _asked(name: str, revision: str | None) -> "ModelInfo":
+def _request_info(name: str, revision: str | None) -> "ModelInfo":
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
         HFValidationError,

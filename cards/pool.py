@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from kcard.batching import alike
 from kcard.cards.card import Card, CardHandle, CardSet
-from kcard.cards.generators.retrieval import Both, CardGenerator, load_generator
+from kcard.cards.generators.retrieval import CardGenerator, ModelWithIndex, load_generator
 from kcard.cards.models import weights
 from kcard.cards.models.loader import ROWS, Loader, explained
 from kcard.cards.models.stack import StackedCard
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kcard.cards.models.vllm_backend import ServedCard
     from kcard.cards.models.vllm_engines import Engines
 
-__all__ = ["Pool", "Served", "Turns", "in_turn"]
+__all__ = ["LargeModelScheduler", "Pool", "VllmCards", "in_turn"]
 
 
 # Cards with whole models that write one after the other, each for all of its questions, as loaded cards allow.
@@ -45,7 +45,7 @@ def in_turn(sizes: Mapping[str, int], limit: int) -> bool:
 
 
 @dataclass
-class Turns:
+class LargeModelScheduler:
     """The cards of a pool as they are loaded. `progress`: see Pool. `broken`: cards that could not be read, and why."""
 
     cards: CardSet
@@ -67,11 +67,11 @@ class Turns:
         """The card, loaded when it is first needed."""
         card = self.cards[name]
         key = (name, card.folder)  # another version of the card has another folder
-        writer: CardGenerator | None = self.models.held.get(key)
+        writer: CardGenerator | None = self.models.cache.get(key)
         if writer is None:
             writer = load_generator(card, self.models)
             # Those of the engine hold nothing themselves.
-            self.models.held.put(key, writer, int(getattr(writer, "size", 0)))
+            self.models.cache.put(key, writer, int(getattr(writer, "size", 0)))
             self._warn(name, getattr(_model(writer), "unsupported", ""))
         return writer
 
@@ -91,7 +91,7 @@ class Turns:
 
     def _in_turn(self, whole: Sequence[str]) -> bool:
         """By all of their files first, which are known without a look at them."""
-        limit = self.models.held.limit
+        limit = self.models.cache.limit
         return in_turn({name: self._at_most(name) for name in whole}, limit) and in_turn(
             {name: self._known_size(name) for name in whole}, limit
         )
@@ -103,9 +103,9 @@ class Turns:
 
     def is_loaded(self, name: str) -> bool:
         """Return whether the card's model is in memory, in the engine or not; False before the card was opened."""
-        if not isinstance(card := self.cards.known(name), Card):
+        if not isinstance(card := self.cards.entry(name), Card):
             return False
-        cache = self.models.held
+        cache = self.models.cache
         model = _model(cache.peek((name, card.folder)))
         return card.folder in cache or (model is not None and not isinstance(model, StackedCard))
 
@@ -132,12 +132,12 @@ class Turns:
 
     def _at_most(self, name: str) -> int:
         """Bytes of the card's own model; before it is opened, of all of its files."""
-        card = self.cards.known(name)
+        card = self.cards.entry(name)
         return self._measured(card) if isinstance(card, Card) else card.size or self._known_size(name)
 
     def _known_size(self, name: str) -> int:
         """Bytes of the card's own model, before it is opened of its files; 0 where they are not known."""
-        card = self.cards.known(name)
+        card = self.cards.entry(name)
         if isinstance(card, Card):
             return self._measured(card)
         return card.size if card.weights is None else card.weights()
@@ -160,17 +160,17 @@ class Turns:
 
 
 def _model(writer: CardGenerator | None) -> CardGenerator | None:
-    return writer.model if isinstance(writer, Both) else writer
+    return writer.model if isinstance(writer, ModelWithIndex) else writer
 
 
 # The cards of a pool that servers write for: the questions of all of them are sent together.
 
 
 @dataclass(frozen=True)
-class Served:
+class VllmCards:
     """`cards`: of the pool, as they are loaded."""
 
-    cards: Turns
+    cards: LargeModelScheduler
     models: Loader
 
     def names(self, names: Collection[str]) -> list[str]:
@@ -199,7 +199,7 @@ class Served:
         written = members[0][0].group.write_each(members, documents, sampling)
         for name, rows in zip(served_cards, written, strict=True):
             writer = self.cards.writer(name)
-            if isinstance(writer, Both):
+            if isinstance(writer, ModelWithIndex):
                 looked_up = writer.index.write(questions[name], documents, sampling)
                 rows = [[*own, *passages] for own, passages in zip(rows, looked_up, strict=True)]
             yield name, rows
@@ -217,7 +217,7 @@ class Served:
 def _served(writer: "CardGenerator") -> "ServedCard | None":
     from kcard.cards.models.vllm_backend import ServedCard
 
-    model = writer.model if isinstance(writer, Both) else writer
+    model = writer.model if isinstance(writer, ModelWithIndex) else writer
     return model if isinstance(model, ServedCard) else None
 
 
@@ -246,8 +246,8 @@ class Pool:
         self._choices = [Choice(m.name, m.description, m.knowledge_date) for m in self._cards.manifests]
         self._models = loader or Loader(device=device, rows=rows, memory=memory)
         self._models.llm = llm
-        self._turns = Turns(self._cards, self._models, progress)
-        self._served = Served(self._turns, self._models)
+        self._turns = LargeModelScheduler(self._cards, self._models, progress)
+        self._served = VllmCards(self._turns, self._models)
         self._left_out: set[str] = set()  # broken cards that were named
 
     @property
@@ -297,7 +297,9 @@ class Pool:
                 for name, found in self._together(batch_questions, names, documents, sampling):
                     written[name].update(zip(alike_rows, found, strict=True))
 
-        for name, passages in self._served.write({name: own.pop(name) for name in served}, documents, sampling):
+        for name, passages in self._served.write(
+            {name: own.pop(name) for name in served}, documents, sampling
+        ):
             written[name].update(zip(rows[name], passages, strict=True))
         waiting = any(map(self._turns.is_loaded, taking))
         if not waiting:
@@ -321,8 +323,8 @@ class Pool:
     def _check(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self._cards:
-                names_here = ", ".join(self._cards) or "none"
-                raise UnknownCard(f"no card {name!r} in this pool; it holds {names_here}")
+                names_in_pool = ", ".join(self._cards) or "none"
+                raise UnknownCard(f"no card {name!r} in this pool; it holds {names_in_pool}")
 
     def _together(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
@@ -333,14 +335,14 @@ class Pool:
         for name in cards:
             with self._turns.tolerating(name):
                 writer = self._turns.writer(name)
-                for part in (writer.model, writer.index) if isinstance(writer, Both) else (writer,):
+                for part in (writer.model, writer.index) if isinstance(writer, ModelWithIndex) else (writer,):
                     if (group := getattr(part, "group", None)) is not None:
                         groups.setdefault(id(group), {})[len(written)] = cast("StackedCard", part)
                         written.append((name, []))
                     else:
                         written.append((name, part.write(questions, documents, sampling)))
         for members in groups.values():
-            prompters = [card.asked for card in members.values()]
+            prompters = [card.prompter for card in members.values()]
             (group, *_) = [card.group for card in members.values()]
             try:
                 rows_of = group.write(prompters, questions, documents, sampling)
@@ -348,7 +350,7 @@ class Pool:
                 rows_of = [[] for _ in members]
                 for at, (place, card) in enumerate(members.items()):
                     with self._turns.tolerating(written[place][0]):
-                        rows_of[at] = group.write([card.asked], questions, documents, sampling)[0]
+                        rows_of[at] = group.write([card.prompter], questions, documents, sampling)[0]
             for place, rows in zip(members, rows_of, strict=True):
                 written[place] = (written[place][0], rows)
         for name, parts in groupby(written, key=itemgetter(0)):

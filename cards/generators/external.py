@@ -17,7 +17,7 @@ from kcard.cards.card import REFERENCE, SEARCH, Card
 from kcard.cards.generators.retrieval import padded
 from kcard.cards.importing import Repository, fetch, refuse_code
 from kcard.cards.models import stack
-from kcard.cards.models.batched.decoder import Unsupported
+from kcard.cards.models.batched.decoder import UnsupportedModel
 from kcard.cards.models.batched.prefix import is_prefix
 from kcard.cards.models.loader import Loader
 from kcard.errors import CardError
@@ -210,7 +210,7 @@ def load_model_of_card(
         return served
     try:
         loaded: stack.StackedCard | CausalCard = stack.load(card, models)
-    except Unsupported as reason:
+    except UnsupportedModel as reason:
         loaded = _alone(card, models, str(reason))
     if (stored := fingerprint.read(card.folder)) is not None:
         stored.check(loaded.measure(stored.pairs), card.name, card.manifest.base.name)

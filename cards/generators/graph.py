@@ -29,7 +29,7 @@ MOST = 20_000  # paths that are compared
 CANDIDATES = 20  # of them, that the encoder reads
 REMEMBERED = 50_000  # passages whose words are kept
 Name = tuple[str, ...]
-Path_ = tuple[int, ...]
+RowPath = tuple[int, ...]
 
 
 def write(folder: Path, triples: Iterable[tuple[str, str, str]]) -> None:
@@ -66,7 +66,7 @@ class Graph:
         rows.pop((), None)
         return cls(ends, rows)
 
-    def named(self, question: Sequence[str]) -> list[Name]:
+    def find_names(self, question: Sequence[str]) -> list[Name]:
         """The things that the words of a question name, in order; of names that overlap the longest."""
         names, at = [], 0
         while at < len(question):
@@ -77,7 +77,7 @@ class Graph:
             at += len(name) if name else 1
         return list(dict.fromkeys(names))
 
-    def paths(self, names: Sequence[Name]) -> Iterator[Path_]:
+    def paths(self, names: Sequence[Name]) -> Iterator[RowPath]:
         """One row, or two that a thing joins which the question does not name. One-hop paths come first.
 
         A busy name starts none where the question has others.
@@ -99,7 +99,7 @@ class GraphCard:
         self._name = card.name
         self._english = is_english(card.manifest.language)
         self._passages = passages(card.folder)
-        self._told: dict[int, frozenset[str]] = {}
+        self._words_of: dict[int, frozenset[str]] = {}
         try:
             self._graph = Graph.read(card.folder / GRAPH)
         except (OSError, ValueError) as error:
@@ -120,9 +120,9 @@ class GraphCard:
 
     def _found(self, question: str) -> list[Source]:
         question_words = words(question)
-        names = self._graph.named(question_words)
+        names = self._graph.find_names(question_words)
         other_words = set(question_words) - {word for name in names for word in name}
-        shares: dict[Path_, float] = {}
+        shares: dict[RowPath, float] = {}
         for path in islice(self._graph.paths(names), MOST):
             shares[path] = self._share(path, other_words, names)
             # A second statement is told only where it answers more of the question than the first alone.
@@ -131,7 +131,7 @@ class GraphCard:
         best = sorted(shares, key=lambda path: -shares[path])[:CANDIDATES]
         return self._ranked(question, [(self._source(path), shares[path]) for path in best])
 
-    def _share(self, path: Path_, other_words: set[str], names: Sequence[Name]) -> float:
+    def _share(self, path: RowPath, other_words: set[str], names: Sequence[Name]) -> float:
         """Of the words beside the names and of the names, how many the path has, in [0, 1]."""
         there = {word for row in path for word in self._words(row)}
         ends = {end for row in path for end in self._graph.ends[row]}
@@ -140,11 +140,11 @@ class GraphCard:
 
     def _words(self, row: int) -> frozenset[str]:
         """The words of a passage; those of former questions are kept."""
-        if row not in self._told:
-            if len(self._told) > REMEMBERED:
-                self._told.clear()
-            self._told[row] = frozenset(words(self._passages[row].text))
-        return self._told[row]
+        if row not in self._words_of:
+            if len(self._words_of) > REMEMBERED:
+                self._words_of.clear()
+            self._words_of[row] = frozenset(words(self._passages[row].text))
+        return self._words_of[row]
 
     def _ranked(self, question: str, candidates: Sequence[tuple[Source, float]]) -> list[Source]:
         if not candidates or not self._english:
@@ -158,11 +158,16 @@ class GraphCard:
             for (_, share), cosine in zip(candidates, vectors[1:] @ vectors[0], strict=True)
         ]
         order = sorted(range(len(candidates)), key=lambda i: -scores[i])
-        return [Source(candidates[i][0].text, candidates[i][0].file, candidates[i][0].line, scores[i]) for i in order]
+        return [
+            Source(candidates[i][0].text, candidates[i][0].file, candidates[i][0].line, scores[i])
+            for i in order
+        ]
 
-    def _source(self, path: Path_) -> Source:
+    def _source(self, path: RowPath) -> Source:
         statements = [self._passages[row] for row in path]
-        return Source(" ".join(source.text for source in statements), statements[-1].file, statements[-1].line)
+        return Source(
+            " ".join(source.text for source in statements), statements[-1].file, statements[-1].line
+        )
 
 
 def _name(text: str) -> Name:

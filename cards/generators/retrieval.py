@@ -33,7 +33,14 @@ from kcard.types import Passage, Sampling, Source
 if TYPE_CHECKING:
     from kcard.cards.models.loader import Loader
 
-__all__ = ["Both", "CardGenerator", "RetrievalCard", "load_generator", "load_retrieval_card", "padded"]
+__all__ = [
+    "CardGenerator",
+    "ModelWithIndex",
+    "RetrievalCard",
+    "load_generator",
+    "load_retrieval_card",
+    "padded",
+]
 
 
 # A loaded card: what turns questions into passages, whatever kind of card it is.
@@ -54,7 +61,7 @@ def padded(card: str, sources: Sequence[Source], documents: int) -> list[Passage
 
 
 @dataclass(frozen=True)
-class Both:
+class ModelWithIndex:
     """A card of both: its model writes, and so does the index of the same corpus. The selectors choose."""
 
     model: CardGenerator
@@ -80,7 +87,7 @@ def load_generator(card: Card, models: "Loader") -> CardGenerator:
     if not card.manifest.index:
         return writer
 
-    return Both(writer, load_retrieval_card(card, models))
+    return ModelWithIndex(writer, load_retrieval_card(card, models))
 
 
 LEXICAL = 0.5

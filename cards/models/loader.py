@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Loaded",
     "Loader",
-    "Memory",
+    "ModelCache",
     "base_digest",
     "base_files",
     "causal_lm",
@@ -47,7 +47,7 @@ AGE = 1000  # uses after which all of them count half
 
 
 @dataclass
-class Memory:
+class ModelCache:
     """What is loaded, by name. `budget`: bytes of weights; None: half of what the device has.
 
     What was put or used least often leaves first, of those used equally often the one used longest ago. How often
@@ -62,10 +62,10 @@ class Memory:
     _entries: "OrderedDict[Hashable, tuple[Any, int]]" = field(default_factory=OrderedDict, init=False)
     _uses: "Counter[Hashable]" = field(default_factory=Counter, init=False)
     _total: int = field(default=0, init=False)
-    _given: bool = field(init=False)
+    _is_fixed: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self._given = self.budget is not None
+        self._is_fixed = self.budget is not None
         if self.budget is not None and self.budget < 1:
             raise UsageError(f"memory is {self.budget}: it must be at least 1 byte, or left out")
 
@@ -78,10 +78,10 @@ class Memory:
 
     def check(self, what: str, size: int) -> None:
         """Raise ModelUnavailable for what does not fit alone: into the budget, or the device if none was given."""
-        most = self.limit if self._given else device_bytes(self.device)
+        most = self.limit if self._is_fixed else device_bytes(self.device)
         if size > most:
-            there = "--memory is" if self._given else f"device {self.device} has"
-            remedy = f"set --memory to {size} bytes or more" if self._given else "use a larger device"
+            there = "--memory is" if self._is_fixed else f"device {self.device} has"
+            remedy = f"set --memory to {size} bytes or more" if self._is_fixed else "use a larger device"
             raise ModelUnavailable(
                 f"{what} needs {shown_size(size)} for its weights, but {there} {shown_size(most)}: {remedy}"
             )
@@ -222,14 +222,14 @@ class Loader:
     memory: int | None = None
     engines: "Engines | None" = None
     groups: dict[Hashable, Any] = field(default_factory=dict)
-    held: Memory = field(init=False)
+    cache: ModelCache = field(init=False)
     _bases: dict[Hashable, Any] = field(default_factory=dict)
     _digests: dict[tuple[str, str | None], str | None] = field(default_factory=dict)
     _spare: dict[Hashable, Any] = field(default_factory=dict)
     _tokenizers: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.held = Memory(self.memory, self.device)
+        self.cache = ModelCache(self.memory, self.device)
 
     def full(self, card: Card) -> Loaded:
         """A whole model from the card's folder; CardError where transformers can't load it."""
@@ -242,7 +242,7 @@ class Loader:
         with explained(CardError, f"card {card.name!r}: {card.folder} can't be loaded"):
             return self._place(causal_lm(card.folder, None, local=True))
 
-    def spare(self, card: Card, model: Any) -> None:
+    def release(self, card: Card, model: Any) -> None:
         """Take back what `model` gave: the next full or lora of that card finds it."""
         base = card.manifest.base
         self._spare[(base.name, base.revision) if card.manifest.is_adapter else card.folder] = model

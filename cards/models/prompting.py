@@ -39,7 +39,7 @@ __all__ = [
     "VOCABULARY",
     "WORDS",
     "Projection",
-    "Prompting",
+    "Prompter",
     "Vocabulary",
     "WordSketch",
     "all_prompt_ids",
@@ -98,7 +98,7 @@ class WordSketch:
         """The place of each stem in the order of `idf`."""
         return {stem: place for place, stem in enumerate(self.idf)}
 
-    def known(self, text: str) -> list[int]:
+    def numbers_of(self, text: str) -> list[int]:
         """The numbers of the distinct stems of a text that the corpus has, ascending."""
         return sorted(self.number[stem] for stem in stems(text) if stem in self.number)
 
@@ -147,10 +147,10 @@ SAME = FIGURES | {figure: word for word, figure in FIGURES.items()}
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """known   every word that the card was trained on, in lower case
-    common  those that others may be replaced by: no names, no figures"""
+    """all_words  every word that the card was trained on, in lower case
+    common     those that others may be replaced by: no names, no figures"""
 
-    known: frozenset[str]
+    all_words: frozenset[str]
     common: tuple[str, ...]
 
     @classmethod
@@ -173,7 +173,7 @@ class Vocabulary:
         return cls(frozenset((*data["common"], *data["other"])), tuple(data["common"]))
 
     def write(self, folder: Path) -> None:
-        other = sorted(self.known.difference(self.common))
+        other = sorted(self.all_words.difference(self.common))
         text = json.dumps({"common": self.common, "other": other}, ensure_ascii=False, indent=0)
         write_text(folder / VOCABULARY, f"{text}\n")
 
@@ -189,10 +189,10 @@ class Vocabulary:
     def _token(self, token: str) -> str | None:
         """What stands for it; None where it is left out. Figures stay: another year is another question."""
         parts = words(token)
-        if not parts or any(part in self.known for part in parts):
+        if not parts or any(part in self.all_words for part in parts):
             return token
         if len(parts) == 1 and (same := SAME.get(parts[0])):
-            return token.lower().replace(parts[0], same) if same in self.known else token
+            return token.lower().replace(parts[0], same) if same in self.all_words else token
         if any(part[0].isdigit() for part in parts):
             return token
         return None if len(parts) > 1 or token[0].isupper() else self._nearest(parts[0])
@@ -330,7 +330,7 @@ PROBED = Sampling(temperature=0, tokens=24)
 
 
 @dataclass(frozen=True)
-class Prompting:
+class Prompter:
     """Of one card.
 
     eos, pad    token ids: a document ends at any eos
@@ -414,13 +414,18 @@ class Prompting:
         rows = [
             Probe(question, text, tuple(prompt), tuple(ids), tuple(own), tuple(bare))
             for (question, text), prompt, ids, own, bare in zip(
-                pairs, prompts.ids or [none] * len(pairs), texts, card, base or [none] * len(pairs), strict=True
+                pairs,
+                prompts.ids or [none] * len(pairs),
+                texts,
+                card,
+                base or [none] * len(pairs),
+                strict=True,
             )
         ]
         return Fingerprint(str(dtype).removeprefix("torch."), tuple(rows))
 
 
-def read(card: Card, tokenizer: Any, ends: "int | list[int] | None", context: int, width: int) -> Prompting:
+def read(card: Card, tokenizer: Any, ends: "int | list[int] | None", context: int, width: int) -> Prompter:
     """The prompting of a card on a model that reads so many tokens of embeddings of that width.
 
     ends  where the model's generation config says that texts end; the tokenizer may say so, too
@@ -438,4 +443,4 @@ def read(card: Card, tokenizer: Any, ends: "int | list[int] | None", context: in
             )
         with explained(CardError, f"card {card.name!r}: its projection can't be loaded"):
             projection = Projection(card, width)
-    return Prompting(card, tokenizer, eos, pad, context, projection, Vocabulary.read(card.folder))
+    return Prompter(card, tokenizer, eos, pad, context, projection, Vocabulary.read(card.folder))

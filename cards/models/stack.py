@@ -13,7 +13,7 @@ from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, Pair
 from kcard.cards.models import prompting, weights
 from kcard.cards.models.batched import decoder, lora, prefix, whole
-from kcard.cards.models.batched.decoder import Decoder, Unsupported, packed
+from kcard.cards.models.batched.decoder import Decoder, UnsupportedModel, packed
 from kcard.cards.models.batched.generate import (
     Prompts,
     Sampler,
@@ -23,7 +23,7 @@ from kcard.cards.models.batched.generate import (
     until_eos,
 )
 from kcard.cards.models.loader import Loader, explained
-from kcard.cards.models.prompting import Prompting
+from kcard.cards.models.prompting import Prompter
 from kcard.cards.models.weights import Weights
 from kcard.errors import CardError
 from kcard.types import Passage, Sampling
@@ -55,42 +55,42 @@ class Stack(Protocol):
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _StackCache:
     """The stacks that were made last, with their own bytes, by whose they are; of adapters, the base that they stand
     on. MOST stacks of several cards are kept, and any number of single cards."""
 
     base: Decoder | None
     shared: int = 0
-    stacks: dict[tuple[Path, ...], tuple[Decoder, int]] = field(default_factory=dict)
+    decoders: dict[tuple[Path, ...], tuple[Decoder, int]] = field(default_factory=dict)
 
     @classmethod
-    def on(cls, base: Decoder) -> "_Kept":
+    def on(cls, base: Decoder) -> "_StackCache":
         return cls(base, decoder.size(base))
 
     @property
     def size(self) -> int:
-        return self.shared + sum(own for _, own in self.stacks.values())
+        return self.shared + sum(own for _, own in self.decoders.values())
 
     def find(self, folders: Sequence[Path]) -> Decoder | None:
         """Their stack, if it is there, now the last used."""
-        if (entry := self.stacks.pop(tuple(folders), None)) is None:
+        if (entry := self.decoders.pop(tuple(folders), None)) is None:
             return None
-        self.stacks[tuple(folders)] = entry
+        self.decoders[tuple(folders)] = entry
         return entry[0]
 
     def add(self, folders: Sequence[Path], stack: Decoder) -> None:
-        self.stacks[tuple(folders)] = stack, decoder.size(stack) - self.shared
+        self.decoders[tuple(folders)] = stack, decoder.size(stack) - self.shared
 
     def shed(self, needed: int, limit: int) -> None:
         """Let go of stacks until there is a place for another one and so many more bytes are within the limit."""
-        several = [folders for folders in self.stacks if len(folders) > 1]
+        several = [folders for folders in self.decoders if len(folders) > 1]
         for folders in several[: max(0, len(several) - MOST + 1)]:
-            del self.stacks[folders]
-        while self.stacks and self.size + needed > limit:
-            del self.stacks[next(iter(self.stacks))]
+            del self.decoders[folders]
+        while self.decoders and self.size + needed > limit:
+            del self.decoders[next(iter(self.decoders))]
 
 
-class Form(Protocol):
+class AdapterForm(Protocol):
     """A form of adapters: the functions of the modules lora and prefix of kcard.cards.lm.engine."""
 
     def read(self, folder: Path, dtype: Any) -> Any: ...
@@ -99,7 +99,7 @@ class Form(Protocol):
     def stacked(self, decoder: Decoder, adapters: Sequence[Any], /) -> Decoder: ...
 
 
-FORMS: Mapping[str, Form] = {"lora": lora, "prefix": prefix}
+FORMS: Mapping[str, AdapterForm] = {"lora": lora, "prefix": prefix}
 
 
 @dataclass(frozen=True)
@@ -110,18 +110,18 @@ class Adapters:
     models: Loader
     card: Card
     ranks: dict[Path, Mapping[str, int]] = field(default_factory=dict)
-    forms: dict[Path, Form] = field(default_factory=dict)
+    forms: dict[Path, AdapterForm] = field(default_factory=dict)
 
     @classmethod
     def on(cls, base: Decoder, card: Card, models: Loader) -> "Adapters":
         """Where the base of the card was read already. Raises ModelUnavailable where it does not fit alone."""
-        models.held.check(f"the base of card {card.name!r}", decoder.size(base))
+        models.cache.check(f"the base of card {card.name!r}", decoder.size(base))
         adapters = cls(models, card)
-        adapters._keep(_Kept.on(base))
+        adapters._store(_StackCache.on(base))
         return adapters
 
     def add(self, folder: Path, kind: str) -> Mapping[str, int]:
-        """Take the adapter of a card of that kind and give its ranks; Unsupported where it can't be stacked on the
+        """Take the adapter of a card of that kind and give its ranks; UnsupportedModel where it can't be stacked on the
         base, CardError where it does not belong to it."""
         base, form = self.base(), FORMS[kind]
         adapter = form.read(folder, base.embed.table.dtype)
@@ -130,30 +130,30 @@ class Adapters:
         return self.ranks[folder]
 
     def base(self) -> Decoder:
-        base = self._kept().base
+        base = self._stacks().base
         assert base is not None
         return base
 
     def decoder(self, folders: Sequence[Path]) -> Decoder:
-        stacks = self._kept()
+        stacks = self._stacks()
         if (found := stacks.find(folders)) is not None:
             return found
-        base, memory = self.base(), self.models.held
+        base, memory = self.base(), self.models.cache
         form = self.forms[folders[0]]
         needed = form.added(base, [self.ranks[folder] for folder in folders])
         memory.check(f"the base of card {self.card.name!r} with an adapter", stacks.shared + needed)
         stacks.shed(needed, memory.limit)
-        self._keep(stacks)
+        self._store(stacks)
         memory.make_room(needed)
         dtype = base.embed.table.dtype
         stack = form.stacked(base, [form.read(folder, dtype) for folder in folders])
         stacks.add(folders, stack)
-        self._keep(stacks)
+        self._store(stacks)
         return stack
 
     def fitting(self, folders: Sequence[Path]) -> int:
         base = self.base()
-        free = self.models.held.limit - self._kept().shared
+        free = self.models.cache.limit - self._stacks().shared
 
         def needed(count: int) -> int:
             return self.forms[folders[0]].added(base, [self.ranks[folder] for folder in folders[:count]])
@@ -167,15 +167,15 @@ class Adapters:
         base = self.card.manifest.base
         return "base", base.name, base.revision
 
-    def _kept(self) -> _Kept:
-        stacks: _Kept | None = self.models.held.get(self._key)
+    def _stacks(self) -> _StackCache:
+        stacks: _StackCache | None = self.models.cache.get(self._key)
         if stacks is None:
-            stacks = _Kept.on(packed(weights.read(self.card, self.models).decoder))
-            self._keep(stacks)
+            stacks = _StackCache.on(packed(weights.read(self.card, self.models).decoder))
+            self._store(stacks)
         return stacks
 
-    def _keep(self, stacks: _Kept) -> None:
-        self.models.held.put(self._key, stacks, stacks.size)
+    def _store(self, stacks: _StackCache) -> None:
+        self.models.cache.put(self._key, stacks, stacks.size)
 
 
 @dataclass(frozen=True)
@@ -201,8 +201,8 @@ class FullModels:
         """Take a card, whose model was just read and is kept as long as memory allows. Raises ModelUnavailable where
         it does not fit alone."""
         size = decoder.size(read.decoder)
-        self.models.held.check(f"card {card.name!r}", size)
-        self.models.held.put(card.folder, read.decoder, size)
+        self.models.cache.check(f"card {card.name!r}", size)
+        self.models.cache.put(card.folder, read.decoder, size)
         stacked, vocabulary = whole.size(read.decoder), whole.vocabulary(read.decoder)
         self.cards[card.folder] = _Full(card, size, stacked, vocabulary)
 
@@ -210,8 +210,8 @@ class FullModels:
         return None
 
     def decoder(self, folders: Sequence[Path]) -> Decoder:
-        memory = self.models.held
-        stacks: _Kept = memory.get(self.key) or _Kept(None)
+        memory = self.models.cache
+        stacks: _StackCache = memory.get(self.key) or _StackCache(None)
         if (found := stacks.find(folders)) is not None:
             return found
         if len(folders) == 1:
@@ -229,18 +229,18 @@ class FullModels:
         return stack
 
     def fitting(self, folders: Sequence[Path]) -> int:
-        return max(1, min(len(folders), self.models.held.limit // self._each(folders)))
+        return max(1, min(len(folders), self.models.cache.limit // self._each(folders)))
 
     def _each(self, folders: Sequence[Path]) -> int:
         """Bytes of a card in their stack, which are those of the largest."""
         return max(self.cards[folder].stacked for folder in folders)
 
-    def _lone(self, folder: Path, stacks: _Kept) -> Decoder:
-        for folders, (joined, _) in stacks.stacks.items():
+    def _lone(self, folder: Path, stacks: _StackCache) -> Decoder:
+        for folders, (joined, _) in stacks.decoders.items():
             if folder in folders:
                 number = folders.index(folder)
                 return whole.part(joined, number, number + 1, len(folders))
-        memory = self.models.held
+        memory = self.models.cache
         model: Decoder | None = memory.get(folder)
         if model is None:
             memory.make_room(self.cards[folder].size)
@@ -266,16 +266,16 @@ Written = list[list[list[Passage]]]
 class StackedCard:
     """One card, and the group that it writes in: alone here, with others by the group's own write."""
 
-    asked: Prompting
+    prompter: Prompter
     group: "Group"
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """See CardGenerator."""
-        return self.group.write([self.asked], questions, documents, sampling)[0]
+        return self.group.write([self.prompter], questions, documents, sampling)[0]
 
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
         """Its fingerprint as it is now; see kcard.cards.fingerprint."""
-        return self.group.measure(self.asked, pairs)
+        return self.group.measure(self.prompter, pairs)
 
 
 @dataclass(frozen=True)
@@ -296,15 +296,15 @@ class _Model:
 def load(card: Card, models: Loader) -> StackedCard:
     """The card, in the engine.
 
-    Raises Unsupported where the engine can't take it, ModelUnavailable where its base can't be had, CardError where
+    Raises UnsupportedModel where the engine can't take it, ModelUnavailable where its base can't be had, CardError where
     its files can't be read.
     """
     model = _adapter(card, models) if card.manifest.is_adapter else _whole(card, models)
-    prompts = prompting.read(card, models.tokenizer(card), model.ends, model.context, model.width)
+    prompter = prompting.read(card, models.tokenizer(card), model.ends, model.context, model.width)
     prompt = card.manifest.prompt
-    key = (id(model.stack), prompts.eos, prompt.style, prompt.vectors, prompts.context)
+    key = (id(model.stack), prompter.eos, prompt.style, prompt.vectors, prompter.context)
     group: Group = models.groups.setdefault(key, Group(model.stack, models.rows))
-    return StackedCard(prompts, group)
+    return StackedCard(prompter, group)
 
 
 def _adapter(card: Card, models: Loader) -> _Model:
@@ -319,11 +319,11 @@ def _adapter(card: Card, models: Loader) -> _Model:
         try:
             read = weights.read(card, models)
             models.groups[key] = _Model.of(Adapters.on(packed(read.decoder), card, models), read)
-        except Unsupported as reason:
+        except UnsupportedModel as reason:
             models.groups[key] = reason  # which holds for all adapters on this base
-    model: _Model | Unsupported = models.groups[key]
-    if isinstance(model, Unsupported):
-        raise Unsupported(f"its base is {model}")
+    model: _Model | UnsupportedModel = models.groups[key]
+    if isinstance(model, UnsupportedModel):
+        raise UnsupportedModel(f"its base is {model}")
     on = model.stack
     assert isinstance(on, Adapters)
     with explained(CardError, unread):
@@ -335,12 +335,12 @@ def _adapter(card: Card, models: Loader) -> _Model:
 def _whole(card: Card, models: Loader) -> _Model:
     with explained(CardError, f"card {card.name!r}: its model can't be read"):
         needed = weights.size(card.folder, models.device)
-    models.held.check(f"card {card.name!r}", needed)
-    models.held.make_room(needed)
+    models.cache.check(f"card {card.name!r}", needed)
+    models.cache.make_room(needed)
     try:
         read = weights.read(card, models)
-    except Unsupported as reason:
-        raise Unsupported(f"it is {reason}") from reason
+    except UnsupportedModel as reason:
+        raise UnsupportedModel(f"it is {reason}") from reason
     key = ("whole", whole.architecture_signature(read.decoder))
     stack: FullModels = models.groups.setdefault(key, FullModels(models, key))
     stack.add(card, read)
@@ -355,7 +355,7 @@ class Group:
     rows: int
 
     def write(
-        self, members: Sequence[Prompting], questions: Sequence[str], documents: int, sampling: Sampling
+        self, members: Sequence[Prompter], questions: Sequence[str], documents: int, sampling: Sampling
     ) -> Written:
         """`documents` passages of each member for each question. At temperature 0 they are all the same."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
@@ -373,7 +373,7 @@ class Group:
             return written
         return [[passages * documents for passages in by_question] for by_question in written]
 
-    def measure(self, member: Prompting, pairs: Sequence[Pair]) -> Fingerprint:
+    def measure(self, member: Prompter, pairs: Sequence[Pair]) -> Fingerprint:
         """The member's fingerprint as it is now; see kcard.cards.fingerprint."""
         decoder, base = self.stack.decoder([member.card.folder]), self.stack.base()
         prompts, texts = member.probes(pairs, _start(decoder, 0, member))
@@ -392,7 +392,7 @@ class _Run:
     embedded: "Tensor | None"
     rows: int
 
-    def all(self, decoder: Decoder, members: Sequence[Prompting]) -> Written:
+    def all(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
         """What the members write, whose weights the decoder has; as many at once as the rows allow."""
         most = max(1, self.rows // self.documents)
         written: Written = []
@@ -401,7 +401,7 @@ class _Run:
             written += self._some(whole.part(decoder, first, first + len(some), len(members)), some)
         return written
 
-    def _some(self, decoder: Decoder, members: Sequence[Prompting]) -> Written:
+    def _some(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
         """The same for members of one batch: questions of like length go together."""
         prompts = [
             member.prompts(self.questions, self.sampling, _start(decoder, number, member), self.embedded)
@@ -422,7 +422,7 @@ class _Run:
         return written
 
     def _batch(
-        self, decoder: Decoder, members: Sequence[Prompting], numbers: Sequence[int], prompts: Prompts
+        self, decoder: Decoder, members: Sequence[Prompter], numbers: Sequence[int], prompts: Prompts
     ) -> list[list[int]]:
         import torch
 
@@ -443,7 +443,7 @@ class _Run:
         return rows
 
 
-def _start(decoder: Decoder, number: int, member: Prompting) -> "Tensor | None":
+def _start(decoder: Decoder, number: int, member: Prompter) -> "Tensor | None":
     """The embedding, by the decoder's card of that number, of the token that prompts start with."""
     return None if member.start is None else decoder.embed.row(number, member.start)
 

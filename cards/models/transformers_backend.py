@@ -175,7 +175,7 @@ def _batch(
     processors: list[Any] = []
     if sampling.temperature > 0:
         seed_tensor = torch.tensor(seeds, dtype=torch.int64, device=model.device)
-        processors.append(_Drawn(Sampler(seed_tensor, sampling.temperature, sampling.top_k), skip))
+        processors.append(_SampledTokens(Sampler(seed_tensor, sampling.temperature, sampling.top_k), skip))
     config = GenerationConfig(
         max_new_tokens=sampling.tokens,
         do_sample=False,
@@ -203,7 +203,7 @@ def _inputs(prompts: Prompts, pad: int, device: Any) -> "tuple[dict[str, Any], i
     return {"input_ids": ids, "attention_mask": mask}, width
 
 
-class _Drawn:
+class _SampledTokens:
     """A LogitsProcessor: leaves only the token that each row's sampler draws, so that argmax is an exact sample."""
 
     def __init__(self, sampler: Sampler, skip: int) -> None:
@@ -311,14 +311,14 @@ class CausalCard:
             with explained(CardError, f"card {card.name!r}: its prefix can't be read"):
                 check_fit(model, prefix)
             longest = room(model.config) - prefix.tokens
-        self._prompting = prompting.read(
+        self._prompter = prompting.read(
             card,
             models.tokenizer(card),
             model.generation_config.eos_token_id,
             longest,
             model.get_input_embeddings().weight.shape[1],
         )
-        self._limits = Limits(self._prompting.eos, self._prompting.pad, models.rows)
+        self._limits = Limits(self._prompter.eos, self._prompter.pad, models.rows)
 
     @property
     def size(self) -> int:
@@ -332,28 +332,29 @@ class CausalCard:
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """See CardGenerator. At temperature 0 a question's documents are all the same, and written once."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
-        model, prompts_of_card = self._loaded.activate(), self._prompting
-        prompts = prompts_of_card.prompts(questions, sampling, self._start(model))
+        model, prompter = self._loaded.activate(), self._prompter
+        prompts = prompter.prompts(questions, sampling, self._start(model))
         rows = [row for row in range(len(questions)) for _ in range(different)]
-        seeds = [seed for question in questions for seed in prompts_of_card.seeds(question, different, sampling)]
-        sampling = replace(sampling, tokens=prompts_of_card.length(sampling))
+        seeds = [seed for question in questions for seed in prompter.seeds(question, different, sampling)]
+        sampling = replace(sampling, tokens=prompter.length(sampling))
         written = generate(model, prompts.pick(rows), seeds, sampling, self._limits, self._loaded.prefix)
         passages = [
-            prompts_of_card.passage(questions[row], ids, ended) for row, (ids, ended) in zip(rows, written, strict=True)
+            prompter.passage(questions[row], ids, ended)
+            for row, (ids, ended) in zip(rows, written, strict=True)
         ]
         grouped = [passages[i * different : (i + 1) * different] for i in range(len(questions))]
         return grouped if different == documents else [group * documents for group in grouped]
 
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
         """The log-probabilities of each text after its question; of an adapter's base too, without it."""
-        model, prompts_of_card = self._loaded.activate(), self._prompting
-        prompts, texts = prompts_of_card.probes(pairs, self._start(model))
+        model, prompter = self._loaded.activate(), self._prompter
+        prompts, texts = prompter.probes(pairs, self._start(model))
         card = log_probabilities(model, prompts, texts, self._limits.pad, self._loaded.prefix)
         base: list[list[float]] = []
         if self._loaded.has_base:
             with self._loaded.bare() as bare:
                 base = log_probabilities(bare, prompts, texts, self._limits.pad)
-        return prompts_of_card.fingerprint(pairs, (prompts, texts), model.dtype, card, base)
+        return prompter.fingerprint(pairs, (prompts, texts), model.dtype, card, base)
 
     @property
     def layers(self) -> int:
@@ -362,14 +363,14 @@ class CausalCard:
     def hidden_states(self, questions: Sequence[str], layer: int, mean: bool) -> Array:
         """The questions as vectors, asked as for a document; see kcard.cards.models.transformers_backend."""
         model = self._loaded.activate()
-        prompts = self._prompting.prompts(questions, prompting.PROBED, self._start(model))
+        prompts = self._prompter.prompts(questions, prompting.PROBED, self._start(model))
         return hidden_states(model, prompts, self._limits, layer, mean, self._loaded.prefix)
 
     def _start(self, model: Any) -> "Tensor | None":
         """The embedding of the token that prompts start with, where they need it."""
         import torch
 
-        if (token := self._prompting.start) is None:
+        if (token := self._prompter.start) is None:
             return None
         table = model.get_input_embeddings()
         with torch.inference_mode():

@@ -20,7 +20,7 @@ from uuid import uuid4
 from kcard.batching import in_order
 from kcard.cards import fingerprint
 from kcard.cards.fingerprint import Fingerprint, Probe
-from kcard.cards.models.prompting import Prompting
+from kcard.cards.models.prompting import Prompter
 from kcard.errors import CardError, LLMError, ModelUnavailable, one_line
 from kcard.system import connected
 from kcard.types import Passage, Sampling
@@ -29,10 +29,10 @@ __all__ = [
     "CONCURRENCY",
     "PLACES",
     "PREFIX",
-    "Gone",
+    "DocumentRequest",
+    "ModelGone",
     "Place",
     "Places",
-    "Row",
     "ServedCard",
     "ServedCards",
     "Server",
@@ -47,7 +47,7 @@ PLAIN = {"top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 PLAIN_EXTRA = {"min_p": 0.0, "repetition_penalty": 1.0, "ignore_eos": True, "return_token_ids": True}
 
 
-class Gone(Exception):
+class ModelGone(Exception):
     """The server has no model of that name (any more)."""
 
 
@@ -67,7 +67,7 @@ class ServerModel:
 
 
 @dataclass(frozen=True)
-class Row:
+class DocumentRequest:
     """A document to write. `ends`: token ids at which it ends; `seed` counts above temperature 0."""
 
     prompt: tuple[int, ...]
@@ -127,8 +127,8 @@ class Server:
         with self._explained(), suppress(openai.NotFoundError):
             self._client.post("/unload_lora_adapter", cast_to=str, body={"lora_name": name})
 
-    def write(self, model: str, row: Row) -> tuple[list[int], bool]:
-        """The new token ids, without the end, and whether the model itself ended the document. Raises Gone."""
+    def write(self, model: str, row: DocumentRequest) -> tuple[list[int], bool]:
+        """The new token ids, without the end, and whether the model itself ended the document. Raises ModelGone."""
         extra = PLAIN_EXTRA | {"top_k": row.top_k, "stop_token_ids": list(row.ends)}
         options = {"temperature": row.temperature, "max_tokens": row.tokens, **PLAIN}
         if row.temperature > 0:
@@ -141,7 +141,7 @@ class Server:
         return (ids[:-1] if ended and ids and ids[-1] in row.ends else ids), ended
 
     def log_probability(self, model: str, prompt: Sequence[int], token: int, salt: str) -> float:
-        """The natural log-probability, 0 or less, of a token after a prompt. Raises Gone.
+        """The natural log-probability, 0 or less, of a token after a prompt. Raises ModelGone.
 
         The token is forced, and its log-probability is that of before (vLLM's --logprobs-mode raw_logprobs, the
         default). vLLM's prompt_logprobs would need one request for many tokens, but leave out an adapter's change to
@@ -177,7 +177,7 @@ class Server:
                     model=model, prompt=[list(prompt)], **options, extra_body=extra
                 )
             except openai.NotFoundError as error:
-                raise Gone(one_line(error)) from error
+                raise ModelGone(one_line(error)) from error
             (choice,) = answer.to_dict()["choices"]
             reply: dict[str, Any] = choice
             return reply
@@ -293,9 +293,9 @@ class Places:
         return self._most or PLACES
 
     @contextmanager
-    def held(self, name: str) -> Iterator[Place]:
+    def occupy(self, name: str) -> Iterator[Place]:
         """A place for the adapter, which it keeps while the block lasts. Waits until one is free."""
-        place = self._taken(name)
+        place = self._take(name)
         try:
             yield place
         except BaseException:
@@ -321,7 +321,7 @@ class Places:
             self._loaded.add(name)
             load()
 
-    def _taken(self, name: str) -> Place:
+    def _take(self, name: str) -> Place:
         most = self.most
         with self._changed:
             while name not in self._places and not self._room(most):
@@ -378,7 +378,7 @@ class ServedCard:
     group   what writes for it and for others at once
     """
 
-    asked: Prompting
+    prompter: Prompter
     server: Server
     places: Places
     model: str
@@ -392,11 +392,11 @@ class ServedCard:
     def check(self, reference: Fingerprint) -> None:
         """Compare some tokens of all its rows with what the server says of them now.
 
-        Raises CardError or ModelUnavailable where they differ (see Fingerprint.check), LLMError and Gone. The base is
+        Raises CardError or ModelUnavailable where they differ (see Fingerprint.check), LLMError and ModelGone. The base is
         measured only to tell what is wrong: on a CPU, vLLM 0.32 answers for the base as for an adapter where both are
         in one batch.
         """
-        card, base = self.asked.card, self.asked.card.manifest.base.name
+        card, base = self.prompter.card, self.prompter.card.manifest.base.name
         tokenized = self._tokenized(reference)
         reference.check_tokens(tokenized, card.name)
         reference, now = reference.spread(PROBES), tokenized.spread(PROBES)
@@ -418,10 +418,10 @@ class ServedCard:
     def _tokenized(self, reference: Fingerprint) -> Fingerprint:
         """The questions and texts as the card's tokenizer makes them now, with 0 for what is not measured yet."""
         with self.group.tokenizing:
-            prompts, texts = self.asked.probes(reference.pairs, None)
+            prompts, texts = self.prompter.probes(reference.pairs, None)
         unknown = [[0.0] * len(ids) for ids in texts]
         bases = unknown if self.base is not None else []
-        return self.asked.fingerprint(reference.pairs, (prompts, texts), DTYPE, unknown, bases)
+        return self.prompter.fingerprint(reference.pairs, (prompts, texts), DTYPE, unknown, bases)
 
     def _measured(self, model: str, probes: Fingerprint) -> list[tuple[float, ...]]:
         """The log-probability of each probe's one token."""
@@ -437,7 +437,7 @@ class ServedCard:
 
         Raises CardError or ModelUnavailable where it is not; it is dropped then, and nothing was written.
         """
-        card = self.asked.card
+        card = self.prompter.card
         if self.base is not None:
             self.places.load(self.model, partial(self.server.load, self.model, card.folder.resolve()))
         if (stored := fingerprint.read(card.folder)) is None:
@@ -449,26 +449,26 @@ class ServedCard:
                 self.server.unload(self.model)
             raise type(error)(f"{error} (as {self.model} on {self.server.url})") from error
 
-    def document(self, place: Place, row: Row) -> tuple[list[int], bool]:
+    def document(self, place: Place, row: DocumentRequest) -> tuple[list[int], bool]:
         """What the server writes. An adapter that another program dropped is loaded and checked again."""
-        gone: Gone | None = None
+        gone: ModelGone | None = None
         for _ in range(RELOADS):
             loads = place.loads
             try:
                 return self.server.write(self.model, row)
-            except Gone as error:
+            except ModelGone as error:
                 gone = error
-                self.made_ready(place, loads)
+                self.ensure_ready(place, loads)
         raise self._dropped() from gone
 
-    def made_ready(self, place: Place, seen: int = 0) -> None:
+    def ensure_ready(self, place: Place, seen: int = 0) -> None:
         """Prepare the card, unless that was done more than `seen` times and lately."""
-        gone: Gone | None = None
+        gone: ModelGone | None = None
         for _ in range(RELOADS):
             try:
                 place.ready(self.prepare, seen)
                 return
-            except Gone as error:  # between loading and checking
+            except ModelGone as error:  # between loading and checking
                 gone = error
         raise self._dropped() from gone
 
@@ -515,20 +515,22 @@ class ServedCards:
         requests: int,
     ) -> list[list[Passage]]:
         """What one card writes, with so many requests at a time."""
-        prompts_of_card = card.asked
+        prompter = card.prompter
         with self.tokenizing:
-            prompts = prompts_of_card.prompts(questions, sampling, None)
+            prompts = prompter.prompts(questions, sampling, None)
         rows = [
-            Row(prompt, prompts_of_card.length(sampling), sampling.temperature, sampling.top_k, seed, prompts_of_card.eos)
+            DocumentRequest(
+                prompt, prompter.length(sampling), sampling.temperature, sampling.top_k, seed, prompter.eos
+            )
             for question, prompt in zip(questions, prompts.ids, strict=True)
-            for seed in prompts_of_card.seeds(question, documents, sampling)
+            for seed in prompter.seeds(question, documents, sampling)
         ]
-        with card.places.held(card.model) as place:
-            card.made_ready(place)
+        with card.places.occupy(card.model) as place:
+            card.ensure_ready(place)
             written = [*in_order(partial(card.document, place), rows, requests)]
         with self.tokenizing:
             passages = [
-                prompts_of_card.passage(questions[number // documents], ids, ended)
+                prompter.passage(questions[number // documents], ids, ended)
                 for number, (ids, ended) in enumerate(written)
             ]
         return [passages[start : start + documents] for start in range(0, len(passages), documents)]

@@ -27,7 +27,7 @@ __all__ = [
     "Rotary",
     "Rows",
     "Shape",
-    "Unsupported",
+    "UnsupportedModel",
     "Up",
     "joined",
     "mapped",
@@ -102,7 +102,7 @@ def joined(rows: "Sequence[tuple[Tensor, Tensor] | None]", table: "Tensor") -> R
     return Rows(numbers, weight)
 
 
-class Unsupported(KcardError):
+class UnsupportedModel(KcardError):
     """The engine can't take a model or an adapter, for the reason that this says; transformers may."""
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
-    "Batch",
-    "Cache",
+    "DecodingBatch",
+    "KVCache",
     "Prompts",
     "Sampler",
     "batched",
@@ -55,7 +55,7 @@ class Prompts:
 
 
 @dataclass(frozen=True)
-class Batch:
+class DecodingBatch:
     """Prompts of one length, padded on the left, ordered by card.
 
     ids         int64 (prompts, length); or, with `embeddings`, not looked at
@@ -80,7 +80,7 @@ class Batch:
 
 def batched(
     decoder: Decoder, prompts: Prompts, documents: int, continuations: Sequence[Sequence[int]] = ()
-) -> Batch:
+) -> DecodingBatch:
     """Prompts, each with its continuation where there are any, padded on the left to one length."""
     import torch
 
@@ -95,14 +95,14 @@ def batched(
     if prompts.embeddings is None:
         rows = [[*prompt, *ids] for prompt, ids in zip(prompts.ids, more, strict=True)]
         ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows], device=device)
-        return Batch(ids, mask, documents)
+        return DecodingBatch(ids, mask, documents)
     width = prompts.embeddings.shape[-1]
     embedded = prompts.embeddings.new_zeros((len(prompts), longest, width))
     for row, tokens in enumerate(more):
         embedded[row, longest - lengths[row] : longest - len(tokens)] = prompts.embeddings[row]
         if tokens:
             embedded[row, longest - len(tokens) :] = decoder.embed(torch.tensor(list(tokens), device=device))
-    return Batch(torch.empty((0, 0), dtype=torch.int64, device=device), mask, documents, embedded)
+    return DecodingBatch(torch.empty((0, 0), dtype=torch.int64, device=device), mask, documents, embedded)
 
 
 # Keys and values: of each prompt once, shared by its documents; of each document in buffers that are there beforehand.
@@ -116,7 +116,7 @@ def batched(
 ROOM = 16
 
 
-class Cache:
+class KVCache:
     """What attention looks back at.
 
     documents  of each prompt
@@ -178,10 +178,14 @@ class Cache:
         q = self._by_head(q * shape.width**-0.5).contiguous()
         prompt_scores = torch.bmm(q.view(*shared, -1), old_keys.flatten(0, 1).transpose(1, 2))
         if self._bias is not None:
-            prompt_scores = (prompt_scores.view(prompts, shape.kv_heads, shared[1], -1) + self._bias).flatten(0, 1)
+            prompt_scores = (prompt_scores.view(prompts, shape.kv_heads, shared[1], -1) + self._bias).flatten(
+                0, 1
+            )
         own_scores = torch.bmm(q.view(*own, -1), keys.transpose(1, 2))
         own_scores[..., self._step + 1 :] = -torch.inf
-        weights = torch.softmax(torch.cat([prompt_scores.view(*own, -1), own_scores], dim=-1), dim=-1)  # within in fp32
+        weights = torch.softmax(
+            torch.cat([prompt_scores.view(*own, -1), own_scores], dim=-1), dim=-1
+        )  # within in fp32
         on_prompt, on_own = weights.split([prompt_scores.shape[-1], own_scores.shape[-1]], dim=-1)
         mixed = torch.bmm(on_prompt.reshape(*shared, -1).contiguous(), old_values.flatten(0, 1))
         mixed = mixed.view(*own, -1).baddbmm_(on_own.contiguous(), values)
@@ -298,7 +302,7 @@ def _signed(word: int) -> int:
 # One block of a decoder, and one step of all of them: the next token of every row.
 
 
-def take_step(decoder: Decoder, cache: Cache, new: "Tensor", positions: "Tensor") -> "Tensor":
+def take_step(decoder: Decoder, cache: KVCache, new: "Tensor", positions: "Tensor") -> "Tensor":
     """Logits (rows, vocabulary) after one more token of each document."""
     x = decoder.embed(new)
     if decoder.positions is not None:
@@ -338,14 +342,16 @@ def block(layer: Layer, x: "Tensor", mixed: "Tensor") -> "Tensor":
 ASK = 8
 
 
-def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: tuple[int, ...]) -> "Tensor":
+def decode(
+    decoder: Decoder, batch: DecodingBatch, sampler: Sampler, tokens: int, eos: tuple[int, ...]
+) -> "Tensor":
     """int64 (prompts x documents, at most tokens): the new ids; it stops once every row has had an eos."""
     import torch
 
     with torch.inference_mode():
         past = 0 if decoder.past is None else decoder.past.tokens
         bias = _bias(batch, past, decoder.embed.table.dtype)
-        cache = Cache(batch.documents, decoder.shape, tokens, bias)
+        cache = KVCache(batch.documents, decoder.shape, tokens, bias)
         last = prefill(decoder, batch, cache).flatten(0, 1)
         logits = decoder.head(decoder.final_norm(last)).repeat_interleave(batch.documents, 0)
         device, rows = logits.device, len(logits)
@@ -369,7 +375,11 @@ def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: t
                 if step % ASK == ASK - 1:
                     unfinished = going.live(ended, batch.documents)
                     if unfinished is not None:
-                        going, new, ended = going.pick(unfinished, batch.documents), new[unfinished], ended[unfinished]
+                        going, new, ended = (
+                            going.pick(unfinished, batch.documents),
+                            new[unfinished],
+                            ended[unfinished],
+                        )
             if step + 1 < tokens:
                 cache.open(step)
                 logits = take_step(going.decoder, cache, new, going.positions + step)
@@ -381,7 +391,7 @@ class _Going:
     """What still grows. positions, rows: of each document, the length of its prompt and its row in the result."""
 
     decoder: Decoder
-    cache: Cache
+    cache: KVCache
     sampler: Sampler
     positions: "Tensor"
     rows: "Tensor"
@@ -409,7 +419,7 @@ class _Going:
         return _Going(decoder, self.cache, sampler, self.positions[documents_left], self.rows[documents_left])
 
 
-def prefill(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":
+def prefill(decoder: Decoder, batch: DecodingBatch, cache: KVCache | None) -> "Tensor":
     """States (prompts, length, d) after the last layer, before the last norm.
 
     Where there is a cache, keys and values go into it, and states are those of the last place only: (prompts, 1, d).
@@ -445,7 +455,7 @@ def prefill(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":
     return x.view(rows, -1, x.shape[-1])
 
 
-def _places(batch: Batch, past: int, device: Any) -> "tuple[Tensor, Tensor | None]":
+def _places(batch: DecodingBatch, past: int, device: Any) -> "tuple[Tensor, Tensor | None]":
     """The position of each token, (prompts x length,), and which places each sees; None: all before it.
 
     past  tokens of the prefix, which all see
@@ -465,7 +475,7 @@ def _places(batch: Batch, past: int, device: Any) -> "tuple[Tensor, Tensor | Non
     return past + positions, pad(allowed, (past, 0), value=True).unsqueeze(1)
 
 
-def _bias(batch: Batch, past: int, dtype: Any) -> "Tensor | None":
+def _bias(batch: DecodingBatch, past: int, dtype: Any) -> "Tensor | None":
     """What is added to scores of prompt places, after those of the prefix: minus infinity for padding."""
     import torch
     from torch.nn.functional import pad

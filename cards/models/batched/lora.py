@@ -20,7 +20,7 @@ from kcard.cards.models.batched.decoder import (
     Layer,
     Linear,
     LowRank,
-    Unsupported,
+    UnsupportedModel,
     Up,
     joined,
     relinked,
@@ -29,7 +29,7 @@ from kcard.cards.models.batched.decoder import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Adapter", "added", "check", "check_fit", "modules", "patterned", "read", "stacked", "widths"]
+__all__ = ["LoraAdapter", "added", "check", "check_fit", "modules", "patterned", "read", "stacked", "widths"]
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 NAME = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
@@ -55,7 +55,7 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True)
-class Adapter:
+class LoraAdapter:
     """down (rank, in) and up (out, rank) of each module, by its name in the base; `up` is scaled already.
 
     table  the module that embeds tokens, where the adapter has rows of it: by its name in the base
@@ -74,18 +74,18 @@ class Adapter:
 
 
 def check(folder: Path) -> None:
-    """Raise Unsupported where the adapter in a folder can't be stacked."""
+    """Raise UnsupportedModel where the adapter in a folder can't be stacked."""
     from safetensors import safe_open
 
     if not (folder / WEIGHTS).is_file():
-        raise Unsupported(f"it has no {WEIGHTS}")
+        raise UnsupportedModel(f"it has no {WEIGHTS}")
     config = _config(folder)
     for key, plain in PLAIN.items():
         if config.get(key, plain[0]) not in plain:
-            raise Unsupported(f"its {key} is {config[key]!r}")
+            raise UnsupportedModel(f"its {key} is {config[key]!r}")
     indices = config.get(TOKENS) or {}
     if isinstance(indices, Mapping) and (len(indices) > 1 or not all(map(_embeds, indices))):
-        raise Unsupported(f"its {TOKENS} name {' and '.join(indices)}")
+        raise UnsupportedModel(f"its {TOKENS} name {' and '.join(indices)}")
     targets, rows = config.get("target_modules") or (), 0
     with safe_open(folder / WEIGHTS, "pt") as file:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
@@ -93,13 +93,13 @@ def check(folder: Path) -> None:
                 rows += 1
                 continue
             if (match := NAME.fullmatch(name)) is None:
-                raise Unsupported(f"it changes {name}")
+                raise UnsupportedModel(f"it changes {name}")
             if not _targeted(targets, match["module"]):
-                raise Unsupported(
+                raise UnsupportedModel(
                     f"it has weights for {match['module']}, which is none of its target_modules"
                 )
     if rows != bool(_tokens(config)):
-        raise Unsupported(f"it has rows of {rows} tables for its {TOKENS}")
+        raise UnsupportedModel(f"it has rows of {rows} tables for its {TOKENS}")
 
 
 def _embeds(module: str) -> bool:
@@ -120,7 +120,7 @@ def _targeted(targets: str | Sequence[str], module: str) -> bool:
     return any(module == name or module.endswith(f".{name}") for name in targets)
 
 
-def read(folder: Path, dtype: "Any") -> Adapter:
+def read(folder: Path, dtype: "Any") -> LoraAdapter:
     """The adapter's weights, from a file that is mapped into memory, in the given dtype."""
     import torch
     from safetensors import safe_open
@@ -141,7 +141,7 @@ def read(folder: Path, dtype: "Any") -> Adapter:
     for module, pair in halves.items():
         scale = _scale(config, module, pair["A"].shape[0])
         modules[module] = (pair["A"].to(dtype), (pair["B"].float() * scale).to(dtype))
-    return Adapter(modules, table, rows)
+    return LoraAdapter(modules, table, rows)
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -171,39 +171,39 @@ def widths(decoder: Decoder) -> dict[str, tuple[int, int]]:
     }
 
 
-def check_fit(decoder: Decoder, adapter: Adapter) -> None:
-    """Raise Unsupported where the adapter can't be stacked on this base."""
+def check_fit(decoder: Decoder, adapter: LoraAdapter) -> None:
+    """Raise UnsupportedModel where the adapter can't be stacked on this base."""
     sizes = widths(decoder)
     for module, (down, up) in adapter.modules.items():
         if module not in sizes:
-            raise Unsupported(f"its adapter changes {module}")
+            raise UnsupportedModel(f"its adapter changes {module}")
         if (down.shape[1], up.shape[0]) != sizes[module]:
-            raise Unsupported(f"its adapter of {module} does not fit the base")
+            raise UnsupportedModel(f"its adapter of {module} does not fit the base")
     if adapter.rows is not None:
         _check_rows(decoder, adapter, *adapter.rows)
 
 
-def _check_rows(decoder: Decoder, adapter: Adapter, tokens: "Tensor", weight: "Tensor") -> None:
+def _check_rows(decoder: Decoder, adapter: LoraAdapter, tokens: "Tensor", weight: "Tensor") -> None:
     """The same of its rows of the table of tokens."""
     words, width = decoder.embed.table.shape
     if adapter.table != decoder.embed.module:
-        raise Unsupported(f"its adapter changes {adapter.table}")
+        raise UnsupportedModel(f"its adapter changes {adapter.table}")
     if weight.shape != (len(tokens), width):
-        raise Unsupported(
+        raise UnsupportedModel(
             f"its rows of {adapter.table} are {tuple(weight.shape)}, but must be {(len(tokens), width)}"
         )
     if len(tokens.unique()) < len(tokens):
-        raise Unsupported("its trainable_token_indices name a token twice")
+        raise UnsupportedModel("its trainable_token_indices name a token twice")
     if int(tokens.min()) < 0 or int(tokens.max()) >= words:
-        raise Unsupported(
+        raise UnsupportedModel(
             f"its trainable_token_indices name a token that is not among the {words} of the base"
         )
     if decoder.tied and any(part.module in adapter.modules for part in decoder.head.parts):
-        raise Unsupported("its adapter changes the head twice")
+        raise UnsupportedModel("its adapter changes the head twice")
 
 
 def added(decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int:
-    """Bytes that adapters take when they are stacked. ranks: of each, as Adapter has them."""
+    """Bytes that adapters take when they are stacked. ranks: of each, as LoraAdapter has them."""
     linears = [linear for layer in decoder.layers for linear in modules(layer)]
     total = 0
     for linear in [*linears, decoder.head]:
@@ -221,7 +221,7 @@ def modules(layer: Layer) -> tuple[Linear, ...]:
     return layer.qkv, layer.out, layer.mlp.up, layer.mlp.down
 
 
-def stacked(decoder: Decoder, adapters: Sequence[Adapter]) -> Decoder:
+def stacked(decoder: Decoder, adapters: Sequence[LoraAdapter]) -> Decoder:
     """The base with the adapters of as many cards; rows must be ordered by card."""
     stack = relinked(decoder, lambda linear: _with(linear, adapters))
     own = joined([adapter.rows for adapter in adapters], decoder.embed.table)
@@ -229,7 +229,7 @@ def stacked(decoder: Decoder, adapters: Sequence[Adapter]) -> Decoder:
     return replace(stack, embed=replace(stack.embed, own=own), head=head)
 
 
-def _with(linear: Linear, adapters: Sequence[Adapter]) -> Linear:
+def _with(linear: Linear, adapters: Sequence[LoraAdapter]) -> Linear:
     """The layer with the adapters' low-rank parts: of several parts side by side, each with ranks of its own."""
     import torch
 
@@ -254,6 +254,6 @@ def _with(linear: Linear, adapters: Sequence[Adapter]) -> Linear:
     return replace(linear, low=LowRank(down, tuple(ups)))
 
 
-def _rank(adapter: Adapter, module: str) -> int:
+def _rank(adapter: LoraAdapter, module: str) -> int:
     pair: tuple[Tensor, Tensor] | None = adapter.modules.get(module)
     return 0 if pair is None else pair[0].shape[0]

@@ -28,8 +28,8 @@ __all__ = [
     "DocIds",
     "NoisedQuestions",
     "QuestionWords",
-    "Recital",
     "Retriever",
+    "TargetSequence",
     "blank",
     "docid_loss",
     "embedded",
@@ -103,7 +103,7 @@ def docid_loss(
 
 
 @dataclass(frozen=True)
-class Recital:
+class TargetSequence:
     """Of the texts of a corpus.
 
     ids      their tokens
@@ -126,7 +126,7 @@ class Recital:
         docids: DocIds,
         recipe: Recipe,
         goes_on: Sequence[bool] = (),
-    ) -> "Recital":
+    ) -> "TargetSequence":
         """`goes_on` empty: none goes on."""
         room = recipe.positions - recipe.vectors - 3
         ids = [ids[: room * 2 // 3] for ids in ids_of(tokenizer, texts)]
@@ -134,7 +134,7 @@ class Recital:
         return cls(ids, follows, docids, room, recipe.recited)
 
     @property
-    def asked(self) -> int:
+    def question_room(self) -> int:
         """Most tokens of a question that is read as text."""
         return self.room - self.room * 2 // 3
 
@@ -189,7 +189,7 @@ def epochs(
     Some pseudo-queries are made from another wording of the passage's fact, or the card would begin its document with
     the words of the question, and go on with those of another fact that begins so.
     """
-    recital = Recital.tokenized(texts, tokenizer, docids, recipe, goes_on)
+    recital = TargetSequence.tokenized(texts, tokenizer, docids, recipe, goes_on)
     same = wordings(texts) if recipe.style == "tokens" else []
 
     def epoch(number: int) -> list[list[TrainingExample]]:
@@ -203,7 +203,7 @@ def epochs(
             pseudo_queries = [
                 ask(texts[row], rng) + "\n" if rng.random() < recipe.query_share else "" for row in about
             ]
-            prompts = [(BOS, *ids[: recital.asked]) for ids in ids_of(tokenizer, pseudo_queries)]
+            prompts = [(BOS, *ids[: recital.question_room]) for ids in ids_of(tokenizer, pseudo_queries)]
             examples = [TrainingExample(prompt, recital.of(row)) for row, prompt in enumerate(prompts)]
         return bucketed(examples, recipe.tokens_of_a_step, rng)
 
@@ -211,7 +211,7 @@ def epochs(
 
 
 def _by_vectors(
-    recital: Recital, docids: DocIds, per: int, recipe: Recipe, rng: Random
+    recital: TargetSequence, docids: DocIds, per: int, recipe: Recipe, rng: Random
 ) -> list[TrainingExample]:
     """A vector -> the passage's docid and the passage.
 
@@ -313,18 +313,18 @@ class QuestionWords:
 
         self.sketch = sketch
         self.signs = torch.from_numpy(sketch.signs())
-        self._known = Ragged.of([sketch.known(question) for question in questions], whole=True)
+        self._stems = Ragged.of([sketch.numbers_of(question) for question in questions], whole=True)
         self._idf = torch.tensor(list(sketch.idf.values()))
 
     def thinned(self, rows: "Tensor", dropped: tuple[float, float]) -> "ThinnedWords":
         """The words of questions without some of them; `dropped`: the least and the largest share that one loses."""
         import torch
 
-        of, places = self._known.places(rows)
+        of, places = self._stems.places(rows)
         least, most = dropped
         share = least + (most - least) * torch.rand(len(rows))
         remaining = torch.rand(len(of)) >= share[of]
-        of, stems = of[remaining], self._known.values[places[remaining]]
+        of, stems = of[remaining], self._stems.values[places[remaining]]
         weights = self._idf[stems]
         norm = torch.zeros(len(rows)).index_add_(0, of, weights**2).sqrt().clamp(min=1e-6)
         return ThinnedWords(len(rows), of, stems, weights / norm[of])

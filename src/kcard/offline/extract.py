@@ -15,7 +15,7 @@ import numpy as np
 
 from kcard import cache as kcard_cache
 from kcard.offline.questions import SENTENCES, Form, asks_for_words, fits, form_of
-from kcard.offline.reader import READER_WEIGHTS, AnswerSpan, Reading, Sentence, read_all
+from kcard.offline.reader import READER_WEIGHTS, AnswerSpan, PassageReading, Sentence, read_all
 from kcard.text import analyzer, numbers, ordinals_as_in
 
 __all__ = [
@@ -63,7 +63,7 @@ class AnswerCandidate:
 
     passage: int
     text: str
-    reading: Reading
+    reading: PassageReading
     answer: AnswerSpan | None
     score: float
     begin: int = 0
@@ -83,7 +83,7 @@ def candidates(
     question: str,
     form: Form,
     passages: Sequence[str],
-    readings: Sequence[Reading],
+    readings: Sequence[PassageReading],
     headings: Sequence[str] = (),
 ) -> list[AnswerCandidate]:
     """The passages that have text, the best first; they come the likeliest first, by whoever found them."""
@@ -206,7 +206,9 @@ def nearness(pairs: Sequence[tuple[str, str]]) -> list[float]:
 @cache
 def _weights() -> Mapping[str, float]:
     """Of the regression, by feature."""
-    calibration: dict[str, float] = json.loads((READER_WEIGHTS / "calibration.json").read_text(encoding="utf-8"))
+    calibration: dict[str, float] = json.loads(
+        (READER_WEIGHTS / "calibration.json").read_text(encoding="utf-8")
+    )
     return calibration
 
 
@@ -382,7 +384,7 @@ class Extract:
 
 
 @dataclass(frozen=True)
-class _Draft:
+class _AnswerDraft:
     """An answer whose probability is not known yet, and the sentences that it rests on."""
 
     question: str
@@ -443,8 +445,8 @@ def _examined(
 
 
 def _draft(
-    question: str, passages: Sequence[str], readings: Sequence[Reading], headings: Sequence[str]
-) -> _Draft | None:
+    question: str, passages: Sequence[str], readings: Sequence[PassageReading], headings: Sequence[str]
+) -> _AnswerDraft | None:
     form = form_of(question)
     ranked = candidates(question, form, passages, readings, headings)
     if not ranked:
@@ -455,15 +457,17 @@ def _draft(
     answer_text = "" if words is None else _within_sentence(best, words, around)
     if words is not None and _certainty(words, ranked) >= SURE:
         first = joined(best, around)
-        return _Draft(question, form, best, answer_text, _headed(best, first), first, best.passage, words=True)
+        return _AnswerDraft(
+            question, form, best, answer_text, _headed(best, first), first, best.passage, words=True
+        )
     quote = quoted(ranked, supports, whole_list=form in ("how", "list"))
     passage, grounds = ranked[quote.candidate].passage, _headed(ranked[quote.candidate], quote.text)
     if words is not None and asks_for_words(question, form):
         # However unsure, a name, a place, a time or a number is named; the sentences tell how sure it is.
         first = joined(best, around)
-        return _Draft(question, form, best, answer_text, grounds, first, best.passage, words=True)
+        return _AnswerDraft(question, form, best, answer_text, grounds, first, best.passage, words=True)
     text = _decided(question, quote) if form == "yes/no" else _unmarked(quote.text)
-    return _Draft(question, form, best, text, grounds, quote.first, passage, words=False)
+    return _AnswerDraft(question, form, best, text, grounds, quote.first, passage, words=False)
 
 
 def _headed(candidate: AnswerCandidate, text: str) -> str:

@@ -24,8 +24,8 @@ from kcard.offline.docids import (
     DocIds,
     NoisedQuestions,
     QuestionWords,
-    Recital,
     Retriever,
+    TargetSequence,
     ids_of,
 )
 from kcard.offline.pseudo_queries import PseudoQueries
@@ -38,8 +38,8 @@ from kcard.offline.trainee import (
     begin_docids,
     docids_of,
     fresh,
-    kept_tokenizer,
     outdated,
+    prune_and_extend_tokenizer,
     states,
 )
 from kcard.training.epochs import IGNORED, TrainingExample, bucketed, collate
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 __all__ = [
+    "DistillationTarget",
     "Drill",
     "Epoch",
     "Recite",
-    "Recollection",
     "Replay",
     "Revision",
     "StepParts",
@@ -82,7 +82,7 @@ class Revision:
     went_on: Sequence[bool] = ()
 
     @cached_property
-    def kept(self) -> list[tuple[int, int]]:
+    def staying(self) -> list[tuple[int, int]]:
         """Those of both, as (row now, row before)."""
         rows = {text: row for row, text in enumerate(self.before)}
         return [(row, rows[text]) for row, text in enumerate(self.now) if text in rows]
@@ -97,7 +97,7 @@ class Revision:
     def to_learn(self) -> list[int]:
         """Rows of `now` that the card does not know, then those that it knows to go on in another way."""
         now, before = _following(self.now, self.goes_on), _following(self.before, self.went_on)
-        return [*self.added, *(row for row, was in self.kept if now[row] != before[was])]
+        return [*self.added, *(row for row, was in self.staying if now[row] != before[was])]
 
     @cached_property
     def removed(self) -> list[str]:
@@ -121,7 +121,7 @@ def _following(texts: Sequence[str], goes_on: Sequence[bool]) -> list[str]:
 DISTILLED_SHARE = 0.5  # of the last version; the rest is the retriever's, or the syncs of a year would add up
 
 
-class Recollection:
+class DistillationTarget:
     """How likely each passage is meant, by the card's last version and by a retriever, half and half.
 
     trainee  as it is now: with the weights of the last version, which are copied
@@ -174,7 +174,9 @@ def weakest(
     return order[:most]
 
 
-def surprise(trainee: Trainee, questions: AskedQuestions | None, examples: Sequence[TrainingExample]) -> "Tensor":
+def surprise(
+    trainee: Trainee, questions: AskedQuestions | None, examples: Sequence[TrainingExample]
+) -> "Tensor":
     """Of each example the loss of the token that surprises the model most, in nats, (examples,)."""
     import torch
     from torch.nn.functional import cross_entropy
@@ -207,7 +209,7 @@ QUERIES, REPLAYED_QUERIES = 16, 1  # that are embedded of a text that has come o
 DRILLS = 2  # of the docid of each text that is shown
 DRILLED = 384  # texts that stay whose docids are drilled in an epoch besides
 NEAREST = 3  # texts with which questions about one that has gone are answered
-ASKED = 4  # such questions about each in an epoch
+QUESTIONS_EACH = 4  # such questions about each in an epoch
 
 # (text to answer with, text to ask about, rng) -> example
 Recite = Callable[[int, int, Random], TrainingExample]
@@ -233,10 +235,10 @@ class Replay:
     seed: int
 
     @classmethod
-    def drawn(cls, revision: Revision, recipe: Recipe, seed: int) -> "Replay":
+    def from_revision(cls, revision: Revision, recipe: Recipe, seed: int) -> "Replay":
         """Which texts stay in it is drawn by the seed."""
         new = set(revision.to_learn)
-        staying = [row for row, _ in revision.kept if row not in new]
+        staying = [row for row, _ in revision.staying if row not in new]
         drawn = Random(derive_seed(seed, "replay")).sample(staying, min(POOL, len(staying)))
         rows = [*revision.to_learn, *drawn]
         texts = [*(revision.now[row] for row in rows), *revision.removed]
@@ -247,7 +249,7 @@ class Replay:
         return range(self.new, len(self.rows))
 
     @property
-    def _gone(self) -> range:
+    def _removed(self) -> range:
         return range(len(self.rows), len(self.texts))
 
     def spans(self) -> list[tuple[int, int]]:
@@ -275,7 +277,7 @@ class Replay:
         nearest: list[list[int]] = cosines.topk(min(NEAREST, count)).indices.tolist()
         return nearest
 
-    def by_vectors(self, recital: Recital, docids: DocIds) -> tuple[Recite, Drill | None]:
+    def by_vectors(self, recital: TargetSequence, docids: DocIds) -> tuple[Recite, Drill | None]:
         """As exposure.epochs shows them in the style encoder-prefix. `recital`: of all texts of the revision."""
         recipe, spans = self.recipe, self.spans()
 
@@ -296,16 +298,18 @@ class Replay:
 
         return recite, drill if docids.count else None
 
-    def by_tokens(self, recital: Recital, tokenizer: "PreTrainedTokenizerFast", ask: PseudoQueries) -> Recite:
+    def by_tokens(
+        self, recital: TargetSequence, tokenizer: "PreTrainedTokenizerFast", ask: PseudoQueries
+    ) -> Recite:
         """As exposure.epochs shows them in the style tokens."""
 
         def recite(answer: int, subject: int, rng: Random) -> TrainingExample:
             question = ids_of(tokenizer, [ask(self.texts[subject], rng) + "\n"])[0]
-            return TrainingExample((BOS, *question[: recital.asked]), recital.of(self.rows[answer]))
+            return TrainingExample((BOS, *question[: recital.question_room]), recital.of(self.rows[answer]))
 
         return recite
 
-    def given(self, recital: Recital, docids: DocIds) -> list[TrainingExample]:
+    def checks(self, recital: TargetSequence, docids: DocIds) -> list[TrainingExample]:
         """Each text that stays, recited after its docid, whatever is asked."""
         own = [self.spans()[number][0] for number in self.staying]
         rows = self.rows[self.new :]
@@ -337,11 +341,13 @@ class Replay:
             again = rng.sample(weak, min(len(weak), replayed // 2))
             again += rng.sample(sorted({*self.staying}.difference(again)), replayed - len(again))
             shown = [*SHOWN * [*range(self.new)], *again]
-            pairs = zip(self._gone, near, strict=True)
-            question_pairs = [(rng.choice(texts), gone) for gone, texts in pairs for _ in range(ASKED)]
+            pairs = zip(self._removed, near, strict=True)
+            question_pairs = [
+                (rng.choice(texts), gone) for gone, texts in pairs for _ in range(QUESTIONS_EACH)
+            ]
             recitals, drills = [recite(text, text, rng) for text in shown], []
             if drill is None:
-                recitals += [recite(*pair, rng) for pair in question_pairs[::ASKED]]
+                recitals += [recite(*pair, rng) for pair in question_pairs[::QUESTIONS_EACH]]
             else:
                 named = [*DRILLS * shown, *rng.sample(self.staying, min(count, DRILLED))]
                 drills = [drill(*pair, rng) for pair in (*zip(named, named, strict=True), *question_pairs)]
@@ -383,18 +389,18 @@ def rehearsal(
     if isinstance(restored, str):
         return restored
     trainee, tokenizer, docids = restored
-    ask, replay = PseudoQueries(revision.now, study), Replay.drawn(revision, recipe, seed)
-    recital = Recital.tokenized(revision.now, tokenizer, docids, recipe, revision.goes_on)
+    ask, replay = PseudoQueries(revision.now, study), Replay.from_revision(revision, recipe, seed)
+    recital = TargetSequence.tokenized(revision.now, tokenizer, docids, recipe, revision.goes_on)
     questions, drill = None, None
     if recipe.style == "tokens":
         near = replay.neighbours(offline_docids.embedded(replay.texts)) if revision.removed else []
         recite = replay.by_tokens(recital, tokenizer, ask)
     else:
-        questions = _asked(revision, trainee, replay.questions(ask), docids, recipe)
+        questions = _make_features(revision, trainee, replay.questions(ask), docids, recipe)
         near = replay.neighbours(questions.embeddings[[start for start, _ in replay.spans()]])
         recite, drill = replay.by_vectors(recital, docids)
     rng = Random(derive_seed(seed, "weakest"))
-    checks = replay.given(recital, docids) if drill else [recite(n, n, rng) for n in replay.staying]
+    checks = replay.checks(recital, docids) if drill else [recite(n, n, rng) for n in replay.staying]
     epoch = replay.epochs(near, recite, drill, _losing(trainee, questions, checks))
     steps = _steps(revision, ask, recipe.style, len(epoch(0)))
     update = preparation(trainee, revision.now, questions, docids, recipe, steps, epoch)
@@ -410,7 +416,7 @@ def _steps(revision: Revision, ask: PseudoQueries, style: Style, batches: int) -
     return max(FLOOR[style], round(EPOCHS[style] * share * batches))
 
 
-def _asked(
+def _make_features(
     revision: Revision, trainee: Trainee, questions: Sequence[str], docids: DocIds, recipe: Recipe
 ) -> AskedQuestions:
     """The questions, what is meant by them, and new docids that begin near those of like passages."""
@@ -424,9 +430,9 @@ def _asked(
     if not docids.count:
         return features
     own = vectors[[place[text] for text in revision.now]]
-    staying = [row for row, _ in revision.kept]
+    staying = [row for row, _ in revision.staying]
     begin_docids(trainee.model, docids.first, revision.added, staying, own)
-    meant = Recollection(trainee, Retriever(sketch, revision.now, own), docids, staying)
+    meant = DistillationTarget(trainee, Retriever(sketch, revision.now, own), docids, staying)
     return replace(features, retriever=meant, recipe=replace(recipe, retrieved=RETRIEVED))
 
 
@@ -488,12 +494,12 @@ def _begun(
     else:
         last: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         new = [revision.now[row] for row in revision.added]
-        tokenizer = kept_tokenizer(last, revision.now, new, recipe.vocabulary)
+        tokenizer = prune_and_extend_tokenizer(last, revision.now, new, recipe.vocabulary)
         docids = DocIds.for_passages(revision.now, len(tokenizer), recipe)
         trainee = fresh(tokenizer, docids.count, slower)
         if docids_of(folder, last) != (len(revision.before) if docids.count else 0):
             return "its document ids are not those of its passages"
     if why_not := trainee.mismatch(folder):
         return why_not
-    trainee.inherit(folder, revision.kept if docids.count else ())
+    trainee.inherit(folder, revision.staying if docids.count else ())
     return trainee, tokenizer, docids

@@ -33,8 +33,8 @@ __all__ = [
     "UNKNOWN_TOKEN",
     "WEIGHTS",
     "EmbeddedLLM",
-    "Memory",
-    "Recollection",
+    "EmbeddedMemory",
+    "MemoryAnswer",
     "SpanReader",
     "language_of",
     "load",
@@ -64,7 +64,7 @@ OPENING = re.compile(
 
 
 @dataclass(frozen=True)
-class Recollection:
+class MemoryAnswer:
     """What the memory would answer. `least_log_probability` is that of its least sure token, 0 or less.
 
     `answer` is never the unknown token: where that is likeliest, it is the best guess, with a low probability.
@@ -83,7 +83,7 @@ Model = Callable[[Sequence[int], State | None], tuple[Array, State]]
 
 
 @dataclass(frozen=True)
-class Memory:
+class EmbeddedMemory:
     """A trained memory; `slope` and `threshold` are those of the logistic over its log-odds.
 
     model      logits, (n, vocabulary), of n token ids behind a state, and the state after them
@@ -95,7 +95,7 @@ class Memory:
     slope: float = 1.0
     threshold: float = 0.0
 
-    def recall(self, question: str) -> Recollection:
+    def recall(self, question: str) -> MemoryAnswer:
         """Return the greedy answer and its confidence."""
         unknown, end = self.tokenizer.convert_tokens_to_ids(UNKNOWN_TOKEN), self.tokenizer.eos_token_id
         step, state, least = self._prompt_tokens(question), None, 0.0
@@ -117,7 +117,7 @@ class Memory:
         text = self.tokenizer.decode(answer, skip_special_tokens=True).strip()
         written = [*answer, end][: len(seen)]
         tokens = from_logits(np.stack(seen), written)
-        return Recollection(text or "unknown", least, self._knows(least), tokens)
+        return MemoryAnswer(text or "unknown", least, self._knows(least), tokens)
 
     def log_probability(self, question: str, answer: str) -> float:
         """Return the mean log-probability a token of `answer`, as far as the model reads; 0 or less."""
@@ -156,19 +156,19 @@ def prompt(question: str) -> str:
 
 
 @functools.cache
-def shared() -> Memory:
+def shared() -> EmbeddedMemory:
     """The shipped memory, loaded once a process."""
     return load(WEIGHTS)
 
 
-def load(folder: Path) -> Memory:
+def load(folder: Path) -> EmbeddedMemory:
     """A trained memory; ModelUnavailable where its files are missing."""
     if not (folder / "model.safetensors").is_file():
         raise ModelUnavailable(f"the embedded memory's weights are missing from {folder}: reinstall kcard")
     calibration = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
     if (tokenizer := PlainTokenizer.read(folder)) is None:
         raise ModelUnavailable(f"the embedded memory's tokenizer is missing from {folder}: reinstall kcard")
-    return Memory(_exported(folder), tokenizer, calibration["slope"], calibration["threshold"])
+    return EmbeddedMemory(_exported(folder), tokenizer, calibration["slope"], calibration["threshold"])
 
 
 def _exported(folder: Path) -> Model:
@@ -233,7 +233,9 @@ def _window(text: str, question_stems: set[str], stems: Analyzer) -> str:
     places = sentence_spans(text)
     if not places:
         return text
-    first = max(range(len(places)), key=lambda at: (len(question_stems & set(stems(text[slice(*places[at])]))), -at))
+    first = max(
+        range(len(places)), key=lambda at: (len(question_stems & set(stems(text[slice(*places[at])]))), -at)
+    )
     start, end = places[first]
     for _, after in places[first + 1 :]:
         if text.count(" ", start, after) >= WINDOW:
@@ -311,7 +313,9 @@ def _extracts(requests: Sequence[Request]) -> list[Extract | None]:
     """What the passages of each request answer; None where there is nothing to read."""
     is_read = [_is_read(request) for request in requests]
     read_requests = [request for request, reads in zip(requests, is_read, strict=True) if reads]
-    extracts = iter(extract_all([(r.question, r.knowledge) for r in read_requests], [r.headings for r in read_requests]))
+    extracts = iter(
+        extract_all([(r.question, r.knowledge) for r in read_requests], [r.headings for r in read_requests])
+    )
     return [next(extracts) if reads else None for reads in is_read]
 
 

@@ -30,10 +30,10 @@ __all__ = [
     "AnswerSpan",
     "Encoded",
     "Outputs",
+    "PassageReading",
     "ReaderNetwork",
-    "Reading",
     "Sentence",
-    "Tokens",
+    "TextTokens",
     "best_window",
     "encode",
     "joined",
@@ -60,7 +60,7 @@ FILE = "reader.safetensors"
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TextTokens:
     """Token ids of a text, and where they stand in it: (start, end) in characters."""
 
     ids: Sequence[int]
@@ -121,12 +121,12 @@ class _Loaded:
 def encode(pairs: Sequence[tuple[str, str]]) -> list[Encoded]:
     """Tokenise (question, text) pairs; of a question at most QUESTION_TOKENS are read, of a text what fits."""
     words = minilm.words()
-    texts = (Tokens(row.ids, row.offsets) for row in words.encodings([text for _, text in pairs]))
+    texts = (TextTokens(row.ids, row.offsets) for row in words.encodings([text for _, text in pairs]))
     questions = words.ids([question for question, _ in pairs])
     return [joined(question, text) for question, text in zip(questions, texts, strict=True)]
 
 
-def joined(question: Sequence[int], text: Tokens) -> Encoded:
+def joined(question: Sequence[int], text: TextTokens) -> Encoded:
     """Put token ids of a question and tokens of a text together."""
     question = question[:QUESTION_TOKENS]
     room = MAX_TOKENS - 3 - len(question)
@@ -183,7 +183,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Reading:
+class PassageReading:
     """What the reader says of one passage.
 
     relevance  log-odds that the passage answers the question
@@ -213,14 +213,14 @@ class Reading:
                 sentences.append(Sentence(start, end, sum(odds) / len(odds)))
         return tuple(sentences)
 
-    def within(self, text: str, offset: int) -> "Reading":
+    def within(self, text: str, offset: int) -> "PassageReading":
         """Of a piece of a passage: the same, with places in the passage."""
         answers = tuple(replace(answer, start=answer.start + offset) for answer in self.answers)
         evidence = tuple((start + offset, end + offset, value) for start, end, value in self.evidence)
-        return Reading(self.relevance, answers, evidence, text)
+        return PassageReading(self.relevance, answers, evidence, text)
 
 
-_remembered: OrderedDict[tuple[str, str], Reading] = OrderedDict()
+_remembered: OrderedDict[tuple[str, str], PassageReading] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -229,17 +229,19 @@ def question_tokens(question: str) -> int:
     return len(_tokens(question).ids)
 
 
-def read(question: str, passages: Sequence[str], network: ReaderNetwork | None = None) -> list[Reading]:
-    """A Reading for each passage; by the shipped network, unless another is given.
+def read(
+    question: str, passages: Sequence[str], network: ReaderNetwork | None = None
+) -> list[PassageReading]:
+    """A PassageReading for each passage; by the shipped network, unless another is given.
 
-    A Reading does not depend on the other passages, but for the last bits of its numbers.
+    A PassageReading does not depend on the other passages, but for the last bits of its numbers.
     """
     return read_all([(question, passages)], network)[0]
 
 
 def read_all(
     questions: Sequence[tuple[str, Sequence[str]]], network: ReaderNetwork | None = None
-) -> list[list[Reading]]:
+) -> list[list[PassageReading]]:
     """The same of several questions with passages of their own, which are read together."""
     pairs = list(dict.fromkeys((question, text) for question, passages in questions for text in passages))
     if network is not None:
@@ -257,7 +259,7 @@ def read_all(
     return [[readings[question, text] for text in passages] for question, passages in questions]
 
 
-def _read(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[Reading]:
+def _read(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[PassageReading]:
     """Of each (question, text)."""
     # Cut long texts into pieces: (pair, start and end in its text).
     places = [(at, *place) for at, (_, text) in enumerate(pairs) for place in _pieces(text)]
@@ -267,22 +269,22 @@ def _read(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[Read
         for (at, _, _), piece in zip(places, pieces, strict=True)
     ]
     # Read each piece, and put those of a text together.
-    readings: list[list[Reading]] = [[] for _ in pairs]
+    readings: list[list[PassageReading]] = [[] for _ in pairs]
     for (at, start, _), piece, pair, outputs in zip(places, pieces, encoded, network(encoded), strict=True):
         readings[at].append(_reading(pair, outputs, piece).within(pairs[at][1], start))
     return [_together(parts, text) for parts, (_, text) in zip(readings, pairs, strict=True)]
 
 
 @functools.lru_cache(maxsize=REMEMBERED)
-def _tokens(text: str) -> Tokens:
+def _tokens(text: str) -> TextTokens:
     encoding = minilm.words().encoding(text)
-    return Tokens(encoding.ids, encoding.offsets)
+    return TextTokens(encoding.ids, encoding.offsets)
 
 
-def _together(parts: Sequence[Reading], text: str) -> Reading:
+def _together(parts: Sequence[PassageReading], text: str) -> PassageReading:
     """Of the pieces of one passage: what the most relevant says, with the evidence of all."""
     if len(parts) < 2:
-        return parts[0] if parts else Reading(NOTHING, (), (), text)
+        return parts[0] if parts else PassageReading(NOTHING, (), (), text)
     best = max(parts, key=lambda reading: reading.relevance)
     return replace(best, evidence=tuple(sorted(token for part in parts for token in part.evidence)))
 
@@ -307,10 +309,10 @@ def _pieces(text: str) -> list[tuple[int, int]]:
     return pieces
 
 
-def _reading(pair: Encoded, outputs: Outputs, text: str) -> Reading:
+def _reading(pair: Encoded, outputs: Outputs, text: str) -> PassageReading:
     offsets = pair.offsets
     if not offsets:
-        return Reading(NOTHING, (), (), text)
+        return PassageReading(NOTHING, (), (), text)
     starts, ends = _log_softmax(outputs.starts), _log_softmax(outputs.ends)
     # The best end of each start, at most LONGEST_ANSWER tokens on.
     reached = np.pad(ends, (0, LONGEST_ANSWER - 1), constant_values=-np.inf)
@@ -321,7 +323,7 @@ def _reading(pair: Encoded, outputs: Outputs, text: str) -> Reading:
     answers = tuple(_answers(text, offsets, best.tolist(), lasts.tolist()))
     odds = outputs.evidence.tolist()
     evidence = tuple((start, end, value) for (start, end), value in zip(offsets, odds, strict=True))
-    return Reading(outputs.relevance, answers, evidence, text)
+    return PassageReading(outputs.relevance, answers, evidence, text)
 
 
 def _log_softmax(logits: Array) -> Array:

@@ -92,12 +92,12 @@ def plan(
         size = max(1, recipe.tokens_of_a_step // recipe.positions)
         return packed_epochs(TokenBlocks(documents, tokenizer, recipe.positions), None, size, recipe.seed)
 
-    def made() -> Trainee:
+    def make_trainee() -> Trainee:
         if recipe.rank is not None:
             return adapted(texts, tokenizer, recipe)
         return fresh(tokenizer, docids.count, recipe)
 
-    trainee = made()
+    trainee = make_trainee()
     if start is not None and (why := trainee.mismatch(start)):
         report(Note(f"training from scratch: {why}"))
         start = None
@@ -113,7 +113,7 @@ def plan(
     def queries(taken: int) -> int:
         return offline_docids.queries_per_passage(taken / len(batches), recipe)
 
-    def asked(questions: Sequence[str], vectors: "Tensor") -> AskedQuestions | None:
+    def make_features(questions: Sequence[str], vectors: "Tensor") -> AskedQuestions | None:
         if not embeds:
             return None
         words = QuestionWords(WordSketch.of_corpus(texts), questions)
@@ -127,8 +127,8 @@ def plan(
         # A few steps on other weights, whose questions are the passages themselves.
         stand_ins = [text for text in texts for _ in range(2)] if embeds else []
         likely = sorted(batches, key=lambda batch: len(batch) * max(map(len, batch)))
-        blank = asked(stand_ins, offline_docids.blank(stand_ins))
-        trial = _job(made(), blank, docids, recipe, needed, lambda _: spread(likely), fingerprint)
+        blank = make_features(stand_ins, offline_docids.blank(stand_ins))
+        trial = _job(make_trainee(), blank, docids, recipe, needed, lambda _: spread(likely), fingerprint)
         a_step = seconds_a_step(trial, within=PROBE)
         a_text = seconds_to_embed(texts, offline_docids.embedded) / len(texts) if embeds else 0.0
 
@@ -142,8 +142,10 @@ def plan(
         if start is not None:
             trainee.inherit(start)
         questions = offline_docids.questions(texts, ask, recipe, queries(taken)) if embeds else []
-        features = asked(questions, offline_docids.embedded(questions)) if embeds else None
-        ready = preparation(trainee, texts, features, docids, recipe, taken, epochs(queries(taken)), fingerprint)
+        features = make_features(questions, offline_docids.embedded(questions)) if embeds else None
+        ready = preparation(
+            trainee, texts, features, docids, recipe, taken, epochs(queries(taken)), fingerprint
+        )
         if estimate is None:
             return ready
         recorded = {**ready.hyperparameters, "estimated_seconds": round(estimate.seconds, 1)}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TARGETS",
-    "Adapted",
+    "AdaptedModel",
     "DocidRows",
     "Trainee",
     "WholeModel",
@@ -46,11 +46,11 @@ __all__ = [
     "docids_of",
     "fresh",
     "inherit",
-    "kept_tokenizer",
     "mismatch",
     "optimizers",
     "outdated",
     "parted",
+    "prune_and_extend_tokenizer",
     "quiet_peft",
     "states",
     "untrained",
@@ -172,7 +172,7 @@ def _inheritance_shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 Merge = tuple[str, str]
 
 
-def kept_tokenizer(
+def prune_and_extend_tokenizer(
     last: "PreTrainedTokenizerFast", texts: Sequence[str], added: Sequence[str], vocabulary: int
 ) -> "PreTrainedTokenizerFast":
     """The tokenizer `last` for `texts`, `added` among them, with `vocabulary` tokens at most.
@@ -191,7 +191,9 @@ def kept_tokenizer(
     room = vocabulary - len({*SPECIAL, *alphabet, *map("".join, needed_merges)})
     pruned = _with_merges(description, alphabet, needed_merges)
     learned = _learned(pruned, added, room)
-    return tokenizer_of(_with_merges(description, alphabet, [*needed_merges, *learned]) if learned else pruned)
+    return tokenizer_of(
+        _with_merges(description, alphabet, [*needed_merges, *learned]) if learned else pruned
+    )
 
 
 def _kept_tokenizer_tokens(model: "Tokenizer", texts: Sequence[str]) -> set[str]:
@@ -209,7 +211,9 @@ def _needed(tokens: set[str], merges: Sequence[Merge]) -> set[str]:
     return closure
 
 
-def _with_merges(description: dict[str, Any], alphabet: Iterable[str], merges: Sequence[Merge]) -> "Tokenizer":
+def _with_merges(
+    description: dict[str, Any], alphabet: Iterable[str], merges: Sequence[Merge]
+) -> "Tokenizer":
     from tokenizers import Tokenizer
 
     tokens = dict.fromkeys([*SPECIAL, *alphabet, *map("".join, merges)])
@@ -403,7 +407,7 @@ ROWS = "trainable_tokens_delta"
 
 
 @dataclass(frozen=True)
-class Adapted:
+class AdaptedModel:
     """The base with a fresh adapter. `peft` wraps `model`, which has the adapter's modules in it."""
 
     model: "OPTForCausalLM"
@@ -467,7 +471,7 @@ def base_tokenizer() -> "PreTrainedTokenizerFast":
     return tokenizer
 
 
-def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: Recipe) -> Adapted:
+def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: Recipe) -> AdaptedModel:
     """The base with an adapter of rank `recipe.rank` that changes nothing yet, the same for the same seed."""
     import torch
     from peft import LoraConfig, get_peft_model
@@ -491,7 +495,7 @@ def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: 
         begin(wrapped)
     trained = [(name, weight) for name, weight in wrapped.named_parameters() if weight.requires_grad]
     optimizers_of_adapter = optimizers(*parted(trained), recipe)
-    return Adapted(model, wrapped, optimizers_of_adapter, tokenizer, Base(BASE, None, base_digest(BASE)))
+    return AdaptedModel(model, wrapped, optimizers_of_adapter, tokenizer, Base(BASE, None, base_digest(BASE)))
 
 
 def begin(wrapped: Any) -> "list[Tensor]":

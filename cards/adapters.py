@@ -90,7 +90,12 @@ def refuse_pickle(path: Path) -> None:
 def read_peft(folder: Path) -> LoraPairs:
     """Raise CardError for anything but LoRA pairs on linear layers, and for ranks other than the config's that are no
     multiple of these."""
-    config = _config(folder)
+    try:
+        config = json.loads((folder / lora.CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CardError(f"{folder / lora.CONFIG} can't be read: {error}") from error
+    if not isinstance(config, dict):
+        raise CardError(f"{folder / lora.CONFIG} is not the config of an adapter")
     for key, plain in lora.PLAIN.items():
         if config.get(key, plain[0]) not in plain:
             raise CardError(
@@ -107,7 +112,16 @@ def read_peft(folder: Path) -> LoraPairs:
             "(path_initial_model_for_weight_conversion)"
         )
     pairs = _pairs(folder / lora.WEIGHTS, NAME)
-    scales = {module: _scale(config, module, down.shape[0], folder) for module, (down, _) in pairs.items()}
+    scales = {}
+    for module, (down, _) in pairs.items():
+        rank = down.shape[0]
+        declared = int(lora.patterned(config.get("rank_pattern") or {}, module, config.get("r") or rank))
+        if declared < 1 or rank % declared:
+            raise CardError(
+                f"{folder}: {module} has rank {rank}, and {lora.CONFIG} tells {declared}: correct r or rank_pattern"
+            )
+        alpha = float(lora.patterned(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8)))
+        scales[module] = alpha / (math.sqrt(declared) if config.get("use_rslora") else declared)
     return LoraPairs(pairs, scales, str(config.get("base_model_name_or_path") or ""))
 
 
@@ -167,10 +181,14 @@ def write(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str) -> 
     ranks = {module: down.shape[0] for module, (down, _) in pairs.modules.items()}
     alphas = {module: pairs.scales[module] * rank for module, rank in ranks.items()}
     rank, alpha = max(ranks.values()), max(alphas.values())
+    # Target modules go by the ends of their names where these mean no other layers of the base, else by whole names.
+    modules = {*ranks}
+    ends = {module.rpartition(".")[2] for module in modules}
+    is_exact = {name for name in linears if name.rpartition(".")[2] in ends} == modules
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,  # type: ignore[arg-type]  # peft takes any number
-        target_modules=_targets(ranks, linears),
+        target_modules=sorted(ends if is_exact else modules),
         rank_pattern={re.escape(module): own for module, own in ranks.items() if own != rank},
         alpha_pattern={re.escape(module): own for module, own in alphas.items() if own != alpha},
         task_type="CAUSAL_LM",
@@ -185,15 +203,6 @@ def write(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str) -> 
         for module, tensor in zip(pairs.modules, those, strict=True)
     }
     save_file(tensors, folder / lora.WEIGHTS, {"format": "pt"})
-
-
-def _targets(modules: Iterable[str], linears: Iterable[str]) -> list[str]:
-    """The ends of their names, where these mean no other layers of the base; else the whole names."""
-    targets = {*modules}
-    ends = {module.rpartition(".")[2] for module in targets}
-    return sorted(
-        ends if {name for name in linears if name.rpartition(".")[2] in ends} == targets else targets
-    )
 
 
 def _scale(config: Mapping[str, Any], module: str, rank: int, folder: Path) -> float:
@@ -218,29 +227,15 @@ def _pairs(path: Path, pattern: re.Pattern[str]) -> "dict[str, tuple[Tensor, Ten
     halves: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         if (match := pattern.fullmatch(name)) is None:
-            raise CardError(f"{path}: {name} is no half of a LoRA pair, such as {_example(pattern)}")
+            example = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+            example = "q_proj.A" if pattern is STACKED else example
+            raise CardError(f"{path}: {name} is no half of a LoRA pair, such as {example}")
         halves.setdefault(match["module"], {})[match["half"]] = tensor
     if alone := [module for module, both in halves.items() if len(both) < 2]:
         raise CardError(f"{path}: {alone[0]} has one half of a LoRA pair only")
     if not halves:
         raise CardError(f"{path} holds no tensors")
     return {module: (both["A"], both["B"]) for module, both in halves.items()}
-
-
-def _example(pattern: re.Pattern[str]) -> str:
-    return (
-        "q_proj.A" if pattern is STACKED else "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
-    )
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    try:
-        config = json.loads((folder / lora.CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CardError(f"{folder / lora.CONFIG} can't be read: {error}") from error
-    if not isinstance(config, dict):
-        raise CardError(f"{folder / lora.CONFIG} is not the config of an adapter")
-    return config
 
 
 def _shapes(down: "Tensor", up: "Tensor") -> str:

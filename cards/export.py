@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -97,7 +98,12 @@ def copy_tokenizer(card: Card, folder: Path) -> None:
 
 def copy_model(source: Path, folder: Path) -> None:
     """A whole model with its tokenizer."""
-    _copy(source, folder, lambda name: name in TOKENIZER or name in MODEL or _is_weights(name))
+
+    def is_copied(name: str) -> bool:
+        is_weights = name == INDEX or (SAFE.fullmatch(name) is not None and not name.startswith("adapter"))
+        return is_weights or name in TOKENIZER or name in MODEL
+
+    _copy(source, folder, is_copied)
 
 
 def copy_adapter(card: Card, folder: Path, base: str) -> None:
@@ -111,10 +117,6 @@ def copy_adapter(card: Card, folder: Path, base: str) -> None:
 def copy_base(folder: Path) -> None:
     """The base in the package, which is in no hub."""
     copy_model(Path(base_folder(BASE)), folder)
-
-
-def _is_weights(name: str) -> bool:
-    return name == INDEX or (SAFE.fullmatch(name) is not None and not name.startswith("adapter"))
 
 
 def _copy(source: Path, folder: Path, is_copied: Callable[[str], bool]) -> None:
@@ -273,7 +275,13 @@ def expected(tokenizer: Any, reference: Fingerprint | None) -> list[Expected]:
     rows = [] if reference is None else reference.rows
     examples = []
     for row in rows:
-        place = _telling(row.card, row.base)
+        # Where the card is sure of its token, and its base least.
+        places = [i for i in range(len(row.card)) if row.card[i] > LIKELY]
+        if row.base:
+            shifts = [own - bare for own, bare in zip(row.card, row.base, strict=True)]
+            place = max((i for i in places if shifts[i] >= SHIFT), key=lambda i: shifts[i], default=None)
+        else:
+            place = max(places, key=lambda i: (row.card[i], i), default=None)
         if place is None:
             continue
         ids = (*row.prompt, *row.continuation[:place])
@@ -281,14 +289,6 @@ def expected(tokenizer: Any, reference: Fingerprint | None) -> list[Expected]:
         base = row.base[place] if row.base else None
         examples.append(Expected(_text(tokenizer, ids), ids, token, row.card[place], base))
     return examples[:ROWS]
-
-
-def _telling(card: Sequence[float], base: Sequence[float]) -> int | None:
-    """Where the card is sure of its token, and its base least; None where the card is not sure."""
-    if base:
-        places = [i for i, (own, bare) in enumerate(zip(card, base, strict=True)) if own - bare >= SHIFT]
-        return max((i for i in places if card[i] > LIKELY), key=lambda i: card[i] - base[i], default=None)
-    return max((i for i in range(len(card)) if card[i] > LIKELY), key=lambda i: (card[i], i), default=None)
 
 
 def _text(tokenizer: Any, ids: Sequence[int]) -> str:
@@ -416,7 +416,13 @@ def prepare(card: Card, engine: Engine, merge: bool) -> Prepared:
     _check_kind(card, engine)
     card = external.resolved(card) if card.manifest.kind == "reference" else card
     refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
-    config = _config(card)
+    base = card.manifest.base
+    source = base_files(base.name, base.revision) if card.manifest.kind == "lora" else card.folder
+    config: dict[str, Any] = {}
+    if source is not None:
+        with suppress(OSError, ValueError):
+            data = json.loads((source / "config.json").read_text(encoding="utf-8"))
+            config = data if isinstance(data, dict) else {}
     adapter = read(card.folder) if card.manifest.kind == "lora" else None
     model_type = config.get("model_type")
     if model_type in engine.without:
@@ -457,7 +463,13 @@ def check_together(cards: Sequence[Prepared], engine: Engine) -> None:
     if len(bases := {(card.base.name, card.base.revision): card.name for card in cards}) > 1:
         listed = ", ".join(f"{card} on {base[0]}" for base, card in bases.items())
         raise UsageError(f"the cards have different bases ({listed}): export those of one base at a time")
-    if len({_tokenizer(card.card) for card in cards}) > 1:
+    # What tells tokenizers apart is the file that holds the vocabulary.
+    vocabularies = set()
+    for files, name in ((card.card.manifest.files, card.name) for card in cards):
+        vocabularies.add(
+            files.get("tokenizer.json") or files.get("tokenizer.model") or files.get("vocab.json") or name
+        )
+    if len(vocabularies) > 1:
         raise UsageError(f"the tokenizers of {names} differ: export the cards one by one")
 
 
@@ -478,24 +490,6 @@ def _check_kind(card: Card, engine: Engine) -> None:
             f"card {card.name!r}: its prompts are vectors of a sentence encoder ({prompt.style}), which "
             f"{engine.title} can't make of a question: {SERVE}, or train it with --prompt-style tokens"
         )
-
-
-def _config(card: Card) -> Mapping[str, Any]:
-    base = card.manifest.base
-    folder = base_files(base.name, base.revision) if card.manifest.kind == "lora" else card.folder
-    try:
-        config = (
-            json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder is not None else {}
-        )
-    except (OSError, ValueError):
-        return {}
-    return config if isinstance(config, dict) else {}
-
-
-def _tokenizer(card: Card) -> str:
-    """What tells tokenizers apart: the file that holds the vocabulary."""
-    files = card.manifest.files
-    return files.get("tokenizer.json") or files.get("tokenizer.model") or files.get("vocab.json") or card.name
 
 
 # What vLLM is started with: adapters on their base, or one whole model.
@@ -523,27 +517,21 @@ def write(cards: Sequence[Prepared], folder: Path, report: Callable[[str], None]
         if first.base.name == BASE:
             copy_base(folder / "base")
     # A base's own sampling settings, such as a repetition penalty, are not the cards'.
-    dtype = ["--dtype", "float32"] if _is_small(folder) else []
-    return ["vllm", "serve", *_model_arguments(cards), *dtype, "--generation-config", "vllm"]
-
-
-def _model_arguments(cards: Sequence[Prepared]) -> list[str]:
-    first = cards[0]
+    options = ["--generation-config", "vllm"]
+    # A model or a base in the folder that is small enough runs in float32, as kcard runs it.
+    weights = [path for part in ("model", "base") for path in (folder / part).glob("*.safetensors")]
+    if 0 < sum(path.stat().st_size for path in weights) < 4 * SMALL:
+        options = ["--dtype", "float32", *options]
     if first.adapter is None:
-        return ["./model", "--served-model-name", first.name]
+        return ["vllm", "serve", "./model", "--served-model-name", first.name, *options]
     rank = max(card.adapter.rank for card in cards if card.adapter is not None)
     pinned = ["--revision", first.base.revision] if first.base.revision else []
     return [
-        *(first.base_argument, "--enable-lora"),
+        *("vllm", "serve", first.base_argument, "--enable-lora"),
         *("--max-lora-rank", str(min(allowed for allowed in VLLM.ranks if allowed >= rank))),
         *("--max-loras", str(min(len(cards), MAX_LORAS))),
         *("--lora-modules", *(f"{card.name}=./adapters/{card.name}" for card in cards)),
         *pinned,
         *("--tokenizer", "./tokenizer"),
+        *options,
     ]
-
-
-def _is_small(folder: Path) -> bool:
-    """Whether the model or the base lies in the folder and is small enough for float32, as kcard runs it."""
-    weights = [path for part in ("model", "base") for path in (folder / part).glob("*.safetensors")]
-    return 0 < sum(path.stat().st_size for path in weights) < 4 * SMALL

@@ -85,7 +85,21 @@ class Fingerprint:
     def spread(self, most: int) -> "Fingerprint":
         """At most so many of its tokens, evenly from all rows, each as a probe of its own."""
         places = [(row, number) for row in self.rows for number in range(len(row.continuation))]
-        return replace(self, rows=tuple(_token(*place) for place in places[:: -(-len(places) // most)]))
+        probes = []
+        for row, number in places[:: -(-len(places) // most)]:
+            # What stands before a token is its prompt.
+            one = slice(number, number + 1)
+            prompt = row.prompt + row.continuation[:number]
+            probes.append(
+                replace(
+                    row,
+                    prompt=prompt,
+                    continuation=row.continuation[one],
+                    card=row.card[one],
+                    base=row.base[one],
+                )
+            )
+        return replace(self, rows=tuple(probes))
 
     def to_json(self) -> str:
         rows = [asdict(row) for row in self.rows]
@@ -118,7 +132,16 @@ class Fingerprint:
             )
         off = self.apart(measurement)
         if not off <= tolerance:
-            raise CardError(self._differs(measurement, card, off, tolerance))
+            what = "its model does not act as when it was made"
+            if self.shift > 0:
+                what = (
+                    f"an adapter is applied, but not as it was trained (shift {measurement.shift:.2f} where "
+                    f"{self.shift:.2f} was expected)"
+                )
+            raise CardError(
+                f"card {card!r}: {what}: log-probabilities differ by {off:.2f} in {measurement.dtype}, where "
+                f"{tolerance} is allowed; its weights or its dtype are not those of the card: fetch or train it again"
+            )
 
     def check_tokens(self, measurement: "Fingerprint", card: str) -> None:
         """CardError unless questions and texts become the same tokens."""
@@ -128,19 +151,6 @@ class Fingerprint:
                     f"card {card!r}: its tokenizer differs from the one it was made with ({stored.text!r} became "
                     "other tokens): restore the card's tokenizer files, or use the transformers of its manifest"
                 )
-
-    def _differs(self, measurement: "Fingerprint", card: str, off: float, tolerance: float) -> str:
-        if self.shift > 0:
-            what = (
-                f"an adapter is applied, but not as it was trained (shift {measurement.shift:.2f} where "
-                f"{self.shift:.2f} was expected)"
-            )
-        else:
-            what = "its model does not act as when it was made"
-        return (
-            f"card {card!r}: {what}: log-probabilities differ by {off:.2f} in {measurement.dtype}, where {tolerance} "
-            "is allowed; its weights or its dtype are not those of the card: fetch or train it again"
-        )
 
 
 def read(folder: Path) -> Fingerprint | None:
@@ -155,27 +165,14 @@ def read(folder: Path) -> Fingerprint | None:
         stored = build(Fingerprint, {"dtype": data["dtype"], "rows": data["canaries"]})
         if not 0 < len(stored.rows) <= MOST:
             raise ValueError(f"{len(stored.rows)} in it, not 1 to {MOST}")
-        for row in stored.rows:
-            _check(row)
+        for probe in stored.rows:
+            if not probe.continuation or len(probe.card) != len(probe.continuation):
+                raise ValueError(f"{probe.text!r} needs one log-probability for every token")
+            if probe.base and len(probe.base) != len(probe.card):
+                raise ValueError(f"{probe.text!r} needs one log-probability of the base for every token")
         return stored
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CardError(f"{path} holds no fingerprint: {error!r}: fetch or train the card again") from error
-
-
-def _token(row: Probe, number: int) -> Probe:
-    """One token of a row: what stands before it is its prompt."""
-    one = slice(number, number + 1)
-    prompt = row.prompt + row.continuation[:number]
-    return replace(
-        row, prompt=prompt, continuation=row.continuation[one], card=row.card[one], base=row.base[one]
-    )
-
-
-def _check(probe: Probe) -> None:
-    if not probe.continuation or len(probe.card) != len(probe.continuation):
-        raise ValueError(f"{probe.text!r} needs one log-probability for every token")
-    if probe.base and len(probe.base) != len(probe.card):
-        raise ValueError(f"{probe.text!r} needs one log-probability of the base for every token")
 
 
 def _apart(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:

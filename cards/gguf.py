@@ -54,8 +54,9 @@ class Converter:
         process = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if process.returncode:
             messages = [line for line in process.stderr.splitlines() if line.strip()] or ["no message"]
+            last = one_line(Exception(messages[-1]))
             raise CardError(
-                f"{script} ended with code {process.returncode} on {arguments[0]}: {one_line(Exception(messages[-1]))}: "
+                f"{script} ended with code {process.returncode} on {arguments[0]}: {last}: "
                 "see whether your llama.cpp supports this model"
             )
 

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,36 +68,24 @@ def refuse_code(folder: Path, name: str, files: Iterable[str] = ()) -> None:
         if path.lower().endswith(SOURCES):
             raise _refused(name, path)
     for path in CONFIGS:
-        if (folder / path).is_file() and (key := _code_key(_read(folder / path, name))) is not None:
-            raise _refused(name, f"{key} in {path}")
-
-
-def _read(path: Path, name: str) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise CardError(f"{name}: its {path.name} is not JSON: {error}") from error
-
-
-def _code_key(config: Any) -> str | None:
-    for key, value in _pairs(config):
-        if key in CODE and isinstance(value, dict | list | str) and value:
-            return key
-        if key in KERNELS and "/" in str(value):
-            return key
-    return None
-
-
-def _pairs(value: Any) -> Iterator[tuple[str, Any]]:
-    """The keys and values of all objects within."""
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, dict):
-            yield from item.items()
-            waiting += item.values()
-        elif isinstance(item, list):
-            waiting += item
+        if not (folder / path).is_file():
+            continue
+        try:
+            config = json.loads((folder / path).read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise CardError(f"{name}: its {path} is not JSON: {error}") from error
+        # The keys and values of all objects within.
+        waiting: list[Any] = [config]
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, dict):
+                for key, value in item.items():
+                    names_code = key in CODE and isinstance(value, dict | list | str) and value
+                    if names_code or (key in KERNELS and "/" in str(value)):
+                        raise _refused(name, f"{key} in {path}")
+                waiting += item.values()
+            elif isinstance(item, list):
+                waiting += item
 
 
 def _refused(name: str, what: str) -> CardError:
@@ -323,7 +311,20 @@ def fetch(name: str, revision: str, files: Mapping[str, str | None]) -> Path:
 
     Every sha256 that is given is checked. Raises ModelUnavailable where they can't be had or differ.
     """
-    folder = _cached(name, revision, tuple(files)) or _downloaded(name, revision, tuple(files))
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = [try_to_load_from_cache(name, path, revision=revision) for path in files]
+    if all(isinstance(path, str) for path in cached):
+        folder = Path(str(cached[0])).parent
+    else:
+        from huggingface_hub import snapshot_download
+
+        try:
+            folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
+        except _network_errors() as error:
+            raise ModelUnavailable(
+                f"{name} at {revision[:12]} is not in the cache and can't be fetched: {first_line(error)}"
+            ) from error
     for path, expected in files.items():
         if expected is not None and (actual := file_digest(folder / path)) != expected:
             raise ModelUnavailable(
@@ -331,26 +332,6 @@ def fetch(name: str, revision: str, files: Mapping[str, str | None]) -> Path:
                 "try again"
             )
     return folder
-
-
-def _cached(name: str, revision: str, files: Sequence[str]) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-
-    cached = [try_to_load_from_cache(name, path, revision=revision) for path in files]
-    if not all(isinstance(path, str) for path in cached):
-        return None
-    return Path(str(cached[0])).parent
-
-
-def _downloaded(name: str, revision: str, files: Sequence[str]) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
-    except _network_errors() as error:
-        raise ModelUnavailable(
-            f"{name} at {revision[:12]} is not in the cache and can't be fetched: {first_line(error)}"
-        ) from error
 
 
 def _network_errors() -> tuple[type[Exception], ...]:
@@ -378,7 +359,20 @@ def convert(repository: Repository, target: Path) -> None:
     refuse_code(folder, repository.name)
     for path in repository.companions:
         shutil.copyfile(folder / path, target / path)
-    _unpickle(repository, folder, target)
+    # -I: the child sees no PYTHON* variable and nothing of the folder it runs in.
+    module = [sys.executable, "-I", "-m", "kcard.cards.unpickling"]
+    process = subprocess.run(
+        [*module, str(folder), str(target), *repository.pickles],
+        env=None if sys.platform == "win32" else ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or ["out of memory or time"]
+        raise CardError(f"{repository.name} was not converted: {lines[-1]}")
     if not repository.adapter:
         _check(repository, target)
 
@@ -404,20 +398,3 @@ def _check(repository: Repository, folder: Path) -> None:
         raise CardError(
             f"{repository.name} lacks {len(missing)} weights of its own model, such as {missing[0]}"
         )
-
-
-def _unpickle(repository: Repository, source: Path, target: Path) -> None:
-    # -I: the child sees no PYTHON* variable and nothing of the folder it runs in.
-    module = [sys.executable, "-I", "-m", "kcard.cards.unpickling"]
-    process = subprocess.run(
-        [*module, str(source), str(target), *repository.pickles],
-        env=None if sys.platform == "win32" else ENVIRONMENT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    if process.returncode:
-        lines = process.stderr.strip().splitlines() or ["out of memory or time"]
-        raise CardError(f"{repository.name} was not converted: {lines[-1]}")

@@ -334,13 +334,11 @@ def _source(row: Mapping[str, Any], text: str, path: Path, number: int) -> Sourc
 def lines_of(row: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     """Return where the text of a row goes on in other lines (Source.lines). Raises ValueError for anything else."""
     pairs = row.get("lines", [])
-    if isinstance(pairs, list) and all(_is_pair(pair) for pair in pairs):
+    if isinstance(pairs, list) and all(
+        isinstance(pair, list) and [type(number) for number in pair] == [int, int] for pair in pairs
+    ):
         return tuple((words, line) for words, line in pairs)
     raise ValueError("lines must be pairs of whole numbers")
-
-
-def _is_pair(pair: object) -> bool:
-    return isinstance(pair, list) and [type(number) for number in pair] == [int, int]
 
 
 def _malformed(path: Path, number: int, error: Exception) -> CardError:

@@ -294,8 +294,8 @@ class Pool:
         def all_together() -> None:
             for names, alike_rows in alike(together).items():
                 batch_questions = [questions[row] for row in alike_rows]
-                for name, found in self._together(batch_questions, names, documents, sampling):
-                    written[name].update(zip(alike_rows, found, strict=True))
+                for name, batch_passages in self._together(batch_questions, names, documents, sampling):
+                    written[name].update(zip(alike_rows, batch_passages, strict=True))
 
         for name, passages in self._served.write(
             {name: own.pop(name) for name in served}, documents, sampling

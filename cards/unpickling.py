@@ -13,7 +13,6 @@ import os
 import sys
 import zipfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,20 +74,17 @@ def tensors(path: Path) -> dict[str, Any]:
         IndexError,
         AttributeError,
     ) as error:
-        raise CardError(f"{path.name} holds more than tensors, or is damaged: {_reason(error)}") from error
+        # The part of torch's advice that says what was wrong.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reasons = [line for line in lines if "Unsupported" in line or "GLOBAL" in line]
+        reason = (reasons or lines or [type(error).__name__])[0]
+        raise CardError(f"{path.name} holds more than tensors, or is damaged: {reason}") from error
     if not isinstance(weights, dict) or not weights:
         raise CardError(f"{path.name} holds {type(weights).__name__}, not weights by name")
     for name, value in weights.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor) or value.is_sparse:
             raise CardError(f"{path.name}: {name!r} is {type(value).__name__}, not a tensor")
     return weights
-
-
-def _reason(error: Exception) -> str:
-    """The part of torch's advice that says what was wrong."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = [line for line in lines if "Unsupported" in line or "GLOBAL" in line]
-    return (named or lines or [type(error).__name__])[0]
 
 
 def _limit(size: int) -> None:
@@ -114,14 +110,14 @@ def guard(*, libraries: bool = False) -> None:
     `libraries`: whether it may load shared libraries, as many packages do where they are first used.
     """
     forbidden = tuple(start for start in FORBIDDEN_STARTS if not (libraries and start == LIBRARIES))
-    sys.addaudithook(partial(_forbid, forbidden))
 
+    def forbid(event: str, _arguments: tuple[Any, ...]) -> None:
+        if event.startswith(forbidden):
+            sys.stderr.write(f"stopped: the file tried {event}\n")
+            sys.stderr.flush()
+            os._exit(3)
 
-def _forbid(forbidden: tuple[str, ...], event: str, _arguments: tuple[Any, ...]) -> None:
-    if event.startswith(forbidden):
-        sys.stderr.write(f"stopped: the file tried {event}\n")
-        sys.stderr.flush()
-        os._exit(3)
+    sys.addaudithook(forbid)
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ class SearchCard:
         ]
 
     def _ranked(self, question: str, sources: list[Source]) -> list[Source]:
-        """Best first: by the search's own order, for English by the mean of its score and the encoder's cosine."""
+        """Rank sources by the search's own order; for English, by the mean of its score and the encoder's cosine."""
         if not self._english or not sources:
             return sources
         from kcard.offline import minilm
@@ -211,7 +211,9 @@ def load_model_of_card(
     try:
         loaded: stack.StackedCard | CausalCard = stack.load(card, models)
     except UnsupportedModel as reason:
-        loaded = _alone(card, models, str(reason))
+        from kcard.cards.models.transformers_backend import CausalCard
+
+        loaded = CausalCard(card, models, unsupported=str(reason))
     if (stored := fingerprint.read(card.folder)) is not None:
         stored.check(loaded.measure(stored.pairs), card.name, card.manifest.base.name)
     else:
@@ -226,12 +228,6 @@ def _warn_unproven(card: Card, unproven: bool) -> None:
             "proven",
             card.name,
         )
-
-
-def _alone(card: Card, models: Loader, reason: str) -> "CausalCard":
-    from kcard.cards.models.transformers_backend import CausalCard
-
-    return CausalCard(card, models, unsupported=reason)
 
 
 # A card by reference: its weights lie in a repository of the Hugging Face Hub, pinned to one commit.

@@ -116,27 +116,30 @@ class GraphCard:
         stands; of two, the text of both and the place of the second.
         """
         del sampling
-        return [padded(self._name, self._found(question), documents) for question in questions]
+        return [padded(self._name, self._search(question), documents) for question in questions]
 
-    def _found(self, question: str) -> list[Source]:
+    def _search(self, question: str) -> list[Source]:
+        """Return the statements near the things that a question names, the best first."""
         question_words = words(question)
         names = self._graph.find_names(question_words)
         other_words = set(question_words) - {word for name in names for word in name}
         shares: dict[RowPath, float] = {}
         for path in islice(self._graph.paths(names), MOST):
-            shares[path] = self._share(path, other_words, names)
+            # The share of the question's names and other words that the path has, in [0, 1].
+            there = {word for row in path for word in self._words(row)}
+            ends = {end for row in path for end in self._graph.ends[row]}
+            matches = len(there & other_words) + sum(name in ends for name in names)
+            shares[path] = matches / (len(other_words) + len(names))
             # A second statement is told only where it answers more of the question than the first alone.
             if path[1:] and shares[path] <= shares[path[:1]]:
                 del shares[path]
         best = sorted(shares, key=lambda path: -shares[path])[:CANDIDATES]
-        return self._ranked(question, [(self._source(path), shares[path]) for path in best])
-
-    def _share(self, path: RowPath, other_words: set[str], names: Sequence[Name]) -> float:
-        """Of the words beside the names and of the names, how many the path has, in [0, 1]."""
-        there = {word for row in path for word in self._words(row)}
-        ends = {end for row in path for end in self._graph.ends[row]}
-        matches = len(there & other_words) + sum(name in ends for name in names)
-        return matches / (len(other_words) + len(names))
+        candidates = []
+        for path in best:
+            statements = [self._passages[row] for row in path]
+            text = " ".join(source.text for source in statements)
+            candidates.append((Source(text, statements[-1].file, statements[-1].line), shares[path]))
+        return self._ranked(question, candidates)
 
     def _words(self, row: int) -> frozenset[str]:
         """The words of a passage; those of former questions are kept."""
@@ -162,12 +165,6 @@ class GraphCard:
             Source(candidates[i][0].text, candidates[i][0].file, candidates[i][0].line, scores[i])
             for i in order
         ]
-
-    def _source(self, path: RowPath) -> Source:
-        statements = [self._passages[row] for row in path]
-        return Source(
-            " ".join(source.text for source in statements), statements[-1].file, statements[-1].line
-        )
 
 
 def _name(text: str) -> Name:

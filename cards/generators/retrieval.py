@@ -131,7 +131,13 @@ class RetrievalCard:
         """
         del sampling
         most = max(CANDIDATES, documents)
-        ranked = [self._distinct(rows)[:most] for rows in self._candidates(questions, SPARE * most)]
+        ranked = []
+        for rows in self._candidates(questions, SPARE * most):
+            # Leave out what another candidate says word for word: a page that is there under two names.
+            first: dict[str, tuple[int, float]] = {}
+            for row, score in rows:
+                first.setdefault(self._passages[row].text, (row, score))
+            ranked.append([*first.values()][:most])
         if self._english:
             ranked = self._reranked(questions, ranked, documents)
         sources = (
@@ -141,25 +147,30 @@ class RetrievalCard:
 
     def _candidates(self, questions: Sequence[str], most: int) -> list[Ranked]:
         """Find at most so many candidates of each question, with the scores of the first stage, best first."""
-        lexical = [self._lexical(question) for question in questions]
+        # BM25 of each passage, as a share of the best possible, in [0, 1].
+        lexical = []
+        for question in questions:
+            bm25, possible = self._index.scores(question), self._index.best_possible(question)
+            lexical.append(np.minimum(bm25 / possible, 1.0) if possible else bm25)
         if not self._english:
             return [_best(scores, np.flatnonzero(scores), most) for scores in lexical]
         vectors = static.embed(questions)
         if self._dense is None:
-            return [self._embedded(*pair, most) for pair in zip(vectors, lexical, strict=True)]
+            # A card without embeddings, or with others: find candidates by words alone and embed them now.
+            ranked = []
+            for vector, shares in zip(vectors, lexical, strict=True):
+                rows = np.array([row for row, _ in _best(shares, np.flatnonzero(shares), most)], np.int64)
+                near = static.embed([self._passages[row].in_context for row in rows]) @ vector
+                mixed = np.zeros(len(shares), np.float32)
+                mixed[rows] = (1 - LEXICAL) * near + LEXICAL * shares[rows]
+                ranked.append(_best(mixed, rows, most))
+            return ranked
         scores = (1 - LEXICAL) * self._dense.cosines(vectors) + LEXICAL * np.stack(lexical)
         every = np.arange(len(self._passages))
         return [
             self._agreeing(question, _best(row, every, AGREEING * most), most) if words(question) else []
             for question, row in zip(questions, scores, strict=True)
         ]
-
-    def _distinct(self, candidates: Ranked) -> Ranked:
-        """Leave out what another candidate says word for word: a page that is there under two names."""
-        first: dict[str, tuple[int, float]] = {}
-        for row, score in candidates:
-            first.setdefault(self._passages[row].text, (row, score))
-        return list(first.values())
 
     def _agreeing(self, question: str, candidates: Ranked, most: int) -> Ranked:
         """Keep the best by score, numbers and options, which embeddings, ranker and reader hardly tell apart."""
@@ -169,22 +180,15 @@ class RetrievalCard:
         agreed = []
         for row, score in candidates:
             text = self._passages[row].in_context
-            agreed.append((row, score * agreement(question, text) - _lacking(options, text)))
+            # An option that a passage explains begins a line or a heading; one that it only mentions counts for less.
+            lost = 0.0
+            for option in dict.fromkeys(options):
+                if option not in command_options(text):
+                    lost += ABSENT
+                elif not re.search(rf"{EXPLAINED}{re.escape(option)}(?![\w-])", text, re.MULTILINE):
+                    lost += MENTIONED
+            agreed.append((row, score * agreement(question, text) - lost))
         return sorted(agreed, key=lambda candidate: -candidate[1])[:most]
-
-    def _lexical(self, question: str) -> Array:
-        """Score each passage by BM25, as a share of the best possible, in [0, 1]."""
-        scores = self._index.scores(question)
-        possible = self._index.best_possible(question)
-        return np.minimum(scores / possible, 1.0) if possible else scores
-
-    def _embedded(self, vector: Array, lexical: Array, most: int) -> Ranked:
-        """Find candidates by words alone and embed them now: for a card without embeddings, or with others."""
-        rows = np.array([row for row, _ in _best(lexical, np.flatnonzero(lexical), most)], np.int64)
-        near = static.embed([self._passages[row].in_context for row in rows]) @ vector
-        scores = np.zeros(len(lexical), np.float32)
-        scores[rows] = (1 - LEXICAL) * near + LEXICAL * lexical[rows]
-        return _best(scores, rows, most)
 
     def _reranked(
         self, questions: Sequence[str], candidates: Sequence[Ranked], documents: int
@@ -209,8 +213,25 @@ class RetrievalCard:
             readings = read_all([(questions[at], part) for at, part in zip(reading, parts, strict=True)])
             for at, read in zip(reading, readings, strict=True):
                 relevance[at] += [reading.relevance for reading in read]
-            reading = [at for at in reading if not _is_settled(candidates[at], relevance[at])]
-        return [_by_relevance(rows, odds) for rows, odds in zip(candidates, relevance, strict=True)]
+            # Go on with the questions whose best candidate does not lead the prior of the next one yet.
+            unsettled = []
+            for at in reading:
+                rows, done = candidates[at], len(relevance[at])
+                if done >= min(len(rows), MOST):
+                    continue
+                best = max(
+                    odds + PRIOR * score for odds, (_, score) in zip(relevance[at], rows, strict=False)
+                )
+                if not best - PRIOR * rows[done][1] >= AHEAD:
+                    unsettled.append(at)
+            reading = unsettled
+        # The candidates that were read, best first, with the probability that each answers.
+        ranked = []
+        for rows, values in zip(candidates, relevance, strict=True):
+            odds = [value + PRIOR * score for value, (_, score) in zip(values, rows, strict=False)]
+            order = sorted(range(len(odds)), key=lambda at: -round(odds[at], 3))
+            ranked.append([(rows[at][0], round(1 / (1 + math.exp(-values[at])), 5)) for at in order])
+        return ranked
 
     def _ordered(self, questions: Sequence[str], candidates: Sequence[Ranked]) -> list[Ranked]:
         """Put the candidates of each question in the ranker's order; where all are read anyway, leave them."""
@@ -229,33 +250,6 @@ class RetrievalCard:
             else rows
             for rows in candidates
         ]
-
-
-def _lacking(options: Sequence[str], text: str) -> float:
-    """Weigh the options that a passage lacks, or only mentions: one that it explains begins a line or a heading."""
-    lost = 0.0
-    for option in dict.fromkeys(options):
-        if option not in command_options(text):
-            lost += ABSENT
-        elif not re.search(rf"{EXPLAINED}{re.escape(option)}(?![\w-])", text, re.MULTILINE):
-            lost += MENTIONED
-    return lost
-
-
-def _is_settled(candidates: Ranked, relevance: Sequence[float]) -> bool:
-    """Whether enough is read: the best leads the prior of the next one, or there is none that may be read."""
-    done = len(relevance)
-    if done >= min(len(candidates), MOST):
-        return True
-    best = max(odds + PRIOR * score for odds, (_, score) in zip(relevance, candidates, strict=False))
-    return best - PRIOR * candidates[done][1] >= AHEAD
-
-
-def _by_relevance(candidates: Ranked, relevance: Sequence[float]) -> Ranked:
-    """The candidates that were read, best first, with the probability that each answers."""
-    odds = [value + PRIOR * score for value, (_, score) in zip(relevance, candidates, strict=False)]
-    order = sorted(range(len(odds)), key=lambda at: -round(odds[at], 3))
-    return [(candidates[at][0], round(1 / (1 + math.exp(-relevance[at])), 5)) for at in order]
 
 
 def _best(scores: Array, rows: "np.typing.NDArray[np.int64]", most: int) -> Ranked:

@@ -83,8 +83,8 @@ class WordSketch:
         """Of the card in a folder; CardError where its file is damaged or missing."""
         path = folder / WORDS
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))["idf"]
-            return cls({str(stem): float(idf) for stem, idf in found.items()})
+            frequencies = json.loads(path.read_text(encoding="utf-8"))["idf"]
+            return cls({str(stem): float(idf) for stem, idf in frequencies.items()})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"{path} must hold the idf of the card's word stems ({error}): train the card again"
             raise CardError(message) from error

@@ -136,8 +136,8 @@ class Adapters:
 
     def decoder(self, folders: Sequence[Path]) -> Decoder:
         stacks = self._stacks()
-        if (found := stacks.find(folders)) is not None:
-            return found
+        if (ready := stacks.find(folders)) is not None:
+            return ready
         base, memory = self.base(), self.models.cache
         form = self.forms[folders[0]]
         needed = form.added(base, [self.ranks[folder] for folder in folders])
@@ -212,8 +212,8 @@ class FullModels:
     def decoder(self, folders: Sequence[Path]) -> Decoder:
         memory = self.models.cache
         stacks: _StackCache = memory.get(self.key) or _StackCache(None)
-        if (found := stacks.find(folders)) is not None:
-            return found
+        if (ready := stacks.find(folders)) is not None:
+            return ready
         if len(folders) == 1:
             return self._lone(folders[0], stacks)
         needed = self._each(folders) * len(folders)
@@ -294,10 +294,10 @@ class _Model:
 
 
 def load(card: Card, models: Loader) -> StackedCard:
-    """The card, in the engine.
+    """Load the card into the engine.
 
-    Raises UnsupportedModel where the engine can't take it, ModelUnavailable where its base can't be had, CardError where
-    its files can't be read.
+    Raises UnsupportedModel where the engine can't run it, ModelUnavailable where its base can't be had, CardError
+    where its files can't be read.
     """
     model = _adapter(card, models) if card.manifest.is_adapter else _whole(card, models)
     prompter = prompting.read(card, models.tokenizer(card), model.ends, model.context, model.width)

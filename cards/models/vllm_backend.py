@@ -390,11 +390,11 @@ class ServedCard:
         return self.group.write_each([(self, questions)], documents, sampling)[0]
 
     def check(self, reference: Fingerprint) -> None:
-        """Compare some tokens of all its rows with what the server says of them now.
+        """Compare some tokens of all rows of the reference with the server's log-probabilities.
 
-        Raises CardError or ModelUnavailable where they differ (see Fingerprint.check), LLMError and ModelGone. The base is
-        measured only to tell what is wrong: on a CPU, vLLM 0.32 answers for the base as for an adapter where both are
-        in one batch.
+        Raises CardError or ModelUnavailable where they differ (see Fingerprint.check), LLMError and ModelGone. The
+        base is measured only to tell what is wrong: on a CPU, vLLM 0.32 answers for the base as for an adapter where
+        both are in one batch.
         """
         card, base = self.prompter.card, self.prompter.card.manifest.base.name
         tokenized = self._tokenized(reference)
@@ -410,8 +410,9 @@ class ServedCard:
             pass
         bare = self._measured(self.base, now) if self.base is not None else [() for _ in values]
         reference.check(_with(now, values, bare), card.name, base)
+        share = reference.share(measurement)
         raise CardError(
-            f"card {card.name!r}: its adapter is not applied (it shows {reference.share(measurement):.0%} of its effect): load "
+            f"card {card.name!r}: its adapter is not applied (it shows {share:.0%} of its effect): load "
             "the card anew; if that does not help, fetch its adapter again"
         )
 

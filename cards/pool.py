@@ -24,7 +24,6 @@ from kcard.types import Choice, Passage, Sampling
 
 if TYPE_CHECKING:
     from kcard.cards.models.vllm_backend import ServedCard
-    from kcard.cards.models.vllm_engines import Engines
 
 __all__ = ["LargeModelScheduler", "Pool", "VllmCards", "in_turn"]
 
@@ -72,7 +71,15 @@ class LargeModelScheduler:
             writer = load_generator(card, self.models)
             # Those of the engine hold nothing themselves.
             self.models.cache.put(key, writer, int(getattr(writer, "size", 0)))
-            self._warn(name, getattr(_model(writer), "unsupported", ""))
+            # Say once of a card with a model why it does not write with others.
+            reason = getattr(_model(writer), "unsupported", "")
+            if reason and name not in self._alone:
+                self._alone.add(name)
+                logging.getLogger(__name__).warning(
+                    "card %s writes by itself, not in one batch with other cards, which would be faster: %s",
+                    name,
+                    reason,
+                )
         return writer
 
     def taking(self, names: "Collection[str]") -> list[str]:
@@ -91,10 +98,11 @@ class LargeModelScheduler:
 
     def _in_turn(self, whole: Sequence[str]) -> bool:
         """By all of their files first, which are known without a look at them."""
-        limit = self.models.cache.limit
-        return in_turn({name: self._at_most(name) for name in whole}, limit) and in_turn(
-            {name: self._known_size(name) for name in whole}, limit
-        )
+        limit, most = self.models.cache.limit, dict[str, int]()
+        for name in whole:
+            card = self.cards.entry(name)
+            most[name] = (0 if isinstance(card, Card) else card.size) or self._known_size(name)
+        return in_turn(most, limit) and in_turn({name: self._known_size(name) for name in whole}, limit)
 
     def order(self, counts: Mapping[str, int]) -> list[str]:
         """Sort cards as they take turns: the loaded ones first, and of each half the least asked first. `asked`: how
@@ -130,11 +138,6 @@ class LargeModelScheduler:
         """Those of the cards that have models of their own."""
         return [name for name in names if self.cards.manifest(name).kind == "full"]
 
-    def _at_most(self, name: str) -> int:
-        """Bytes of the card's own model; before it is opened, of all of its files."""
-        card = self.cards.entry(name)
-        return self._measured(card) if isinstance(card, Card) else card.size or self._known_size(name)
-
     def _known_size(self, name: str) -> int:
         """Bytes of the card's own model, before it is opened of its files; 0 where they are not known."""
         card = self.cards.entry(name)
@@ -147,16 +150,6 @@ class LargeModelScheduler:
             with explained(CardError, f"card {card.name!r}: its model can't be read"):
                 self._sizes[card.folder] = weights.size(card.folder, self.models.device)
         return self._sizes[card.folder]
-
-    def _warn(self, name: str, reason: str) -> None:
-        """Say once of a card with a model why it does not write with others."""
-        if reason and name not in self._alone:
-            self._alone.add(name)
-            logging.getLogger(__name__).warning(
-                "card %s writes by itself, not in one batch with other cards, which would be faster: %s",
-                name,
-                reason,
-            )
 
 
 def _model(writer: CardGenerator | None) -> CardGenerator | None:
@@ -178,10 +171,18 @@ class VllmCards:
         engines = self.models.engines
         if engines is None:
             return []
+        from kcard.cards.models.vllm_engines import MODELS
+
         served = []
         for name in names:
             with self.cards.tolerating(name):
-                if self._has(engines, name):
+                # Asked before the card is loaded, which would read its model where no server has it.
+                card = self.cards.cards[name]
+                if card.manifest.kind == "reference":  # is one of the others once it was fetched
+                    is_served = _served(self.cards.writer(name)) is not None
+                else:
+                    is_served = card.manifest.kind in MODELS and engines.card(card, self.models) is not None
+                if is_served:
                     served.append(name)
         return served
 
@@ -204,20 +205,11 @@ class VllmCards:
                 rows = [[*own, *passages] for own, passages in zip(rows, looked_up, strict=True)]
             yield name, rows
 
-    def _has(self, engines: "Engines", name: str) -> bool:
-        """Asked before the card is loaded, which would read its model where no server has it."""
-        from kcard.cards.models.vllm_engines import MODELS
-
-        card = self.cards.cards[name]
-        if card.manifest.kind == "reference":  # is one of the others once it was fetched
-            return _served(self.cards.writer(name)) is not None
-        return card.manifest.kind in MODELS and engines.card(card, self.models) is not None
-
 
 def _served(writer: "CardGenerator") -> "ServedCard | None":
     from kcard.cards.models.vllm_backend import ServedCard
 
-    model = writer.model if isinstance(writer, ModelWithIndex) else writer
+    model = _model(writer)
     return model if isinstance(model, ServedCard) else None
 
 

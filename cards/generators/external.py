@@ -211,9 +211,9 @@ def load_model_of_card(
     try:
         loaded: stack.StackedCard | CausalCard = stack.load(card, models)
     except UnsupportedModel as reason:
-        from kcard.cards.models.transformers_backend import CausalCard
+        from kcard.cards.models import transformers_backend
 
-        loaded = CausalCard(card, models, unsupported=str(reason))
+        loaded = transformers_backend.CausalCard(card, models, unsupported=str(reason))
     if (stored := fingerprint.read(card.folder)) is not None:
         stored.check(loaded.measure(stored.pairs), card.name, card.manifest.base.name)
     else:

@@ -254,7 +254,14 @@ class Loader:
         key: Hashable = same or card.folder
         if key not in self._tokenizers:
             with explained(CardError, f"card {card.name!r}: its tokenizer can't be loaded"):
-                self._tokenizers[key] = PlainTokenizer.read(card.folder) or _tokenizer(card.folder)
+                tokenizer: Any = PlainTokenizer.read(card.folder)
+                if tokenizer is None:
+                    from transformers import AutoTokenizer
+
+                    tokenizer = AutoTokenizer.from_pretrained(
+                        card.folder, local_files_only=True, trust_remote_code=False
+                    )
+                self._tokenizers[key] = tokenizer
         return self._tokenizers[key]
 
     def lora(self, card: Card) -> Loaded:
@@ -263,7 +270,8 @@ class Loader:
         base = card.manifest.base
         misfit = f"card {card.name!r}: its adapter does not fit the base model {_named(base)}"
         with explained(CardError, misfit):
-            key = (base.name, base.revision, _trains_tokens(card.folder))
+            config = json.loads((card.folder / "adapter_config.json").read_text(encoding="utf-8"))
+            key = (base.name, base.revision, bool(config.get("trainable_token_indices")))
         if key not in self._bases:
             whole = self._spare.pop(key[:2], None) or self._base(card)
             with explained(CardError, misfit):
@@ -336,28 +344,13 @@ class Loader:
 
 def in_single_precision(count: int, device: str) -> bool:
     """Whether a model of so many parameters runs in float32 on the device, rather than in bfloat16."""
-    return count < SMALL or not _has_bf16(device)
-
-
-def _has_bf16(device: str) -> bool:
-    """Whether products in bf16 are the device's own: a processor without them is slower in bf16 than in fp32."""
-    if device != "cpu":
-        return True
+    if count < SMALL or device != "cpu":
+        return count < SMALL
     import torch
 
+    # A processor without products in bf16 of its own is slower in bf16 than in fp32.
     able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return bool(able.get("amx_bf16") or able.get("avx512_bf16"))
-
-
-def _tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-
-
-def _trains_tokens(adapter: Path) -> bool:
-    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    return bool(config.get("trainable_token_indices"))
+    return not (able.get("amx_bf16") or able.get("avx512_bf16"))
 
 
 def with_adapter(base: Any, folder: Path) -> Any:

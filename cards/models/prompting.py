@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -181,9 +181,15 @@ class Vocabulary:
         """The question in known words; as it is where none of its words is known."""
         tokens = question.split()
         reworded = [self._token(token) for token in tokens]
-        for start, end in _names(tokens):
-            if None in reworded[start:end]:  # of a name that is not known as a whole no part is meant
+        # Names are runs of capitalised words, but for the first word of the question.
+        start = 1
+        for capital, run in groupby(tokens[1:], lambda token: token[0].isupper()):
+            end = start + sum(1 for _ in run)
+            if (
+                capital and None in reworded[start:end]
+            ):  # of a name that is not known as a whole no part is meant
                 reworded[start:end] = [None] * (end - start)
+            start = end
         return " ".join(token for token in reworded if token) or question
 
     def _token(self, token: str) -> str | None:
@@ -195,10 +201,10 @@ class Vocabulary:
             return token.lower().replace(parts[0], same) if same in self.all_words else token
         if any(part[0].isdigit() for part in parts):
             return token
-        return None if len(parts) > 1 or token[0].isupper() else self._nearest(parts[0])
-
-    def _nearest(self, word: str) -> str | None:
-        cosines = self._vectors @ minilm.word_vectors([word])[0]
+        if len(parts) > 1 or token[0].isupper():
+            return None
+        # The common word that is nearest in meaning.
+        cosines = self._vectors @ minilm.word_vectors(parts)[0]
         best = int(cosines.argmax()) if self.common else -1
         return self.common[best] if self.common and cosines[best] >= NEAR else None
 
@@ -206,16 +212,6 @@ class Vocabulary:
     def _vectors(self) -> Array:
         """(common, 384)"""
         return minilm.word_vectors(self.common)
-
-
-def _names(tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """(start, end) of runs of capitalised words, but for the first word of the question."""
-    start = 1
-    for capital, run in groupby(tokens[1:], lambda token: token[0].isupper()):
-        end = start + sum(1 for _ in run)
-        if capital:
-            yield start, end
-        start = end
 
 
 # The two prompt styles.
@@ -250,13 +246,11 @@ def template_prompts(tokenizer: Any, template: str, questions: Sequence[str], lo
     """Prompts of at most `longest` tokens each: of a longer question the first words are left out."""
     # Not str.format: a question may contain braces, and so may a template.
     rows = [prompt_ids(tokenizer, template.replace("{question}", question.strip())) for question in questions]
-    return Prompts(ids=tuple(tuple(_shortened(row, longest, tokenizer.bos_token_id)) for row in rows))
-
-
-def _shortened(ids: list[int], longest: int, bos: int | None) -> list[int]:
-    if len(ids) <= longest:
-        return ids
-    return ids[-longest:] if ids[0] != bos else [ids[0], *ids[len(ids) - longest + 1 :]]
+    for number, ids in enumerate(rows):
+        if len(ids) > longest:
+            begins = ids[0] == tokenizer.bos_token_id
+            rows[number] = [ids[0], *ids[len(ids) - longest + 1 :]] if begins else ids[-longest:]
+    return Prompts(ids=tuple(map(tuple, rows)))
 
 
 class Projection:
@@ -265,12 +259,25 @@ class Projection:
     def __init__(self, card: Card, width: int) -> None:
         from safetensors.torch import load_file
 
-        _check_encoder(card)
-        self.vectors, self.width = card.manifest.prompt.vectors, width
+        prompt = card.manifest.prompt
+        if prompt.vectors < 1:
+            raise CardError(
+                f"card {card.name!r}: encoder-prefix needs vectors of 1 or more, not {prompt.vectors}"
+            )
+        if prompt.words not in (0, SIZE):
+            raise CardError(
+                f"card {card.name!r}: words of its prompt must be 0 or {SIZE}, not {prompt.words}"
+            )
+        if prompt.encoder_sha256 != minilm.SHA256:
+            raise CardError(
+                f"card {card.name!r} was trained with {prompt.encoder} (sha256 {prompt.encoder_sha256}), "
+                f"but this kcard has {minilm.NAME} (sha256 {minilm.SHA256}): train the card again"
+            )
+        self.vectors, self.width = prompt.vectors, width
         path = card.folder / PROJECTION
         tensors = load_file(path)
-        self.words = WordSketch.read(card.folder) if card.manifest.prompt.words else None
-        inputs = minilm.DIMENSIONS + card.manifest.prompt.words
+        self.words = WordSketch.read(card.folder) if prompt.words else None
+        inputs = minilm.DIMENSIONS + prompt.words
         self.weight = _tensor(tensors, "weight", (self.vectors * width, inputs), path)
         self.bias = _tensor(tensors, "bias", (self.vectors * width,), path)
 
@@ -300,22 +307,6 @@ def prefix_prompts(
     with torch.inference_mode():
         vectors = projection(questions, embedded).to(device=start.device, dtype=start.dtype)
         return Prompts(embeddings=torch.cat([vectors, start.expand(len(vectors), 1, -1)], dim=1))
-
-
-def _check_encoder(card: Card) -> None:
-
-    prompt = card.manifest.prompt
-    if prompt.vectors < 1:
-        raise CardError(
-            f"card {card.name!r}: encoder-prefix needs vectors of 1 or more, not {prompt.vectors}"
-        )
-    if prompt.words not in (0, SIZE):
-        raise CardError(f"card {card.name!r}: words of its prompt must be 0 or {SIZE}, not {prompt.words}")
-    if prompt.encoder_sha256 != minilm.SHA256:
-        raise CardError(
-            f"card {card.name!r} was trained with {prompt.encoder} (sha256 {prompt.encoder_sha256}), "
-            f"but this kcard has {minilm.NAME} (sha256 {minilm.SHA256}): train the card again"
-        )
 
 
 def _tensor(tensors: "dict[str, Tensor]", name: str, shape: tuple[int, ...], path: Path) -> "Tensor":

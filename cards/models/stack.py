@@ -403,6 +403,8 @@ class _Run:
 
     def _some(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
         """The same for members of one batch: questions of like length go together."""
+        import torch
+
         prompts = [
             member.prompts(self.questions, self.sampling, _start(decoder, number, member), self.embedded)
             for number, member in enumerate(members)
@@ -412,7 +414,13 @@ class _Run:
         written: Written = [[[] for _ in self.questions] for _ in members]
         for start in range(0, len(order), most):
             numbers = order[start : start + most]
-            rows = iter(self._batch(decoder, members, numbers, _joined([p.pick(numbers) for p in prompts])))
+            picked = [p.pick(numbers) for p in prompts]
+            if picked[0].embeddings is None:
+                together = Prompts(ids=tuple(row for one in picked for row in one.ids))
+            else:
+                vectors = [one.embeddings for one in picked if one.embeddings is not None]
+                together = Prompts(embeddings=torch.cat(vectors))
+            rows = iter(self._batch(decoder, members, numbers, together))
             for passages, member in zip(written, members, strict=True):
                 for question in numbers:
                     ids = [next(rows) for _ in range(self.documents)]
@@ -446,11 +454,3 @@ class _Run:
 def _start(decoder: Decoder, number: int, member: Prompter) -> "Tensor | None":
     """The embedding, by the decoder's card of that number, of the token that prompts start with."""
     return None if member.start is None else decoder.embed.row(number, member.start)
-
-
-def _joined(prompts: Sequence[Prompts]) -> Prompts:
-    if prompts[0].embeddings is None:
-        return Prompts(ids=tuple(row for one in prompts for row in one.ids))
-    import torch
-
-    return Prompts(embeddings=torch.cat([one.embeddings for one in prompts if one.embeddings is not None]))

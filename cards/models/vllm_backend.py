@@ -95,7 +95,12 @@ class Server:
     def models(self) -> list[ServerModel]:
         """Bases and adapters, the adapter that was loaded first before the others."""
         with self._explained():
-            return [_model(model.to_dict()) for model in self._client.models.list().data]
+            models = []
+            for model in self._client.models.list().data:
+                row: dict[str, Any] = model.to_dict()
+                name, context = str(row["id"]), row.get("max_model_len")
+                models.append(ServerModel(name, str(row.get("root") or name), row.get("parent"), context))
+            return models
 
     def adapters_at_once(self) -> int | None:
         """The server's --max-loras, which its metrics tell once an adapter was asked; None where it is not known."""
@@ -228,11 +233,6 @@ class Server:
         return LLMError(f"the engine {self.url} sent no {what} that can be read: is it vLLM 0.10 or later?")
 
 
-def _model(data: dict[str, Any]) -> ServerModel:
-    name = str(data["id"])
-    return ServerModel(name, str(data.get("root") or name), data.get("parent"), data.get("max_model_len"))
-
-
 # Which adapters are loaded on a server: a limited number of places, from which the least recently used one leaves.
 #
 # Other programs may load and drop adapters of the same server. So what the server lists counts, not what was loaded
@@ -295,7 +295,18 @@ class Places:
     @contextmanager
     def occupy(self, name: str) -> Iterator[Place]:
         """A place for the adapter, which it keeps while the block lasts. Waits until one is free."""
-        place = self._take(name)
+        most = self.most
+        with self._changed:
+            while name not in self._places:
+                # A place is free once idle ones have left.
+                for idle in self._idle()[: max(0, len(self._places) + 1 - most)]:
+                    del self._places[idle]
+                if len(self._places) < most:
+                    break
+                self._changed.wait()
+            place = self._places.setdefault(name, Place(name))
+            self._places.move_to_end(name)
+            place.users += 1
         try:
             yield place
         except BaseException:
@@ -316,40 +327,23 @@ class Places:
             names = [model.name for model in self._server.models() if model.parent is not None]
             if name in names:
                 return
-            for other in self._leaving([found for found in names if found.startswith(PREFIX)]):
+            # Those that leave so that one more has a place: what nobody uses any more first, then what is idle.
+            now = time.monotonic()
+            listed = [other for other in names if other.startswith(PREFIX)]
+            self._seen = {other: self._seen.get(other, now) for other in listed}
+            with self._changed:
+                counted = [
+                    other
+                    for other in listed
+                    if other in self._places or other in self._loaded or now - self._seen[other] >= LEFT
+                ]
+                gone = [other for other in counted if other not in self._places]
+                idle = [other for other in self._idle() if other in counted]
+                leaving = [*gone, *idle][: max(0, len(counted) + 1 - self.most)]
+            for other in leaving:
                 self._server.unload(other)
             self._loaded.add(name)
             load()
-
-    def _take(self, name: str) -> Place:
-        most = self.most
-        with self._changed:
-            while name not in self._places and not self._room(most):
-                self._changed.wait()
-            self._places.setdefault(name, Place(name))
-            self._places.move_to_end(name)
-            self._places[name].users += 1
-            return self._places[name]
-
-    def _room(self, most: int) -> bool:
-        """Whether a place is free, after idle ones were left."""
-        for idle in self._idle()[: max(0, len(self._places) + 1 - most)]:
-            del self._places[idle]
-        return len(self._places) < most
-
-    def _leaving(self, listed: list[str]) -> list[str]:
-        """Those of the listed ones that leave so that one more has a place."""
-        now = time.monotonic()
-        self._seen = {name: self._seen.get(name, now) for name in listed}
-        with self._changed:
-            counted = [
-                name
-                for name in listed
-                if name in self._places or name in self._loaded or now - self._seen[name] >= LEFT
-            ]
-            gone = [name for name in counted if name not in self._places]
-            idle = [name for name in self._idle() if name in counted]
-            return [*gone, *idle][: max(0, len(counted) + 1 - self.most)]
 
     def _idle(self) -> list[str]:
         """Places that nobody is at, the least recently used first."""
@@ -397,7 +391,12 @@ class ServedCard:
         both are in one batch.
         """
         card, base = self.prompter.card, self.prompter.card.manifest.base.name
-        tokenized = self._tokenized(reference)
+        # The questions and texts as the card's tokenizer makes them now, with 0 for what is not measured yet.
+        with self.group.tokenizing:
+            prompts, texts = self.prompter.probes(reference.pairs, None)
+        unknown = [[0.0] * len(ids) for ids in texts]
+        bases = unknown if self.base is not None else []
+        tokenized = self.prompter.fingerprint(reference.pairs, (prompts, texts), DTYPE, unknown, bases)
         reference.check_tokens(tokenized, card.name)
         reference, now = reference.spread(PROBES), tokenized.spread(PROBES)
         values = self._measured(self.model, now)
@@ -415,14 +414,6 @@ class ServedCard:
             f"card {card.name!r}: its adapter is not applied (it shows {share:.0%} of its effect): load "
             "the card anew; if that does not help, fetch its adapter again"
         )
-
-    def _tokenized(self, reference: Fingerprint) -> Fingerprint:
-        """The questions and texts as the card's tokenizer makes them now, with 0 for what is not measured yet."""
-        with self.group.tokenizing:
-            prompts, texts = self.prompter.probes(reference.pairs, None)
-        unknown = [[0.0] * len(ids) for ids in texts]
-        bases = unknown if self.base is not None else []
-        return self.prompter.fingerprint(reference.pairs, (prompts, texts), DTYPE, unknown, bases)
 
     def _measured(self, model: str, probes: Fingerprint) -> list[tuple[float, ...]]:
         """The log-probability of each probe's one token."""

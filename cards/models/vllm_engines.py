@@ -103,11 +103,16 @@ class Engines:
         """The same, but raises CardNotServed with the reason."""
         if card.manifest.prompt.style != "tokens":
             raise CardNotServed("its prompts are vectors, not tokens")
-        if card.manifest.kind == "lora":
-            return self._adapter(card, models)
-        return self._whole(card, models)
-
-    def _adapter(self, card: Card, models: Loader) -> ServedCard:
+        if card.manifest.kind != "lora":
+            proven = fingerprint.read(card.folder) is not None
+            for engine in self._reachable():
+                for model in engine.bases:
+                    if _paths(model.root) & _paths(card.folder) or (proven and model.name == card.name):
+                        prompter = _make_prompter(card, models, card.folder, model)
+                        return ServedCard(
+                            prompter, engine.server, engine.places, model.name, None, self._group
+                        )
+            raise CardNotServed(f"no server has it (they have {self._served()})")
         with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
             refused = _refused(card.folder)
         if refused:
@@ -120,15 +125,6 @@ class Engines:
                     prompter, engine.server, engine.places, adapter_name(card), base.name, self._group
                 )
         raise CardNotServed(f"no server has its base {named.name!r} (they have {self._served()})")
-
-    def _whole(self, card: Card, models: Loader) -> ServedCard:
-        proven = fingerprint.read(card.folder) is not None
-        for engine in self._reachable():
-            for model in engine.bases:
-                if _paths(model.root) & _paths(card.folder) or (proven and model.name == card.name):
-                    prompter = _make_prompter(card, models, card.folder, model)
-                    return ServedCard(prompter, engine.server, engine.places, model.name, None, self._group)
-        raise CardNotServed(f"no server has it (they have {self._served()})")
 
     def _reachable(self) -> Iterator[_Engine]:
         """The servers with what they serve; each is asked until it has said so. Those that don't answer come last, as

@@ -466,21 +466,19 @@ def packed(decoder: Decoder) -> Decoder:
     """
     import torch
 
+    # A weight of two dimensions is shared, not one of many cards.
+    weight = decoder.head.weight
+    if weight.device.type != "cpu" or weight.dim() != 2 or not torch.backends.mkldnn.is_available():
+        return decoder
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return decoder
+    if weight.dtype not in (torch.bfloat16, torch.float32):
+        return decoder
+
     def change(linear: Linear) -> Linear:
         return replace(linear, weight=torch.ops.mkldnn._reorder_linear_weight(linear.weight, None))
 
     with torch.inference_mode():
-        return relinked(decoder, change) if _able(decoder.head.weight) else decoder
-
-
-def _able(weight: "Tensor") -> bool:
-    """Whether a shared weight, not one of many cards, can be packed here."""
-    import torch
-
-    if weight.device.type != "cpu" or weight.dim() != 2 or not torch.backends.mkldnn.is_available():
-        return False
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return False
-    if weight.dtype == torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return weight.dtype == torch.float32
+        if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            return decoder
+        return relinked(decoder, change)

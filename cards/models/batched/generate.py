@@ -143,11 +143,9 @@ class KVCache:
 
     def open(self, step: int) -> None:
         """Make room for the token of `step` in every layer, which is what is written next."""
-        if step >= self._room:
-            self._grow()
         self._step = step
-
-    def _grow(self) -> None:
+        if step < self._room:
+            return
         there = self._room
         most = min(_whole(there + max(ROOM, there // 2)), _whole(max(self._tokens, 1)))
         prompts, heads, _, width = self._prompts[0][0].shape
@@ -173,7 +171,12 @@ class KVCache:
         prompts, group = rows // self._documents, shape.heads // shape.kv_heads
         # Of each prompt and head, all its documents' queries (x group), or of each document its own (group).
         shared, own = (prompts * shape.kv_heads, self._documents * group), (rows * shape.kv_heads, group)
-        keys, values = self._write(layer, k, v)
+        # Put the token's own into the buffers: keys and values of all documents, (rows x kv_heads, room, width).
+        buffers = []
+        for buffer, new in zip(self._grown[layer], (k, v), strict=True):
+            buffer[..., self._step, :] = self._by_head(new)
+            buffers.append(buffer.flatten(0, 2))
+        keys, values = buffers
         old_keys, old_values = self._prompts[layer]
         q = self._by_head(q * shape.width**-0.5).contiguous()
         prompt_scores = torch.bmm(q.view(*shared, -1), old_keys.flatten(0, 1).transpose(1, 2))
@@ -191,14 +194,6 @@ class KVCache:
         mixed = mixed.view(*own, -1).baddbmm_(on_own.contiguous(), values)
         by_head = mixed.view(prompts, shape.kv_heads, self._documents, -1)
         return by_head.transpose(1, 2).reshape(rows, -1)
-
-    def _write(self, layer: int, k: "Tensor", v: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Keys and values of all documents, (rows x kv_heads, room, width), with these."""
-        buffers = []
-        for buffer, new in zip(self._grown[layer], (k, v), strict=True):
-            buffer[..., self._step, :] = self._by_head(new)
-            buffers.append(buffer.flatten(0, 2))
-        return buffers[0], buffers[1]
 
     def _by_head(self, x: "Tensor") -> "Tensor":
         """(rows, heads, width) -> (prompts, kv_heads, documents, group x width)"""

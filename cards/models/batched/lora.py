@@ -94,7 +94,13 @@ def check(folder: Path) -> None:
                 continue
             if (match := NAME.fullmatch(name)) is None:
                 raise UnsupportedModel(f"it changes {name}")
-            if not _targeted(targets, match["module"]):
+            # Whether peft would apply the adapter to the module: by name, by the end of its name, or by a pattern.
+            module = match["module"]
+            if isinstance(targets, str):
+                is_target = targets == "all-linear" or re.fullmatch(targets, module) is not None
+            else:
+                is_target = any(module == name or module.endswith(f".{name}") for name in targets)
+            if not is_target:
                 raise UnsupportedModel(
                     f"it has weights for {match['module']}, which is none of its target_modules"
                 )
@@ -111,13 +117,6 @@ def _tokens(config: Mapping[str, Any]) -> list[int]:
     """The tokens whose rows are the adapter's own, of the one module that may have such."""
     indices = config.get(TOKENS) or []
     return list(*indices.values()) if isinstance(indices, Mapping) else indices
-
-
-def _targeted(targets: str | Sequence[str], module: str) -> bool:
-    """Whether peft would apply the adapter to the module: by name, by the end of its name, or by a pattern."""
-    if isinstance(targets, str):
-        return targets == "all-linear" or re.fullmatch(targets, module) is not None
-    return any(module == name or module.endswith(f".{name}") for name in targets)
 
 
 def read(folder: Path, dtype: "Any") -> LoraAdapter:
@@ -139,7 +138,9 @@ def read(folder: Path, dtype: "Any") -> LoraAdapter:
             halves.setdefault(match["module"], {})[match["half"]] = file.get_tensor(name)
     modules = {}
     for module, pair in halves.items():
-        scale = _scale(config, module, pair["A"].shape[0])
+        rank = pair["A"].shape[0]
+        alpha = patterned(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
+        scale = float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
         modules[module] = (pair["A"].to(dtype), (pair["B"].float() * scale).to(dtype))
     return LoraAdapter(modules, table, rows)
 
@@ -147,11 +148,6 @@ def read(folder: Path, dtype: "Any") -> LoraAdapter:
 def _config(folder: Path) -> dict[str, Any]:
     config: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     return config
-
-
-def _scale(config: Mapping[str, Any], module: str, rank: int) -> float:
-    alpha = patterned(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
-    return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
 def patterned(patterns: Mapping[str, Any], module: str, otherwise: Any) -> Any:
@@ -223,17 +219,20 @@ def modules(layer: Layer) -> tuple[Linear, ...]:
 
 def stacked(decoder: Decoder, adapters: Sequence[LoraAdapter]) -> Decoder:
     """The base with the adapters of as many cards; rows must be ordered by card."""
-    stack = relinked(decoder, lambda linear: _with(linear, adapters))
+    stack = relinked(decoder, lambda linear: _with_adapters(linear, adapters))
     own = joined([adapter.rows for adapter in adapters], decoder.embed.table)
     head = replace(stack.head, own=own) if decoder.tied else stack.head
     return replace(stack, embed=replace(stack.embed, own=own), head=head)
 
 
-def _with(linear: Linear, adapters: Sequence[LoraAdapter]) -> Linear:
+def _with_adapters(linear: Linear, adapters: Sequence[LoraAdapter]) -> Linear:
     """The layer with the adapters' low-rank parts: of several parts side by side, each with ranks of its own."""
     import torch
 
-    ranks = [max((_rank(adapter, part.module) for adapter in adapters), default=0) for part in linear.parts]
+    ranks = []
+    for part in linear.parts:
+        pairs = [adapter.modules[part.module] for adapter in adapters if part.module in adapter.modules]
+        ranks.append(max((down.shape[0] for down, _ in pairs), default=0))
     if not sum(ranks):
         return linear
     like: Any = {"dtype": linear.weight.dtype, "device": linear.weight.device}
@@ -252,8 +251,3 @@ def _with(linear: Linear, adapters: Sequence[LoraAdapter]) -> Linear:
             ups.append(Up(up, first))
         row, first = row + rank, first + part.width
     return replace(linear, low=LowRank(down, tuple(ups)))
-
-
-def _rank(adapter: LoraAdapter, module: str) -> int:
-    pair: tuple[Tensor, Tensor] | None = adapter.modules.get(module)
-    return 0 if pair is None else pair[0].shape[0]

@@ -45,26 +45,25 @@ def joined(decoders: Iterable[Decoder], vocabularies: list[int]) -> Decoder:
     """
     import torch
 
+    def copy_layout(linear: Linear) -> Linear:
+        """Memory of its own, in the order that products with few rows read fastest: measured, up to 3 times."""
+        count, out, into = linear.weight.shape
+        weight = linear.weight.new_empty((count, out, into))
+        if out > into:
+            weight = linear.weight.new_empty((count, into, out)).transpose(1, 2)
+        return replace(linear, weight=weight)
+
     stack: Decoder | None = None
     count, widest, unlike = len(vocabularies), max(vocabularies), len(set(vocabularies)) > 1
     with torch.no_grad():
         for number, decoder in enumerate(decoders):
             wide = _widened(decoder, widest) if unlike else decoder
             if stack is None:
-                stack = relinked(mapped(wide, lambda t: t.new_empty((count, *t.shape))), _laid)
+                stack = relinked(mapped(wide, lambda t: t.new_empty((count, *t.shape))), copy_layout)
             for place, weight in zip(tensors(stack), tensors(wide), strict=True):
                 place[number].copy_(weight)
     assert stack is not None, "no decoder was given"
     return stack
-
-
-def _laid(linear: Linear) -> Linear:
-    """With memory of its own, in the order that products with few rows read it fastest: measured, up to 3 times."""
-    count, out, into = linear.weight.shape
-    weight = linear.weight.new_empty((count, out, into))
-    if out > into:
-        weight = linear.weight.new_empty((count, into, out)).transpose(1, 2)
-    return replace(linear, weight=weight)
 
 
 def _widened(decoder: Decoder, tokens: int) -> Decoder:

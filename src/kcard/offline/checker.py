@@ -12,7 +12,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,7 +79,9 @@ def near(evidence: str, claim: str) -> list[str]:
 
 def windows(sentences: Sequence[str], claim: str, most: int) -> list[str]:
     """The windows that share most words with the claim, best first, at most `most`; shorter ones first."""
-    sentences = [piece for sentence in sentences for piece in _cut(sentence)]
+    # Text without full stops can be endless; the network reads about 120 words.
+    runs = [sentence.split() for sentence in sentences]
+    sentences = [" ".join(run[i : i + LONGEST]) for run in runs for i in range(0, len(run), LONGEST)]
     pairs = [" ".join(sentences[i : i + 2]) for i in range(len(sentences) - 1)]
     claim_words = _words(claim)
     choices = list(dict.fromkeys([*sentences, *pairs]))
@@ -117,12 +119,6 @@ def coverage(claim: str, evidence: Iterable[str]) -> float:
         for part in sentences
     ]
     return sum(best) / len(best)
-
-
-def _cut(sentence: str) -> list[str]:
-    """Text without full stops can be endless; the network reads about 120 words."""
-    words = sentence.split()
-    return [" ".join(words[i : i + LONGEST]) for i in range(0, len(words), LONGEST)]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -173,13 +169,30 @@ class MiniLMChecker:
         Of a claim of several sentences it is the window of the least supported one: that is where to look. It is
         empty where claim or evidence is.
         """
-        claims = [_spread(whole(pair.claim)) for pair in pairs]
+        claims = []
+        for pair in pairs:
+            # At most MOST_SENTENCES of a claim, evenly spread, so that its time is bounded.
+            sentences = whole(pair.claim)
+            if len(sentences) > MOST_SENTENCES:
+                places = (i * len(sentences) // MOST_SENTENCES for i in range(MOST_SENTENCES))
+                sentences = [sentences[place] for place in places]
+            claims.append(sentences)
         single = [Pair(s, pair.evidence) for pair, group in zip(pairs, claims, strict=True) for s in group]
-        verdicts = iter(self._sentences(single))
-        return [_together([next(verdicts) for _ in group]) for group in claims]
+        verdicts = iter(self._judge_sentences(single))
+        judged = []
+        for group in claims:
+            # The mean of a claim's sentences, with the window of the least supported one.
+            parts = [next(verdicts) for _ in group]
+            if not parts:
+                judged.append(Verdict(0.0, "", 0.0))
+                continue
+            least = min(parts, key=lambda verdict: verdict.score)
+            score = float(np.mean([verdict.score for verdict in parts]))
+            judged.append(Verdict(score, least.window, least.refutation))
+        return judged
 
-    def _sentences(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Of each single-sentence claim: the best of its windows, or the sentence that states it."""
+    def _judge_sentences(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """Judge single-sentence claims: each by the best of its windows, or by the sentence that states it."""
         verdict_of, read = dict[Pair, Verdict](), dict[Pair, list[Pair]]()
         for pair in dict.fromkeys(pairs):
             sentences = near(pair.evidence, pair.claim)
@@ -191,7 +204,7 @@ class MiniLMChecker:
         todo = list(dict.fromkeys(window for chosen in read.values() for window in chosen))
         labels = dict(zip(todo, self.read(todo).tolist(), strict=True))
         for pair, chosen in read.items():
-            verdict_of[pair] = _decided([_Reading.of(window, *labels[window][:2]) for window in chosen])
+            verdict_of[pair] = _decide([_Reading.of(window, *labels[window][:2]) for window in chosen])
         return [verdict_of[pair] for pair in pairs]
 
     def read(self, pairs: Sequence[Pair]) -> Array:
@@ -258,7 +271,7 @@ def contradicted(support: float, share: float, refutation: float, refuting_share
     return refuting_share >= share and refutation > support + MARGIN
 
 
-def _decided(readings: Sequence[_Reading]) -> Verdict:
+def _decide(readings: Sequence[_Reading]) -> Verdict:
     """The score of the window that supports a claim most, lower if another one contradicts it.
 
     Where it does not support the claim, the window is the one that refutes it most, if one does.
@@ -273,21 +286,6 @@ def _decided(readings: Sequence[_Reading]) -> Verdict:
     decides = score < SUPPORTED and worst.refutation >= REFUTED
     window = worst.window if decides else best.window if best.support else ""
     return Verdict(score, window, worst.refutation)
-
-
-def _spread(sentences: list[str]) -> list[str]:
-    """At most MOST_SENTENCES of them, evenly spread, so that the time of a claim is bounded."""
-    if len(sentences) <= MOST_SENTENCES:
-        return sentences
-    return [sentences[i * len(sentences) // MOST_SENTENCES] for i in range(MOST_SENTENCES)]
-
-
-def _together(verdicts: Sequence[Verdict]) -> Verdict:
-    """Of the sentences of one claim: their mean, with the window of the least supported one."""
-    if not verdicts:
-        return Verdict(0.0, "", 0.0)
-    least = min(verdicts, key=lambda verdict: verdict.score)
-    return Verdict(float(np.mean([verdict.score for verdict in verdicts])), least.window, least.refutation)
 
 
 def _plain(text: str) -> str:
@@ -315,11 +313,7 @@ def _load(folder: Path) -> Network:
         raise ModelUnavailable(
             f"the checker's weights in {folder} can't be read: {error}; reinstall kcard"
         ) from error
-    return Network("checker", {**minilm.adapted(_lora_changes(adapter, scale)), **head})
-
-
-def _lora_changes(adapter: Mapping[str, Array], scale: float) -> dict[str, Array]:
-    """What a PEFT LoRA adapter adds to the weights that it was trained on, `scale` being its alpha / r."""
+    # What a PEFT LoRA adapter adds to the weights that it was trained on, `scale` being its alpha / r.
     prefix, down = "base_model.model.", ".lora_A.weight"
     changes = {}
     for name, first in adapter.items():
@@ -327,4 +321,4 @@ def _lora_changes(adapter: Mapping[str, Array], scale: float) -> dict[str, Array
             second = adapter[name.replace(".lora_A.", ".lora_B.")]
             layer = name.removeprefix(prefix).removesuffix(down) + ".weight"
             changes[layer] = scale * (second @ first)
-    return changes
+    return Network("checker", {**minilm.adapted(changes), **head})

@@ -7,7 +7,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -87,21 +87,21 @@ def candidates(
     headings: Sequence[str] = (),
 ) -> list[AnswerCandidate]:
     """The passages that have text, the best first; they come the likeliest first, by whoever found them."""
+
+    def likelihood(words: AnswerSpan) -> float:
+        return math.log(max(words.certainty, 1e-9)) - (0.0 if fits(form, words.text) else MISFIT)
+
     question_numbers = numbers(question)
     ranked = []
     for at, (text, reading) in enumerate(zip(passages, readings, strict=True)):
         heading = f"{headings[at]}: " if at < len(headings) and headings[at] else ""
         if reading.sentences:
-            answer = max(reading.answers, key=lambda words: _likelihood(form, words), default=None)
+            answer = max(reading.answers, key=likelihood, default=None)
             score = reading.relevance - MISSING_NUMBER * len(question_numbers - numbers(text))
             score -= 0.0 if answer and fits(form, answer.text) else MISFIT
             begin = len(heading) if text.startswith(heading) else 0
             ranked.append(AnswerCandidate(at, text, reading, answer, score - LATER * min(at, FEW), begin))
     return sorted(ranked, key=lambda candidate: -candidate.score)
-
-
-def _likelihood(form: Form, words: AnswerSpan) -> float:
-    return math.log(max(words.certainty, 1e-9)) - (0.0 if fits(form, words.text) else MISFIT)
 
 
 def asked_about(question: str) -> set[str]:
@@ -243,21 +243,20 @@ def supports_of(question: str, candidates: Sequence[AnswerCandidate]) -> list[li
     """How likely the answer rests on each sentence of each candidate: what the network says of it, the question's words
     in it, and the words that may answer. Log-odds of a kind."""
     question_stems = asked_about(question)
-    return [_supports(question_stems, candidate) for candidate in candidates]
-
-
-def _supports(question_stems: set[str], candidate: AnswerCandidate) -> list[float]:
-    text, words = candidate.text, candidate.answer
-    support = []
-    for sentence in candidate.sentences:
-        stems = set(STEMS(text[sentence.start : sentence.end]))
-        holds = words is not None and sentence.start <= words.start < sentence.end
-        support.append(
-            sentence.evidence
-            + SHARED * (len(question_stems & stems) / len(question_stems) if question_stems else 0.0)
-            + ANSWERING * (words.certainty if words and holds else 0.0)
-        )
-    return support
+    supports = []
+    for candidate in candidates:
+        text, words = candidate.text, candidate.answer
+        support = []
+        for sentence in candidate.sentences:
+            stems = set(STEMS(text[sentence.start : sentence.end]))
+            holds = words is not None and sentence.start <= words.start < sentence.end
+            support.append(
+                sentence.evidence
+                + SHARED * (len(question_stems & stems) / len(question_stems) if question_stems else 0.0)
+                + ANSWERING * (words.certainty if words and holds else 0.0)
+            )
+        supports.append(support)
+    return supports
 
 
 def quoted(
@@ -265,7 +264,13 @@ def quoted(
 ) -> SentenceQuote:
     """The likeliest sentence of all with those beside it that the answer rests on too, of a list all items and what
     leads to it; then the likeliest of the others."""
-    order = sorted(_likeliness(candidates, supports), reverse=True)
+    # (log-probability that the answer rests on a sentence, but for a constant; its candidate; its number)
+    order: list[tuple[float, int, int]] = []
+    for at, (candidate, support) in enumerate(zip(candidates, supports, strict=True)):
+        sharp = np.array(support) * SHARPNESS
+        for row, value in enumerate(sharp - np.logaddexp.reduce(sharp)):
+            order.append((candidate.score + float(value), at, row))
+    order.sort(reverse=True)
     most, lead, best = order[0]
     rows = _neighbours(candidates[lead], supports[lead], best, whole_list=whole_list)
     chosen = [(lead, row) for row in rows]
@@ -281,16 +286,6 @@ def quoted(
         for at in dict.fromkeys(at for at, _ in chosen)
     ]
     return SentenceQuote("\n".join(parts), lead, _lines(candidates[lead], rows))
-
-
-def _likeliness(
-    candidates: Sequence[AnswerCandidate], supports: Sequence[Sequence[float]]
-) -> Iterator[tuple[float, int, int]]:
-    """(log-probability that the answer rests on a sentence, but for a constant; its candidate; its number)."""
-    for at, (candidate, support) in enumerate(zip(candidates, supports, strict=True)):
-        sharp = np.array(support) * SHARPNESS
-        for row, value in enumerate(sharp - np.logaddexp.reduce(sharp)):
-            yield candidate.score + float(value), at, row
 
 
 def joined(candidate: AnswerCandidate, row: int) -> str:
@@ -453,20 +448,35 @@ def _draft(
         return None
     supports, best = supports_of(question, ranked), ranked[0]
     words = None if form in (*SENTENCES, "yes/no") else best.answer
-    around = _sentence(best, words, supports[0])
-    answer_text = "" if words is None else _within_sentence(best, words, around)
-    if words is not None and _certainty(words, ranked) >= SURE:
-        first = joined(best, around)
-        return _AnswerDraft(
-            question, form, best, answer_text, _headed(best, first), first, best.passage, words=True
-        )
+    # The sentence that the words begin in; without words, the likeliest.
+    holding = [
+        at
+        for at, sentence in enumerate(best.sentences)
+        if words is not None and sentence.start <= words.start < sentence.end
+    ]
+    around = holding[0] if holding else int(np.argmax(supports[0]))
+    answer_text = ""
+    if words is not None:
+        # The words to the end of the sentence that they begin in.
+        text, end = best.text, best.sentences[around].end
+        answer_text = text[words.start : end] if end < words.end and text[end].isspace() else words.text
+        # Of passages that give the same words one is right.
+        same = (c.answer for c in ranked if c.answer and c.answer.text.lower() == words.text.lower())
+        if 1 - math.prod(1 - answer.certainty for answer in same) >= SURE:
+            first = joined(best, around)
+            return _AnswerDraft(
+                question, form, best, answer_text, _headed(best, first), first, best.passage, words=True
+            )
     quote = quoted(ranked, supports, whole_list=form in ("how", "list"))
     passage, grounds = ranked[quote.candidate].passage, _headed(ranked[quote.candidate], quote.text)
     if words is not None and asks_for_words(question, form):
         # However unsure, a name, a place, a time or a number is named; the sentences tell how sure it is.
         first = joined(best, around)
         return _AnswerDraft(question, form, best, answer_text, grounds, first, best.passage, words=True)
-    text = _decided(question, quote) if form == "yes/no" else _unmarked(quote.text)
+    text = _unmarked(quote.text)
+    if form == "yes/no" and abs(yes := polarity(question, quote.first)) >= DECIDED:
+        # The part that tells yes or no; the whole quotation, where none does.
+        text = f"{'Yes' if yes > 0 else 'No'}: {_unmarked(quote.first)}"
     return _AnswerDraft(question, form, best, text, grounds, quote.first, passage, words=False)
 
 
@@ -475,36 +485,6 @@ def _headed(candidate: AnswerCandidate, text: str) -> str:
     heading, body = candidate.text[: candidate.begin], " ".join(candidate.text[candidate.begin :].split())
     opening = " ".join(text.partition(" … ")[0].partition("\n")[0].split())
     return heading + text if body.startswith(opening) else text
-
-
-def _sentence(candidate: AnswerCandidate, words: AnswerSpan | None, support: Sequence[float]) -> int:
-    """The number of the sentence that the words begin in; without words, of the likeliest."""
-    sentences = candidate.sentences
-    if words is not None:
-        for at, sentence in enumerate(sentences):
-            if sentence.start <= words.start < sentence.end:
-                return at
-    return int(np.argmax(support))
-
-
-def _within_sentence(candidate: AnswerCandidate, words: AnswerSpan, at: int) -> str:
-    """The words to the end of the sentence that they begin in."""
-    text, end = candidate.text, candidate.sentences[at].end
-    return text[words.start : end] if end < words.end and text[end].isspace() else words.text
-
-
-def _certainty(words: AnswerSpan, ranked: Sequence[AnswerCandidate]) -> float:
-    """That of words which several passages may give: one of them is right."""
-    same = (c.answer for c in ranked if c.answer and c.answer.text.lower() == words.text.lower())
-    return 1 - math.prod(1 - answer.certainty for answer in same)
-
-
-def _decided(question: str, quote: SentenceQuote) -> str:
-    """Yes or no and the part that tells which; the whole quotation, where none does."""
-    yes = polarity(question, quote.first)
-    if abs(yes) < DECIDED:
-        return _unmarked(quote.text)
-    return f"{'Yes' if yes > 0 else 'No'}: {_unmarked(quote.first)}"
 
 
 def _unmarked(text: str) -> str:

@@ -138,22 +138,19 @@ class DistillationTarget:
 
     def __call__(self, questions: NoisedQuestions, recipe: Recipe) -> "Tensor":
         """(n, passages)"""
-        near = self._retriever(questions, recipe)
-        new = near * self._new
-        recalled = (1 - new.sum(-1, keepdim=True)) * self._recalled(questions) + new
-        return DISTILLED_SHARE * recalled + (1 - DISTILLED_SHARE) * near
-
-    def _recalled(self, questions: NoisedQuestions) -> "Tensor":
-        """What the last version says, (n, passages), 0 for those that it does not have."""
         import torch
 
         from kcard.training.execution import autocast
 
+        near = self._retriever(questions, recipe)
+        new = near * self._new
+        # What the last version says, (n, passages), 0 for those that it does not have.
         with torch.no_grad(), autocast("cpu"):
             start = torch.full((len(questions.embeddings), 1), BOS)
             logits = self._model.lm_head(states(self._model, self._projection, start, questions)[:, -1])
-        recalled: Tensor = logits[:, self._first :].float().masked_fill(self._new, float("-inf"))
-        return recalled.softmax(-1)
+        last: Tensor = logits[:, self._first :].float().masked_fill(self._new, float("-inf")).softmax(-1)
+        recalled = (1 - new.sum(-1, keepdim=True)) * last + new
+        return DISTILLED_SHARE * recalled + (1 - DISTILLED_SHARE) * near
 
 
 # Which texts a card is losing while it learns others: those that it recites least surely, to be shown again first.
@@ -248,10 +245,6 @@ class Replay:
     def staying(self) -> range:
         return range(self.new, len(self.rows))
 
-    @property
-    def _removed(self) -> range:
-        return range(len(self.rows), len(self.texts))
-
     def spans(self) -> list[tuple[int, int]]:
         """Of each text, where its questions begin among `questions`, its own wording first, and how many follow."""
         places, start = [], 0
@@ -341,7 +334,7 @@ class Replay:
             again = rng.sample(weak, min(len(weak), replayed // 2))
             again += rng.sample(sorted({*self.staying}.difference(again)), replayed - len(again))
             shown = [*SHOWN * [*range(self.new)], *again]
-            pairs = zip(self._removed, near, strict=True)
+            pairs = zip(range(len(self.rows), len(self.texts)), near, strict=True)
             question_pairs = [
                 (rng.choice(texts), gone) for gone, texts in pairs for _ in range(QUESTIONS_EACH)
             ]
@@ -401,19 +394,24 @@ def rehearsal(
         recite, drill = replay.by_vectors(recital, docids)
     rng = Random(derive_seed(seed, "weakest"))
     checks = replay.checks(recital, docids) if drill else [recite(n, n, rng) for n in replay.staying]
-    epoch = replay.epochs(near, recite, drill, _losing(trainee, questions, checks))
-    steps = _steps(revision, ask, recipe.style, len(epoch(0)))
+    hardest: list[int] = []
+
+    def losing(number: int, most: int) -> Sequence[int]:
+        """Of an epoch at most so many of the checks that the model does worst; none in the first ones."""
+        if number and number % CHECKED == 0:
+            hardest[:] = weakest(trainee, questions, checks, most)
+        return hardest
+
+    epoch = replay.epochs(near, recite, drill, losing)
+    batches = len(epoch(0))
+    # A fact that r texts state counts r times. One step where texts only change places, as their docids do.
+    if revision.to_learn:
+        share = mean(1 / ask.rarity.repetition(revision.now[row]) for row in revision.to_learn)
+        steps = max(FLOOR[recipe.style], round(EPOCHS[recipe.style] * share * batches))
+    else:
+        steps = FLOOR[recipe.style] if revision.removed else 1
     update = preparation(trainee, revision.now, questions, docids, recipe, steps, epoch)
     return replace(update, job=_job(update.job, recipe, seed))
-
-
-def _steps(revision: Revision, ask: PseudoQueries, style: Style, batches: int) -> int:
-    """How many, with so many batches in an epoch: a fact that r texts state counts r times. One where texts only change
-    places, as their docids do."""
-    if not revision.to_learn:
-        return FLOOR[style] if revision.removed else 1
-    share = mean(1 / ask.rarity.repetition(revision.now[row]) for row in revision.to_learn)
-    return max(FLOOR[style], round(EPOCHS[style] * share * batches))
 
 
 def _make_features(
@@ -434,20 +432,6 @@ def _make_features(
     begin_docids(trainee.model, docids.first, revision.added, staying, own)
     meant = DistillationTarget(trainee, Retriever(sketch, revision.now, own), docids, staying)
     return replace(features, retriever=meant, recipe=replace(recipe, retrieved=RETRIEVED))
-
-
-def _losing(
-    trainee: Trainee, questions: AskedQuestions | None, checks: Sequence[TrainingExample]
-) -> Callable[[int, int], Sequence[int]]:
-    """Of an epoch at most so many of the checks that the model does worst; none in the first ones."""
-    hardest: list[int] = []
-
-    def losing(number: int, most: int) -> Sequence[int]:
-        if number and number % CHECKED == 0:
-            hardest[:] = weakest(trainee, questions, checks, most)
-        return hardest
-
-    return losing
 
 
 def _job(job: Job, recipe: Recipe, seed: int) -> Job:

@@ -117,7 +117,8 @@ class EmbeddedMemory:
         text = self.tokenizer.decode(answer, skip_special_tokens=True).strip()
         written = [*answer, end][: len(seen)]
         tokens = from_logits(np.stack(seen), written)
-        return MemoryAnswer(text or "unknown", least, self._knows(least), tokens)
+        knows = 1 / (1 + math.exp(min(60.0, -self.slope * (log_odds(least) - self.threshold))))
+        return MemoryAnswer(text or "unknown", least, knows, tokens)
 
     def log_probability(self, question: str, answer: str) -> float:
         """Return the mean log-probability a token of `answer`, as far as the model reads; 0 or less."""
@@ -133,9 +134,6 @@ class EmbeddedMemory:
     def _prompt_tokens(self, question: str) -> "Sequence[int]":
         tokens = self.tokenizer(prompt(question), add_special_tokens=False)["input_ids"]
         return [self.tokenizer.bos_token_id, *tokens[-LONGEST_PROMPT:]]
-
-    def _knows(self, least: float) -> float:
-        return 1 / (1 + math.exp(min(60.0, -self.slope * (log_odds(least) - self.threshold))))
 
 
 def _log_softmax(logits: Array) -> Array:
@@ -311,18 +309,15 @@ class EmbeddedLLM:
 
 def _extracts(requests: Sequence[Request]) -> list[Extract | None]:
     """What the passages of each request answer; None where there is nothing to read."""
-    is_read = [_is_read(request) for request in requests]
-    read_requests = [request for request, reads in zip(requests, is_read, strict=True) if reads]
-    extracts = iter(
-        extract_all([(r.question, r.knowledge) for r in read_requests], [r.headings for r in read_requests])
-    )
-    return [next(extracts) if reads else None for reads in is_read]
-
-
-def _is_read(request: Request) -> bool:
-    if not request.knowledge or request.kind in UNREAD:
-        return False
-    return request.kind == "need" or bool(request.choices) or _language(request) == "en"
+    readable = []
+    for request in requests:
+        if not request.knowledge or request.kind in UNREAD:
+            readable.append(False)
+        else:
+            readable.append(request.kind == "need" or bool(request.choices) or _language(request) == "en")
+    chosen = [request for request, reads in zip(requests, readable, strict=True) if reads]
+    extracts = iter(extract_all([(r.question, r.knowledge) for r in chosen], [r.headings for r in chosen]))
+    return [next(extracts) if reads else None for reads in readable]
 
 
 def _language(request: Request) -> str:
@@ -332,7 +327,18 @@ def _language(request: Request) -> str:
 def _reply(request: Request, answer: Extract | None) -> Reply:
     """`found`: what the passages answer."""
     if request.kind == "need":
-        return _need(request, answer)
+        if request.knowledge:
+            # Whether the reader finds an answer in it: a half where an extract is as likely right as it must be to be
+            # given.
+            probability = answer.probability if answer else 0.0
+            if probability >= ANSWERED:
+                yes = 0.5 * (1 - probability) / (1 - ANSWERED)
+            else:
+                yes = 1 - 0.5 * probability / ANSWERED
+        else:
+            yes = 1 - shared().recall(request.question).knows
+        wants_yes = (yes > 0.5) == NEED[request.template].yes_needs
+        return Reply("Yes" if wants_yes else "No", yes)
     if request.kind == "what":
         return Reply(request.question)
     if request.kind == "choose":
@@ -340,30 +346,16 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
     if request.kind == "study":
         raise LLMError("the embedded LLM writes no study material: name another")
     if request.kind in UNREAD:
-        return Reply(_document(request.question))
+        # What the memory knows, with the question that it belongs to; empty where it knows nothing.
+        question, recollection = request.question, shared().recall(request.question)
+        is_sure = recollection.knows >= REMEMBERED
+        return Reply(f"{question.strip(' ?')}: {recollection.answer}." if is_sure else "")
     if request.choices:
         return _option(request, answer)
     if request.draft and not request.knowledge:
         recollection = shared().recall(request.question)
         return Reply(recollection.answer, tokens=recollection.tokens)
     return _answer(request, answer)
-
-
-def _need(request: Request, answer: Extract | None) -> Reply:
-    """Without knowledge: whether the memory knows. With knowledge: whether the reader finds an answer in it."""
-    if request.knowledge:
-        yes = _lacking(answer.probability if answer else 0.0)
-    else:
-        yes = 1 - shared().recall(request.question).knows
-    wants_yes = (yes > 0.5) == NEED[request.template].yes_needs
-    return Reply("Yes" if wants_yes else "No", yes)
-
-
-def _lacking(probability: float) -> float:
-    """The probability of needing more: a half where an extract is as likely right as it must be to be given."""
-    if probability >= ANSWERED:
-        return 0.5 * (1 - probability) / (1 - ANSWERED)
-    return 1 - 0.5 * probability / ANSWERED
 
 
 def _answer(request: Request, answer: Extract | None) -> Reply:
@@ -412,12 +404,6 @@ def _quotation(request: Request, language: str) -> Reply:
     return Reply(UNKNOWN_ANSWER, known=False, quote=quoted, remark=remark)
 
 
-def _document(question: str) -> str:
-    """What the memory knows, with the question that it belongs to; empty where it knows nothing."""
-    recollection = shared().recall(question)
-    return f"{question.strip(' ?')}: {recollection.answer}." if recollection.knows >= REMEMBERED else ""
-
-
 def _option(request: Request, answer: Extract | None) -> Reply:
     """The option that the passages name, else the one that the memory knows; UNKNOWN where neither is sure."""
     if answer is not None and answer.probability >= ANSWERED:
@@ -427,7 +413,12 @@ def _option(request: Request, answer: Extract | None) -> Reply:
             return Reply(letter, confidence=answer.probability, choice=letter, quote=quote)
     recollection = shared().recall(request.question)
     if recollection.knows >= REMEMBERED:
-        letter = named_option(recollection.answer, request.choices) or _likeliest(request)
+        letter = named_option(recollection.answer, request.choices)
+        if not letter:
+            # The option that is likeliest to the memory.
+            memory, question = shared(), request.question
+            scores = [memory.log_probability(question, choice.description) for choice in request.choices]
+            letter = request.choices[int(np.argmax(scores))].name
         return Reply(letter, confidence=recollection.knows, choice=letter)
     return _unknown(recollection.knows, answer)
 
@@ -443,10 +434,3 @@ def _meant(answer: Extract, choices: Sequence[Choice]) -> str | None:
     scores = np.stack(described) @ answer_vector
     best = int(np.argmax(scores))
     return choices[best].name if scores[best] >= MEANT else None
-
-
-def _likeliest(request: Request) -> str:
-    """The option that is likeliest to the memory."""
-    recall = shared()
-    scores = [recall.log_probability(request.question, choice.description) for choice in request.choices]
-    return request.choices[int(np.argmax(scores))].name

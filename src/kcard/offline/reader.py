@@ -272,21 +272,22 @@ def _read(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[Pass
     readings: list[list[PassageReading]] = [[] for _ in pairs]
     for (at, start, _), piece, pair, outputs in zip(places, pieces, encoded, network(encoded), strict=True):
         readings[at].append(_reading(pair, outputs, piece).within(pairs[at][1], start))
-    return [_together(parts, text) for parts, (_, text) in zip(readings, pairs, strict=True)]
+    # Of the pieces of one passage: what the most relevant says, with the evidence of all.
+    whole = []
+    for parts, (_, text) in zip(readings, pairs, strict=True):
+        best = max(
+            parts, key=lambda reading: reading.relevance, default=PassageReading(NOTHING, (), (), text)
+        )
+        if len(parts) > 1:
+            best = replace(best, evidence=tuple(sorted(token for part in parts for token in part.evidence)))
+        whole.append(best)
+    return whole
 
 
 @functools.lru_cache(maxsize=REMEMBERED)
 def _tokens(text: str) -> TextTokens:
     encoding = minilm.words().encoding(text)
     return TextTokens(encoding.ids, encoding.offsets)
-
-
-def _together(parts: Sequence[PassageReading], text: str) -> PassageReading:
-    """Of the pieces of one passage: what the most relevant says, with the evidence of all."""
-    if len(parts) < 2:
-        return parts[0] if parts else PassageReading(NOTHING, (), (), text)
-    best = max(parts, key=lambda reading: reading.relevance)
-    return replace(best, evidence=tuple(sorted(token for part in parts for token in part.evidence)))
 
 
 def _pieces(text: str) -> list[tuple[int, int]]:
@@ -357,11 +358,9 @@ def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
         start += 1
     while end > start and text[end - 1] in MARKS:
         end -= 1
-    return _whole_names(text, start, end) if start < end else (start, end)
-
-
-def _whole_names(text: str, start: int, end: int) -> tuple[int, int]:
-    """The place, extended to the whole of a technical name that it begins or ends in: "papersize" of /etc/papersize."""
+    if start >= end:
+        return start, end
+    # To the whole of a technical name that it begins or ends in: "papersize" of /etc/papersize.
     first = max(0, start - LONGEST_NAME)
     for run in RUN.finditer(text, first, end + LONGEST_NAME):
         name = run[0].rstrip(".:!?")

@@ -179,7 +179,13 @@ def preparation(
             Vocabulary.of(texts, ASKING).write(folder)
 
     job = _job(trainee, features, docids, recipe, steps, epoch, fingerprint)
-    return Preparation(job, save, trainee.kind, trainee.base, _prompt(recipe), recorded, libraries)
+    if recipe.style == "tokens":
+        prompt = Prompt() if recipe.objective == "recite" else Prompt(template="{question}")
+    else:
+        from kcard.offline import minilm
+
+        prompt = Prompt("encoder-prefix", "", recipe.vectors, minilm.NAME, minilm.SHA256, SIZE)
+    return Preparation(job, save, trainee.kind, trainee.base, prompt, recorded, libraries)
 
 
 def _job(
@@ -191,37 +197,6 @@ def _job(
     epoch: Callable[[int], Sequence[Any]],
     fingerprint: str,
 ) -> Job:
-    return Job(
-        modules=_modules(trainee),
-        optimizers=trainee.optimizers,
-        steps=steps,
-        epoch=epoch,
-        losses=_losses(trainee, features, docids),
-        rate=cosine(steps, min(recipe.warm, steps // 4)),
-        seed=recipe.seed,
-        fingerprint=fingerprint,
-        timed=steps > INSTANT,
-        settled=recipe.settled,
-    )
-
-
-def _modules(trainee: Trainee) -> dict[str, Any]:
-    """What a checkpoint holds."""
-    projection = {} if trainee.projection is None else {"projection": trainee.projection}
-    return {"model": trainee.model} | projection
-
-
-def _prompt(recipe: Recipe) -> Prompt:
-    from kcard.offline import minilm
-
-    if recipe.style == "tokens":
-        return Prompt() if recipe.objective == "recite" else Prompt(template="{question}")
-    return Prompt("encoder-prefix", "", recipe.vectors, minilm.NAME, minilm.SHA256, SIZE)
-
-
-def _losses(
-    trainee: Trainee, features: AskedQuestions | None, docids: DocIds
-) -> "Callable[[list[TrainingExample]], Iterator[tuple[Tensor, int]]]":
     from kcard.training.execution import autocast
 
     model = trainee.model
@@ -237,4 +212,17 @@ def _losses(
             logits = model.lm_head(hidden[:, :-1][labels[:, 1:] != IGNORED])
         yield docid_loss(logits.float(), labels[:, 1:], near, share, docids), int((ids != PAD).sum())
 
-    return losses
+    # What a checkpoint holds.
+    projection: dict[str, Any] = {} if trainee.projection is None else {"projection": trainee.projection}
+    return Job(
+        modules={"model": trainee.model} | projection,
+        optimizers=trainee.optimizers,
+        steps=steps,
+        epoch=epoch,
+        losses=losses,
+        rate=cosine(steps, min(recipe.warm, steps // 4)),
+        seed=recipe.seed,
+        fingerprint=fingerprint,
+        timed=steps > INSTANT,
+        settled=recipe.settled,
+    )

@@ -185,7 +185,12 @@ def prune_and_extend_tokenizer(
     model: Tokenizer = last.backend_tokenizer
     description: dict[str, Any] = json.loads(model.to_str())
     merges: list[Merge] = [(first, second) for first, second in description["model"]["merges"]]
-    needed = _needed(_kept_tokenizer_tokens(model, texts), merges)
+    # The tokens of the texts, and those of which they are merged, in whatever way.
+    encodings = model.encode_batch([*texts], add_special_tokens=False)
+    needed = {token for encoding in encodings for token in encoding.tokens}
+    for pair in reversed(merges):  # the parts of a merge are merged before it
+        if "".join(pair) in needed:
+            needed.update(pair)
     needed_merges = [pair for pair in merges if "".join(pair) in needed]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     room = vocabulary - len({*SPECIAL, *alphabet, *map("".join, needed_merges)})
@@ -194,21 +199,6 @@ def prune_and_extend_tokenizer(
     return tokenizer_of(
         _with_merges(description, alphabet, [*needed_merges, *learned]) if learned else pruned
     )
-
-
-def _kept_tokenizer_tokens(model: "Tokenizer", texts: Sequence[str]) -> set[str]:
-    encodings = model.encode_batch([*texts], add_special_tokens=False)
-    return {token for encoding in encodings for token in encoding.tokens}
-
-
-def _needed(tokens: set[str], merges: Sequence[Merge]) -> set[str]:
-    """The tokens, and those of which they are merged, in whatever way."""
-    closure = set(tokens)
-    # The parts of a merge are merged before it.
-    for pair in reversed(merges):
-        if "".join(pair) in closure:
-            closure.update(pair)
-    return closure
 
 
 def _with_merges(
@@ -236,18 +226,15 @@ def _learned(model: "Tokenizer", texts: Sequence[str], most: int) -> list[Merge]
             break
         best = max(pairs, key=lambda pair: (pairs[pair], pair))
         merges.append(best)
-        split = {word: _merged(tokens, best) for word, tokens in split.items()}
+        for word, tokens in split.items():
+            joined: list[str] = []
+            for token in tokens:
+                if joined and (joined[-1], token) == best:
+                    joined[-1] += token
+                else:
+                    joined.append(token)
+            split[word] = joined
     return merges
-
-
-def _merged(tokens: Sequence[str], pair: Merge) -> list[str]:
-    joined: list[str] = []
-    for token in tokens:
-        if joined and (joined[-1], token) == pair:
-            joined[-1] += token
-        else:
-            joined.append(token)
-    return joined
 
 
 # An embedded card before its first step: a whole model from scratch, and the optimizers that move it.
@@ -315,12 +302,19 @@ class WholeModel:
 
 
 def fresh(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recipe) -> WholeModel:
-    """Fresh weights, the same for the same seed. `docids`: tokens above the tokenizer's."""
+    """Return a model with random weights, the same for the same seed. `docids`: tokens above the tokenizer's."""
     import torch
+    from torch.nn import Linear
+
+    from kcard.cards.models.prompting import SIZE
+    from kcard.offline.minilm import DIMENSIONS
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(recipe.seed, "weights"))
-        model, projection = untrained(len(tokenizer) + docids, recipe), _projection(recipe)
+        model = untrained(len(tokenizer) + docids, recipe)
+        projection = None
+        if recipe.style != "tokens":
+            projection = Linear(DIMENSIONS + SIZE, recipe.vectors * recipe.width)
     modules: list[Any] = [model] if projection is None else [model, projection]
     named = [pair for module in modules for pair in module.named_parameters()]
     return WholeModel(model, projection, optimizers(*parted(named), recipe), tokenizer)
@@ -392,15 +386,6 @@ def untrained(vocabulary: int, recipe: Recipe) -> "OPTForCausalLM":
     return OPTForCausalLM(config)
 
 
-def _projection(recipe: Recipe) -> "Linear | None":
-    from torch.nn import Linear
-
-    from kcard.cards.models.prompting import SIZE
-    from kcard.offline.minilm import DIMENSIONS
-
-    return None if recipe.style == "tokens" else Linear(DIMENSIONS + SIZE, recipe.vectors * recipe.width)
-
-
 TARGETS = ["fc1", "fc2"]
 TOKENS = 1536  # embeddings of its own that an adapter has at most: those of the corpus' most frequent tokens
 ROWS = "trainable_tokens_delta"
@@ -428,10 +413,12 @@ class AdaptedModel:
     def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
         """The halves as they are, and the embeddings of the tokens that both have."""
         import torch
+        from peft import LoraConfig
 
         del docids  # it has none
 
-        was = _tokens(folder)
+        # The tokens that the adapter in the folder has embeddings for, in their order.
+        was = _indices(LoraConfig.from_pretrained(str(folder)))
         now = {token: row for row, token in enumerate(_indices(self.peft.peft_config["default"]))}
         shared = [(now[token], row) for row, token in enumerate(was) if token in now]
         weights = _read(folder)
@@ -482,11 +469,15 @@ def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: 
         model: Any = OPTForCausalLM.from_pretrained(
             FOLDER, dtype=torch.float32, attn_implementation="eager", local_files_only=True
         )
+    counts: Counter[int] = Counter()
+    for part in batched(texts, 1000):
+        for row in tokenizer(part, add_special_tokens=False)["input_ids"]:
+            counts.update(row)
     config = LoraConfig(
         r=recipe.rank,
         lora_alpha=recipe.rank,
         target_modules=TARGETS,
-        trainable_token_indices={"embed_tokens": _frequent(texts, tokenizer)},
+        trainable_token_indices={"embed_tokens": sorted(token for token, _ in counts.most_common(TOKENS))},
         task_type="CAUSAL_LM",
     )
     with torch.random.fork_rng(devices=[]), quiet_peft():
@@ -523,21 +514,6 @@ def quiet_peft() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
         yield
-
-
-def _frequent(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast") -> list[int]:
-    counts: Counter[int] = Counter()
-    for part in batched(texts, 1000):
-        for row in tokenizer(part, add_special_tokens=False)["input_ids"]:
-            counts.update(row)
-    return sorted(token for token, _ in counts.most_common(TOKENS))
-
-
-def _tokens(folder: Path) -> list[int]:
-    """The tokens that the adapter in a folder has embeddings for, in their order."""
-    from peft import LoraConfig
-
-    return _indices(LoraConfig.from_pretrained(str(folder)))
 
 
 def _indices(config: Any) -> list[int]:

@@ -313,11 +313,12 @@ def profile_of(language: str, texts: Iterable[str], *vectors: Array) -> Profile:
 def terms_of(text: str, language: str) -> frozenset[int]:
     """The stems of a text, each as its CRC-32, without those of the language's small words."""
     stems = analyzer(stemmer_of(language))(text)
-    return frozenset(zlib.crc32(stem.encode()) for stem in stems) - _small(language)
+    return frozenset(zlib.crc32(stem.encode()) for stem in stems) - small_terms(language)
 
 
 @cache
-def _small(language: str) -> frozenset[int]:
+def small_terms(language: str) -> frozenset[int]:
+    """Return the terms of a language's small words."""
     stems = analyzer(stemmer_of(language))
     return frozenset(zlib.crc32(stem.encode()) for word in small_words(language) for stem in stems(word))
 

@@ -287,19 +287,18 @@ def expected(tokenizer: Any, reference: Fingerprint | None) -> list[Expected]:
         ids = (*row.prompt, *row.continuation[:place])
         token = str(tokenizer.decode([row.continuation[place]], skip_special_tokens=False))
         base = row.base[place] if row.base else None
-        examples.append(Expected(_text(tokenizer, ids), ids, token, row.card[place], base))
+        # A text that the tokenizer turns into these ids; empty where there is none.
+        text = ""
+        plain = list(ids[1:]) if ids[:1] == (tokenizer.bos_token_id,) else list(ids)
+        for candidate in (plain, list(ids)):
+            decoded = str(
+                tokenizer.decode(candidate, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+            )
+            if list(tokenizer(decoded)["input_ids"]) == list(ids):
+                text = decoded
+                break
+        examples.append(Expected(text, ids, token, row.card[place], base))
     return examples[:ROWS]
-
-
-def _text(tokenizer: Any, ids: Sequence[int]) -> str:
-    """A text that the tokenizer turns into these ids; empty where there is none."""
-    bos = tokenizer.bos_token_id
-    plain = list(ids[1:]) if ids[:1] == (bos,) else list(ids)
-    for candidate in (plain, list(ids)):
-        text = str(tokenizer.decode(candidate, skip_special_tokens=False, clean_up_tokenization_spaces=False))
-        if list(tokenizer(text)["input_ids"]) == list(ids):
-            return text
-    return ""
 
 
 # A LoRA card as a whole model: its adapter added to its base, for engines that can't apply it.
@@ -413,7 +412,22 @@ def prepare(card: Card, engine: Engine, merge: bool) -> Prepared:
     reference points to can't be fetched.
     """
     sha256 = file_digest(card.folder / MANIFEST)
-    _check_kind(card, engine)
+    kind, prompt = card.manifest.kind, card.manifest.prompt
+    if kind == "prefix":
+        raise CardError(
+            f"card {card.name!r} is a prefix: keys and values, which {engine.title} takes no adapters of: {SERVE}, or "
+            "train it with --method lora"
+        )
+    if kind not in ("full", "lora", "reference"):
+        raise CardError(
+            f"card {card.name!r} of kind {kind} has no weights that {engine.title} could run: {SERVE}, which "
+            "answers with every kind of card"
+        )
+    if prompt.style != "tokens":
+        raise CardError(
+            f"card {card.name!r}: its prompts are vectors of a sentence encoder ({prompt.style}), which "
+            f"{engine.title} can't make of a question: {SERVE}, or train it with --prompt-style tokens"
+        )
     card = external.resolved(card) if card.manifest.kind == "reference" else card
     refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
     base = card.manifest.base
@@ -471,25 +485,6 @@ def check_together(cards: Sequence[Prepared], engine: Engine) -> None:
         )
     if len(vocabularies) > 1:
         raise UsageError(f"the tokenizers of {names} differ: export the cards one by one")
-
-
-def _check_kind(card: Card, engine: Engine) -> None:
-    kind, prompt = card.manifest.kind, card.manifest.prompt
-    if kind == "prefix":
-        raise CardError(
-            f"card {card.name!r} is a prefix: keys and values, which {engine.title} takes no adapters of: {SERVE}, or "
-            "train it with --method lora"
-        )
-    if kind not in ("full", "lora", "reference"):
-        raise CardError(
-            f"card {card.name!r} of kind {kind} has no weights that {engine.title} could run: {SERVE}, which "
-            "answers with every kind of card"
-        )
-    if prompt.style != "tokens":
-        raise CardError(
-            f"card {card.name!r}: its prompts are vectors of a sentence encoder ({prompt.style}), which "
-            f"{engine.title} can't make of a question: {SERVE}, or train it with --prompt-style tokens"
-        )
 
 
 # What vLLM is started with: adapters on their base, or one whole model.

@@ -68,7 +68,7 @@ def clean(text: str, ended: bool) -> str:
     if (end := max(text.rfind(mark) for mark in ALWAYS)) >= 0:
         closing = len(text[end + 1 :]) - len(text[end + 1 :].lstrip(CLOSING + "」』"))
         return text[: end + 1 + closing]
-    sentences = [sentence.strip() for sentence in _splitter().segment(text)]
+    sentences = [sentence.strip() for sentence in sentence_splitter().segment(text)]
     # The splitter gives back its own copies: the cut is found in the text itself.
     last = text.rfind(sentences[-1]) if len(sentences) > 1 else 0
     shortened = text[: max(last, 0)].rstrip()
@@ -76,7 +76,7 @@ def clean(text: str, ended: bool) -> str:
 
 
 @functools.cache
-def _splitter() -> Any:
+def sentence_splitter() -> Any:
     import pysbd
 
     # It knows abbreviations: a document must not be cut after "U.S." or "Dr.".
@@ -176,7 +176,7 @@ class Passages(Sequence[Source]):
         with self._path.open("rb") as stream:
             for start, number in zip(self._starts, self._numbers, strict=True):
                 stream.seek(start)
-                yield _passage(_row(self._path, number, stream.readline()), self._path, number)
+                yield _passage(_read_row(self._path, number, stream.readline()), self._path, number)
 
     @overload
     def __getitem__(self, at: int) -> Source: ...
@@ -188,7 +188,7 @@ class Passages(Sequence[Source]):
         number = self._numbers[at]
         with self._path.open("rb") as stream:
             stream.seek(self._starts[at])
-            return _passage(_row(self._path, number, stream.readline()), self._path, number)
+            return _passage(_read_row(self._path, number, stream.readline()), self._path, number)
 
 
 @dataclass(frozen=True)
@@ -204,19 +204,19 @@ class _Texts(Iterable[str]):
 def passages(folder: Path | str) -> Sequence[Source]:
     """The source passages that the card was made of; empty where none travel with it, or only their hashes."""
     path = Path(folder) / PASSAGES
-    return [] if not path.exists() or _hashed(path) else Passages(path)
+    return [] if not path.exists() or _has_hashes(path) else Passages(path)
 
 
 def hashes(folder: Path | str) -> Mapping[str, Source]:
     """Where each passage stands, by its `passage_digest`, without its text; empty where the text travels."""
     path = Path(folder) / PASSAGES
-    if not path.exists() or not _hashed(path):
+    if not path.exists() or not _has_hashes(path):
         return {}
     places: dict[str, Source] = {}
     with path.open("rb") as stream:
         for number, line in enumerate(stream, 1):
             if line.strip():
-                row = _row(path, number, line)
+                row = _read_row(path, number, line)
                 places.setdefault(str(row.get("sha256")), _source(row, "", path, number))
     return places
 
@@ -296,39 +296,41 @@ def index(card: "Card") -> "Index":
     return stored
 
 
-def _hashed(path: Path) -> bool:
+def _has_hashes(path: Path) -> bool:
     """Whether the file's first line names a hash and no text."""
     with path.open("rb") as stream:
         for line in stream:
             if line.strip():
-                return b'"sha256"' in line and "text" not in _row(path, 1, line)
+                return b'"sha256"' in line and "text" not in _read_row(path, 1, line)
     return False
 
 
-def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def _read_row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         row = parse(line.decode())
     except ValueError as error:
-        raise _malformed(path, number, error) from error
+        raise _malformed_line(path, number, error) from error
     if not isinstance(row, dict):
-        raise _malformed(path, number, TypeError("no object"))
+        raise _malformed_line(path, number, TypeError("no object"))
     return row
 
 
 def _passage(row: Mapping[str, Any], path: Path, number: int) -> Source:
     if not isinstance(row.get("text"), str):
-        raise _malformed(path, number, KeyError("text"))
+        raise _malformed_line(path, number, KeyError("text"))
     return _source(row, row["text"], path, number)
 
 
 def _source(row: Mapping[str, Any], text: str, path: Path, number: int) -> Source:
     file, at, section = row.get("file", ""), row.get("line", 0), row.get("section", "")
     if not isinstance(file, str) or type(at) is not int or not isinstance(section, str):
-        raise _malformed(path, number, TypeError("file and section must be texts and line a whole number"))
+        raise _malformed_line(
+            path, number, TypeError("file and section must be texts and line a whole number")
+        )
     try:
         return Source(text, file, at, section=section, lines=lines_of(row))
     except ValueError as error:
-        raise _malformed(path, number, error) from error
+        raise _malformed_line(path, number, error) from error
 
 
 def lines_of(row: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
@@ -341,5 +343,5 @@ def lines_of(row: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     raise ValueError("lines must be pairs of whole numbers")
 
 
-def _malformed(path: Path, number: int, error: Exception) -> CardError:
+def _malformed_line(path: Path, number: int, error: Exception) -> CardError:
     return CardError(f'{path}, line {number}: not a passage {{"text", "file", "line"}}: {error!r}')

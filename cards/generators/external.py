@@ -25,7 +25,7 @@ from kcard.interfaces import LLM, find_all
 from kcard.io import build, parse
 from kcard.manifest import Base, Manifest
 from kcard.text import is_english
-from kcard.types import Passage, Request, Sampling, Source
+from kcard.types import Passage, Request, Sampling
 
 if TYPE_CHECKING:
     from kcard.cards.generators.retrieval import CardGenerator
@@ -108,25 +108,23 @@ class SearchCard:
         """
         del sampling
         sources_of = find_all(self._evidence, questions, max(CANDIDATES, documents))
-        return [
-            padded(self._name, self._ranked(question, sources), documents)
-            for question, sources in zip(questions, sources_of, strict=True)
-        ]
+        passages = []
+        for question, sources in zip(questions, sources_of, strict=True):
+            # By the search's own order; for English, by the mean of its score and the encoder's cosine.
+            if self._english and sources:
+                from kcard.offline import minilm
 
-    def _ranked(self, question: str, sources: list[Source]) -> list[Source]:
-        """Rank sources by the search's own order; for English, by the mean of its score and the encoder's cosine."""
-        if not self._english or not sources:
-            return sources
-        from kcard.offline import minilm
-
-        vectors = minilm.embed([question, *(source.text for source in sources)])
-        most = max(source.score for source in sources) or 1.0
-        # Rounded, since the last bits of an embedding depend on who shares its batch.
-        scores = [
-            round(source.score / most + float(cosine), 5)
-            for source, cosine in zip(sources, vectors[1:] @ vectors[0], strict=True)
-        ]
-        return [sources[i] for i in sorted(range(len(sources)), key=lambda i: -scores[i])]
+                vectors = minilm.embed([question, *(source.text for source in sources)])
+                most = max(source.score for source in sources) or 1.0
+                # Rounded, since the last bits of an embedding depend on who shares its batch.
+                scores = [
+                    round(source.score / most + float(cosine), 5)
+                    for source, cosine in zip(sources, vectors[1:] @ vectors[0], strict=True)
+                ]
+                order = sorted(range(len(sources)), key=lambda i: -scores[i])
+                sources = [sources[i] for i in order]
+            passages.append(padded(self._name, sources, documents))
+        return passages
 
 
 # LLM cards: an LLM writes its own document for the question (GenRead; Adaptive Retrieval, section 4).

@@ -139,17 +139,6 @@ class GraphCard:
             statements = [self._passages[row] for row in path]
             text = " ".join(source.text for source in statements)
             candidates.append((Source(text, statements[-1].file, statements[-1].line), shares[path]))
-        return self._ranked(question, candidates)
-
-    def _words(self, row: int) -> frozenset[str]:
-        """The words of a passage; those of former questions are kept."""
-        if row not in self._words_of:
-            if len(self._words_of) > REMEMBERED:
-                self._words_of.clear()
-            self._words_of[row] = frozenset(words(self._passages[row].text))
-        return self._words_of[row]
-
-    def _ranked(self, question: str, candidates: Sequence[tuple[Source, float]]) -> list[Source]:
         if not candidates or not self._english:
             return [Source(s.text, s.file, s.line, round(share, 5)) for s, share in candidates]
         from kcard.offline import minilm
@@ -165,6 +154,14 @@ class GraphCard:
             Source(candidates[i][0].text, candidates[i][0].file, candidates[i][0].line, scores[i])
             for i in order
         ]
+
+    def _words(self, row: int) -> frozenset[str]:
+        """The words of a passage; those of former questions are kept."""
+        if row not in self._words_of:
+            if len(self._words_of) > REMEMBERED:
+                self._words_of.clear()
+            self._words_of[row] = frozenset(words(self._passages[row].text))
+        return self._words_of[row]
 
 
 def _name(text: str) -> Name:

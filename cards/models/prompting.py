@@ -177,10 +177,10 @@ class Vocabulary:
         text = json.dumps({"common": self.common, "other": other}, ensure_ascii=False, indent=0)
         write_text(folder / VOCABULARY, f"{text}\n")
 
-    def reworded(self, question: str) -> str:
+    def reword(self, question: str) -> str:
         """The question in known words; as it is where none of its words is known."""
         tokens = question.split()
-        reworded = [self._token(token) for token in tokens]
+        reworded = [self._reword_token(token) for token in tokens]
         # Names are runs of capitalised words, but for the first word of the question.
         start = 1
         for capital, run in groupby(tokens[1:], lambda token: token[0].isupper()):
@@ -192,7 +192,7 @@ class Vocabulary:
             start = end
         return " ".join(token for token in reworded if token) or question
 
-    def _token(self, token: str) -> str | None:
+    def _reword_token(self, token: str) -> str | None:
         """What stands for it; None where it is left out. Figures stay: another year is another question."""
         parts = words(token)
         if not parts or any(part in self.all_words for part in parts):
@@ -204,12 +204,12 @@ class Vocabulary:
         if len(parts) > 1 or token[0].isupper():
             return None
         # The common word that is nearest in meaning.
-        cosines = self._vectors @ minilm.word_vectors(parts)[0]
+        cosines = self.common_vectors @ minilm.word_vectors(parts)[0]
         best = int(cosines.argmax()) if self.common else -1
         return self.common[best] if self.common and cosines[best] >= NEAR else None
 
     @cached_property
-    def _vectors(self) -> Array:
+    def common_vectors(self) -> Array:
         """(common, 384)"""
         return minilm.word_vectors(self.common)
 
@@ -226,15 +226,15 @@ class Vocabulary:
 def prompt_ids(tokenizer: Any, text: str) -> list[int]:
     """Token ids of a prompt, as in training: the tokenizer's own special tokens, but one that begins the text
     wherever the tokenizer has a bos token, and none that ends it."""
-    return _framed(tokenizer, tokenizer(text)["input_ids"])
+    return _frame_ids(tokenizer, tokenizer(text)["input_ids"])
 
 
 def all_prompt_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """The ids of several prompts, made at once, which is much faster. They may be longer than the model reads."""
-    return [_framed(tokenizer, ids) for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
+    return [_frame_ids(tokenizer, ids) for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
 
 
-def _framed(tokenizer: Any, ids: list[int]) -> list[int]:
+def _frame_ids(tokenizer: Any, ids: list[int]) -> list[int]:
     if tokenizer.eos_token_id is not None and len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
         ids = ids[:-1]
     if tokenizer.bos_token_id is not None and ids[:1] != [tokenizer.bos_token_id]:
@@ -360,7 +360,7 @@ class Prompter:
                 embedded = embedded_questions(questions)
             return prefix_prompts(start, self.projection, questions, embedded)
         if self.vocabulary is not None:
-            questions = [self.vocabulary.reworded(question) for question in questions]
+            questions = [self.vocabulary.reword(question) for question in questions]
         template, longest = self.card.manifest.prompt.template, self.context - self.length(sampling)
         return template_prompts(self.tokenizer, template, questions, longest)
 

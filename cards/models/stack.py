@@ -215,7 +215,18 @@ class FullModels:
         if (ready := stacks.find(folders)) is not None:
             return ready
         if len(folders) == 1:
-            return self._lone(folders[0], stacks)
+            # One card alone: out of a stack that has it, else its own model.
+            folder = folders[0]
+            for stacked, (joined, _) in stacks.decoders.items():
+                if folder in stacked:
+                    number = stacked.index(folder)
+                    return whole.part(joined, number, number + 1, len(stacked))
+            model: Decoder | None = memory.get(folder)
+            if model is None:
+                memory.make_room(self.cards[folder].size)
+                model = self._read(folder)
+                memory.put(folder, model, self.cards[folder].size)
+            return model
         needed = self._each(folders) * len(folders)
         stacks.shed(needed, memory.limit)
         memory.put(self.key, stacks, stacks.size)
@@ -234,19 +245,6 @@ class FullModels:
     def _each(self, folders: Sequence[Path]) -> int:
         """Bytes of a card in their stack, which are those of the largest."""
         return max(self.cards[folder].stacked for folder in folders)
-
-    def _lone(self, folder: Path, stacks: _StackCache) -> Decoder:
-        for folders, (joined, _) in stacks.decoders.items():
-            if folder in folders:
-                number = folders.index(folder)
-                return whole.part(joined, number, number + 1, len(folders))
-        memory = self.models.cache
-        model: Decoder | None = memory.get(folder)
-        if model is None:
-            memory.make_room(self.cards[folder].size)
-            model = self._read(folder)
-            memory.put(folder, model, self.cards[folder].size)
-        return model
 
     def _read(self, folder: Path) -> Decoder:
         """Read the card's model from its files."""

@@ -100,7 +100,9 @@ class Engines:
         return f"{served.server.url}: {served.model}"
 
     def find(self, card: Card, models: Loader) -> ServedCard:
-        """The same, but raises CardNotServed with the reason."""
+        """Return the same, but raise CardNotServed with the reason."""
+        from safetensors import safe_open
+
         if card.manifest.prompt.style != "tokens":
             raise CardNotServed("its prompts are vectors, not tokens")
         if card.manifest.kind != "lora":
@@ -113,8 +115,16 @@ class Engines:
                             prompter, engine.server, engine.places, model.name, None, self._group
                         )
             raise CardNotServed(f"no server has it (they have {self._served()})")
+        refused = ""
         with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
-            refused = _refused(card.folder)
+            try:
+                lora.check(card.folder)
+            except UnsupportedModel as reason:
+                refused = str(reason)
+            else:
+                with safe_open(card.folder / lora.WEIGHTS, "pt") as file:
+                    changed = [name for name in file.keys() if "token_adapter" in name]  # noqa: SIM118
+                refused = f"it changes {changed[0]}" if changed else ""
         if refused:
             raise CardNotServed(f"vLLM does not take its adapter: {refused}")
         named = card.manifest.base
@@ -161,19 +171,6 @@ def _make_prompter(card: Card, models: Loader, folder: Path | None, served: Serv
     ends, context = (None, None) if folder is None else limits(folder)
     limits_of = [most for most in (context, served.context) if most is not None]
     return prompting.read(card, models.tokenizer(card), ends, min(limits_of, default=CONTEXT), 0)
-
-
-def _refused(folder: Path) -> str:
-    """What vLLM does not take; empty where it is fine."""
-    from safetensors import safe_open
-
-    try:
-        lora.check(folder)
-    except UnsupportedModel as reason:
-        return str(reason)
-    with safe_open(folder / lora.WEIGHTS, "pt") as file:
-        changed = [name for name in file.keys() if "token_adapter" in name]  # noqa: SIM118
-    return f"it changes {changed[0]}" if changed else ""
 
 
 def _paths(name: str | Path) -> set[Path]:

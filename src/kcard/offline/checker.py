@@ -154,7 +154,7 @@ class MiniLMChecker:
     @property
     def sha256(self) -> str:
         """What names these scores: the digest of the encoder's and the adapter's weights and of `windows`."""
-        return _digest(self.weights, self.windows)
+        return weights_digest(self.weights, self.windows)
 
     def support(self, pairs: Sequence[Pair]) -> Array:
         """How far the evidence supports the claim, shape (n,), in [0, 1]; 0 for an empty claim or evidence.
@@ -196,7 +196,7 @@ class MiniLMChecker:
         verdict_of, read = dict[Pair, Verdict](), dict[Pair, list[Pair]]()
         for pair in dict.fromkeys(pairs):
             sentences = near(pair.evidence, pair.claim)
-            stated = next((s for s in sentences if _plain(s) == _plain(pair.claim)), None)
+            stated = next((s for s in sentences if _normalize(s) == _normalize(pair.claim)), None)
             if stated is not None:
                 verdict_of[pair] = Verdict(1.0, stated, 0.0)
             else:
@@ -213,7 +213,7 @@ class MiniLMChecker:
         The evidence is read from its start.
         """
         rows = encode_pairs(minilm.words().ids, pairs, MAX_TOKENS)
-        outputs = _load(self.weights).run_all([token_row(row.ids, row.claim_start) for row in rows])
+        outputs = load_network(self.weights).run_all([token_row(row.ids, row.claim_start) for row in rows])
         return np.array([labels[0] for (labels,) in outputs], dtype=np.float32).reshape(-1, 3)
 
 
@@ -288,12 +288,12 @@ def _decide(readings: Sequence[_Reading]) -> Verdict:
     return Verdict(score, window, worst.refutation)
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     return re.sub(r"[\W_]+", " ", text.lower()).strip()
 
 
 @functools.cache
-def _digest(folder: Path, windows: int) -> str:
+def weights_digest(folder: Path, windows: int) -> str:
     try:
         files = [file_digest(path) for path in sorted(folder.glob("*.safetensors"))]
     except OSError as error:
@@ -302,7 +302,7 @@ def _digest(folder: Path, windows: int) -> str:
 
 
 @functools.cache
-def _load(folder: Path) -> Network:
+def load_network(folder: Path) -> Network:
     """The encoder with the adapter merged in (fp32) and the head, once a process."""
     adapter = read_weights(folder / "adapter_model.safetensors")
     head = read_weights(folder / "head.safetensors")

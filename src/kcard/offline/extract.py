@@ -187,7 +187,7 @@ def features(
 
 def probability(values: Mapping[str, float]) -> float:
     """That the answer with these features is right, in (0, 1)."""
-    weights = _weights()
+    weights = calibration_weights()
     odds = sum(weights.get(name, 0.0) * value for name, value in values.items())
     return 1 / (1 + math.exp(-max(-60.0, min(60.0, odds))))
 
@@ -204,7 +204,7 @@ def nearness(pairs: Sequence[tuple[str, str]]) -> list[float]:
 
 
 @cache
-def _weights() -> Mapping[str, float]:
+def calibration_weights() -> Mapping[str, float]:
     """Of the regression, by feature."""
     calibration: dict[str, float] = json.loads(
         (READER_WEIGHTS / "calibration.json").read_text(encoding="utf-8")

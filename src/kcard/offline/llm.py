@@ -166,15 +166,9 @@ def load(folder: Path) -> EmbeddedMemory:
     calibration = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
     if (tokenizer := PlainTokenizer.read(folder)) is None:
         raise ModelUnavailable(f"the embedded memory's tokenizer is missing from {folder}: reinstall kcard")
-    return EmbeddedMemory(_exported(folder), tokenizer, calibration["slope"], calibration["threshold"])
-
-
-def _exported(folder: Path) -> Model:
-    """The shipped graph with the weights of a folder."""
-    prefix = "model.decoder."
+    # The shipped graph with the weights of the folder.
     saved = read_weights(folder / "model.safetensors")
-    weights = {name.removeprefix(prefix): weight for name, weight in saved.items()}
-    network = Network("memory", weights)
+    network = Network("memory", {name.removeprefix("model.decoder."): w for name, w in saved.items()})
     empty = [np.zeros((1, HEADS, 0, WIDTH // HEADS), np.float32)] * (2 * LAYERS)
 
     def run(ids: Sequence[int], state: State | None) -> tuple[Array, State]:
@@ -185,7 +179,7 @@ def _exported(folder: Path) -> Model:
         logits, *present = network(ids=np.array([ids], np.int64), positions=positions[None], **named)
         return logits[0], present
 
-    return run
+    return EmbeddedMemory(run, tokenizer, calibration["slope"], calibration["threshold"])
 
 
 # What the embedded LLM does in a language that its reader does not know: it quotes the passages that share the
@@ -325,7 +319,7 @@ def _language(request: Request) -> str:
 
 
 def _reply(request: Request, answer: Extract | None) -> Reply:
-    """`found`: what the passages answer."""
+    """Return the reply to one request. `answer`: what its passages say."""
     if request.kind == "need":
         if request.knowledge:
             # Whether the reader finds an answer in it: a half where an extract is as likely right as it must be to be
@@ -342,7 +336,15 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
     if request.kind == "what":
         return Reply(request.question)
     if request.kind == "choose":
-        return Reply(_nearest(request.question, request.choices))
+        # The choice whose description is nearest to the question, in meaning and in its numbers.
+        from kcard import cache
+
+        question, choices = request.question, request.choices
+        if not choices:
+            raise LLMError("there is nothing to choose from: give at least one card")
+        question_vector, *described = cache.embed([question, *(choice.description for choice in choices)])
+        agreed = [agreement(question, choice.description) for choice in choices]
+        return Reply(choices[int(np.argmax(np.stack(described) @ question_vector * agreed))].name)
     if request.kind == "study":
         raise LLMError("the embedded LLM writes no study material: name another")
     if request.kind in UNREAD:
@@ -355,11 +357,7 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
     if request.draft and not request.knowledge:
         recollection = shared().recall(request.question)
         return Reply(recollection.answer, tokens=recollection.tokens)
-    return _answer(request, answer)
-
-
-def _answer(request: Request, answer: Extract | None) -> Reply:
-    """What stands in the passages; what the memory knows, where nothing does; else UNKNOWN and what comes nearest."""
+    # What the passages say; what the memory knows, where they say nothing; else UNKNOWN and what comes nearest.
     language = _language(request)
     if language != "en":
         return _quotation(request, language)
@@ -376,17 +374,6 @@ def _unknown(knows: float, answer: Extract | None) -> Reply:
     quote = None if answer is None else Quote(answer.quote, answer.passage)
     likeliest = max(knows, 0.0 if answer is None else answer.probability)
     return Reply(UNKNOWN_ANSWER, confidence=1 - likeliest, known=False, quote=quote)
-
-
-def _nearest(question: str, choices: Sequence[Choice]) -> str:
-    """The name of the choice whose description is nearest to the question, in meaning and in its numbers."""
-    from kcard import cache
-
-    if not choices:
-        raise LLMError("there is nothing to choose from: give at least one card")
-    question_vector, *described = cache.embed([question, *(choice.description for choice in choices)])
-    agreed = [agreement(question, choice.description) for choice in choices]
-    return choices[int(np.argmax(np.stack(described) @ question_vector * agreed))].name
 
 
 def _quotation(request: Request, language: str) -> Reply:

@@ -115,12 +115,14 @@ def read_peft(folder: Path) -> LoraPairs:
     scales = {}
     for module, (down, _) in pairs.items():
         rank = down.shape[0]
-        declared = int(lora.patterned(config.get("rank_pattern") or {}, module, config.get("r") or rank))
+        declared = int(lora.match_pattern(config.get("rank_pattern") or {}, module, config.get("r") or rank))
         if declared < 1 or rank % declared:
             raise CardError(
                 f"{folder}: {module} has rank {rank}, and {lora.CONFIG} tells {declared}: correct r or rank_pattern"
             )
-        alpha = float(lora.patterned(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8)))
+        alpha = float(
+            lora.match_pattern(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
+        )
         scales[module] = alpha / (math.sqrt(declared) if config.get("use_rslora") else declared)
     return LoraPairs(pairs, scales, str(config.get("base_model_name_or_path") or ""))
 
@@ -203,16 +205,6 @@ def write(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str) -> 
         for module, tensor in zip(pairs.modules, those, strict=True)
     }
     save_file(tensors, folder / lora.WEIGHTS, {"format": "pt"})
-
-
-def _scale(config: Mapping[str, Any], module: str, rank: int, folder: Path) -> float:
-    declared = int(lora.patterned(config.get("rank_pattern") or {}, module, config.get("r") or rank))
-    if declared < 1 or rank % declared:
-        raise CardError(
-            f"{folder}: {module} has rank {rank}, and {lora.CONFIG} tells {declared}: correct r or rank_pattern"
-        )
-    alpha = float(lora.patterned(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8)))
-    return alpha / (math.sqrt(declared) if config.get("use_rslora") else declared)
 
 
 def _pairs(path: Path, pattern: re.Pattern[str]) -> "dict[str, tuple[Tensor, Tensor]]":

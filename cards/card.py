@@ -127,7 +127,7 @@ class Card:
         """
         folder = Path(folder)
         manifest = Manifest.read(folder)
-        _require(folder, manifest)
+        _require_files(folder, manifest)
         check_files(folder, manifest)
         return cls(folder, manifest)
 
@@ -221,11 +221,11 @@ def finish(
     write(folder, passages, manifest.evidence, hashed or {}, indexing)
     write_profile(folder, manifest)
     write_text(folder / README, readme(manifest))
-    _require(folder, manifest)
+    _require_files(folder, manifest)
     return Card(folder, seal(folder, manifest))
 
 
-def _require(folder: Path, manifest: Manifest) -> None:
+def _require_files(folder: Path, manifest: Manifest) -> None:
     needed = [*kind_of(manifest).files]
     if manifest.prompt.style == "encoder-prefix":
         needed.append((PROJECTION,))
@@ -301,7 +301,7 @@ def profile_of(language: str, texts: Iterable[str], *vectors: Array) -> Profile:
 
     The same arguments give the same profile.
     """
-    centroids = [np.zeros((0, minilm.DIMENSIONS), np.float32), *map(_centroids, vectors)]
+    centroids = [np.zeros((0, minilm.DIMENSIONS), np.float32), *map(_find_centroids, vectors)]
     rows = np.rint(np.concatenate(centroids) * SCALE).astype(np.int8)
     counts: Counter[int] = Counter()
     for text in texts:
@@ -323,7 +323,7 @@ def small_terms(language: str) -> frozenset[int]:
     return frozenset(zlib.crc32(stem.encode()) for word in small_words(language) for stem in stems(word))
 
 
-def _centroids(vectors: Array) -> Array:
+def _find_centroids(vectors: Array) -> Array:
     """Spherical k-means: CENTROIDS unit vectors, shape (k, 384), fewer where there are no more distinct vectors.
 
     It begins with the vector nearest to the mean and then, each time, the one that is farthest from all centroids.

@@ -331,10 +331,10 @@ def merge(card: Card, folder: Path) -> None:
         merged.to(dtype).save_pretrained(folder)
     del whole, merged
     copy_tokenizer(card, folder)
-    _prove(card, folder)
+    _prove_merge(card, folder)
 
 
-def _prove(card: Card, folder: Path) -> None:
+def _prove_merge(card: Card, folder: Path) -> None:
     """Compare the merged model with the card; with the card as it is now, where it carries no fingerprint."""
     from kcard.cards.models.transformers_backend import CausalCard
 
@@ -428,7 +428,7 @@ def prepare(card: Card, engine: Engine, merge: bool) -> Prepared:
             f"card {card.name!r}: its prompts are vectors of a sentence encoder ({prompt.style}), which "
             f"{engine.title} can't make of a question: {SERVE}, or train it with --prompt-style tokens"
         )
-    card = external.resolved(card) if card.manifest.kind == "reference" else card
+    card = external.resolve_reference(card) if card.manifest.kind == "reference" else card
     refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
     base = card.manifest.base
     source = base_files(base.name, base.revision) if card.manifest.kind == "lora" else card.folder

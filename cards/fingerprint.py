@@ -64,11 +64,11 @@ class Fingerprint:
     @property
     def shift(self) -> float:
         """How far the adapter moves the log-probabilities: root mean square over tokens; 0 without a base."""
-        return _apart([row.card for row in self.rows], [row.base for row in self.rows])
+        return _distance([row.card for row in self.rows], [row.base for row in self.rows])
 
     def apart(self, other: "Fingerprint") -> float:
         """How far the card's log-probabilities are from those of another run of the same probes."""
-        return _apart([row.card for row in self.rows], [row.card for row in other.rows])
+        return _distance([row.card for row in self.rows], [row.card for row in other.rows])
 
     def share(self, other: "Fingerprint") -> float:
         """How much of the adapter's shift another run shows, measured from the base as it was here: 1 all of it, 0
@@ -119,7 +119,7 @@ class Fingerprint:
         tolerance = max(
             TOLERANCES.get(name, TOLERANCES["bfloat16"]) for name in (self.dtype, measurement.dtype)
         )
-        off = _apart([row.base for row in self.rows], [row.base for row in measurement.rows])
+        off = _distance([row.base for row in self.rows], [row.base for row in measurement.rows])
         if not off <= tolerance:
             raise ModelUnavailable(
                 f"card {card!r}: the base {base!r} has changed: its own log-probabilities differ by {off:.2f} "
@@ -175,7 +175,7 @@ def read(folder: Path) -> Fingerprint | None:
         raise CardError(f"{path} holds no fingerprint: {error!r}: fetch or train the card again") from error
 
 
-def _apart(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
+def _distance(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
     """Root mean square of the difference, token by token; 0 of nothing."""
     squares = [(a - b) ** 2 for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=False)]
     return float((sum(squares) / len(squares)) ** 0.5) if squares else 0.0

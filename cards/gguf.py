@@ -63,7 +63,7 @@ class Converter:
 
 def check_adapter(path: Path, adapter: PeftAdapter, base: Path) -> None:
     """CardError unless the file holds this adapter, for the architecture of the GGUF file `base`."""
-    reader = _read(path)
+    reader = _open_gguf(path)
     actual = {
         "type": _field(reader, "general.type"),
         "adapter type": _field(reader, "adapter.type"),
@@ -80,27 +80,27 @@ def check_adapter(path: Path, adapter: PeftAdapter, base: Path) -> None:
         "rank": adapter.rank,
         "architecture": architecture(base),
     }
-    _compare(path, actual, expected)
+    _check_equal(path, actual, expected)
 
 
 def check_model(path: Path, tokens: int, bos: bool | None) -> None:
     """CardError unless the file holds a model with at least so many tokens; `bos`: whether a text begins with a bos
     token that the engine adds; None where the model has no bos token."""
-    reader = _read(path)
+    reader = _open_gguf(path)
     if (listed := reader.get_field("tokenizer.ggml.tokens")) is None or len(listed.data) < tokens:
-        _compare(path, {"tokens": 0 if listed is None else len(listed.data)}, {"tokens": tokens})
+        _check_equal(path, {"tokens": 0 if listed is None else len(listed.data)}, {"tokens": tokens})
     if bos is not None and (adds := _field(reader, "tokenizer.ggml.add_bos_token")) is not None:
-        _compare(path, {"adds a bos token": adds}, {"adds a bos token": bos})
+        _check_equal(path, {"adds a bos token": adds}, {"adds a bos token": bos})
     if not reader.tensors:
-        _compare(path, {"tensors": 0}, {"tensors": "some"})
+        _check_equal(path, {"tensors": 0}, {"tensors": "some"})
 
 
 def architecture(path: Path) -> str:
     """What a GGUF file says its model's architecture is; UsageError for a file that is none."""
-    return str(_field(_read(path, UsageError), "general.architecture"))
+    return str(_field(_open_gguf(path, UsageError), "general.architecture"))
 
 
-def _read(path: Path, kind: "type[CardError] | type[UsageError]" = CardError) -> Any:
+def _open_gguf(path: Path, kind: "type[CardError] | type[UsageError]" = CardError) -> Any:
     from gguf import GGUFReader
 
     try:
@@ -114,7 +114,7 @@ def _field(reader: Any, name: str) -> Any:
     return None if field is None else field.contents()
 
 
-def _compare(path: Path, actual: dict[str, Any], expected: dict[str, Any]) -> None:
+def _check_equal(path: Path, actual: dict[str, Any], expected: dict[str, Any]) -> None:
     for key, value in expected.items():
         if actual[key] != value:
             raise CardError(

@@ -66,7 +66,7 @@ def refuse_code(folder: Path, name: str, files: Iterable[str] = ()) -> None:
     """
     for path in files:
         if path.lower().endswith(SOURCES):
-            raise _refused(name, path)
+            raise _code_error(name, path)
     for path in CONFIGS:
         if not (folder / path).is_file():
             continue
@@ -82,13 +82,13 @@ def refuse_code(folder: Path, name: str, files: Iterable[str] = ()) -> None:
                 for key, value in item.items():
                     names_code = key in CODE and isinstance(value, dict | list | str) and value
                     if names_code or (key in KERNELS and "/" in str(value)):
-                        raise _refused(name, f"{key} in {path}")
+                        raise _code_error(name, f"{key} in {path}")
                 waiting += item.values()
             elif isinstance(item, list):
                 waiting += item
 
 
-def _refused(name: str, what: str) -> CardError:
+def _code_error(name: str, what: str) -> CardError:
     return CardError(
         f"{name} needs code of its own ({what}), which kcard never executes: choose another model, or remove it and "
         "seal the card again"
@@ -247,8 +247,8 @@ def look(source: str) -> Repository:
         revision=info.sha,
         files={s.rfilename: s.lfs.sha256 if s.lfs is not None else None for s in siblings},
         sizes={s.rfilename: s.size or 0 for s in siblings},
-        licence=_word(card.get("license")),
-        language=_word(card.get("language")),
+        licence=_first_word(card.get("license")),
+        language=_first_word(card.get("language")),
     )
 
 
@@ -301,7 +301,7 @@ def adapter_base(repository: Repository) -> str:
     return f"{name}@{revision}" if revision else str(name)
 
 
-def _word(value: Any) -> str | None:
+def _first_word(value: Any) -> str | None:
     first = value[0] if isinstance(value, list) and value else value
     return " ".join(first.split()) or None if isinstance(first, str) else None
 
@@ -374,10 +374,10 @@ def convert(repository: Repository, target: Path) -> None:
         lines = process.stderr.strip().splitlines() or ["out of memory or time"]
         raise CardError(f"{repository.name} was not converted: {lines[-1]}")
     if not repository.adapter:
-        _check(repository, target)
+        _check_weights(repository, target)
 
 
-def _check(repository: Repository, folder: Path) -> None:
+def _check_weights(repository: Repository, folder: Path) -> None:
     """Raise CardError where a weight is missing: transformers would fill it with noise and only warn."""
     from transformers import AutoModelForCausalLM
 

@@ -70,18 +70,18 @@ def with_results(page: str, card: str, results: Sequence[Result], remarks: Seque
     data.model_name = data.model_name or card
     data.eval_results = [*theirs, *ours] or None
     rows = [
-        f"| {_cell(r.name)} | {r.mean:.2f} | {r.low:.2f} to {r.high:.2f} | {_cell(r.dataset)} |"
+        f"| {_escape_cell(r.name)} | {r.mean:.2f} | {r.low:.2f} to {r.high:.2f} | {_escape_cell(r.dataset)} |"
         for r in results
     ]
     table = ["| | mean | 95 % interval | asked about |", "|---|---|---|---|", *rows] if rows else []
     sentences = [*remarks, "Take it again with `kcard exam`."]
-    paragraphs = [line for sentence in sentences for line in (_cell(sentence), "")][:-1]
+    paragraphs = [line for sentence in sentences for line in (_escape_cell(sentence), "")][:-1]
     section = "\n".join([BEGIN, "## Exam", "", *table, *([""] if table else []), *paragraphs, END])
     read.text = SECTION.sub("\n", read.text).rstrip("\n") + f"\n\n{section}\n"
     return str(read)
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     """Names of files and cards are text: they end no cell and no comment."""
     return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|")
 
@@ -233,17 +233,17 @@ def readme(manifest: Manifest) -> str:
         "## What it is",
         _table(facts),
         "## How it is prompted",
-        _prompted(manifest),
+        _describe_prompt(manifest),
         "## How it was trained",
         _table(trained),
         "## How to load it",
-        f"```python\n{_loading(manifest)}\n```",
+        f"```python\n{_loading_code(manifest)}\n```",
         "With kcard: `kcard publish` this folder, then `kcard ask` your question.",
     ]
     return f"---\n{front}---\n\n" + "\n\n".join(sections) + "\n"
 
 
-def _prompted(manifest: Manifest) -> str:
+def _describe_prompt(manifest: Manifest) -> str:
     if manifest.kind == "search":
         return SEARCHED.format(evidence=manifest.training.method)
     if not manifest.has_model:
@@ -258,7 +258,7 @@ def _prompted(manifest: Manifest) -> str:
     return description + (BESIDE if manifest.index else "")
 
 
-def _loading(manifest: Manifest) -> str:
+def _loading_code(manifest: Manifest) -> str:
     if manifest.kind == "search":
         return SEARCHING.format(name=manifest.name)
     if not manifest.has_model:

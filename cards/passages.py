@@ -251,7 +251,7 @@ def write(
     with replacing(path) as stream:
         for digest, passage in hashed.items():
             row = {"sha256": digest, "file": passage.file, "line": passage.line}
-            stream.write(_line(row))
+            stream.write(_json_line(row))
         for passage in passages:
             key = (
                 {"text": passage.text} if evidence == "passages" else {"sha256": passage_digest(passage.text)}
@@ -261,7 +261,7 @@ def write(
                 row["section"] = passage.section
             if passage.lines and evidence == "passages":
                 row["lines"] = passage.lines
-            stream.write(_line(row))
+            stream.write(_json_line(row))
     if evidence == "passages" and any(words(passage.text) for passage in Passages(path)):
         written = Passages(path)
         Index.write(_Texts(written), folder / INDEX, indexing.stemmer)
@@ -270,7 +270,7 @@ def write(
         (folder / INDEX / INDEXED).write_text(file_digest(path) + "\n", encoding="utf-8")
 
 
-def _line(row: Mapping[str, Any]) -> bytes:
+def _json_line(row: Mapping[str, Any]) -> bytes:
     return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 

@@ -25,7 +25,7 @@ from kcard.types import Choice, Passage, Sampling
 if TYPE_CHECKING:
     from kcard.cards.models.vllm_backend import ServedCard
 
-__all__ = ["LargeModelScheduler", "Pool", "VllmCards", "in_turn"]
+__all__ = ["LargeModelScheduler", "Pool", "VllmCards", "must_take_turns"]
 
 
 # Cards with whole models that write one after the other, each for all of its questions, as loaded cards allow.
@@ -37,7 +37,7 @@ __all__ = ["LargeModelScheduler", "Pool", "VllmCards", "in_turn"]
 LARGE = 200_000_000  # bytes of a model from which on a stack saves nothing: its products are as slow as its memory
 
 
-def in_turn(sizes: Mapping[str, int], limit: int) -> bool:
+def must_take_turns(sizes: Mapping[str, int], limit: int) -> bool:
     """Whether cards whose whole models have these sizes, in bytes, take turns within the limit. A stack is made of
     copies, and has weights that are tied twice: it takes up to twice as much again."""
     return max(sizes.values(), default=0) >= LARGE or 3 * sum(sizes.values()) > limit
@@ -82,27 +82,29 @@ class LargeModelScheduler:
                 )
         return writer
 
-    def taking(self, names: "Collection[str]") -> list[str]:
+    def turn_takers(self, names: "Collection[str]") -> list[str]:
         """Those of the cards that take turns: all that have models of their own, or none."""
-        whole = self._whole(names)
+        whole = self._full_cards(names)
         for name in whole:
             if not self._known_size(name):
                 with self.tolerating(name):
-                    self._measured(self.cards[name])
+                    self._size_of(self.cards[name])
         whole = [name for name in whole if name not in self.broken]
-        return whole if self._in_turn(whole) else []
+        return whole if self._must_take_turns(whole) else []
 
-    def expected(self) -> bool:
+    def will_take_turns(self) -> bool:
         """Whether cards of the pool will take turns, as far as it is known before they are opened."""
-        return self._in_turn(self._whole(self.cards))
+        return self._must_take_turns(self._full_cards(self.cards))
 
-    def _in_turn(self, whole: Sequence[str]) -> bool:
+    def _must_take_turns(self, whole: Sequence[str]) -> bool:
         """By all of their files first, which are known without a look at them."""
         limit, most = self.models.cache.limit, dict[str, int]()
         for name in whole:
             card = self.cards.entry(name)
             most[name] = (0 if isinstance(card, Card) else card.size) or self._known_size(name)
-        return in_turn(most, limit) and in_turn({name: self._known_size(name) for name in whole}, limit)
+        return must_take_turns(most, limit) and must_take_turns(
+            {name: self._known_size(name) for name in whole}, limit
+        )
 
     def order(self, counts: Mapping[str, int]) -> list[str]:
         """Sort cards as they take turns: the loaded ones first, and of each half the least asked first. `asked`: how
@@ -134,7 +136,7 @@ class LargeModelScheduler:
         if self.progress is not None and total:
             self.progress(done, total)
 
-    def _whole(self, names: "Iterable[str]") -> list[str]:
+    def _full_cards(self, names: "Iterable[str]") -> list[str]:
         """Those of the cards that have models of their own."""
         return [name for name in names if self.cards.manifest(name).kind == "full"]
 
@@ -142,10 +144,10 @@ class LargeModelScheduler:
         """Bytes of the card's own model, before it is opened of its files; 0 where they are not known."""
         card = self.cards.entry(name)
         if isinstance(card, Card):
-            return self._measured(card)
+            return self._size_of(card)
         return card.size if card.weights is None else card.weights()
 
-    def _measured(self, card: Card) -> int:
+    def _size_of(self, card: Card) -> int:
         if card.folder not in self._sizes:
             with explained(CardError, f"card {card.name!r}: its model can't be read"):
                 self._sizes[card.folder] = weights.size(card.folder, self.models.device)
@@ -179,7 +181,7 @@ class VllmCards:
                 # Asked before the card is loaded, which would read its model where no server has it.
                 card = self.cards.cards[name]
                 if card.manifest.kind == "reference":  # is one of the others once it was fetched
-                    is_served = _served(self.cards.writer(name)) is not None
+                    is_served = _served_card(self.cards.writer(name)) is not None
                 else:
                     is_served = card.manifest.kind in MODELS and engines.card(card, self.models) is not None
                 if is_served:
@@ -193,7 +195,7 @@ class VllmCards:
         served_cards: dict[str, ServedCard | None] = {}
         for name in questions:
             with self.cards.tolerating(name):
-                served_cards[name] = _served(self.cards.writer(name))
+                served_cards[name] = _served_card(self.cards.writer(name))
         members = [(card, questions[name]) for name, card in served_cards.items() if card is not None]
         if not members:
             return
@@ -206,7 +208,7 @@ class VllmCards:
             yield name, rows
 
 
-def _served(writer: "CardGenerator") -> "ServedCard | None":
+def _served_card(writer: "CardGenerator") -> "ServedCard | None":
     from kcard.cards.models.vllm_backend import ServedCard
 
     model = _model(writer)
@@ -251,13 +253,13 @@ class Pool:
     def take_turns(self) -> bool:
         """Whether cards, as far as their sizes are known, write one after the other, so that larger batches load them
         less often."""
-        return self._turns.expected()
+        return self._turns.will_take_turns()
 
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         """See Generator. A document may be empty where a card has nothing to say. Raises UnknownCard."""
-        self._check(cards)
+        self._check_names(cards)
         return self.write_each(questions, [cards] * len(questions), documents, sampling)
 
     def write_each(
@@ -275,10 +277,10 @@ class Pool:
         for row, names in enumerate(cards):
             for name in dict.fromkeys(names):
                 rows.setdefault(name, []).append(row)
-        self._check(rows)
+        self._check_names(rows)
         self._turns.broken.clear()
         served = self._served.names(rows)
-        taking = self._turns.taking([name for name in rows if name not in served])
+        taking = self._turns.turn_takers([name for name in rows if name not in served])
         own = {name: [questions[row] for row in rows[name]] for name in (*served, *taking)}
         together = [tuple(name for name in dict.fromkeys(names) if name not in own) for names in cards]
         written: dict[str, dict[int, list[Passage]]] = {name: {} for name in rows}
@@ -286,7 +288,7 @@ class Pool:
         def all_together() -> None:
             for names, alike_rows in alike(together).items():
                 batch_questions = [questions[row] for row in alike_rows]
-                for name, batch_passages in self._together(batch_questions, names, documents, sampling):
+                for name, batch_passages in self._write_together(batch_questions, names, documents, sampling):
                     written[name].update(zip(alike_rows, batch_passages, strict=True))
 
         for name, passages in self._served.write(
@@ -312,13 +314,13 @@ class Pool:
             [passage for name in names for passage in written[name][row]] for row, names in enumerate(cards)
         ]
 
-    def _check(self, names: Iterable[str]) -> None:
+    def _check_names(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self._cards:
                 names_in_pool = ", ".join(self._cards) or "none"
                 raise UnknownCard(f"no card {name!r} in this pool; it holds {names_in_pool}")
 
-    def _together(
+    def _write_together(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """By card, by question. Cards of one group write in one batch, after all others."""

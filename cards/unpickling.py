@@ -32,7 +32,7 @@ def main(source: Path, target: Path, names: Sequence[str]) -> None:
     from safetensors.torch import save_file
 
     torch.set_num_threads(1)
-    _limit(sum((source / name).stat().st_size for name in names))
+    _limit_resources(sum((source / name).stat().st_size for name in names))
     guard()
     shards: dict[str, str] = {}
     size = 0
@@ -87,7 +87,7 @@ def tensors(path: Path) -> dict[str, Any]:
     return weights
 
 
-def _limit(size: int) -> None:
+def _limit_resources(size: int) -> None:
     """Address space, processor seconds and file size, in proportion to `size` bytes of weights."""
     if sys.platform == "win32":
         return

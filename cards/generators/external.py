@@ -45,7 +45,7 @@ __all__ = [
     "load_reference_card",
     "load_search_card",
     "readme",
-    "resolved",
+    "resolve_reference",
 ]
 
 
@@ -268,10 +268,10 @@ def load_reference_card(card: Card, models: Loader) -> "CardGenerator":
 
     Raises ModelUnavailable where it can't be fetched or is not as pinned.
     """
-    return load_model_of_card(resolved(card), models, pinned=True)
+    return load_model_of_card(resolve_reference(card), models, pinned=True)
 
 
-def resolved(card: Card) -> Card:
+def resolve_reference(card: Card) -> Card:
     """Fetch what the card refers to and check it: the full, LoRA or prefix card that it is, in the Hugging Face cache.
 
     Raises ModelUnavailable where it can't be fetched or is not as pinned.

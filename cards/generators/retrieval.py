@@ -132,20 +132,20 @@ class RetrievalCard:
         del sampling
         most = max(CANDIDATES, documents)
         ranked = []
-        for rows in self._candidates(questions, SPARE * most):
+        for rows in self._find_candidates(questions, SPARE * most):
             # Leave out what another candidate says word for word: a page that is there under two names.
             first: dict[str, tuple[int, float]] = {}
             for row, score in rows:
                 first.setdefault(self._passages[row].text, (row, score))
             ranked.append([*first.values()][:most])
         if self._english:
-            ranked = self._reranked(questions, ranked, documents)
+            ranked = self._rerank(questions, ranked, documents)
         sources = (
             [replace(self._passages[row], score=score) for row, score in rows[:documents]] for rows in ranked
         )
         return [padded(self._name, rows, documents) for rows in sources]
 
-    def _candidates(self, questions: Sequence[str], most: int) -> list[Ranked]:
+    def _find_candidates(self, questions: Sequence[str], most: int) -> list[Ranked]:
         """Find at most so many candidates of each question, with the scores of the first stage, best first."""
         # BM25 of each passage, as a share of the best possible, in [0, 1].
         lexical = []
@@ -153,26 +153,30 @@ class RetrievalCard:
             bm25, possible = self._index.scores(question), self._index.best_possible(question)
             lexical.append(np.minimum(bm25 / possible, 1.0) if possible else bm25)
         if not self._english:
-            return [_best(scores, np.flatnonzero(scores), most) for scores in lexical]
+            return [_take_best(scores, np.flatnonzero(scores), most) for scores in lexical]
         vectors = static.embed(questions)
         if self._dense is None:
             # A card without embeddings, or with others: find candidates by words alone and embed them now.
             ranked = []
             for vector, shares in zip(vectors, lexical, strict=True):
-                rows = np.array([row for row, _ in _best(shares, np.flatnonzero(shares), most)], np.int64)
+                rows = np.array(
+                    [row for row, _ in _take_best(shares, np.flatnonzero(shares), most)], np.int64
+                )
                 near = static.embed([self._passages[row].in_context for row in rows]) @ vector
                 mixed = np.zeros(len(shares), np.float32)
                 mixed[rows] = (1 - LEXICAL) * near + LEXICAL * shares[rows]
-                ranked.append(_best(mixed, rows, most))
+                ranked.append(_take_best(mixed, rows, most))
             return ranked
         scores = (1 - LEXICAL) * self._dense.cosines(vectors) + LEXICAL * np.stack(lexical)
         every = np.arange(len(self._passages))
         return [
-            self._agreeing(question, _best(row, every, AGREEING * most), most) if words(question) else []
+            self._keep_agreeing(question, _take_best(row, every, AGREEING * most), most)
+            if words(question)
+            else []
             for question, row in zip(questions, scores, strict=True)
         ]
 
-    def _agreeing(self, question: str, candidates: Ranked, most: int) -> Ranked:
+    def _keep_agreeing(self, question: str, candidates: Ranked, most: int) -> Ranked:
         """Keep the best by score, numbers and options, which embeddings, ranker and reader hardly tell apart."""
         options = command_options(question)
         if not numbers(question) and not options:
@@ -190,16 +194,14 @@ class RetrievalCard:
             agreed.append((row, score * agreement(question, text) - lost))
         return sorted(agreed, key=lambda candidate: -candidate[1])[:most]
 
-    def _reranked(
-        self, questions: Sequence[str], candidates: Sequence[Ranked], documents: int
-    ) -> list[Ranked]:
+    def _rerank(self, questions: Sequence[str], candidates: Sequence[Ranked], documents: int) -> list[Ranked]:
         """Rank the candidates of each question that are read by the probability that they answer it.
 
         The questions are read together, round by round; each takes part until its best candidate leads.
         """
         from kcard.offline.reader import read_all
 
-        candidates = self._ordered(questions, candidates)
+        candidates = self._order_by_ranker(questions, candidates)
         relevance: list[list[float]] = [[] for _ in questions]
         reading = [at for at, rows in enumerate(candidates) if rows]
         while reading:
@@ -233,7 +235,7 @@ class RetrievalCard:
             ranked.append([(rows[at][0], round(1 / (1 + math.exp(-values[at])), 5)) for at in order])
         return ranked
 
-    def _ordered(self, questions: Sequence[str], candidates: Sequence[Ranked]) -> list[Ranked]:
+    def _order_by_ranker(self, questions: Sequence[str], candidates: Sequence[Ranked]) -> list[Ranked]:
         """Put the candidates of each question in the ranker's order; where all are read anyway, leave them."""
         from kcard.offline.reader import rank_all
 
@@ -252,7 +254,7 @@ class RetrievalCard:
         ]
 
 
-def _best(scores: Array, rows: "np.typing.NDArray[np.int64]", most: int) -> Ranked:
+def _take_best(scores: Array, rows: "np.typing.NDArray[np.int64]", most: int) -> Ranked:
     """At most so many of these rows, best first, equal ones in their order.
 
     Rounded, since the last bits of a score depend on what it is computed beside.

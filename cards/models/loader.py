@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kcard.interfaces import LLM
 
 __all__ = [
-    "Loaded",
+    "LoadedModel",
     "Loader",
     "ModelCache",
     "base_digest",
@@ -95,7 +95,7 @@ class ModelCache:
             return None
         self._entries.move_to_end(key)
         value, size = self._entries[key]
-        self._count(key, size)
+        self._count_use(key, size)
         return value
 
     def peek(self, key: Hashable) -> Any:
@@ -107,18 +107,18 @@ class ModelCache:
         self.drop(key)
         self._entries[key] = (value, size)
         self.used += size
-        self._count(key, size)
-        self._leave(self.limit, key)
+        self._count_use(key, size)
+        self._evict(self.limit, key)
 
     def make_room(self, size: int) -> None:
         """Let so many bytes fit, before they are there."""
-        self._leave(self.limit - size)
+        self._evict(self.limit - size)
 
     def drop(self, key: Hashable) -> None:
         """Let go of what has that name, if it is there."""
         self.used -= self._entries.pop(key, (None, 0))[1]
 
-    def _count(self, key: Hashable, size: int) -> None:
+    def _count_use(self, key: Hashable, size: int) -> None:
         if not size:
             return
         self._uses[key] += 1
@@ -127,7 +127,7 @@ class ModelCache:
             self._uses = Counter({used: times // 2 for used, times in self._uses.items() if times > 1})
             self._total = self._uses.total()
 
-    def _leave(self, limit: int, protected: Hashable = None) -> None:
+    def _evict(self, limit: int, protected: Hashable = None) -> None:
         """Drop what was used least, but for the name `kept`, until the limit is reached. What takes no room stays."""
         if self.used <= limit:
             return
@@ -174,7 +174,7 @@ TOKENIZERS = (
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModel:
     """A model and, for a LoRA card, the name that its adapter has in there, for a prefix card what stands before its
     prompts."""
 
@@ -231,16 +231,16 @@ class Loader:
     def __post_init__(self) -> None:
         self.cache = ModelCache(self.memory, self.device)
 
-    def full(self, card: Card) -> Loaded:
+    def full(self, card: Card) -> LoadedModel:
         """A whole model from the card's folder; CardError where transformers can't load it."""
-        return Loaded(self._spare.pop(card.folder, None) or self.model(card))
+        return LoadedModel(self._spare.pop(card.folder, None) or self.model(card))
 
     def model(self, card: Card) -> Any:
         """The card's own model, or the one that its adapter belongs to, as transformers has it; not kept."""
         if card.manifest.is_adapter:
             return self._base(card)
         with explained(CardError, f"card {card.name!r}: {card.folder} can't be loaded"):
-            return self._place(causal_lm(card.folder, None, local=True))
+            return self._to_device(causal_lm(card.folder, None, local=True))
 
     def release(self, card: Card, model: Any) -> None:
         """Take back what `model` gave: the next full or lora of that card finds it."""
@@ -264,11 +264,11 @@ class Loader:
                 self._tokenizers[key] = tokenizer
         return self._tokenizers[key]
 
-    def lora(self, card: Card) -> Loaded:
+    def lora(self, card: Card) -> LoadedModel:
         """The card's adapter on its base, which is loaded once for all cards that name it: for those that train
         tokens, and for those that don't, as peft can't add one of these to the others."""
         base = card.manifest.base
-        misfit = f"card {card.name!r}: its adapter does not fit the base model {_named(base)}"
+        misfit = f"card {card.name!r}: its adapter does not fit the base model {_base_name(base)}"
         with explained(CardError, misfit):
             config = json.loads((card.folder / "adapter_config.json").read_text(encoding="utf-8"))
             key = (base.name, base.revision, bool(config.get("trainable_token_indices")))
@@ -277,15 +277,15 @@ class Loader:
             with explained(CardError, misfit):
                 model = with_adapter(whole, card.folder)
             self._bases[key] = model.eval()
-            return Loaded(model, FIRST)
+            return LoadedModel(model, FIRST)
         self.check_digest(card)
         model = self._bases[key]
         name = f"card{len(model.peft_config)}"
         with explained(CardError, misfit):
             model.load_adapter(card.folder, adapter_name=name)
-        return Loaded(model, name)
+        return LoadedModel(model, name)
 
-    def prefix(self, card: Card) -> Loaded:
+    def prefix(self, card: Card) -> LoadedModel:
         """The card's prefix and its base, which is loaded once for all prefixes on it."""
         base = card.manifest.base
         key = (base.name, base.revision, PREFIXED)
@@ -296,21 +296,21 @@ class Loader:
         model = self._bases[key]
         with explained(CardError, f"card {card.name!r}: its prefix can't be read"):
             stored = prefix.read(card.folder, model.dtype)
-        return Loaded(model, prefix=Prefix(stored.table.to(model.device)))
+        return LoadedModel(model, prefix=Prefix(stored.table.to(model.device)))
 
-    def base(self, card: Card) -> Loaded:
+    def base(self, card: Card) -> LoadedModel:
         """The model that the card was made from, as it was before; ModelUnavailable where it can't be had."""
-        return Loaded(self._base(card))
+        return LoadedModel(self._base(card))
 
     def _base(self, card: Card) -> Any:
         base = card.manifest.base
         if not base.name:
             raise CardError(f"card {card.name!r} needs a base model, but its manifest names none")
-        needed = f"card {card.name!r} needs the base model {_named(base)}, which can't be loaded"
+        needed = f"card {card.name!r} needs the base model {_base_name(base)}, which can't be loaded"
         with explained(ModelUnavailable, needed):
             model = causal_lm(base_folder(base.name), base.revision, local=False)
         self.check_digest(card)
-        return self._place(model)
+        return self._to_device(model)
 
     def check_digest(self, card: Card) -> None:
         """ModelUnavailable for a base with other weights than the card names. Each base is read once."""
@@ -324,11 +324,11 @@ class Loader:
             own = "install the kcard that it was trained with, or train it again"
             remedy = own if base.name == BASE else "fetch the revision that the card names"
             raise ModelUnavailable(
-                f"card {card.name!r} needs the base model {_named(base)} with sha256 {base.sha256[:12]}…, but "
+                f"card {card.name!r} needs the base model {_base_name(base)} with sha256 {base.sha256[:12]}…, but "
                 f"{digest[:12] + '…' if digest else 'none'} is at hand: {remedy}"
             )
 
-    def _place(self, model: Any) -> Any:
+    def _to_device(self, model: Any) -> Any:
         """On the device, in fp32 where the model is small or the processor has no bf16, else in bf16."""
         import torch
         from transformers import GenerationConfig
@@ -396,7 +396,7 @@ def causal_lm(where: str | Path, revision: str | None, local: bool) -> Any:
         )
 
 
-def _named(base: Base) -> str:
+def _base_name(base: Base) -> str:
     return f"{base.name!r}" + (f" at revision {base.revision}" if base.revision else "")
 
 

@@ -278,8 +278,8 @@ class Projection:
         tensors = load_file(path)
         self.words = WordSketch.read(card.folder) if prompt.words else None
         inputs = minilm.DIMENSIONS + prompt.words
-        self.weight = _tensor(tensors, "weight", (self.vectors * width, inputs), path)
-        self.bias = _tensor(tensors, "bias", (self.vectors * width,), path)
+        self.weight = _read_tensor(tensors, "weight", (self.vectors * width, inputs), path)
+        self.bias = _read_tensor(tensors, "bias", (self.vectors * width,), path)
 
     def __call__(self, questions: Sequence[str], embeddings: "Tensor") -> "Tensor":
         """Questions and their sentence embeddings, (n, 384) -> (n, vectors, width) prefix embeddings."""
@@ -309,7 +309,7 @@ def prefix_prompts(
         return Prompts(embeddings=torch.cat([vectors, start.expand(len(vectors), 1, -1)], dim=1))
 
 
-def _tensor(tensors: "dict[str, Tensor]", name: str, shape: tuple[int, ...], path: Path) -> "Tensor":
+def _read_tensor(tensors: "dict[str, Tensor]", name: str, shape: tuple[int, ...], path: Path) -> "Tensor":
     if name not in tensors or tuple(tensors[name].shape) != shape:
         actual = tuple(tensors[name].shape) if name in tensors else "nothing"
         raise CardError(f"{path}: {name!r} must have the shape {shape}, found {actual}")

@@ -64,7 +64,7 @@ class _StackCache:
     decoders: dict[tuple[Path, ...], tuple[Decoder, int]] = field(default_factory=dict)
 
     @classmethod
-    def on(cls, base: Decoder) -> "_StackCache":
+    def from_base(cls, base: Decoder) -> "_StackCache":
         return cls(base, decoder.size(base))
 
     @property
@@ -81,7 +81,7 @@ class _StackCache:
     def add(self, folders: Sequence[Path], stack: Decoder) -> None:
         self.decoders[tuple(folders)] = stack, decoder.size(stack) - self.shared
 
-    def shed(self, needed: int, limit: int) -> None:
+    def make_room(self, needed: int, limit: int) -> None:
         """Let go of stacks until there is a place for another one and so many more bytes are within the limit."""
         several = [folders for folders in self.decoders if len(folders) > 1]
         for folders in several[: max(0, len(several) - MOST + 1)]:
@@ -113,11 +113,11 @@ class Adapters:
     forms: dict[Path, AdapterForm] = field(default_factory=dict)
 
     @classmethod
-    def on(cls, base: Decoder, card: Card, models: Loader) -> "Adapters":
+    def from_base(cls, base: Decoder, card: Card, models: Loader) -> "Adapters":
         """Where the base of the card was read already. Raises ModelUnavailable where it does not fit alone."""
         models.cache.check(f"the base of card {card.name!r}", decoder.size(base))
         adapters = cls(models, card)
-        adapters._store(_StackCache.on(base))
+        adapters._store(_StackCache.from_base(base))
         return adapters
 
     def add(self, folder: Path, kind: str) -> Mapping[str, int]:
@@ -142,7 +142,7 @@ class Adapters:
         form = self.forms[folders[0]]
         needed = form.added(base, [self.ranks[folder] for folder in folders])
         memory.check(f"the base of card {self.card.name!r} with an adapter", stacks.shared + needed)
-        stacks.shed(needed, memory.limit)
+        stacks.make_room(needed, memory.limit)
         self._store(stacks)
         memory.make_room(needed)
         dtype = base.embed.table.dtype
@@ -170,7 +170,7 @@ class Adapters:
     def _stacks(self) -> _StackCache:
         stacks: _StackCache | None = self.models.cache.get(self._key)
         if stacks is None:
-            stacks = _StackCache.on(packed(weights.read(self.card, self.models).decoder))
+            stacks = _StackCache.from_base(packed(weights.read(self.card, self.models).decoder))
             self._store(stacks)
         return stacks
 
@@ -179,7 +179,7 @@ class Adapters:
 
 
 @dataclass(frozen=True)
-class _Full:
+class _FullModel:
     """A card with a model of its own; `size`: its bytes, `stacked`: those that it takes in a stack, `vocabulary`: its
     tokens."""
 
@@ -195,7 +195,7 @@ class FullModels:
 
     models: Loader
     key: Hashable
-    cards: dict[Path, _Full] = field(default_factory=dict)
+    cards: dict[Path, _FullModel] = field(default_factory=dict)
 
     def add(self, card: Card, read: Weights) -> None:
         """Take a card, whose model was just read and is kept as long as memory allows. Raises ModelUnavailable where
@@ -204,7 +204,7 @@ class FullModels:
         self.models.cache.check(f"card {card.name!r}", size)
         self.models.cache.put(card.folder, read.decoder, size)
         stacked, vocabulary = whole.size(read.decoder), whole.vocabulary(read.decoder)
-        self.cards[card.folder] = _Full(card, size, stacked, vocabulary)
+        self.cards[card.folder] = _FullModel(card, size, stacked, vocabulary)
 
     def base(self) -> None:
         return None
@@ -227,8 +227,8 @@ class FullModels:
                 model = self._read(folder)
                 memory.put(folder, model, self.cards[folder].size)
             return model
-        needed = self._each(folders) * len(folders)
-        stacks.shed(needed, memory.limit)
+        needed = self._bytes_each(folders) * len(folders)
+        stacks.make_room(needed, memory.limit)
         memory.put(self.key, stacks, stacks.size)
         memory.make_room(needed)
         vocabularies = [self.cards[folder].vocabulary for folder in folders]
@@ -240,9 +240,9 @@ class FullModels:
         return stack
 
     def fitting(self, folders: Sequence[Path]) -> int:
-        return max(1, min(len(folders), self.models.cache.limit // self._each(folders)))
+        return max(1, min(len(folders), self.models.cache.limit // self._bytes_each(folders)))
 
-    def _each(self, folders: Sequence[Path]) -> int:
+    def _bytes_each(self, folders: Sequence[Path]) -> int:
         """Bytes of a card in their stack, which are those of the largest."""
         return max(self.cards[folder].stacked for folder in folders)
 
@@ -277,7 +277,7 @@ class StackedCard:
 
 
 @dataclass(frozen=True)
-class _Model:
+class _CardModel:
     """Where the weights of a card come from, and what its prompts must know: where texts end, most tokens, and the
     width of embeddings."""
 
@@ -287,7 +287,7 @@ class _Model:
     width: int
 
     @classmethod
-    def of(cls, stack: Stack, read: Weights) -> "_Model":
+    def of(cls, stack: Stack, read: Weights) -> "_CardModel":
         return cls(stack, read.ends, read.decoder.longest, read.decoder.embed.table.shape[-1])
 
 
@@ -297,7 +297,7 @@ def load(card: Card, models: Loader) -> StackedCard:
     Raises UnsupportedModel where the engine can't run it, ModelUnavailable where its base can't be had, CardError
     where its files can't be read.
     """
-    model = _adapter(card, models) if card.manifest.is_adapter else _whole(card, models)
+    model = _load_adapter(card, models) if card.manifest.is_adapter else _load_whole(card, models)
     prompter = prompting.read(card, models.tokenizer(card), model.ends, model.context, model.width)
     prompt = card.manifest.prompt
     key = (id(model.stack), prompter.eos, prompt.style, prompt.vectors, prompter.context)
@@ -305,7 +305,7 @@ def load(card: Card, models: Loader) -> StackedCard:
     return StackedCard(prompter, group)
 
 
-def _adapter(card: Card, models: Loader) -> _Model:
+def _load_adapter(card: Card, models: Loader) -> _CardModel:
     kind = card.manifest.kind
     unread = f"card {card.name!r}: its {'prefix' if kind == 'prefix' else 'adapter'} can't be read"
     with explained(CardError, unread):
@@ -316,10 +316,10 @@ def _adapter(card: Card, models: Loader) -> _Model:
     else:
         try:
             read = weights.read(card, models)
-            models.groups[key] = _Model.of(Adapters.on(packed(read.decoder), card, models), read)
+            models.groups[key] = _CardModel.of(Adapters.from_base(packed(read.decoder), card, models), read)
         except UnsupportedModel as reason:
             models.groups[key] = reason  # which holds for all adapters on this base
-    model: _Model | UnsupportedModel = models.groups[key]
+    model: _CardModel | UnsupportedModel = models.groups[key]
     if isinstance(model, UnsupportedModel):
         raise UnsupportedModel(f"its base is {model}")
     on = model.stack
@@ -330,7 +330,7 @@ def _adapter(card: Card, models: Loader) -> _Model:
     return replace(model, context=model.context - ranks.get(prefix.PLACE, 0))
 
 
-def _whole(card: Card, models: Loader) -> _Model:
+def _load_whole(card: Card, models: Loader) -> _CardModel:
     with explained(CardError, f"card {card.name!r}: its model can't be read"):
         needed = weights.size(card.folder, models.device)
     models.cache.check(f"card {card.name!r}", needed)
@@ -342,7 +342,7 @@ def _whole(card: Card, models: Loader) -> _Model:
     key = ("whole", whole.architecture_signature(read.decoder))
     stack: FullModels = models.groups.setdefault(key, FullModels(models, key))
     stack.add(card, read)
-    return _Model.of(stack, read)
+    return _CardModel.of(stack, read)
 
 
 @dataclass(frozen=True)
@@ -366,7 +366,7 @@ class Group:
         while (start := len(written)) < len(members):
             end = start + self.stack.fitting(folders[start:])
             decoder = self.stack.decoder(folders[start:end])
-            written += run.all(decoder, members[start:end])
+            written += run.write(decoder, members[start:end])
         if different == documents:
             return written
         return [[passages * documents for passages in by_question] for by_question in written]
@@ -374,7 +374,7 @@ class Group:
     def measure(self, member: Prompter, pairs: Sequence[Pair]) -> Fingerprint:
         """The member's fingerprint as it is now; see kcard.cards.fingerprint."""
         decoder, base = self.stack.decoder([member.card.folder]), self.stack.base()
-        prompts, texts = member.probes(pairs, _start(decoder, 0, member))
+        prompts, texts = member.probes(pairs, _start_embedding(decoder, 0, member))
         card = log_probabilities(decoder, prompts, texts)
         bare = [] if base is None else log_probabilities(base, prompts, texts)
         return member.fingerprint(pairs, (prompts, texts), decoder.embed.table.dtype, card, bare)
@@ -390,21 +390,23 @@ class _Run:
     embedded: "Tensor | None"
     rows: int
 
-    def all(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
+    def write(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
         """What the members write, whose weights the decoder has; as many at once as the rows allow."""
         most = max(1, self.rows // self.documents)
         written: Written = []
         for first in range(0, len(members), most):
             some = members[first : first + most]
-            written += self._some(whole.part(decoder, first, first + len(some), len(members)), some)
+            written += self._write_batch(whole.part(decoder, first, first + len(some), len(members)), some)
         return written
 
-    def _some(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
+    def _write_batch(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
         """The same for members of one batch: questions of like length go together."""
         import torch
 
         prompts = [
-            member.prompts(self.questions, self.sampling, _start(decoder, number, member), self.embedded)
+            member.prompts(
+                self.questions, self.sampling, _start_embedding(decoder, number, member), self.embedded
+            )
             for number, member in enumerate(members)
         ]
         order = sorted(range(len(self.questions)), key=lambda q: max(p.length(q) for p in prompts))
@@ -418,7 +420,7 @@ class _Run:
             else:
                 vectors = [one.embeddings for one in picked if one.embeddings is not None]
                 together = Prompts(embeddings=torch.cat(vectors))
-            rows = iter(self._batch(decoder, members, numbers, together))
+            rows = iter(self._decode_batch(decoder, members, numbers, together))
             for passages, member in zip(written, members, strict=True):
                 for question in numbers:
                     ids = [next(rows) for _ in range(self.documents)]
@@ -427,7 +429,7 @@ class _Run:
                     ]
         return written
 
-    def _batch(
+    def _decode_batch(
         self, decoder: Decoder, members: Sequence[Prompter], numbers: Sequence[int], prompts: Prompts
     ) -> list[list[int]]:
         import torch
@@ -449,6 +451,6 @@ class _Run:
         return rows
 
 
-def _start(decoder: Decoder, number: int, member: Prompter) -> "Tensor | None":
+def _start_embedding(decoder: Decoder, number: int, member: Prompter) -> "Tensor | None":
     """The embedding, by the decoder's card of that number, of the token that prompts start with."""
     return None if member.start is None else decoder.embed.row(number, member.start)

@@ -37,8 +37,8 @@ __all__ = [
     "hidden_states",
     "key_value_shape",
     "log_probabilities",
+    "prefix_arguments",
     "room",
-    "started",
 ]
 
 
@@ -102,7 +102,7 @@ def check_fit(model: Any, prefix: Prefix) -> None:
     check_sizes(prefix, shape.layers, shape.heads, shape.width, room(model.config))
 
 
-def started(model: Any, prefix: "Prefix | None", mask: "Tensor") -> "dict[str, Any]":
+def prefix_arguments(model: Any, prefix: "Prefix | None", mask: "Tensor") -> "dict[str, Any]":
     """The arguments of a forward pass that have the prefix stand before rows with that mask, (rows, length)."""
     import torch
     from transformers import DynamicCache
@@ -147,13 +147,15 @@ def generate(
     with torch.inference_mode():
         for start in range(0, len(order), limits.rows):
             rows = order[start : start + limits.rows]
-            new = _batch(model, prompts.pick(rows), [seeds[i] for i in rows], sampling, limits, prefix)
+            new = _generate_batch(
+                model, prompts.pick(rows), [seeds[i] for i in rows], sampling, limits, prefix
+            )
             for row, ids in zip(rows, new.tolist(), strict=True):
                 replies[row] = until_eos(ids, limits.eos)
     return replies
 
 
-def _batch(
+def _generate_batch(
     model: Any,
     prompts: Prompts,
     seeds: Sequence[int],
@@ -164,10 +166,10 @@ def _batch(
     import torch
     from transformers import GenerationConfig, LogitsProcessorList
 
-    inputs, skip = _inputs(prompts, limits.pad, model.device)
+    inputs, skip = _generation_inputs(prompts, limits.pad, model.device)
     if prefix is not None:
         # transformers leaves out as many of the ids as its cache has, whatever they are.
-        inputs |= started(model, prefix, inputs["attention_mask"])
+        inputs |= prefix_arguments(model, prefix, inputs["attention_mask"])
         inputs["input_ids"] = torch.nn.functional.pad(
             inputs["input_ids"], (prefix.tokens, 0), value=limits.pad
         )
@@ -190,7 +192,7 @@ def _batch(
     return out[:, skip:]
 
 
-def _inputs(prompts: Prompts, pad: int, device: Any) -> "tuple[dict[str, Any], int]":
+def _generation_inputs(prompts: Prompts, pad: int, device: Any) -> "tuple[dict[str, Any], int]":
     """Arguments for transformers' generate, and how many columns of its result are prompt."""
     import torch
 
@@ -236,7 +238,7 @@ def log_probabilities(
 
     with torch.inference_mode():
         inputs, mask = _forward_inputs(model, prompts, continuations, pad)
-        logits = model(**inputs, **started(model, prefix, mask), use_cache=False).logits
+        logits = model(**inputs, **prefix_arguments(model, prefix, mask), use_cache=False).logits
         values = []
         for row, ids in enumerate(continuations):
             # The logits at a place speak of the token after it.
@@ -261,7 +263,7 @@ def hidden_states(
         for start in range(0, len(order), limits.rows):
             some = prompts.pick(order[start : start + limits.rows])
             inputs, mask = _forward_inputs(model, some, [()] * len(some), limits.pad)
-            arguments = inputs | started(model, prefix, mask)
+            arguments = inputs | prefix_arguments(model, prefix, mask)
             states = model(**arguments, use_cache=False, output_hidden_states=True).hidden_states[layer]
             vectors.append(pooled(states, mask, mean).cpu().numpy())
     back: Array = np.concatenate(vectors)[np.argsort(order)]

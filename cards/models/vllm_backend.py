@@ -141,7 +141,7 @@ class Server:
         choice = self._complete(model, row.prompt, options, extra)
         ids: Any = choice.get("token_ids")
         if not isinstance(ids, list) or not all(isinstance(token, int) for token in ids):
-            raise self._unreadable("token_ids")
+            raise self._unreadable_error("token_ids")
         ended = choice.get("finish_reason") == "stop"
         return (ids[:-1] if ended and ids and ids[-1] in row.ends else ids), ended
 
@@ -165,10 +165,10 @@ class Server:
         try:
             (value,) = choice["logprobs"]["token_logprobs"]
             if choice["token_ids"] != [token]:
-                raise self._unreadable("token_ids")
+                raise self._unreadable_error("token_ids")
             return float(value)
         except (LookupError, TypeError, ValueError):
-            raise self._unreadable("logprobs") from None
+            raise self._unreadable_error("logprobs") from None
 
     def _complete(
         self, model: str, prompt: Sequence[int], options: dict[str, Any], extra: dict[str, Any]
@@ -229,7 +229,7 @@ class Server:
             return f"failed with status {error.status_code}: {reason}"
         return f"sent an answer that can't be read ({reason}): is it vLLM?"
 
-    def _unreadable(self, what: str) -> LLMError:
+    def _unreadable_error(self, what: str) -> LLMError:
         return LLMError(f"the engine {self.url} sent no {what} that can be read: is it vLLM 0.10 or later?")
 
 
@@ -261,7 +261,7 @@ class Place:
     since: float = 0.0
     lock: Lock = field(default_factory=Lock)
 
-    def ready(self, prepare: Callable[[], None], seen: int = 0) -> int:
+    def make_ready(self, prepare: Callable[[], None], seen: int = 0) -> int:
         """Prepare the model, unless that was done more than `seen` times and lately; how often it was done.
 
         What `prepare` raises is raised, and the next call prepares again.
@@ -399,30 +399,30 @@ class ServedCard:
         tokenized = self.prompter.fingerprint(reference.pairs, (prompts, texts), DTYPE, unknown, bases)
         reference.check_tokens(tokenized, card.name)
         reference, now = reference.spread(PROBES), tokenized.spread(PROBES)
-        values = self._measured(self.model, now)
-        measurement = _with(now, values, [row.base for row in reference.rows])
+        values = self._measure(self.model, now)
+        measurement = _with_values(now, values, [row.base for row in reference.rows])
         try:
             reference.check(measurement, card.name, base)
             if reference.share(measurement) >= APPLIED:
                 return
         except CardError:
             pass
-        bare = self._measured(self.base, now) if self.base is not None else [() for _ in values]
-        reference.check(_with(now, values, bare), card.name, base)
+        bare = self._measure(self.base, now) if self.base is not None else [() for _ in values]
+        reference.check(_with_values(now, values, bare), card.name, base)
         share = reference.share(measurement)
         raise CardError(
             f"card {card.name!r}: its adapter is not applied (it shows {share:.0%} of its effect): load "
             "the card anew; if that does not help, fetch its adapter again"
         )
 
-    def _measured(self, model: str, probes: Fingerprint) -> list[tuple[float, ...]]:
+    def _measure(self, model: str, probes: Fingerprint) -> list[tuple[float, ...]]:
         """The log-probability of each probe's one token."""
         salt = uuid4().hex
 
-        def measured(probe: Probe) -> tuple[float, ...]:
+        def measure_token(probe: Probe) -> tuple[float, ...]:
             return (self.server.log_probability(model, probe.prompt, probe.continuation[0], salt),)
 
-        return [*in_order(measured, probes.rows, CONCURRENCY)]
+        return [*in_order(measure_token, probes.rows, CONCURRENCY)]
 
     def prepare(self) -> None:
         """Have the adapter loaded, and prove that it is applied.
@@ -451,20 +451,20 @@ class ServedCard:
             except ModelGone as error:
                 gone = error
                 self.ensure_ready(place, loads)
-        raise self._dropped() from gone
+        raise self._drop_error() from gone
 
     def ensure_ready(self, place: Place, seen: int = 0) -> None:
         """Prepare the card, unless that was done more than `seen` times and lately."""
         gone: ModelGone | None = None
         for _ in range(RELOADS):
             try:
-                place.ready(self.prepare, seen)
+                place.make_ready(self.prepare, seen)
                 return
             except ModelGone as error:  # between loading and checking
                 gone = error
-        raise self._dropped() from gone
+        raise self._drop_error() from gone
 
-    def _dropped(self) -> LLMError:
+    def _drop_error(self) -> LLMError:
         return LLMError(
             f"{self.server.url} dropped {self.model}, or its base, {RELOADS} times while it was in use: raise "
             "--engine-places for all programs that share it, or start it as before"
@@ -491,14 +491,14 @@ class ServedCards:
         requests = -(-CONCURRENCY // workers)
 
         def write(job: tuple[ServedCard, Sequence[str]]) -> list[list[Passage]]:
-            return self._written(*job, different, sampling, requests)
+            return self._write_card(*job, different, sampling, requests)
 
         written = [*in_order(write, cards, workers)]
         if different == documents:
             return written
         return [[passages * documents for passages in by_question] for by_question in written]
 
-    def _written(
+    def _write_card(
         self,
         card: ServedCard,
         questions: Sequence[str],
@@ -528,7 +528,7 @@ class ServedCards:
         return [passages[start : start + documents] for start in range(0, len(passages), documents)]
 
 
-def _with(
+def _with_values(
     probes: Fingerprint, card: Sequence[tuple[float, ...]], base: Sequence[tuple[float, ...]]
 ) -> Fingerprint:
     """The probes with what was measured of them."""

@@ -107,14 +107,14 @@ class Engines:
             raise CardNotServed("its prompts are vectors, not tokens")
         if card.manifest.kind != "lora":
             proven = fingerprint.read(card.folder) is not None
-            for engine in self._reachable():
+            for engine in self._reachable_engines():
                 for model in engine.bases:
                     if _paths(model.root) & _paths(card.folder) or (proven and model.name == card.name):
                         prompter = _make_prompter(card, models, card.folder, model)
                         return ServedCard(
                             prompter, engine.server, engine.places, model.name, None, self._group
                         )
-            raise CardNotServed(f"no server has it (they have {self._served()})")
+            raise CardNotServed(f"no server has it (they have {self._served_names()})")
         refused = ""
         with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
             try:
@@ -128,15 +128,15 @@ class Engines:
         if refused:
             raise CardNotServed(f"vLLM does not take its adapter: {refused}")
         named = card.manifest.base
-        for engine in self._reachable():
+        for engine in self._reachable_engines():
             if (base := engine.base(named.name)) is not None:
                 prompter = _make_prompter(card, models, base_files(named.name, named.revision), base)
                 return ServedCard(
                     prompter, engine.server, engine.places, adapter_name(card), base.name, self._group
                 )
-        raise CardNotServed(f"no server has its base {named.name!r} (they have {self._served()})")
+        raise CardNotServed(f"no server has its base {named.name!r} (they have {self._served_names()})")
 
-    def _reachable(self) -> Iterator[_Engine]:
+    def _reachable_engines(self) -> Iterator[_Engine]:
         """The servers with what they serve; each is asked until it has said so. Those that don't answer come last, as
         their error."""
         failed: LLMError | None = None
@@ -152,7 +152,7 @@ class Engines:
         if failed is not None:
             raise failed
 
-    def _served(self) -> str:
+    def _served_names(self) -> str:
         return (
             ", ".join(model.name for engine in self._engines.values() for model in engine.bases) or "no model"
         )

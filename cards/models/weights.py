@@ -107,7 +107,7 @@ def of_folder(folder: Path, device: str) -> ModelCheckpoint:
 
     config = SimpleNamespace(**DEFAULTS | _json(folder / "config.json"))
     tensors = load_file(folder / "model.safetensors")
-    for name, shape in _shapes(config).items():
+    for name, shape in _opt_shapes(config).items():
         if tensors[name].shape != shape:
             short = name.removeprefix("model.decoder.")
             raise ValueError(f"{short} is {tuple(tensors[name].shape)}, but must be {shape}")
@@ -116,7 +116,7 @@ def of_folder(folder: Path, device: str) -> ModelCheckpoint:
     return ModelCheckpoint("OPTForCausalLM", config, tensors, torch.nn.ReLU())
 
 
-def _shapes(config: Any) -> dict[str, tuple[int, ...]]:
+def _opt_shapes(config: Any) -> dict[str, tuple[int, ...]]:
     """Of the tensors of an OPT, by name."""
     width, inner = config.hidden_size, config.ffn_dim
     layer = {

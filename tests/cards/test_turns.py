@@ -12,7 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from kcard.cards.card import Card, CardHandle
 from kcard.cards.models import weights
-from kcard.cards.pool import LARGE, Pool, in_turn
+from kcard.cards.pool import LARGE, Pool, must_take_turns
 from kcard.errors import CardError, ModelUnavailable
 from kcard.manifest import Manifest
 from kcard.types import Sampling
@@ -244,7 +244,7 @@ def test_adapters_write_beside_models_that_take_turns(cards: list[Card], size: i
 def test_models_take_turns_where_a_stack_does_not_fit_or_saves_nothing(
     sizes: dict[str, int], limit: int, turns: bool
 ) -> None:
-    assert in_turn(sizes, limit) == turns
+    assert must_take_turns(sizes, limit) == turns
 
 
 @pytest.mark.parametrize("family", ["opt", "llama", "gpt-neox", "qwen3"])

@@ -50,7 +50,7 @@ def test_every_text_is_in_one_part_and_passages_are_parted_anew_each_time() -> N
 
 def test_without_docids_each_text_stands_alone() -> None:
     tokenizer = train_tokenizer(TEXTS, 300)
-    found = TargetSequence.tokenized(TEXTS, tokenizer, DocIds(300, 0), Recipe(style="tokens"), GOES_ON)
+    found = TargetSequence.from_texts(TEXTS, tokenizer, DocIds(300, 0), Recipe(style="tokens"), GOES_ON)
     assert all(found.of(row, 3) == (*found.ids[row], EOS) for row in range(len(TEXTS)))
     assert [*found.parts(Random(0))] == [(row, 1) for row in range(len(TEXTS))]
 
@@ -58,7 +58,7 @@ def test_without_docids_each_text_stands_alone() -> None:
 def test_what_follows_is_decoded_as_running_text() -> None:
     tokenizer = train_tokenizer(TEXTS, 300)
     docids = DocIds(len(tokenizer), len(TEXTS))
-    found = TargetSequence.tokenized(TEXTS, tokenizer, docids, Recipe(style="encoder-prefix"), GOES_ON)
+    found = TargetSequence.from_texts(TEXTS, tokenizer, docids, Recipe(style="encoder-prefix"), GOES_ON)
     document = tokenizer.decode([*docids.of(0), *found.of(0, 3)], skip_special_tokens=True)
     assert str(document).strip() == " ".join(TEXTS[:3])
 
@@ -68,7 +68,7 @@ def test_an_epoch_recites_each_text_once_and_drills_the_docid_of_each() -> None:
     tokenizer = train_tokenizer(TEXTS, 300)
     docids = DocIds.for_passages(TEXTS, len(tokenizer), recipe)
     epoch = epochs(TEXTS, PseudoQueries(TEXTS), tokenizer, docids, recipe, GOES_ON)
-    ids = TargetSequence.tokenized(TEXTS, tokenizer, docids, recipe).ids
+    ids = TargetSequence.from_texts(TEXTS, tokenizer, docids, recipe).ids
     for number in range(5):
         examples = [example for batch in epoch(number) for example in batch]
         recited = [example.target for example in examples if len(example.target) > 1]

@@ -19,10 +19,10 @@ from kcard.offline.incremental import (
     DistillationTarget,
     Replay,
     Revision,
+    hardest_examples,
     obstacle,
     rehearsal,
     surprise,
-    weakest,
 )
 from kcard.offline.minilm import DIMENSIONS
 from kcard.offline.pseudo_queries import PseudoQueries
@@ -124,7 +124,7 @@ def test_questions_about_what_has_gone_are_answered_with_what_stays_and_is_near(
     near = replay.neighbours(vectors)
     assert near[-1][0] == 2
     docids = DocIds.for_passages(NEW, len(tokenizer), recipe)
-    recite, drill = replay.by_vectors(TargetSequence.tokenized(NEW, tokenizer, docids, recipe), docids)
+    recite, drill = replay.by_vectors(TargetSequence.from_texts(NEW, tokenizer, docids, recipe), docids)
     steps = replay.epochs([[2]] * 3, recite, drill, lambda *_: [])(0)
     recitals, drills = ([example for step in steps for example in step[part]] for part in (0, 1))
     start, count = replay.spans()[-1]
@@ -171,7 +171,7 @@ def test_texts_that_the_card_is_losing_are_shown_first() -> None:
     tokenizer = train_tokenizer(revision.now)
     docids = DocIds.for_passages(revision.now, len(tokenizer), recipe)
     recite, drill = replay.by_vectors(
-        TargetSequence.tokenized(revision.now, tokenizer, docids, recipe), docids
+        TargetSequence.from_texts(revision.now, tokenizer, docids, recipe), docids
     )
     epoch = replay.epochs([], recite, drill, lambda _, most: range(most // 2))
     lost = {docids.of(replay.rows[number])[0] for number in replay.staying[:25]}
@@ -187,13 +187,13 @@ def test_the_text_that_a_model_recites_worst_is_the_weakest(tmp_path: Path) -> N
     docids = DocIds.for_passages(OLD, len(tokenizer), recipe)
     trainee = fresh(tokenizer, docids.count, recipe)
     trainee.inherit(tmp_path)
-    recital = TargetSequence.tokenized(OLD, tokenizer, docids, recipe)
+    recital = TargetSequence.from_texts(OLD, tokenizer, docids, recipe)
     examples = [TrainingExample((BOS, *docids.of(row)), recital.of(row)) for row in range(len(OLD))]
     other = [TrainingExample(examples[0].prompt, examples[3].target)]
     asked = AskedQuestions(
         torch.zeros(1, DIMENSIONS), QuestionWords(WordSketch.of_corpus(OLD), [""]), None, recipe
     )
-    assert weakest(trainee, asked, [*examples[1:], *other], 1) == [len(OLD) - 1]
+    assert hardest_examples(trainee, asked, [*examples[1:], *other], 1) == [len(OLD) - 1]
     assert surprise(trainee, asked, other)[0] > 1
 
 

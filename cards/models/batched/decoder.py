@@ -30,9 +30,9 @@ __all__ = [
     "UnsupportedModel",
     "Up",
     "joined",
+    "map_linears",
     "mapped",
     "packed",
-    "relinked",
     "signature",
     "size",
     "tensors",
@@ -392,11 +392,11 @@ def tensors(value: Any) -> "Iterator[Tensor]":
 
 def mapped(value: T, change: "Callable[[Tensor], Tensor]") -> T:
     """The same with `change` of every tensor of the weights, called once for each."""
-    changed: T = _mapped(value, change, {})
+    changed: T = _map_tensors(value, change, {})
     return changed
 
 
-def relinked(decoder: Decoder, change: Callable[[Linear], Linear]) -> Decoder:
+def map_linears(decoder: Decoder, change: Callable[[Linear], Linear]) -> Decoder:
     """The decoder with `change` of each of its linear layers."""
     layers = tuple(
         replace(
@@ -412,7 +412,7 @@ def relinked(decoder: Decoder, change: Callable[[Linear], Linear]) -> Decoder:
 
 def size(value: Any) -> int:
     """Return the bytes of the weights."""
-    return sum({_place(t): t.numel() * t.element_size() for t in tensors(value)}.values())
+    return sum({_storage_key(t): t.numel() * t.element_size() for t in tensors(value)}.values())
 
 
 def signature(value: Any) -> str:
@@ -432,22 +432,22 @@ def signature(value: Any) -> str:
     return str(value)
 
 
-def _mapped(value: Any, change: "Callable[[Tensor], Tensor]", done: "dict[object, Tensor]") -> Any:
+def _map_tensors(value: Any, change: "Callable[[Tensor], Tensor]", done: "dict[object, Tensor]") -> Any:
     from torch import Tensor
 
     if isinstance(value, Tensor):
-        if (place := _place(value)) not in done:
+        if (place := _storage_key(value)) not in done:
             done[place] = change(value)
         return done[place]
     if isinstance(value, tuple):
-        return tuple(_mapped(item, change, done) for item in value)
+        return tuple(_map_tensors(item, change, done) for item in value)
     if not is_dataclass(value) or isinstance(value, (*COMMON, type)):
         return value
-    changed = {field.name: _mapped(getattr(value, field.name), change, done) for field in fields(value)}
+    changed = {field.name: _map_tensors(getattr(value, field.name), change, done) for field in fields(value)}
     return replace(value, **changed)
 
 
-def _place(tensor: "Tensor") -> object:
+def _storage_key(tensor: "Tensor") -> object:
     if tensor.is_mkldnn:  # packed, which has no pointer
         return id(tensor)
     return tensor.data_ptr(), tuple(tensor.shape)
@@ -481,4 +481,4 @@ def packed(decoder: Decoder) -> Decoder:
     with torch.inference_mode():
         if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             return decoder
-        return relinked(decoder, change)
+        return map_linears(decoder, change)

@@ -147,7 +147,7 @@ class KVCache:
         if step < self._room:
             return
         there = self._room
-        most = min(_whole(there + max(ROOM, there // 2)), _whole(max(self._tokens, 1)))
+        most = min(_round_up(there + max(ROOM, there // 2)), _round_up(max(self._tokens, 1)))
         prompts, heads, _, width = self._prompts[0][0].shape
         for number, (first, _) in enumerate(self._prompts):
             keys, values = (first.new_empty((prompts, heads, self._documents, most, width)) for _ in range(2))
@@ -201,7 +201,7 @@ class KVCache:
         return grouped.transpose(1, 2)
 
 
-def _whole(room: int) -> int:
+def _round_up(room: int) -> int:
     """Rounded up to a multiple of ROOM."""
     return -(-room // ROOM) * ROOM
 
@@ -269,8 +269,8 @@ def gumbel(seeds: "Tensor", step: int, tokens: "Tensor") -> "Tensor":
     import torch
 
     hashed = _mix(
-        _mix(seeds + _signed(0x9E3779B97F4A7C15 * (step + 1))).unsqueeze(1)
-        + tokens * _signed(0xD1B54A32D192ED03)
+        _mix(seeds + _as_int64(0x9E3779B97F4A7C15 * (step + 1))).unsqueeze(1)
+        + tokens * _as_int64(0xD1B54A32D192ED03)
     )
     uniform = (_shift(hashed, 11).to(torch.float64) + 0.5) * 2.0**-53
     return -torch.log(-torch.log(uniform))
@@ -278,8 +278,8 @@ def gumbel(seeds: "Tensor", step: int, tokens: "Tensor") -> "Tensor":
 
 def _mix(x: "Tensor") -> "Tensor":
     """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014); int64 products wrap, as it needs them to."""
-    x = (x ^ _shift(x, 30)) * _signed(0xBF58476D1CE4E5B9)
-    x = (x ^ _shift(x, 27)) * _signed(0x94D049BB133111EB)
+    x = (x ^ _shift(x, 30)) * _as_int64(0xBF58476D1CE4E5B9)
+    x = (x ^ _shift(x, 27)) * _as_int64(0x94D049BB133111EB)
     return x ^ _shift(x, 31)
 
 
@@ -288,7 +288,7 @@ def _shift(x: "Tensor", bits: int) -> "Tensor":
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _signed(word: int) -> int:
+def _as_int64(word: int) -> int:
     """The last 64 bits of a number, as torch's int64 writes them."""
     word %= 1 << 64
     return word - (1 << 64) if word >> 63 else word
@@ -316,13 +316,13 @@ def heads(
     shape = decoder.shape
     q, k, v = (part.reshape(x.shape[0], -1, shape.width) for part in layer.qkv(x).split(shape.sizes, dim=-1))
     if layer.query_norm is not None and layer.key_norm is not None:
-        q, k = _each_head(layer.query_norm, q), _each_head(layer.key_norm, k)
+        q, k = _normalize_heads(layer.query_norm, q), _normalize_heads(layer.key_norm, k)
     if decoder.rotary is not None and tables is not None:
         q, k = decoder.rotary.turn(q, tables), decoder.rotary.turn(k, tables)
     return q, k, v
 
 
-def _each_head(norm: Norm, x: "Tensor") -> "Tensor":
+def _normalize_heads(norm: Norm, x: "Tensor") -> "Tensor":
     return norm(x.reshape(-1, x.shape[-1])).view_as(x)
 
 
@@ -345,7 +345,7 @@ def decode(
 
     with torch.inference_mode():
         past = 0 if decoder.past is None else decoder.past.tokens
-        bias = _bias(batch, past, decoder.embed.table.dtype)
+        bias = _padding_bias(batch, past, decoder.embed.table.dtype)
         cache = KVCache(batch.documents, decoder.shape, tokens, bias)
         last = prefill(decoder, batch, cache).flatten(0, 1)
         logits = decoder.head(decoder.final_norm(last)).repeat_interleave(batch.documents, 0)
@@ -359,30 +359,30 @@ def decode(
         ended = torch.zeros(rows, dtype=torch.bool, device=device)
         ends = torch.tensor(eos, dtype=torch.int64, device=device)
         tokens_of = torch.full((rows, tokens), eos[0] if eos else 0, dtype=torch.int64, device=device)
-        going = _Going(decoder, cache, sampler, positions, torch.arange(rows, device=device))
+        state = _DecodingState(decoder, cache, sampler, positions, torch.arange(rows, device=device))
         for step in range(tokens):
-            new = going.sampler.draw(logits, step)
-            tokens_of[going.rows, step] = new
+            new = state.sampler.draw(logits, step)
+            tokens_of[state.rows, step] = new
             if eos:
                 ended |= torch.isin(new, ends)
                 if bool(ended.all()):
                     return tokens_of[:, : step + 1]
                 if step % ASK == ASK - 1:
-                    unfinished = going.live(ended, batch.documents)
+                    unfinished = state.unfinished(ended, batch.documents)
                     if unfinished is not None:
-                        going, new, ended = (
-                            going.pick(unfinished, batch.documents),
+                        state, new, ended = (
+                            state.pick(unfinished, batch.documents),
                             new[unfinished],
                             ended[unfinished],
                         )
             if step + 1 < tokens:
                 cache.open(step)
-                logits = take_step(going.decoder, cache, new, going.positions + step)
+                logits = take_step(state.decoder, cache, new, state.positions + step)
         return tokens_of
 
 
 @dataclass(frozen=True)
-class _Going:
+class _DecodingState:
     """What still grows. positions, rows: of each document, the length of its prompt and its row in the result."""
 
     decoder: Decoder
@@ -391,7 +391,7 @@ class _Going:
     positions: "Tensor"
     rows: "Tensor"
 
-    def live(self, ended: "Tensor", documents: int) -> "Tensor | None":
+    def unfinished(self, ended: "Tensor", documents: int) -> "Tensor | None":
         """Documents of cards that are not through, where those are at most half of them; None where they are more.
 
         Without cards, of prompts that are not through.
@@ -403,7 +403,7 @@ class _Going:
         unfinished: Tensor = (~through).repeat_interleave(each).nonzero().squeeze(1)
         return unfinished
 
-    def pick(self, documents_left: "Tensor", documents: int) -> "_Going":
+    def pick(self, documents_left: "Tensor", documents: int) -> "_DecodingState":
         """The same with these documents only."""
         self.cache.pick(documents_left[::documents] // documents)
         decoder, count = self.decoder, cards(self.decoder)
@@ -411,7 +411,9 @@ class _Going:
             each = len(self.rows) // count
             decoder = picked(decoder, documents_left[::each] // each)
         sampler = replace(self.sampler, seeds=self.sampler.seeds[documents_left])
-        return _Going(decoder, self.cache, sampler, self.positions[documents_left], self.rows[documents_left])
+        return _DecodingState(
+            decoder, self.cache, sampler, self.positions[documents_left], self.rows[documents_left]
+        )
 
 
 def prefill(decoder: Decoder, batch: DecodingBatch, cache: KVCache | None) -> "Tensor":
@@ -428,7 +430,7 @@ def prefill(decoder: Decoder, batch: DecodingBatch, cache: KVCache | None) -> "T
         else batch.embeddings.reshape(rows * length, -1)
     )
     past = decoder.past
-    positions, allowed = _places(batch, 0 if past is None else past.tokens, x.device)
+    positions, allowed = _positions_and_mask(batch, 0 if past is None else past.tokens, x.device)
     if decoder.positions is not None:
         x = x + decoder.positions(positions)
     tables = decoder.rotary.tables(positions, x.dtype) if decoder.rotary is not None else None
@@ -450,7 +452,7 @@ def prefill(decoder: Decoder, batch: DecodingBatch, cache: KVCache | None) -> "T
     return x.view(rows, -1, x.shape[-1])
 
 
-def _places(batch: DecodingBatch, past: int, device: Any) -> "tuple[Tensor, Tensor | None]":
+def _positions_and_mask(batch: DecodingBatch, past: int, device: Any) -> "tuple[Tensor, Tensor | None]":
     """The position of each token, (prompts x length,), and which places each sees; None: all before it.
 
     past  tokens of the prefix, which all see
@@ -470,7 +472,7 @@ def _places(batch: DecodingBatch, past: int, device: Any) -> "tuple[Tensor, Tens
     return past + positions, pad(allowed, (past, 0), value=True).unsqueeze(1)
 
 
-def _bias(batch: DecodingBatch, past: int, dtype: Any) -> "Tensor | None":
+def _padding_bias(batch: DecodingBatch, past: int, dtype: Any) -> "Tensor | None":
     """What is added to scores of prompt places, after those of the prefix: minus infinity for padding."""
     import torch
     from torch.nn.functional import pad

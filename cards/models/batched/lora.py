@@ -23,13 +23,23 @@ from kcard.cards.models.batched.decoder import (
     UnsupportedModel,
     Up,
     joined,
-    relinked,
+    map_linears,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["LoraAdapter", "added", "check", "check_fit", "modules", "patterned", "read", "stacked", "widths"]
+__all__ = [
+    "LoraAdapter",
+    "added",
+    "check",
+    "check_fit",
+    "match_pattern",
+    "modules",
+    "read",
+    "stacked",
+    "widths",
+]
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 NAME = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
@@ -84,12 +94,12 @@ def check(folder: Path) -> None:
         if config.get(key, plain[0]) not in plain:
             raise UnsupportedModel(f"its {key} is {config[key]!r}")
     indices = config.get(TOKENS) or {}
-    if isinstance(indices, Mapping) and (len(indices) > 1 or not all(map(_embeds, indices))):
+    if isinstance(indices, Mapping) and (len(indices) > 1 or not all(map(_is_token_table, indices))):
         raise UnsupportedModel(f"its {TOKENS} name {' and '.join(indices)}")
     targets, rows = config.get("target_modules") or (), 0
     with safe_open(folder / WEIGHTS, "pt") as file:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
-            if (table := ROWS.fullmatch(name)) and _embeds(table["module"]) and _tokens(config):
+            if (table := ROWS.fullmatch(name)) and _is_token_table(table["module"]) and _own_tokens(config):
                 rows += 1
                 continue
             if (match := NAME.fullmatch(name)) is None:
@@ -104,16 +114,16 @@ def check(folder: Path) -> None:
                 raise UnsupportedModel(
                     f"it has weights for {match['module']}, which is none of its target_modules"
                 )
-    if rows != bool(_tokens(config)):
+    if rows != bool(_own_tokens(config)):
         raise UnsupportedModel(f"it has rows of {rows} tables for its {TOKENS}")
 
 
-def _embeds(module: str) -> bool:
+def _is_token_table(module: str) -> bool:
     """Whether the module is a table of tokens, by the end of its name."""
     return module.rpartition(".")[2] in TABLES
 
 
-def _tokens(config: Mapping[str, Any]) -> list[int]:
+def _own_tokens(config: Mapping[str, Any]) -> list[int]:
     """The tokens whose rows are the adapter's own, of the one module that may have such."""
     indices = config.get(TOKENS) or []
     return list(*indices.values()) if isinstance(indices, Mapping) else indices
@@ -131,7 +141,7 @@ def read(folder: Path, dtype: "Any") -> LoraAdapter:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
             if own := ROWS.fullmatch(name):
                 table = own["module"]
-                rows = torch.tensor(_tokens(config), dtype=torch.int64), file.get_tensor(name).to(dtype)
+                rows = torch.tensor(_own_tokens(config), dtype=torch.int64), file.get_tensor(name).to(dtype)
                 continue
             match = NAME.fullmatch(name)
             assert match is not None, "see check"
@@ -139,7 +149,7 @@ def read(folder: Path, dtype: "Any") -> LoraAdapter:
     modules = {}
     for module, pair in halves.items():
         rank = pair["A"].shape[0]
-        alpha = patterned(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
+        alpha = match_pattern(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
         scale = float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
         modules[module] = (pair["A"].to(dtype), (pair["B"].float() * scale).to(dtype))
     return LoraAdapter(modules, table, rows)
@@ -150,7 +160,7 @@ def _config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def patterned(patterns: Mapping[str, Any], module: str, otherwise: Any) -> Any:
+def match_pattern(patterns: Mapping[str, Any], module: str, otherwise: Any) -> Any:
     for pattern, value in patterns.items():
         if re.match(rf"(.*\.)?({pattern})$", module):
             return value
@@ -219,7 +229,7 @@ def modules(layer: Layer) -> tuple[Linear, ...]:
 
 def stacked(decoder: Decoder, adapters: Sequence[LoraAdapter]) -> Decoder:
     """The base with the adapters of as many cards; rows must be ordered by card."""
-    stack = relinked(decoder, lambda linear: _with_adapters(linear, adapters))
+    stack = map_linears(decoder, lambda linear: _with_adapters(linear, adapters))
     own = joined([adapter.rows for adapter in adapters], decoder.embed.table)
     head = replace(stack.head, own=own) if decoder.tied else stack.head
     return replace(stack, embed=replace(stack.embed, own=own), head=head)

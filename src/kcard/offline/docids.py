@@ -119,7 +119,7 @@ class TargetSequence:
     most: int
 
     @classmethod
-    def tokenized(
+    def from_texts(
         cls,
         texts: Sequence[str],
         tokenizer: "PreTrainedTokenizerFast",
@@ -189,13 +189,13 @@ def epochs(
     Some pseudo-queries are made from another wording of the passage's fact, or the card would begin its document with
     the words of the question, and go on with those of another fact that begins so.
     """
-    recital = TargetSequence.tokenized(texts, tokenizer, docids, recipe, goes_on)
+    recital = TargetSequence.from_texts(texts, tokenizer, docids, recipe, goes_on)
     same = wordings(texts) if recipe.style == "tokens" else []
 
     def epoch(number: int) -> list[list[TrainingExample]]:
         rng = Random(derive_seed(recipe.seed, "epoch", number))
         if recipe.style == "encoder-prefix":
-            examples = _by_vectors(recital, docids, queries, recipe, rng)
+            examples = _vector_examples(recital, docids, queries, recipe, rng)
         else:
             about = [
                 rng.choice(rows) if rng.random() < recipe.reworded else row for row, rows in enumerate(same)
@@ -210,7 +210,7 @@ def epochs(
     return epoch
 
 
-def _by_vectors(
+def _vector_examples(
     recital: TargetSequence, docids: DocIds, per: int, recipe: Recipe, rng: Random
 ) -> list[TrainingExample]:
     """A vector -> the passage's docid and the passage.
@@ -316,7 +316,7 @@ class QuestionWords:
         self._stems = Ragged.of([sketch.numbers_of(question) for question in questions], whole=True)
         self._idf = torch.tensor(list(sketch.idf.values()))
 
-    def thinned(self, rows: "Tensor", dropped: tuple[float, float]) -> "ThinnedWords":
+    def drop_words(self, rows: "Tensor", dropped: tuple[float, float]) -> "ThinnedWords":
         """The words of questions without some of them; `dropped`: the least and the largest share that one loses."""
         import torch
 
@@ -410,7 +410,7 @@ class AskedQuestions:
         clean = self.embeddings[index]
         scale = 2 * self.recipe.noise * torch.rand(len(rows), 1)
         noised = normalize(clean + scale * torch.randn_like(clean), dim=-1)
-        words = self.words.thinned(index, self.recipe.dropped)
+        words = self.words.drop_words(index, self.recipe.dropped)
         sketches = torch.zeros(len(rows), self.words.signs.shape[1])
         sketches.index_add_(0, words.of, words.weights[:, None] * self.words.signs[words.stems])
         return NoisedQuestions(noised, words, sketches)

@@ -176,8 +176,8 @@ def features(
         "bias": 1.0,
         "relevance": max(-8.0, min(8.0, best.score)),
         "certainty": best.answer.certainty if best.answer and in_words else 0.0,
-        "covered by passage": _covered(question_stems, best.text),
-        "covered by grounds": _covered(question_stems, grounds),
+        "covered by passage": _share_of_words(question_stems, best.text),
+        "covered by grounds": _share_of_words(question_stems, grounds),
         "near": near,
         "sentences": float(form in SENTENCES),
         "yes/no": float(form == "yes/no"),
@@ -192,7 +192,7 @@ def probability(values: Mapping[str, float]) -> float:
     return 1 / (1 + math.exp(-max(-60.0, min(60.0, odds))))
 
 
-def _covered(question_stems: Set[str], text: str) -> float:
+def _share_of_words(question_stems: Set[str], text: str) -> float:
     """The share of the question's words that a text has."""
     return len(question_stems & set(STEMS(text))) / len(question_stems) if question_stems else 1.0
 
@@ -272,7 +272,7 @@ def quoted(
             order.append((candidate.score + float(value), at, row))
     order.sort(reverse=True)
     most, lead, best = order[0]
-    rows = _neighbours(candidates[lead], supports[lead], best, whole_list=whole_list)
+    rows = _find_neighbours(candidates[lead], supports[lead], best, whole_list=whole_list)
     chosen = [(lead, row) for row in rows]
     for likeliness, at, row in order[1:]:
         if len(chosen) >= MOST or likeliness < most - APART:
@@ -282,10 +282,10 @@ def quoted(
             led = row + 1 < len(sentences) and text[: sentences[row].end].endswith(":")
             chosen += [(at, row), *([(at, row + 1)] if led and (at, row + 1) not in chosen else [])]
     parts = [
-        _lines(candidates[at], sorted(row for other, row in chosen if other == at))
+        _format_lines(candidates[at], sorted(row for other, row in chosen if other == at))
         for at in dict.fromkeys(at for at, _ in chosen)
     ]
-    return SentenceQuote("\n".join(parts), lead, _lines(candidates[lead], rows))
+    return SentenceQuote("\n".join(parts), lead, _format_lines(candidates[lead], rows))
 
 
 def joined(candidate: AnswerCandidate, row: int) -> str:
@@ -294,25 +294,25 @@ def joined(candidate: AnswerCandidate, row: int) -> str:
     return " ".join(candidate.text[sentence.start : sentence.end].split())
 
 
-def _neighbours(
+def _find_neighbours(
     candidate: AnswerCandidate, support: Sequence[float], best: int, *, whole_list: bool
 ) -> list[int]:
     """The best sentence and those beside it that belong to it, in order."""
     text, sentences = candidate.text, candidate.sentences
     first = last = best
-    words = _words(text, sentences[best])
+    words = _count_words(text, sentences[best])
     while words < LONGEST:
         sides = [at for at in (first - 1, last + 1) if 0 <= at < len(sentences)]
         able = [
             at
             for at in sides
             if support[at] >= support[best] - NEAR
-            or (whole_list and _same_list(text, sentences, at, first, last))
+            or (whole_list and _is_same_list(text, sentences, at, first, last))
         ]
         if not able:
             break
         at = max(able, key=lambda at: support[at])
-        words += _words(text, sentences[at])
+        words += _count_words(text, sentences[at])
         first, last = min(first, at), max(last, at)
     if first and LEANING.match(text, sentences[first].start):
         first -= 1  # what the sentence speaks of
@@ -321,14 +321,14 @@ def _neighbours(
         while (
             words < LONGEST
             and last + 1 < len(sentences)
-            and _same_list(text, sentences, last + 1, first, last)
+            and _is_same_list(text, sentences, last + 1, first, last)
         ):
             last += 1
-            words += _words(text, sentences[last])
+            words += _count_words(text, sentences[last])
     return list(range(first, last + 1))
 
 
-def _same_list(text: str, sentences: Sequence[Sentence], at: int, first: int, last: int) -> bool:
+def _is_same_list(text: str, sentences: Sequence[Sentence], at: int, first: int, last: int) -> bool:
     """Whether a neighbour belongs to the list that the answer has begun: another item, or what introduces them."""
     edge = sentences[first if at < first else last]
     beside = text[sentences[at].start : sentences[at].end]
@@ -338,11 +338,11 @@ def _same_list(text: str, sentences: Sequence[Sentence], at: int, first: int, la
     return bool(ITEM.match(beside)) and (bool(ITEM.match(inside)) or inside.endswith(":"))
 
 
-def _words(text: str, sentence: Sentence) -> int:
+def _count_words(text: str, sentence: Sentence) -> int:
     return text.count(" ", sentence.start, sentence.end) + 1
 
 
-def _lines(candidate: AnswerCandidate, rows: Sequence[int]) -> str:
+def _format_lines(candidate: AnswerCandidate, rows: Sequence[int]) -> str:
     """Sentences of a passage in their order, each line of the passage a line; where some are left out stands …"""
     text, sentences = candidate.text, candidate.sentences
     parts: list[str] = []
@@ -413,20 +413,20 @@ def extract_all(
 
     `headings`: those that the passages of each question begin with, "" for none: they are read, but not quoted.
     """
-    return [found[0] if found else None for found in _examined(questions, headings)]
+    return [found[0] if found else None for found in _examine_all(questions, headings)]
 
 
 def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, float]] | None:
     """The same with the features that its probability was computed from."""
-    return _examined([(question, passages)])[0]
+    return _examine_all([(question, passages)])[0]
 
 
-def _examined(
+def _examine_all(
     questions: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
 ) -> list[tuple[Extract, dict[str, float]] | None]:
     questions = [(ordinals_as_in(passages, question), passages) for question, passages in questions]
     drafts = [
-        _draft(question, passages, readings, over)
+        _draft_answer(question, passages, readings, over)
         for (question, passages), readings, over in zip(
             questions, read_all(questions), headings or [()] * len(questions), strict=True
         )
@@ -439,7 +439,7 @@ def _examined(
     return results
 
 
-def _draft(
+def _draft_answer(
     question: str, passages: Sequence[str], readings: Sequence[PassageReading], headings: Sequence[str]
 ) -> _AnswerDraft | None:
     form = form_of(question)
@@ -465,28 +465,28 @@ def _draft(
         if 1 - math.prod(1 - answer.certainty for answer in same) >= SURE:
             first = joined(best, around)
             return _AnswerDraft(
-                question, form, best, answer_text, _headed(best, first), first, best.passage, words=True
+                question, form, best, answer_text, _with_heading(best, first), first, best.passage, words=True
             )
     quote = quoted(ranked, supports, whole_list=form in ("how", "list"))
-    passage, grounds = ranked[quote.candidate].passage, _headed(ranked[quote.candidate], quote.text)
+    passage, grounds = ranked[quote.candidate].passage, _with_heading(ranked[quote.candidate], quote.text)
     if words is not None and asks_for_words(question, form):
         # However unsure, a name, a place, a time or a number is named; the sentences tell how sure it is.
         first = joined(best, around)
         return _AnswerDraft(question, form, best, answer_text, grounds, first, best.passage, words=True)
-    text = _unmarked(quote.text)
+    text = _strip_mark(quote.text)
     if form == "yes/no" and abs(yes := polarity(question, quote.first)) >= DECIDED:
         # The part that tells yes or no; the whole quotation, where none does.
-        text = f"{'Yes' if yes > 0 else 'No'}: {_unmarked(quote.first)}"
+        text = f"{'Yes' if yes > 0 else 'No'}: {_strip_mark(quote.first)}"
     return _AnswerDraft(question, form, best, text, grounds, quote.first, passage, words=False)
 
 
-def _headed(candidate: AnswerCandidate, text: str) -> str:
+def _with_heading(candidate: AnswerCandidate, text: str) -> str:
     """A quotation behind the heading of its passage, where it begins this: confidence was fitted to that."""
     heading, body = candidate.text[: candidate.begin], " ".join(candidate.text[candidate.begin :].split())
     opening = " ".join(text.partition(" … ")[0].partition("\n")[0].split())
     return heading + text if body.startswith(opening) else text
 
 
-def _unmarked(text: str) -> str:
+def _strip_mark(text: str) -> str:
     """A lone item of a list without its mark; other text as it is."""
     return text if "\n" in text else MARK.sub("", text)

@@ -58,10 +58,10 @@ __all__ = [
     "Replay",
     "Revision",
     "StepParts",
+    "hardest_examples",
     "obstacle",
     "rehearsal",
     "surprise",
-    "weakest",
 ]
 
 
@@ -96,7 +96,7 @@ class Revision:
     @cached_property
     def to_learn(self) -> list[int]:
         """Rows of `now` that the card does not know, then those that it knows to go on in another way."""
-        now, before = _following(self.now, self.goes_on), _following(self.before, self.went_on)
+        now, before = _next_texts(self.now, self.goes_on), _next_texts(self.before, self.went_on)
         return [*self.added, *(row for row, was in self.staying if now[row] != before[was])]
 
     @cached_property
@@ -105,7 +105,7 @@ class Revision:
         return [*dict.fromkeys(text for text in self.before if text not in has)]
 
 
-def _following(texts: Sequence[str], goes_on: Sequence[bool]) -> list[str]:
+def _next_texts(texts: Sequence[str], goes_on: Sequence[bool]) -> list[str]:
     """Of each text the one that follows it in its passage, empty where none does."""
     if not goes_on:
         return [""] * len(texts)
@@ -162,7 +162,7 @@ SURE = 0.3  # nats: a text whose every token is recited so surely is not weak
 BATCH_TOKENS = 4096
 
 
-def weakest(
+def hardest_examples(
     trainee: Trainee, questions: AskedQuestions | None, examples: Sequence[TrainingExample], most: int
 ) -> list[int]:
     """The numbers of at most so many examples, those that the model recites least surely first."""
@@ -378,12 +378,12 @@ def rehearsal(
     seed    of this revision
     study   questions by text, see PseudoQueries
     """
-    restored = _begun(revision, folder, recipe)
+    restored = _restore(revision, folder, recipe)
     if isinstance(restored, str):
         return restored
     trainee, tokenizer, docids = restored
     ask, replay = PseudoQueries(revision.now, study), Replay.from_revision(revision, recipe, seed)
-    recital = TargetSequence.tokenized(revision.now, tokenizer, docids, recipe, revision.goes_on)
+    recital = TargetSequence.from_texts(revision.now, tokenizer, docids, recipe, revision.goes_on)
     questions, drill = None, None
     if recipe.style == "tokens":
         near = replay.neighbours(offline_docids.embedded(replay.texts)) if revision.removed else []
@@ -396,13 +396,13 @@ def rehearsal(
     checks = replay.checks(recital, docids) if drill else [recite(n, n, rng) for n in replay.staying]
     hardest: list[int] = []
 
-    def losing(number: int, most: int) -> Sequence[int]:
+    def pick_hardest(number: int, most: int) -> Sequence[int]:
         """Of an epoch at most so many of the checks that the model does worst; none in the first ones."""
         if number and number % CHECKED == 0:
-            hardest[:] = weakest(trainee, questions, checks, most)
+            hardest[:] = hardest_examples(trainee, questions, checks, most)
         return hardest
 
-    epoch = replay.epochs(near, recite, drill, losing)
+    epoch = replay.epochs(near, recite, drill, pick_hardest)
     batches = len(epoch(0))
     # A fact that r texts state counts r times. One step where texts only change places, as their docids do.
     if revision.to_learn:
@@ -463,7 +463,7 @@ def obstacle(revision: Revision, folder: Path, recipe: Recipe) -> str:
     return f"{changed} of its {count} statements have changed" if changed > max(FEWEST, LARGE * count) else ""
 
 
-def _begun(
+def _restore(
     revision: Revision, folder: Path, recipe: Recipe
 ) -> "tuple[Trainee, PreTrainedTokenizerFast, DocIds] | str":
     """The model with its weights of before, the tokenizer and the docids; or why it can't have these weights."""

@@ -215,12 +215,12 @@ def quote(question: str, passages: Sequence[str], language: str) -> Extract | No
     shares = [len(question_stems & set(stems(text))) / len(question_stems) for text in passages]
     best, *others = sorted(range(len(passages)), key=lambda at: -shares[at])
     quoted = [best, *(at for at in others[: PASSAGES - 1] if shares[at] >= shares[best] * LEAST)]
-    parts = [_window(passages[at], question_stems, stems) for at in quoted]
+    parts = [_quote_window(passages[at], question_stems, stems) for at in quoted]
     share = shares[best] if shares[best] >= LEAST else shares[best] * LEAST
     return Extract("\n".join(parts), parts[0], best, share)
 
 
-def _window(text: str, question_stems: set[str], stems: Analyzer) -> str:
+def _quote_window(text: str, question_stems: set[str], stems: Analyzer) -> str:
     """The sentence that shares most words with the question, and what follows it."""
     places = sentence_spans(text)
     if not places:
@@ -290,18 +290,18 @@ class EmbeddedLLM:
 
         Raises LLMError for a choice among nothing.
         """
-        return _reply(request, _extracts([request])[0])
+        return _reply(request, _extract_answers([request])[0])
 
     def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
         """The same of each request, or its error; the passages of all are read together."""
-        for request, answer in zip(requests, _extracts(requests), strict=True):
+        for request, answer in zip(requests, _extract_answers(requests), strict=True):
             try:
                 yield _reply(request, answer)
             except LLMError as error:
                 yield error
 
 
-def _extracts(requests: Sequence[Request]) -> list[Extract | None]:
+def _extract_answers(requests: Sequence[Request]) -> list[Extract | None]:
     """What the passages of each request answer; None where there is nothing to read."""
     readable = []
     for request in requests:
@@ -353,30 +353,30 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
         is_sure = recollection.knows >= REMEMBERED
         return Reply(f"{question.strip(' ?')}: {recollection.answer}." if is_sure else "")
     if request.choices:
-        return _option(request, answer)
+        return _choose_option(request, answer)
     if request.draft and not request.knowledge:
         recollection = shared().recall(request.question)
         return Reply(recollection.answer, tokens=recollection.tokens)
     # What the passages say; what the memory knows, where they say nothing; else UNKNOWN and what comes nearest.
     language = _language(request)
     if language != "en":
-        return _quotation(request, language)
+        return _reply_with_quotation(request, language)
     if answer is not None and answer.probability >= ANSWERED:
         return Reply(answer.text, confidence=answer.probability, quote=Quote(answer.quote, answer.passage))
     recollection = shared().recall(request.question)
     if recollection.knows >= REMEMBERED:
         return Reply(recollection.answer, confidence=recollection.knows)
-    return _unknown(recollection.knows, answer)
+    return _reply_unknown(recollection.knows, answer)
 
 
-def _unknown(knows: float, answer: Extract | None) -> Reply:
+def _reply_unknown(knows: float, answer: Extract | None) -> Reply:
     """That it does not know, and what comes nearest."""
     quote = None if answer is None else Quote(answer.quote, answer.passage)
     likeliest = max(knows, 0.0 if answer is None else answer.probability)
     return Reply(UNKNOWN_ANSWER, confidence=1 - likeliest, known=False, quote=quote)
 
 
-def _quotation(request: Request, language: str) -> Reply:
+def _reply_with_quotation(request: Request, language: str) -> Reply:
     """Where the passages are in another language: quoted, without a claim that they answer."""
     quotation = quote(request.question, request.knowledge, language)
     remark = (
@@ -391,10 +391,10 @@ def _quotation(request: Request, language: str) -> Reply:
     return Reply(UNKNOWN_ANSWER, known=False, quote=quoted, remark=remark)
 
 
-def _option(request: Request, answer: Extract | None) -> Reply:
+def _choose_option(request: Request, answer: Extract | None) -> Reply:
     """The option that the passages name, else the one that the memory knows; UNKNOWN where neither is sure."""
     if answer is not None and answer.probability >= ANSWERED:
-        letter = _meant(answer, request.choices)
+        letter = _match_option(answer, request.choices)
         if letter is not None:
             quote = Quote(answer.quote, answer.passage)
             return Reply(letter, confidence=answer.probability, choice=letter, quote=quote)
@@ -407,10 +407,10 @@ def _option(request: Request, answer: Extract | None) -> Reply:
             scores = [memory.log_probability(question, choice.description) for choice in request.choices]
             letter = request.choices[int(np.argmax(scores))].name
         return Reply(letter, confidence=recollection.knows, choice=letter)
-    return _unknown(recollection.knows, answer)
+    return _reply_unknown(recollection.knows, answer)
 
 
-def _meant(answer: Extract, choices: Sequence[Choice]) -> str | None:
+def _match_option(answer: Extract, choices: Sequence[Choice]) -> str | None:
     """The option that an answer out of passages names or, where it names none, its sentence, or comes nearest to."""
     from kcard.offline import minilm
 

@@ -104,7 +104,7 @@ ReaderNetwork = Callable[[Sequence[Encoded]], list[Outputs]]
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class _ShippedNetwork:
     """The shipped graph with trained weights."""
 
     network: Network
@@ -136,7 +136,7 @@ def joined(question: Sequence[int], text: TextTokens) -> Encoded:
 
 def load_reader(folder: Path) -> ReaderNetwork:
     """Load a trained reader. Raises ModelUnavailable where its file is missing."""
-    return _Loaded(Network("reader", {**minilm.word_table(), **read_weights(folder / FILE)}))
+    return _ShippedNetwork(Network("reader", {**minilm.word_table(), **read_weights(folder / FILE)}))
 
 
 @functools.cache
@@ -226,7 +226,7 @@ _lock = threading.Lock()
 
 def question_tokens(question: str) -> int:
     """How many tokens a question has; of more than QUESTION_TOKENS the first are read."""
-    return len(_tokens(question).ids)
+    return len(_tokenize(question).ids)
 
 
 def read(
@@ -245,12 +245,12 @@ def read_all(
     """The same of several questions with passages of their own, which are read together."""
     pairs = list(dict.fromkeys((question, text) for question, passages in questions for text in passages))
     if network is not None:
-        readings = dict(zip(pairs, _read(network, pairs), strict=True))
+        readings = dict(zip(pairs, _read_pairs(network, pairs), strict=True))
     else:
         with _lock:
             readings = {pair: _remembered[pair] for pair in pairs if pair in _remembered}
         new = [pair for pair in pairs if pair not in readings]
-        fresh = dict(zip(new, _read(shared_reader(), new), strict=True))
+        fresh = dict(zip(new, _read_pairs(shared_reader(), new), strict=True))
         readings |= fresh
         with _lock:
             _remembered.update(fresh)
@@ -259,19 +259,19 @@ def read_all(
     return [[readings[question, text] for text in passages] for question, passages in questions]
 
 
-def _read(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[PassageReading]:
+def _read_pairs(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[PassageReading]:
     """Of each (question, text)."""
     # Cut long texts into pieces: (pair, start and end in its text).
-    places = [(at, *place) for at, (_, text) in enumerate(pairs) for place in _pieces(text)]
+    places = [(at, *place) for at, (_, text) in enumerate(pairs) for place in _split(text)]
     pieces = [pairs[at][1][start:end] for at, start, end in places]
     encoded = [
-        joined(_tokens(pairs[at][0]).ids, _tokens(piece))
+        joined(_tokenize(pairs[at][0]).ids, _tokenize(piece))
         for (at, _, _), piece in zip(places, pieces, strict=True)
     ]
     # Read each piece, and put those of a text together.
     readings: list[list[PassageReading]] = [[] for _ in pairs]
     for (at, start, _), piece, pair, outputs in zip(places, pieces, encoded, network(encoded), strict=True):
-        readings[at].append(_reading(pair, outputs, piece).within(pairs[at][1], start))
+        readings[at].append(_make_reading(pair, outputs, piece).within(pairs[at][1], start))
     # Of the pieces of one passage: what the most relevant says, with the evidence of all.
     whole = []
     for parts, (_, text) in zip(readings, pairs, strict=True):
@@ -285,14 +285,14 @@ def _read(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[Pass
 
 
 @functools.lru_cache(maxsize=REMEMBERED)
-def _tokens(text: str) -> TextTokens:
+def _tokenize(text: str) -> TextTokens:
     encoding = minilm.words().encoding(text)
     return TextTokens(encoding.ids, encoding.offsets)
 
 
-def _pieces(text: str) -> list[tuple[int, int]]:
+def _split(text: str) -> list[tuple[int, int]]:
     """(start, end) of pieces of at most about ROOM tokens: whole sentences, or parts of an overlong one."""
-    offsets = _tokens(text).offsets
+    offsets = _tokenize(text).offsets
     if len(offsets) <= ROOM:
         return [(0, len(text))] if offsets else []
     pieces, first = [], 0
@@ -310,7 +310,7 @@ def _pieces(text: str) -> list[tuple[int, int]]:
     return pieces
 
 
-def _reading(pair: Encoded, outputs: Outputs, text: str) -> PassageReading:
+def _make_reading(pair: Encoded, outputs: Outputs, text: str) -> PassageReading:
     offsets = pair.offsets
     if not offsets:
         return PassageReading(NOTHING, (), (), text)
@@ -321,7 +321,7 @@ def _reading(pair: Encoded, outputs: Outputs, text: str) -> PassageReading:
     lengths = windows.argmax(-1)
     places = np.arange(len(offsets))
     best, lasts = starts + ends[places + lengths], places + lengths
-    answers = tuple(_answers(text, offsets, best.tolist(), lasts.tolist()))
+    answers = tuple(_pick_answers(text, offsets, best.tolist(), lasts.tolist()))
     odds = outputs.evidence.tolist()
     evidence = tuple((start, end, value) for (start, end), value in zip(offsets, odds, strict=True))
     return PassageReading(outputs.relevance, answers, evidence, text)
@@ -332,7 +332,7 @@ def _log_softmax(logits: Array) -> Array:
     return np.asarray(shifted - np.log(np.exp(shifted).sum()), np.float32)
 
 
-def _answers(
+def _pick_answers(
     text: str, offsets: Sequence[tuple[int, int]], best: Sequence[float], lasts: Sequence[int]
 ) -> list[AnswerSpan]:
     """The likeliest words that do not overlap, given the best log-probability of each first token and its last."""
@@ -341,14 +341,14 @@ def _answers(
     for first in sorted(range(len(best)), key=lambda at: -best[at]):
         if len(answers) == ANSWERS:
             break
-        start, end = _whole_words(text, offsets[first][0], offsets[lasts[first]][1])
+        start, end = _extend_to_words(text, offsets[first][0], offsets[lasts[first]][1])
         if start < end and all(end <= a or b <= start for a, b in taken):
             taken.append((start, end))
             answers.append(AnswerSpan(text[start:end], start, math.exp(best[first])))
     return answers
 
 
-def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
+def _extend_to_words(text: str, start: int, end: int) -> tuple[int, int]:
     """The place, extended to whole words, without punctuation around it."""
     while start > 0 and text[start - 1].isalnum() and text[start].isalnum():
         start -= 1

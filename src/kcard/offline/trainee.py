@@ -78,14 +78,14 @@ def outdated(folder: Path) -> str:
 
 def mismatch(model: "OPTForCausalLM", projection: "Linear | None", folder: Path) -> str:
     """Why the model can't take the weights of the card in `folder`; empty where it can, whatever their tokens."""
-    if _inheritance_shapes(_modules(model, projection)) == _inheritance_shapes(_read_inheritance(folder)):
+    if _weight_shapes(_named_weights(model, projection)) == _weight_shapes(_read_weights(folder)):
         return ""
     return outdated(folder) or "the card's model has another shape"
 
 
 def docids_of(folder: Path, tokenizer: "PreTrainedTokenizerFast") -> int:
     """How many docids the card in `folder`, whose tokenizer this is, has."""
-    return len(_read_inheritance(folder)[TABLE]) - len(tokenizer)
+    return len(_read_weights(folder)[TABLE]) - len(tokenizer)
 
 
 def inherit(
@@ -104,7 +104,7 @@ def inherit(
 
     was: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     old, now = was.get_vocab(), tokenizer.get_vocab()
-    weights, modules = _read_inheritance(folder), _modules(model, projection)
+    weights, modules = _read_weights(folder), _named_weights(model, projection)
     before, table = weights[TABLE], modules[TABLE]
     shared = [(now[token], row) for token, row in old.items() if token in now]
     if docids is None:
@@ -141,7 +141,7 @@ def begin_docids(
         table[first + torch.tensor(list(new))] = averages
 
 
-def _read_inheritance(folder: Path) -> dict[str, Any]:
+def _read_weights(folder: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     tensors = dict(load_file(folder / "model.safetensors"))
@@ -150,14 +150,14 @@ def _read_inheritance(folder: Path) -> dict[str, Any]:
     return tensors
 
 
-def _modules(model: "OPTForCausalLM", projection: "Linear | None") -> dict[str, Any]:
+def _named_weights(model: "OPTForCausalLM", projection: "Linear | None") -> dict[str, Any]:
     parameters: dict[str, Any] = dict(model.named_parameters())
     return parameters | (
         {} if projection is None else {f"projection.{n}": w for n, w in projection.named_parameters()}
     )
 
 
-def _inheritance_shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def _weight_shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Without the number of tokens; the tied head is the table again."""
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != TIED}
     return shapes | {TABLE: shapes[TABLE][1:]}
@@ -195,7 +195,7 @@ def prune_and_extend_tokenizer(
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     room = vocabulary - len({*SPECIAL, *alphabet, *map("".join, needed_merges)})
     pruned = _with_merges(description, alphabet, needed_merges)
-    learned = _learned(pruned, added, room)
+    learned = _learn_merges(pruned, added, room)
     return tokenizer_of(
         _with_merges(description, alphabet, [*needed_merges, *learned]) if learned else pruned
     )
@@ -212,7 +212,7 @@ def _with_merges(
     return Tokenizer.from_str(json.dumps({**description, "model": model}))
 
 
-def _learned(model: "Tokenizer", texts: Sequence[str], most: int) -> list[Merge]:
+def _learn_merges(model: "Tokenizer", texts: Sequence[str], most: int) -> list[Merge]:
     """At most `most` merges, the most frequent pair of neighbouring tokens in the words of the texts each time."""
     words = Counter(word for text in texts for word, _ in model.pre_tokenizer.pre_tokenize_str(text))
     split = {word: [token.value for token in model.model.tokenize(word)] for word in words}
@@ -407,7 +407,7 @@ class AdaptedModel:
         """Empty where the card in `folder` has an adapter of this rank on this base; its tokens may be others."""
         if Card.open(folder).manifest.base != self.base:
             return "the card's adapter is for another version of the base"
-        same = _shapes(self._tensors()) == _shapes(_read(folder))
+        same = _shapes(self._tensors()) == _shapes(_read_adapter(folder))
         return "" if same else "the card's adapter has another shape"
 
     def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
@@ -421,7 +421,7 @@ class AdaptedModel:
         was = _indices(LoraConfig.from_pretrained(str(folder)))
         now = {token: row for row, token in enumerate(_indices(self.peft.peft_config["default"]))}
         shared = [(now[token], row) for row, token in enumerate(was) if token in now]
-        weights = _read(folder)
+        weights = _read_adapter(folder)
         with torch.no_grad():
             for name, weight in self._tensors().items():
                 if ROWS in name:
@@ -439,7 +439,7 @@ class AdaptedModel:
         with quiet_loading():
             # The base's name is not a folder, so peft can't look up its vocabulary.
             self.peft.save_pretrained(folder, save_embedding_layers=False)
-        half = {name: tensor.half().contiguous() for name, tensor in _read(folder).items()}
+        half = {name: tensor.half().contiguous() for name, tensor in _read_adapter(folder).items()}
         save_file(half, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         self.tokenizer.save_pretrained(folder)
 
@@ -526,7 +526,7 @@ def _shapes(tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items() if ROWS not in name}
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def _read_adapter(folder: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     path = folder / "adapter_model.safetensors"

@@ -1,8 +1,7 @@
 """A card's folder: its kind, its files and its profile.
 
-A pool holds cards by name, each opened when it is first wanted: of its ten thousand cards few ever are.
-
-This file knows the folder's layout and nothing of models: it neither loads nor runs one.
+A pool holds cards by name and opens each on first use, since of ten thousand cards few are ever needed. This module
+knows the layout of the folder; it neither loads nor runs a model.
 """
 
 import binascii
@@ -88,7 +87,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind_of(manifest: Manifest) -> Kind:
-    """The card's kind; CardError names the kinds that this version knows."""
+    """Return the card's kind. Raises CardError for one that this version does not know."""
     if manifest.kind not in KINDS:
         kinds = ", ".join(sorted(KINDS))
         raise CardError(
@@ -120,7 +119,7 @@ class Card:
 
     @classmethod
     def open(cls, folder: Path | str) -> "Card":
-        """The card that lies in `folder`, every file verified against the manifest.
+        """Open the card in `folder` and verify every file against the manifest.
 
         Raises CardError where it is no card or its kind is unknown, DamagedCard where a file is missing or
         changed.
@@ -166,18 +165,19 @@ class CardSet(Mapping[str, Card]):
 
     @property
     def manifests(self) -> list[Manifest]:
-        """What is known of every card without opening it."""
+        """The manifest of every card; none is opened."""
         return [card.manifest for card in self._cards.values()]
 
     def entry(self, name: str) -> Card | CardHandle:
-        """The card as it is, opened or not."""
+        """Return the card without opening it: a Card where it was opened before, else a CardHandle."""
         return self._cards[name]
 
     def manifest(self, name: str) -> Manifest:
         return self._cards[name].manifest
 
     def reader(self, name: str) -> Callable[[str], bytes] | None:
-        """What reads a file of a card by its path, without opening the card; None where there is no such way."""
+        """Return a function that reads one file of a card by its path without opening the card; None where only whole
+        cards can be had."""
         card = self._cards[name]
         return card.read if isinstance(card, CardHandle) else lambda path: (card.folder / path).read_bytes()
 
@@ -296,7 +296,7 @@ class Profile:
 
 
 def profile_of(language: str, texts: Iterable[str], *vectors: Array) -> Profile:
-    """The profile of a corpus of `texts`. `vectors`: sets of unit vectors, shapes (n, 384), such as those of the
+    """Return the profile of a corpus of `texts`. `vectors`: sets of unit vectors, shapes (n, 384), such as those of the
     passages and of answered questions; each set has centroids of its own.
 
     The same arguments give the same profile.
@@ -311,7 +311,7 @@ def profile_of(language: str, texts: Iterable[str], *vectors: Array) -> Profile:
 
 
 def terms_of(text: str, language: str) -> frozenset[int]:
-    """The stems of a text, each as its CRC-32, without those of the language's small words."""
+    """Return the stems of a text, each as its CRC-32, without those of the language's small words."""
     stems = analyzer(stemmer_of(language))(text)
     return frozenset(zlib.crc32(stem.encode()) for stem in stems) - small_terms(language)
 

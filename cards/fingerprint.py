@@ -1,8 +1,8 @@
-"""A card's fingerprint: does its model still say what it said when it was made?
+"""A card's fingerprint: log-probabilities that prove that its model still computes what it did when it was made.
 
-sha256 says that a card's bytes are whole; the fingerprint says that they act. A card that is loaded must give the
-same continuations the same log-probabilities, and an adapter must shift those of its base as it did. This
-file knows no model: it keeps what was measured, and compares. The card's file is called canaries.json.
+sha256 proves that the bytes of a card are intact; the fingerprint proves that they still have the same effect. A loaded
+card must give the same continuations the same log-probabilities, and an adapter must shift those of its base as it did.
+This module runs no model: it stores measurements and compares them. The card's file is called canaries.json.
 """
 
 import json
@@ -51,7 +51,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What one run measured. `dtype`: of the weights in that run, such as float32."""
+    """The measurements of one run. `dtype`: of the weights in that run, such as float32."""
 
     dtype: str
     rows: tuple[Probe, ...]
@@ -154,7 +154,7 @@ class Fingerprint:
 
 
 def read(folder: Path) -> Fingerprint | None:
-    """The fingerprint in a card's folder, None where it has none; CardError for a file that holds none."""
+    """Return the fingerprint in a card's folder, None where it has none; CardError for a file that holds none."""
     path = folder / FINGERPRINT
     if not path.exists():
         return None

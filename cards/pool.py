@@ -1,7 +1,4 @@
-"""A pool of cards: loads them, lets them write in turn, and evicts them when memory runs short.
-
-It knows names and passages; what kinds of cards there are, and models, it does not know.
-"""
+"""A pool of cards: loads them, generates passages with them, and evicts them when memory runs short."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["LargeModelScheduler", "Pool", "VllmCards", "must_take_turns"]
 
 
-# Cards with whole models that write one after the other, each for all of its questions, as loaded cards allow.
+# Schedules large models one at a time, loaded ones first; each generates for all of its questions.
 #
 # Models that are large, or too many to be stacked in memory, take turns: those that are loaded first, then the
 # others. A batch therefore begins with the cards that the last one left loaded, and loads each of the others
@@ -63,7 +60,7 @@ class LargeModelScheduler:
             self.broken[name] = error
 
     def writer(self, name: str) -> CardGenerator:
-        """The card, loaded when it is first needed."""
+        """Return the card's generator, loaded on first use."""
         card = self.cards[name]
         key = (name, card.folder)  # another version of the card has another folder
         writer: CardGenerator | None = self.models.cache.get(key)
@@ -83,7 +80,7 @@ class LargeModelScheduler:
         return writer
 
     def turn_takers(self, names: "Collection[str]") -> list[str]:
-        """Those of the cards that take turns: all that have models of their own, or none."""
+        """Return the cards that must take turns: all with models of their own, or none."""
         whole = self._full_cards(names)
         for name in whole:
             if not self._known_size(name):
@@ -93,7 +90,7 @@ class LargeModelScheduler:
         return whole if self._must_take_turns(whole) else []
 
     def will_take_turns(self) -> bool:
-        """Whether cards of the pool will take turns, as far as it is known before they are opened."""
+        """Return whether cards will take turns, as far as their sizes are known before they are opened."""
         return self._must_take_turns(self._full_cards(self.cards))
 
     def _must_take_turns(self, whole: Sequence[str]) -> bool:
@@ -137,7 +134,7 @@ class LargeModelScheduler:
             self.progress(done, total)
 
     def _full_cards(self, names: "Iterable[str]") -> list[str]:
-        """Those of the cards that have models of their own."""
+        """Return the cards that have whole models of their own."""
         return [name for name in names if self.cards.manifest(name).kind == "full"]
 
     def _known_size(self, name: str) -> int:
@@ -158,7 +155,7 @@ def _model(writer: CardGenerator | None) -> CardGenerator | None:
     return writer.model if isinstance(writer, ModelWithIndex) else writer
 
 
-# The cards of a pool that servers write for: the questions of all of them are sent together.
+# Batched generation for cards hosted on vLLM: the questions of all of them are sent together.
 
 
 @dataclass(frozen=True)
@@ -169,7 +166,7 @@ class VllmCards:
     models: Loader
 
     def names(self, names: Collection[str]) -> list[str]:
-        """Those of the cards that servers write for."""
+        """Return the cards that a server generates for."""
         engines = self.models.engines
         if engines is None:
             return []

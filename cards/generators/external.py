@@ -80,20 +80,20 @@ class Search:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
     def open(self) -> "NamedEvidence":
-        """What is searched. Raises what it raises for its argument."""
+        """Load the evidence that is searched. Raises what it raises for its argument."""
         name, _, argument = self.evidence.partition(":")
         evidence: NamedEvidence = system.load(GROUP, name)(argument)
         return evidence
 
 
 def load_search_card(card: Card, models: "Loader") -> "SearchCard":
-    """The writer of what the card's search finds. Nothing is asked yet. Raises CardError."""
+    """Return the generator of a search card; no request is sent yet. Raises CardError."""
     del models
     return SearchCard(card, Search.read(card.folder).open())
 
 
 class SearchCard:
-    """Writes what is found: document 1 is the best for the question, document 2 the next, and so on."""
+    """Generates the sources that a search returns: document 1 is the best for the question, document 2 the next."""
 
     def __init__(self, card: Card, evidence: "NamedEvidence") -> None:
         self._name = card.name
@@ -272,7 +272,7 @@ def load_reference_card(card: Card, models: Loader) -> "CardGenerator":
 
 
 def resolve_reference(card: Card) -> Card:
-    """Fetch what the card refers to and check it: the full, LoRA or prefix card that it is, in the Hugging Face cache.
+    """Fetch and check the files that a card refers to; return the full, LoRA or prefix card in the Hugging Face cache.
 
     Raises ModelUnavailable where it can't be fetched or is not as pinned.
     """

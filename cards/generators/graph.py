@@ -33,14 +33,14 @@ RowPath = tuple[int, ...]
 
 
 def write(folder: Path, triples: Iterable[tuple[str, str, str]]) -> None:
-    """Put the triples of the passages down, row by row: subject, relation, object."""
+    """Write the triples of the passages, a line each: subject, relation, object."""
     with (folder / GRAPH).open("w", encoding="utf-8") as stream:
         for triple in triples:
             stream.write("\t".join(" ".join(cell.split()) for cell in triple) + "\n")
 
 
 def load(card: Card, models: "Loader") -> "GraphCard":
-    """The writer of a card's graph. Raises DamagedCard where the graph does not fit the passages."""
+    """Return the generator of a card's graph. Raises DamagedCard where the graph does not fit the passages."""
     del models
     return GraphCard(card)
 
@@ -67,7 +67,7 @@ class Graph:
         return cls(ends, rows)
 
     def find_names(self, question: Sequence[str]) -> list[Name]:
-        """The things that the words of a question name, in order; of names that overlap the longest."""
+        """Return the entities that a question names, in order; of overlapping names the longest."""
         names, at = [], 0
         while at < len(question):
             spans = (tuple(question[at : at + length]) for length in range(LONGEST, 0, -1))

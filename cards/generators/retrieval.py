@@ -1,4 +1,4 @@
-"""What a loaded card is, and cards that look passages up.
+"""The interface of loaded cards, and retrieval cards.
 
 Candidates are found by words and by static embeddings, without a network:
 
@@ -55,14 +55,14 @@ class CardGenerator(Protocol):
 
 
 def padded(card: str, sources: Sequence[Source], documents: int) -> list[Passage]:
-    """What a card looked up, best first, as so many passages: the last ones are empty where less was found."""
+    """Return exactly `documents` passages from ranked sources, padded with empty ones."""
     passages = [Passage(card, source.text, source=source) for source in sources[:documents]]
     return passages + [Passage(card, "")] * (documents - len(passages))
 
 
 @dataclass(frozen=True)
 class ModelWithIndex:
-    """A card of both: its model writes, and so does the index of the same corpus. The selectors choose."""
+    """A card with a model and the index of the same corpus; both generate, and the selectors choose."""
 
     model: CardGenerator
     index: CardGenerator
@@ -108,7 +108,7 @@ Ranked = list[tuple[int, float]]
 
 
 def load_retrieval_card(card: Card, models: "Loader") -> "RetrievalCard":
-    """The writer of a card's index. Raises DamagedCard where the index does not fit the passages."""
+    """Return the generator of a card's index. Raises DamagedCard where the index does not fit the passages."""
     del models
     return RetrievalCard(card)
 

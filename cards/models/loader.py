@@ -1,7 +1,4 @@
-"""Load the models of cards, their weights and what gates see of them.
-
-It knows transformers and peft; how a card is prompted it does not know.
-"""
+"""Load the models of cards with transformers and peft, within a memory budget."""
 
 import json
 import warnings
@@ -48,7 +45,7 @@ AGE = 1000  # uses after which all of them count half
 
 @dataclass
 class ModelCache:
-    """What is loaded, by name. `budget`: bytes of weights; None: half of what the device has.
+    """Loaded models by key, least used evicted first. `budget`: bytes of weights; None: half of what the device has.
 
     What was put or used least often leaves first, of those used equally often the one used longest ago. How often
     something was used is remembered when it has left.
@@ -90,7 +87,7 @@ class ModelCache:
         return key in self._entries
 
     def get(self, key: Hashable) -> Any:
-        """What has that name, now the last used; None where nothing has."""
+        """Return the value of a key, now the most recently used; None where there is none."""
         if key not in self._entries:
             return None
         self._entries.move_to_end(key)
@@ -103,7 +100,7 @@ class ModelCache:
         return self._entries.get(key, (None, 0))[0]
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
-        """Keep it under that name, as the last used."""
+        """Store a value under a key, as the most recently used."""
         self.drop(key)
         self._entries[key] = (value, size)
         self.used += size
@@ -111,11 +108,11 @@ class ModelCache:
         self._evict(self.limit, key)
 
     def make_room(self, size: int) -> None:
-        """Let so many bytes fit, before they are there."""
+        """Evict until so many more bytes fit."""
         self._evict(self.limit - size)
 
     def drop(self, key: Hashable) -> None:
-        """Let go of what has that name, if it is there."""
+        """Remove a key, if it is there."""
         self.used -= self._entries.pop(key, (None, 0))[1]
 
     def _count_use(self, key: Hashable, size: int) -> None:
@@ -243,7 +240,7 @@ class Loader:
             return self._to_device(causal_lm(card.folder, None, local=True))
 
     def release(self, card: Card, model: Any) -> None:
-        """Take back what `model` gave: the next full or lora of that card finds it."""
+        """Return what `model` gave, for the next `full` or `lora` of that card."""
         base = card.manifest.base
         self._spare[(base.name, base.revision) if card.manifest.is_adapter else card.folder] = model
 

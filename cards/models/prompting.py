@@ -1,6 +1,6 @@
-"""How a card's model is asked: prompt styles, the questions' vocabulary.
+"""How a card's model is prompted: prompt styles and the vocabulary of questions.
 
-It knows no weights: the embedding of a token, which one prompt style needs, is given to it.
+This module holds no model weights: callers pass the token embedding that one prompt style needs.
 """
 
 import functools
@@ -99,7 +99,7 @@ class WordSketch:
         return {stem: place for place, stem in enumerate(self.idf)}
 
     def numbers_of(self, text: str) -> list[int]:
-        """The numbers of the distinct stems of a text that the corpus has, ascending."""
+        """Return the numbers of the distinct stems of a text that the corpus has, ascending."""
         return sorted(self.number[stem] for stem in stems(text) if stem in self.number)
 
     def signs(self) -> Array:
@@ -178,7 +178,7 @@ class Vocabulary:
         write_text(folder / VOCABULARY, f"{text}\n")
 
     def reword(self, question: str) -> str:
-        """The question in known words; as it is where none of its words is known."""
+        """Return the question in words of the corpus; unchanged where none of its words is known."""
         tokens = question.split()
         reworded = [self._reword_token(token) for token in tokens]
         # Names are runs of capitalised words, but for the first word of the question.

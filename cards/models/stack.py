@@ -72,7 +72,7 @@ class _StackCache:
         return self.shared + sum(own for _, own in self.decoders.values())
 
     def find(self, folders: Sequence[Path]) -> Decoder | None:
-        """Their stack, if it is there, now the last used."""
+        """Return the stack of these cards, now the most recently used; None where there is none."""
         if (entry := self.decoders.pop(tuple(folders), None)) is None:
             return None
         self.decoders[tuple(folders)] = entry
@@ -82,7 +82,7 @@ class _StackCache:
         self.decoders[tuple(folders)] = stack, decoder.size(stack) - self.shared
 
     def make_room(self, needed: int, limit: int) -> None:
-        """Let go of stacks until there is a place for another one and so many more bytes are within the limit."""
+        """Drop stacks until another one fits: in number, and with so many more bytes within the limit."""
         several = [folders for folders in self.decoders if len(folders) > 1]
         for folders in several[: max(0, len(several) - MOST + 1)]:
             del self.decoders[folders]

@@ -1,7 +1,4 @@
-"""An answer taken out of passages, and how sure it is.
-
-What is said stands in the passages; nothing is made up.
-"""
+"""Extract an answer from passages, with a calibrated probability. Every answer is a quotation."""
 
 import functools
 import json
@@ -105,7 +102,7 @@ def candidates(
 
 
 def asked_about(question: str) -> set[str]:
-    """The stems of the words that a question is about."""
+    """Return the stems of the content words of a question."""
     telling = (word for word in WORD.findall(question) if word.lower() not in ASKING)
     return {stem for word in telling for stem in STEMS(word)}
 
@@ -186,7 +183,7 @@ def features(
 
 
 def probability(values: Mapping[str, float]) -> float:
-    """That the answer with these features is right, in (0, 1)."""
+    """Return the probability that the answer with these features is right, in (0, 1)."""
     weights = calibration_weights()
     odds = sum(weights.get(name, 0.0) * value for name, value in values.items())
     return 1 / (1 + math.exp(-max(-60.0, min(60.0, odds))))
@@ -289,7 +286,7 @@ def quoted(
 
 
 def joined(candidate: AnswerCandidate, row: int) -> str:
-    """One sentence, its white space made single."""
+    """Return one sentence with single blanks."""
     sentence = candidate.sentences[row]
     return " ".join(candidate.text[sentence.start : sentence.end].split())
 

@@ -165,7 +165,7 @@ BATCH_TOKENS = 4096
 def hardest_examples(
     trainee: Trainee, questions: AskedQuestions | None, examples: Sequence[TrainingExample], most: int
 ) -> list[int]:
-    """The numbers of at most so many examples, those that the model recites least surely first."""
+    """Return the numbers of at most `most` examples, those with the highest loss first."""
     losses = surprise(trainee, questions, examples)
     order = [row for row in losses.argsort(descending=True).tolist() if losses[row] > SURE]
     return order[:most]
@@ -370,7 +370,8 @@ def rehearsal(
     seed: int,
     study: Mapping[str, Sequence[str]] | None = None,
 ) -> Preparation | str:
-    """What takes the embedded card in `folder` from `revision.before` to `revision.now`; or why that can't be done.
+    """Prepare the training that takes the embedded card in `folder` from `revision.before` to `revision.now`, or return
+    why it can't be done.
 
     To be called where there is no obstacle.
 
@@ -454,7 +455,8 @@ def _job(job: Job, recipe: Recipe, seed: int) -> Job:
 
 
 def obstacle(revision: Revision, folder: Path, recipe: Recipe) -> str:
-    """Why the card must be trained from scratch, as far as that shows without its weights; empty where it need not."""
+    """Return why the card must be trained from scratch, as far as that shows without its weights;
+    empty where it need not be."""
     if why_not := outdated(folder):
         return why_not
     if recipe.objective == "clm":

@@ -148,7 +148,7 @@ def log_odds(log_probability: float) -> float:
 
 
 def prompt(question: str) -> str:
-    """The form in which the memory is asked: one lower-case line without marks, so that writing does not matter."""
+    """Normalise a question for the memory: one lower-case line without punctuation."""
     text = OPENING.sub("", " ".join(question.lower().split()))
     return re.sub(r"[?!.]+$", "", text).strip() + "\n"
 
@@ -247,7 +247,7 @@ class SpanReader:
     """A Reader of kcard.interfaces, with the shipped weights."""
 
     def extract(self, question: str, text: str) -> str | None:
-        """The words of the text that answer the question; None where it is not sure of any."""
+        """Return the words of the text that answer the question; None where the reader is unsure."""
         answer = extract(question, [text])
         if answer is None or not answer.words or answer.probability < ANSWERED:
             return None

@@ -70,7 +70,7 @@ NEAREST, SHARPNESS = 4, 10.0
 
 
 def outdated(folder: Path) -> str:
-    """Why no card is trained any more like the one in `folder`; empty where cards still are."""
+    """Return why the card in `folder` has an outdated format; empty where it has not."""
     if (folder / PROJECTION).is_file() and not (folder / WORDS).is_file():
         return "the card is of an older kcard, whose encoder prefix did not see the question's words"
     return ""
@@ -84,7 +84,7 @@ def mismatch(model: "OPTForCausalLM", projection: "Linear | None", folder: Path)
 
 
 def docids_of(folder: Path, tokenizer: "PreTrainedTokenizerFast") -> int:
-    """How many docids the card in `folder`, whose tokenizer this is, has."""
+    """Return how many docids the card in `folder`, whose tokenizer this is, has."""
     return len(_read_weights(folder)[TABLE]) - len(tokenizer)
 
 

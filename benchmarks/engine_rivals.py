@@ -22,7 +22,7 @@ from kcard.cards.models import weights
 from kcard.cards.models.batched import decoder as batched_decoder
 from kcard.cards.models.batched import families, lora
 from kcard.cards.models.batched.decoder import Decoder, Linear, packed
-from kcard.cards.models.batched.generate import Batch, Sampler, decode
+from kcard.cards.models.batched.generate import DecodingBatch, Sampler, decode
 from kcard.system import quiet_loading
 
 __all__ = [
@@ -122,7 +122,7 @@ class Rivals:
     def stacked(self) -> None:
         """The engine, all cards at once."""
         work = self._work
-        batch = Batch(self.prompt.expand(work.cards, -1), None, work.documents)
+        batch = DecodingBatch(self.prompt.expand(work.cards, -1), None, work.documents)
         decode(self.decoder, batch, Sampler(self._seeds(), 1.0, TOP_K), work.tokens, ())
 
     def base(self, attention: str) -> None:
@@ -209,7 +209,7 @@ def greedy_equal(base_folder: Path, folders: Sequence[Path], tokens: int = 24) -
     both = lora.stacked(packed(decoder), [lora.read(folder, torch.float32) for folder in folders])
     torch.manual_seed(2)
     prompts = torch.randint(5, 50000, (2, 12))
-    batch = Batch(prompts.repeat(len(folders), 1), None, 1)
+    batch = DecodingBatch(prompts.repeat(len(folders), 1), None, 1)
     sampler = Sampler(torch.zeros(2 * len(folders), dtype=torch.int64), 0.0, TOP_K)
     found = decode(both, batch, sampler, tokens, ()).view(len(folders), 2, -1)
     peft: Any = PeftModel.from_pretrained(model, folders[0], adapter_name="card0")

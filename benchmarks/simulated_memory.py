@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from kcard.offline import llm
-from kcard.offline.llm import Memory, Recollection
+from kcard.offline.llm import EmbeddedMemory, MemoryAnswer
 from kcard.types import TokenScores, derive_seed
 
 __all__ = ["Kind", "Played", "Rule", "known", "remembering", "taught"]
@@ -50,12 +50,12 @@ def known(
 
 @dataclass(frozen=True)
 class Played:
-    """A stand-in for kcard.offline.llm.Memory: `facts` are what it knows, question -> answer."""
+    """A stand-in for kcard.offline.llm.EmbeddedMemory: `facts` are what it knows, question -> answer."""
 
     facts: Mapping[str, str]
     seed: int = 0
 
-    def recall(self, question: str) -> Recollection:
+    def recall(self, question: str) -> MemoryAnswer:
         drawn = random.Random(derive_seed(self.seed, "confidence", question))
         sure = drawn.gauss(APART if question in self.facts else 0.0, 1.0) - APART / 2
         knows = float(1 / (1 + np.exp(-2 * sure)))
@@ -63,7 +63,7 @@ class Played:
         answer = self.facts.get(question, "unknown")
         least = float(np.log(knows))
         token = TokenScores(least, knows, float(-knows * np.log(knows)))
-        return Recollection(answer, least, knows, (token,))
+        return MemoryAnswer(answer, least, knows, (token,))
 
     def log_probability(self, question: str, answer: str) -> float:
         return 0.0 if self.facts.get(question) == answer else -1.0
@@ -71,7 +71,7 @@ class Played:
 
 def taught(
     facts: Mapping[str, str], unknown: Sequence[str], kind: Kind, seconds: float, seed: int
-) -> Memory | Played:
+) -> EmbeddedMemory | Played:
     """A memory that knows these facts; of the `unknown` questions some calibrate a trained one's confidence."""
     if kind == "played":
         return Played(facts, seed)
@@ -91,10 +91,10 @@ def taught(
 
 
 @contextmanager
-def remembering(instead: Memory | Played) -> Iterator[None]:
+def remembering(instead: EmbeddedMemory | Played) -> Iterator[None]:
     """Give the embedded LLM this memory for as long as the block lasts."""
     shipped = llm.shared
-    llm.shared = lambda: instead  # type: ignore[assignment] # it recalls as a Memory does
+    llm.shared = lambda: instead  # type: ignore[assignment] # it recalls as an EmbeddedMemory does
     try:
         yield
     finally:

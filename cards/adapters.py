@@ -43,14 +43,14 @@ def linears(name: str) -> tuple[Base, Mapping[str, tuple[int, int]]]:
     with explained(ModelUnavailable, needed), quiet_loading(), torch.device("meta"):
         config: Any = AutoConfig.from_pretrained(base_folder(name), trust_remote_code=False)
         model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    found = {
+    sizes = {
         place: (module.in_features, module.out_features)
         for place, module in model.named_modules()
         if isinstance(module, torch.nn.Linear)
     }
     revision = getattr(config, "_commit_hash", None)
     where = str(Path(name).absolute()) if Path(name).is_dir() else name
-    return Base(where, revision, base_digest(where, revision)), found
+    return Base(where, revision, base_digest(where, revision)), sizes
 
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
@@ -82,15 +82,20 @@ def refuse_pickle(path: Path) -> None:
     if path.is_file() and path.suffix.lower() in PICKLES:
         raise CardError(f"{path} is {REMEDY}")
     if path.is_dir() and not (path / lora.WEIGHTS).is_file():
-        if found := sorted(file.name for file in path.iterdir() if file.suffix.lower() in PICKLES):
-            raise CardError(f"{path} has no {lora.WEIGHTS}, and {found[0]} is {REMEDY}")
+        if pickled := sorted(file.name for file in path.iterdir() if file.suffix.lower() in PICKLES):
+            raise CardError(f"{path} has no {lora.WEIGHTS}, and {pickled[0]} is {REMEDY}")
         raise CardError(f"{path} has no {lora.WEIGHTS}: give the folder of an adapter that peft saved")
 
 
 def read_peft(folder: Path) -> LoraPairs:
     """Raise CardError for anything but LoRA pairs on linear layers, and for ranks other than the config's that are no
     multiple of these."""
-    config = _config(folder)
+    try:
+        config = json.loads((folder / lora.CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CardError(f"{folder / lora.CONFIG} can't be read: {error}") from error
+    if not isinstance(config, dict):
+        raise CardError(f"{folder / lora.CONFIG} is not the config of an adapter")
     for key, plain in lora.PLAIN.items():
         if config.get(key, plain[0]) not in plain:
             raise CardError(
@@ -98,14 +103,27 @@ def read_peft(folder: Path) -> LoraPairs:
             )
     if config.get(lora.TOKENS):
         raise CardError(f"{folder}: it has {lora.TOKENS}, and kcard adds only LoRA pairs of linear layers")
-    begun = config.get("init_lora_weights", True)
-    if isinstance(begun, str) and begun.lower().startswith(("pissa", "olora", "corda", "loftq")):
+    initialization = config.get("init_lora_weights", True)
+    if isinstance(initialization, str) and initialization.lower().startswith(
+        ("pissa", "olora", "corda", "loftq")
+    ):
         raise CardError(
-            f"{folder}: it began as {begun}, which changes the base: have peft convert it to LoRA "
+            f"{folder}: it began as {initialization}, which changes the base: have peft convert it to LoRA "
             "(path_initial_model_for_weight_conversion)"
         )
     pairs = _pairs(folder / lora.WEIGHTS, NAME)
-    scales = {module: _scale(config, module, down.shape[0], folder) for module, (down, _) in pairs.items()}
+    scales = {}
+    for module, (down, _) in pairs.items():
+        rank = down.shape[0]
+        declared = int(lora.match_pattern(config.get("rank_pattern") or {}, module, config.get("r") or rank))
+        if declared < 1 or rank % declared:
+            raise CardError(
+                f"{folder}: {module} has rank {rank}, and {lora.CONFIG} tells {declared}: correct r or rank_pattern"
+            )
+        alpha = float(
+            lora.match_pattern(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
+        )
+        scales[module] = alpha / (math.sqrt(declared) if config.get("use_rslora") else declared)
     return LoraPairs(pairs, scales, str(config.get("base_model_name_or_path") or ""))
 
 
@@ -115,7 +133,7 @@ def read_stacked(path: Path, linears: Iterable[str], scale: float) -> LoraPairs:
     Raises CardError where the file has other tensors, or the base has another number of layers with that name.
     """
     modules: dict[str, tuple[Tensor, Tensor]] = {}
-    known = [*linears]
+    base_modules = [*linears]
     for name, (down, up) in _pairs(path, STACKED).items():
         down, up = (half[0] if half.dim() == 4 and len(half) == 1 else half for half in (down, up))
         if down.dim() != 3 or up.dim() != 3 or down.shape[:2] != up.shape[:2]:
@@ -124,7 +142,7 @@ def read_stacked(path: Path, linears: Iterable[str], scale: float) -> LoraPairs:
                 f"{path}: {name}.A and {name}.B must be (layers, rank, in) and (layers, rank, out), but are {shapes}: "
                 "several chunks or documents are to be joined along the rank first, as Doc-to-LoRA's combine_lora does"
             )
-        places = [module for module in known if module == name or module.endswith(f".{name}")]
+        places = [module for module in base_modules if module == name or module.endswith(f".{name}")]
         if len(places) != len(down):
             raise CardError(
                 f"{path}: {name} has {len(down)} layers, and the base has {len(places)} of that name"
@@ -165,10 +183,14 @@ def write(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str) -> 
     ranks = {module: down.shape[0] for module, (down, _) in pairs.modules.items()}
     alphas = {module: pairs.scales[module] * rank for module, rank in ranks.items()}
     rank, alpha = max(ranks.values()), max(alphas.values())
+    # Target modules go by the ends of their names where these mean no other layers of the base, else by whole names.
+    modules = {*ranks}
+    ends = {module.rpartition(".")[2] for module in modules}
+    is_exact = {name for name in linears if name.rpartition(".")[2] in ends} == modules
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,  # type: ignore[arg-type]  # peft takes any number
-        target_modules=_targets(ranks, linears),
+        target_modules=sorted(ends if is_exact else modules),
         rank_pattern={re.escape(module): own for module, own in ranks.items() if own != rank},
         alpha_pattern={re.escape(module): own for module, own in alphas.items() if own != alpha},
         task_type="CAUSAL_LM",
@@ -185,23 +207,6 @@ def write(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str) -> 
     save_file(tensors, folder / lora.WEIGHTS, {"format": "pt"})
 
 
-def _targets(modules: Iterable[str], linears: Iterable[str]) -> list[str]:
-    """The ends of their names, where these mean no other layers of the base; else the whole names."""
-    wanted = {*modules}
-    ends = {module.rpartition(".")[2] for module in wanted}
-    return sorted(ends if {name for name in linears if name.rpartition(".")[2] in ends} == wanted else wanted)
-
-
-def _scale(config: Mapping[str, Any], module: str, rank: int, folder: Path) -> float:
-    told = int(lora.patterned(config.get("rank_pattern") or {}, module, config.get("r") or rank))
-    if told < 1 or rank % told:
-        raise CardError(
-            f"{folder}: {module} has rank {rank}, and {lora.CONFIG} tells {told}: correct r or rank_pattern"
-        )
-    alpha = float(lora.patterned(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8)))
-    return alpha / (math.sqrt(told) if config.get("use_rslora") else told)
-
-
 def _pairs(path: Path, pattern: re.Pattern[str]) -> "dict[str, tuple[Tensor, Tensor]]":
     """Both halves of each module."""
     from safetensors import SafetensorError
@@ -213,30 +218,16 @@ def _pairs(path: Path, pattern: re.Pattern[str]) -> "dict[str, tuple[Tensor, Ten
         raise CardError(f"{path} is no safetensors file, or is damaged: {error}") from error
     halves: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
-        if (found := pattern.fullmatch(name)) is None:
-            raise CardError(f"{path}: {name} is no half of a LoRA pair, such as {_example(pattern)}")
-        halves.setdefault(found["module"], {})[found["half"]] = tensor
+        if (match := pattern.fullmatch(name)) is None:
+            example = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+            example = "q_proj.A" if pattern is STACKED else example
+            raise CardError(f"{path}: {name} is no half of a LoRA pair, such as {example}")
+        halves.setdefault(match["module"], {})[match["half"]] = tensor
     if alone := [module for module, both in halves.items() if len(both) < 2]:
         raise CardError(f"{path}: {alone[0]} has one half of a LoRA pair only")
     if not halves:
         raise CardError(f"{path} holds no tensors")
     return {module: (both["A"], both["B"]) for module, both in halves.items()}
-
-
-def _example(pattern: re.Pattern[str]) -> str:
-    return (
-        "q_proj.A" if pattern is STACKED else "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
-    )
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    try:
-        found = json.loads((folder / lora.CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CardError(f"{folder / lora.CONFIG} can't be read: {error}") from error
-    if not isinstance(found, dict):
-        raise CardError(f"{folder / lora.CONFIG} is not the config of an adapter")
-    return found
 
 
 def _shapes(down: "Tensor", up: "Tensor") -> str:

@@ -1,8 +1,7 @@
 """A card's folder: its kind, its files and its profile.
 
-A pool holds cards by name, each opened when it is first wanted: of its ten thousand cards few ever are.
-
-This file knows the folder's layout and nothing of models: it neither loads nor runs one.
+A pool holds cards by name and opens each on first use, since of ten thousand cards few are ever needed. This module
+knows the layout of the folder; it neither loads nor runs a model.
 """
 
 import binascii
@@ -88,11 +87,11 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind_of(manifest: Manifest) -> Kind:
-    """The card's kind; CardError names the kinds that this version knows."""
+    """Return the card's kind. Raises CardError for one that this version does not know."""
     if manifest.kind not in KINDS:
-        known = ", ".join(sorted(KINDS))
+        kinds = ", ".join(sorted(KINDS))
         raise CardError(
-            f"card {manifest.name!r} is of the unknown kind {manifest.kind!r}; this kcard knows {known}"
+            f"card {manifest.name!r} is of the unknown kind {manifest.kind!r}; this kcard knows {kinds}"
         )
     return KINDS[manifest.kind]
 
@@ -120,14 +119,14 @@ class Card:
 
     @classmethod
     def open(cls, folder: Path | str) -> "Card":
-        """The card that lies in `folder`, every file verified against the manifest.
+        """Open the card in `folder` and verify every file against the manifest.
 
         Raises CardError where it is no card or its kind is unknown, DamagedCard where a file is missing or
         changed.
         """
         folder = Path(folder)
         manifest = Manifest.read(folder)
-        _require(folder, manifest)
+        _require_files(folder, manifest)
         check_files(folder, manifest)
         return cls(folder, manifest)
 
@@ -157,8 +156,8 @@ class CardSet(Mapping[str, Card]):
 
     def __init__(self, cards: Sequence[Card | CardHandle | Path]) -> None:
         self._cards: dict[str, Card | CardHandle] = {}
-        for given in cards:
-            card = Card.open(given) if isinstance(given, Path) else given
+        for entry in cards:
+            card = Card.open(entry) if isinstance(entry, Path) else entry
             name = card.manifest.name
             if name in self._cards:
                 raise UsageError(f"two cards are named {name!r}: a pool holds one version of each card")
@@ -166,18 +165,19 @@ class CardSet(Mapping[str, Card]):
 
     @property
     def manifests(self) -> list[Manifest]:
-        """What is known of every card without opening it."""
+        """The manifest of every card; none is opened."""
         return [card.manifest for card in self._cards.values()]
 
-    def known(self, name: str) -> Card | CardHandle:
-        """The card as it is, opened or not."""
+    def entry(self, name: str) -> Card | CardHandle:
+        """Return the card without opening it: a Card where it was opened before, else a CardHandle."""
         return self._cards[name]
 
     def manifest(self, name: str) -> Manifest:
         return self._cards[name].manifest
 
     def reader(self, name: str) -> Callable[[str], bytes] | None:
-        """What reads a file of a card by its path, without opening the card; None where there is no such way."""
+        """Return a function that reads one file of a card by its path without opening the card; None where only whole
+        cards can be had."""
         card = self._cards[name]
         return card.read if isinstance(card, CardHandle) else lambda path: (card.folder / path).read_bytes()
 
@@ -221,11 +221,11 @@ def finish(
     write(folder, passages, manifest.evidence, hashed or {}, indexing)
     write_profile(folder, manifest)
     write_text(folder / README, readme(manifest))
-    _require(folder, manifest)
+    _require_files(folder, manifest)
     return Card(folder, seal(folder, manifest))
 
 
-def _require(folder: Path, manifest: Manifest) -> None:
+def _require_files(folder: Path, manifest: Manifest) -> None:
     needed = [*kind_of(manifest).files]
     if manifest.prompt.style == "encoder-prefix":
         needed.append((PROJECTION,))
@@ -296,13 +296,13 @@ class Profile:
 
 
 def profile_of(language: str, texts: Iterable[str], *vectors: Array) -> Profile:
-    """The profile of a corpus of `texts`. `vectors`: sets of unit vectors, shapes (n, 384), such as those of the
+    """Return the profile of a corpus of `texts`. `vectors`: sets of unit vectors, shapes (n, 384), such as those of the
     passages and of answered questions; each set has centroids of its own.
 
     The same arguments give the same profile.
     """
-    found = [np.zeros((0, minilm.DIMENSIONS), np.float32), *map(_centroids, vectors)]
-    rows = np.rint(np.concatenate(found) * SCALE).astype(np.int8)
+    centroids = [np.zeros((0, minilm.DIMENSIONS), np.float32), *map(_find_centroids, vectors)]
+    rows = np.rint(np.concatenate(centroids) * SCALE).astype(np.int8)
     counts: Counter[int] = Counter()
     for text in texts:
         counts.update(terms_of(text, language))
@@ -311,18 +311,19 @@ def profile_of(language: str, texts: Iterable[str], *vectors: Array) -> Profile:
 
 
 def terms_of(text: str, language: str) -> frozenset[int]:
-    """The stems of a text, each as its CRC-32, without those of the language's small words."""
+    """Return the stems of a text, each as its CRC-32, without those of the language's small words."""
     stems = analyzer(stemmer_of(language))(text)
-    return frozenset(zlib.crc32(stem.encode()) for stem in stems) - _small(language)
+    return frozenset(zlib.crc32(stem.encode()) for stem in stems) - small_terms(language)
 
 
 @cache
-def _small(language: str) -> frozenset[int]:
+def small_terms(language: str) -> frozenset[int]:
+    """Return the terms of a language's small words."""
     stems = analyzer(stemmer_of(language))
     return frozenset(zlib.crc32(stem.encode()) for word in small_words(language) for stem in stems(word))
 
 
-def _centroids(vectors: Array) -> Array:
+def _find_centroids(vectors: Array) -> Array:
     """Spherical k-means: CENTROIDS unit vectors, shape (k, 384), fewer where there are no more distinct vectors.
 
     It begins with the vector nearest to the mean and then, each time, the one that is farthest from all centroids.
@@ -334,13 +335,13 @@ def _centroids(vectors: Array) -> Array:
     while len(rows) < min(CENTROIDS, len(vectors)) and nearest.min() < 1 - 1e-5:
         rows.append(int(np.argmin(nearest)))
         nearest = np.maximum(nearest, vectors @ vectors[rows[-1]])
-    found = vectors[rows]
+    centroids = vectors[rows]
     for _ in range(ITERATIONS):
-        members = np.argmax(vectors @ found.T, axis=1)
-        sums = (members == np.arange(len(found))[:, None]).astype(np.float32) @ vectors
+        members = np.argmax(vectors @ centroids.T, axis=1)
+        sums = (members == np.arange(len(centroids))[:, None]).astype(np.float32) @ vectors
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-        found = np.where(lengths > 0, sums / np.maximum(lengths, 1e-12), found)
-    return found
+        centroids = np.where(lengths > 0, sums / np.maximum(lengths, 1e-12), centroids)
+    return centroids
 
 
 # Writes a card's routing.json: the profile of its passages, and of the questions that it answered right.

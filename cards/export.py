@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,9 +25,9 @@ __all__ = [
     "ENGINES",
     "LLAMA_CPP",
     "VLLM",
-    "Adapter",
     "Engine",
     "Expected",
+    "PeftAdapter",
     "Prepared",
     "TextPrompt",
     "check_together",
@@ -97,7 +98,12 @@ def copy_tokenizer(card: Card, folder: Path) -> None:
 
 def copy_model(source: Path, folder: Path) -> None:
     """A whole model with its tokenizer."""
-    _copy(source, folder, lambda name: name in TOKENIZER or name in MODEL or _is_weights(name))
+
+    def is_copied(name: str) -> bool:
+        is_weights = name == INDEX or (SAFE.fullmatch(name) is not None and not name.startswith("adapter"))
+        return is_weights or name in TOKENIZER or name in MODEL
+
+    _copy(source, folder, is_copied)
 
 
 def copy_adapter(card: Card, folder: Path, base: str) -> None:
@@ -113,14 +119,10 @@ def copy_base(folder: Path) -> None:
     copy_model(Path(base_folder(BASE)), folder)
 
 
-def _is_weights(name: str) -> bool:
-    return name == INDEX or (SAFE.fullmatch(name) is not None and not name.startswith("adapter"))
-
-
-def _copy(source: Path, folder: Path, wanted: Callable[[str], bool]) -> None:
+def _copy(source: Path, folder: Path, is_copied: Callable[[str], bool]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.iterdir()):
-        if path.is_file() and wanted(path.name):
+        if path.is_file() and is_copied(path.name):
             shutil.copyfile(path, folder / path.name)
 
 
@@ -131,7 +133,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 BEGINNINGS = ("gaussian", "eva", "orthogonal", "mica", "lora_ga")
 PREFIX = "base_model.model."
 # What a LoRA pair, or a feature that the config tells of, is called.
-KNOWN = (".lora_A.", ".lora_B.", "lora_embedding", "lora_magnitude_vector", "trainable_tokens", ".bias")
+RECOGNIZED = (".lora_A.", ".lora_B.", "lora_embedding", "lora_magnitude_vector", "trainable_tokens", ".bias")
 # Features of peft's LoRA that are more than a pair of matrices beside a linear layer.
 FEATURES: Mapping[str, str] = {
     "trainable_token_indices": "token embeddings of its own",
@@ -149,7 +151,7 @@ FEATURES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Adapter:
+class PeftAdapter:
     """A LoRA adapter. `pairs`: of matrices, one for each linear layer that it adapts; `extras`: what it has besides, in
     words."""
 
@@ -160,7 +162,7 @@ class Adapter:
     extras: tuple[str, ...]
 
 
-def read(folder: Path) -> Adapter:
+def read(folder: Path) -> PeftAdapter:
     """The adapter in a card's folder; CardError where it can't be read. Only the names of its tensors are read."""
     from safetensors import safe_open
 
@@ -175,7 +177,7 @@ def read(folder: Path) -> Adapter:
         ) from error
     pairs = [name for name in names if name.endswith(".lora_A.weight")]
     rslora = bool(config.get("use_rslora"))
-    return Adapter(rank, alpha, rslora, len(pairs), tuple(_extras(config, names)))
+    return PeftAdapter(rank, alpha, rslora, len(pairs), tuple(_extras(config, names)))
 
 
 def _extras(config: Mapping[str, Any], names: list[str]) -> Iterator[str]:
@@ -186,28 +188,28 @@ def _extras(config: Mapping[str, Any], names: list[str]) -> Iterator[str]:
             yield words
     if config.get("bias", "none") != "none" and not config.get("lora_bias"):
         yield "biases"
-    begun = config.get("init_lora_weights", True)
-    if isinstance(begun, str) and begun.lower() not in BEGINNINGS:
-        yield f"a base that {begun} has changed"
+    initialization = config.get("init_lora_weights", True)
+    if isinstance(initialization, str) and initialization.lower() not in BEGINNINGS:
+        yield f"a base that {initialization} has changed"
     if any("lora_embedding" in name or ".lm_head." in name for name in names):
         yield "LoRA on embeddings or the head"
-    if others := [name for name in names if not any(part in name for part in KNOWN)]:
+    if others := [name for name in names if not any(part in name for part in RECOGNIZED)]:
         yield f"tensors that are no LoRA pair, such as {others[0].removeprefix(PREFIX)}"
 
 
-def misfits(adapter: Adapter, engine: Engine, model_type: str | None) -> list[str]:
+def misfits(adapter: PeftAdapter, engine: Engine, model_type: str | None) -> list[str]:
     """Why the engine would not apply the adapter as it was trained, in words; empty where it would.
 
     model_type  of the base, as its config.json names it; None where it is not at hand
     """
-    found = [f"it has {extra}" for extra in adapter.extras]
+    reasons = [f"it has {extra}" for extra in adapter.extras]
     if adapter.rslora and not engine.rslora:
-        found.append("it is scaled by rsLoRA")
+        reasons.append("it is scaled by rsLoRA")
     if engine.ranks and adapter.rank > engine.ranks[-1]:
-        found.append(f"its rank is {adapter.rank}, more than {engine.ranks[-1]}")
+        reasons.append(f"its rank is {adapter.rank}, more than {engine.ranks[-1]}")
     if model_type in engine.without_lora:
-        found.append(f"its base is a model of type {model_type}")
-    return found
+        reasons.append(f"its base is a model of type {model_type}")
+    return reasons
 
 
 # How an engine must be asked so that the card reads the tokens that it was trained to read.
@@ -252,15 +254,15 @@ class Expected:
     base: float | None
 
 
-def text_prompt(name: str, tokenizer: Any, template: str, kept: Fingerprint | None) -> TextPrompt:
+def text_prompt(name: str, tokenizer: Any, template: str, reference: Fingerprint | None) -> TextPrompt:
     """How to write the prompt as text. CardError for a card whose prompts no text gives."""
-    question = QUESTION if kept is None else min((row.question for row in kept.rows), key=len)
+    question = QUESTION if reference is None else min((row.question for row in reference.rows), key=len)
     filled = template.replace(PLACE, question.strip())
-    wanted = prompt_ids(tokenizer, filled)
+    trained_ids = prompt_ids(tokenizer, filled)
     bos = tokenizer.bos_token_id
     texts = ["", *([tokenizer.decode([bos], skip_special_tokens=False)] if bos is not None else [])]
     for before in texts:
-        if list(tokenizer(before + filled)["input_ids"]) == wanted:
+        if list(tokenizer(before + filled)["input_ids"]) == trained_ids:
             return TextPrompt(before, template)
     raise CardError(
         f"card {name!r}: an engine that is sent a text would read other tokens than the card was trained with, "
@@ -268,38 +270,35 @@ def text_prompt(name: str, tokenizer: Any, template: str, kept: Fingerprint | No
     )
 
 
-def expected(tokenizer: Any, kept: Fingerprint | None) -> list[Expected]:
+def expected(tokenizer: Any, reference: Fingerprint | None) -> list[Expected]:
     """Of each row of the fingerprint the token that shows the card best; at most ROWS, none without a fingerprint."""
-    rows = [] if kept is None else kept.rows
-    found = []
+    rows = [] if reference is None else reference.rows
+    examples = []
     for row in rows:
-        place = _telling(row.card, row.base)
+        # Where the card is sure of its token, and its base least.
+        places = [i for i in range(len(row.card)) if row.card[i] > LIKELY]
+        if row.base:
+            shifts = [own - bare for own, bare in zip(row.card, row.base, strict=True)]
+            place = max((i for i in places if shifts[i] >= SHIFT), key=lambda i: shifts[i], default=None)
+        else:
+            place = max(places, key=lambda i: (row.card[i], i), default=None)
         if place is None:
             continue
         ids = (*row.prompt, *row.continuation[:place])
         token = str(tokenizer.decode([row.continuation[place]], skip_special_tokens=False))
         base = row.base[place] if row.base else None
-        found.append(Expected(_text(tokenizer, ids), ids, token, row.card[place], base))
-    return found[:ROWS]
-
-
-def _telling(card: Sequence[float], base: Sequence[float]) -> int | None:
-    """Where the card is sure of its token, and its base least; None where the card is not sure."""
-    if base:
-        places = [i for i, (own, bare) in enumerate(zip(card, base, strict=True)) if own - bare >= SHIFT]
-        return max((i for i in places if card[i] > LIKELY), key=lambda i: card[i] - base[i], default=None)
-    return max((i for i in range(len(card)) if card[i] > LIKELY), key=lambda i: (card[i], i), default=None)
-
-
-def _text(tokenizer: Any, ids: Sequence[int]) -> str:
-    """A text that the tokenizer turns into these ids; empty where there is none."""
-    bos = tokenizer.bos_token_id
-    plain = list(ids[1:]) if ids[:1] == (bos,) else list(ids)
-    for given in (plain, list(ids)):
-        text = str(tokenizer.decode(given, skip_special_tokens=False, clean_up_tokenization_spaces=False))
-        if list(tokenizer(text)["input_ids"]) == list(ids):
-            return text
-    return ""
+        # A text that the tokenizer turns into these ids; empty where there is none.
+        text = ""
+        plain = list(ids[1:]) if ids[:1] == (tokenizer.bos_token_id,) else list(ids)
+        for candidate in (plain, list(ids)):
+            decoded = str(
+                tokenizer.decode(candidate, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+            )
+            if list(tokenizer(decoded)["input_ids"]) == list(ids):
+                text = decoded
+                break
+        examples.append(Expected(text, ids, token, row.card[place], base))
+    return examples[:ROWS]
 
 
 # A LoRA card as a whole model: its adapter added to its base, for engines that can't apply it.
@@ -332,23 +331,23 @@ def merge(card: Card, folder: Path) -> None:
         merged.to(dtype).save_pretrained(folder)
     del whole, merged
     copy_tokenizer(card, folder)
-    _prove(card, folder)
+    _prove_merge(card, folder)
 
 
-def _prove(card: Card, folder: Path) -> None:
+def _prove_merge(card: Card, folder: Path) -> None:
     """Compare the merged model with the card; with the card as it is now, where it carries no fingerprint."""
     from kcard.cards.models.transformers_backend import CausalCard
 
-    kept = fingerprint.read(card.folder)
-    if kept is None:
-        kept = CausalCard(card, Loader()).measure(fingerprint_pairs(card.manifest, []))
+    reference = fingerprint.read(card.folder)
+    if reference is None:
+        reference = CausalCard(card, Loader()).measure(fingerprint_pairs(card.manifest, []))
     # A merged model has no base to compare.
-    kept = replace(kept, rows=tuple(replace(row, base=()) for row in kept.rows))
+    reference = replace(reference, rows=tuple(replace(row, base=()) for row in reference.rows))
     merged = Card(folder, replace(card.manifest, kind="full", base=Base()))
     words = card.folder / VOCABULARY
     if words.is_file():  # the words that the fingerprint's questions are put into; no engine reads them
         shutil.copyfile(words, folder / VOCABULARY)
-    kept.check(CausalCard(merged, Loader()).measure(kept.pairs), card.name, card.manifest.base.name)
+    reference.check(CausalCard(merged, Loader()).measure(reference.pairs), card.name, card.manifest.base.name)
     (folder / VOCABULARY).unlink(missing_ok=True)
 
 
@@ -371,7 +370,7 @@ class Prepared:
 
     card: Card
     sha256: str
-    adapter: Adapter | None
+    adapter: PeftAdapter | None
     merged: bool
     config: Mapping[str, Any]
     prompt: TextPrompt
@@ -413,10 +412,31 @@ def prepare(card: Card, engine: Engine, merge: bool) -> Prepared:
     reference points to can't be fetched.
     """
     sha256 = file_digest(card.folder / MANIFEST)
-    _check_kind(card, engine)
-    card = external.resolved(card) if card.manifest.kind == "reference" else card
+    kind, prompt = card.manifest.kind, card.manifest.prompt
+    if kind == "prefix":
+        raise CardError(
+            f"card {card.name!r} is a prefix: keys and values, which {engine.title} takes no adapters of: {SERVE}, or "
+            "train it with --method lora"
+        )
+    if kind not in ("full", "lora", "reference"):
+        raise CardError(
+            f"card {card.name!r} of kind {kind} has no weights that {engine.title} could run: {SERVE}, which "
+            "answers with every kind of card"
+        )
+    if prompt.style != "tokens":
+        raise CardError(
+            f"card {card.name!r}: its prompts are vectors of a sentence encoder ({prompt.style}), which "
+            f"{engine.title} can't make of a question: {SERVE}, or train it with --prompt-style tokens"
+        )
+    card = external.resolve_reference(card) if card.manifest.kind == "reference" else card
     refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
-    config = _config(card)
+    base = card.manifest.base
+    source = base_files(base.name, base.revision) if card.manifest.kind == "lora" else card.folder
+    config: dict[str, Any] = {}
+    if source is not None:
+        with suppress(OSError, ValueError):
+            data = json.loads((source / "config.json").read_text(encoding="utf-8"))
+            config = data if isinstance(data, dict) else {}
     adapter = read(card.folder) if card.manifest.kind == "lora" else None
     model_type = config.get("model_type")
     if model_type in engine.without:
@@ -424,12 +444,12 @@ def prepare(card: Card, engine: Engine, merge: bool) -> Prepared:
             f"card {card.name!r}: {engine.title} does not run models of type {model_type}: export it to vllm, or "
             f"{SERVE}"
         )
-    if adapter is not None and not merge and (found := misfits(adapter, engine, model_type)):
+    if adapter is not None and not merge and (reasons := misfits(adapter, engine, model_type)):
         raise CardError(
             f"card {card.name!r}: {engine.title} would not apply its adapter as it was trained, because "
-            f"{' and '.join(found)}: {WHOLE}"
+            f"{' and '.join(reasons)}: {WHOLE}"
         )
-    kept = fingerprint.read(card.folder)
+    reference = fingerprint.read(card.folder)
     tokenizer = Loader().tokenizer(card)
     return Prepared(
         card,
@@ -437,8 +457,8 @@ def prepare(card: Card, engine: Engine, merge: bool) -> Prepared:
         None if merge else adapter,
         merge and adapter is not None,
         config,
-        text_prompt(card.name, tokenizer, card.manifest.prompt.template, kept),
-        expected(tokenizer, kept),
+        text_prompt(card.name, tokenizer, card.manifest.prompt.template, reference),
+        expected(tokenizer, reference),
     )
 
 
@@ -457,43 +477,14 @@ def check_together(cards: Sequence[Prepared], engine: Engine) -> None:
     if len(bases := {(card.base.name, card.base.revision): card.name for card in cards}) > 1:
         listed = ", ".join(f"{card} on {base[0]}" for base, card in bases.items())
         raise UsageError(f"the cards have different bases ({listed}): export those of one base at a time")
-    if len({_tokenizer(card.card) for card in cards}) > 1:
+    # What tells tokenizers apart is the file that holds the vocabulary.
+    vocabularies = set()
+    for files, name in ((card.card.manifest.files, card.name) for card in cards):
+        vocabularies.add(
+            files.get("tokenizer.json") or files.get("tokenizer.model") or files.get("vocab.json") or name
+        )
+    if len(vocabularies) > 1:
         raise UsageError(f"the tokenizers of {names} differ: export the cards one by one")
-
-
-def _check_kind(card: Card, engine: Engine) -> None:
-    kind, prompt = card.manifest.kind, card.manifest.prompt
-    if kind == "prefix":
-        raise CardError(
-            f"card {card.name!r} is a prefix: keys and values, which {engine.title} takes no adapters of: {SERVE}, or "
-            "train it with --method lora"
-        )
-    if kind not in ("full", "lora", "reference"):
-        raise CardError(
-            f"card {card.name!r} of kind {kind} has no weights that {engine.title} could run: {SERVE}, which "
-            "answers with every kind of card"
-        )
-    if prompt.style != "tokens":
-        raise CardError(
-            f"card {card.name!r}: its prompts are vectors of a sentence encoder ({prompt.style}), which "
-            f"{engine.title} can't make of a question: {SERVE}, or train it with --prompt-style tokens"
-        )
-
-
-def _config(card: Card) -> Mapping[str, Any]:
-    base = card.manifest.base
-    folder = base_files(base.name, base.revision) if card.manifest.kind == "lora" else card.folder
-    try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder is not None else {}
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _tokenizer(card: Card) -> str:
-    """What tells tokenizers apart: the file that holds the vocabulary."""
-    files = card.manifest.files
-    return files.get("tokenizer.json") or files.get("tokenizer.model") or files.get("vocab.json") or card.name
 
 
 # What vLLM is started with: adapters on their base, or one whole model.
@@ -521,27 +512,21 @@ def write(cards: Sequence[Prepared], folder: Path, report: Callable[[str], None]
         if first.base.name == BASE:
             copy_base(folder / "base")
     # A base's own sampling settings, such as a repetition penalty, are not the cards'.
-    dtype = ["--dtype", "float32"] if _is_small(folder) else []
-    return ["vllm", "serve", *_model_arguments(cards), *dtype, "--generation-config", "vllm"]
-
-
-def _model_arguments(cards: Sequence[Prepared]) -> list[str]:
-    first = cards[0]
+    options = ["--generation-config", "vllm"]
+    # A model or a base in the folder that is small enough runs in float32, as kcard runs it.
+    weights = [path for part in ("model", "base") for path in (folder / part).glob("*.safetensors")]
+    if 0 < sum(path.stat().st_size for path in weights) < 4 * SMALL:
+        options = ["--dtype", "float32", *options]
     if first.adapter is None:
-        return ["./model", "--served-model-name", first.name]
+        return ["vllm", "serve", "./model", "--served-model-name", first.name, *options]
     rank = max(card.adapter.rank for card in cards if card.adapter is not None)
     pinned = ["--revision", first.base.revision] if first.base.revision else []
     return [
-        *(first.base_argument, "--enable-lora"),
+        *("vllm", "serve", first.base_argument, "--enable-lora"),
         *("--max-lora-rank", str(min(allowed for allowed in VLLM.ranks if allowed >= rank))),
         *("--max-loras", str(min(len(cards), MAX_LORAS))),
         *("--lora-modules", *(f"{card.name}=./adapters/{card.name}" for card in cards)),
         *pinned,
         *("--tokenizer", "./tokenizer"),
+        *options,
     ]
-
-
-def _is_small(folder: Path) -> bool:
-    """Whether the model or the base lies in the folder and is small enough for float32, as kcard runs it."""
-    weights = [path for part in ("model", "base") for path in (folder / part).glob("*.safetensors")]
-    return 0 < sum(path.stat().st_size for path in weights) < 4 * SMALL

@@ -1,8 +1,8 @@
-"""A card's fingerprint: does its model still say what it said when it was made?
+"""A card's fingerprint: log-probabilities that prove that its model still computes what it did when it was made.
 
-sha256 says that a card's bytes are whole; the fingerprint says that they act. A card that is loaded must give the
-same continuations the same log-probabilities, and an adapter must shift those of its base as it did. This
-file knows no model: it keeps what was measured, and compares. The card's file is called canaries.json.
+sha256 proves that the bytes of a card are intact; the fingerprint proves that they still have the same effect. A loaded
+card must give the same continuations the same log-probabilities, and an adapter must shift those of its base as it did.
+This module runs no model: it stores measurements and compares them. The card's file is called canaries.json.
 """
 
 import json
@@ -51,7 +51,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What one run measured. `dtype`: of the weights in that run, such as float32."""
+    """The measurements of one run. `dtype`: of the weights in that run, such as float32."""
 
     dtype: str
     rows: tuple[Probe, ...]
@@ -64,28 +64,42 @@ class Fingerprint:
     @property
     def shift(self) -> float:
         """How far the adapter moves the log-probabilities: root mean square over tokens; 0 without a base."""
-        return _apart([row.card for row in self.rows], [row.base for row in self.rows])
+        return _distance([row.card for row in self.rows], [row.base for row in self.rows])
 
     def apart(self, other: "Fingerprint") -> float:
         """How far the card's log-probabilities are from those of another run of the same probes."""
-        return _apart([row.card for row in self.rows], [row.card for row in other.rows])
+        return _distance([row.card for row in self.rows], [row.card for row in other.rows])
 
     def share(self, other: "Fingerprint") -> float:
         """How much of the adapter's shift another run shows, measured from the base as it was here: 1 all of it, 0
         none; 1 where no shift is known. A run in a coarser dtype shows about the same."""
         shift = [a - b for row in self.rows for a, b in zip(row.card, row.base, strict=False)]
-        shown = [
+        shift_there = [
             a - b
             for row, now in zip(self.rows, other.rows, strict=True)
             for a, b in zip(now.card, row.base, strict=False)
         ]
         whole = sum(x * x for x in shift)
-        return sum(x * y for x, y in zip(shift, shown, strict=True)) / whole if whole else 1.0
+        return sum(x * y for x, y in zip(shift, shift_there, strict=True)) / whole if whole else 1.0
 
     def spread(self, most: int) -> "Fingerprint":
         """At most so many of its tokens, evenly from all rows, each as a probe of its own."""
         places = [(row, number) for row in self.rows for number in range(len(row.continuation))]
-        return replace(self, rows=tuple(_token(*place) for place in places[:: -(-len(places) // most)]))
+        probes = []
+        for row, number in places[:: -(-len(places) // most)]:
+            # What stands before a token is its prompt.
+            one = slice(number, number + 1)
+            prompt = row.prompt + row.continuation[:number]
+            probes.append(
+                replace(
+                    row,
+                    prompt=prompt,
+                    continuation=row.continuation[one],
+                    card=row.card[one],
+                    base=row.base[one],
+                )
+            )
+        return replace(self, rows=tuple(probes))
 
     def to_json(self) -> str:
         rows = [asdict(row) for row in self.rows]
@@ -95,54 +109,52 @@ class Fingerprint:
         lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
         return f'{{"format": {FORMAT}, "dtype": {json.dumps(self.dtype)}, "canaries": [\n{lines}\n]}}\n'
 
-    def check(self, found: "Fingerprint", card: str, base: str) -> None:
+    def check(self, measurement: "Fingerprint", card: str, base: str) -> None:
         """Raise unless `found`, measured now, is what was kept.
 
         CardError where the tokenizer, the adapter or the weights are not those of the card, ModelUnavailable
         where its base is another; the message says which.
         """
-        self.check_tokens(found, card)
-        tolerance = max(TOLERANCES.get(name, TOLERANCES["bfloat16"]) for name in (self.dtype, found.dtype))
-        off = _apart([row.base for row in self.rows], [row.base for row in found.rows])
+        self.check_tokens(measurement, card)
+        tolerance = max(
+            TOLERANCES.get(name, TOLERANCES["bfloat16"]) for name in (self.dtype, measurement.dtype)
+        )
+        off = _distance([row.base for row in self.rows], [row.base for row in measurement.rows])
         if not off <= tolerance:
             raise ModelUnavailable(
                 f"card {card!r}: the base {base!r} has changed: its own log-probabilities differ by {off:.2f} "
                 f"where {tolerance} is allowed: fetch the base that the card was trained on"
             )
-        if self.shift > 0 and found.shift <= APPLIED * self.shift:
+        if self.shift > 0 and measurement.shift <= APPLIED * self.shift:
             raise CardError(
-                f"card {card!r}: its adapter is not applied (shift {found.shift:.2f} where {self.shift:.2f} was "
+                f"card {card!r}: its adapter is not applied (shift {measurement.shift:.2f} where {self.shift:.2f} was "
                 "expected): load the card anew; if that does not help, fetch its adapter again"
             )
-        off = self.apart(found)
+        off = self.apart(measurement)
         if not off <= tolerance:
-            raise CardError(self._differs(found, card, off, tolerance))
+            what = "its model does not act as when it was made"
+            if self.shift > 0:
+                what = (
+                    f"an adapter is applied, but not as it was trained (shift {measurement.shift:.2f} where "
+                    f"{self.shift:.2f} was expected)"
+                )
+            raise CardError(
+                f"card {card!r}: {what}: log-probabilities differ by {off:.2f} in {measurement.dtype}, where "
+                f"{tolerance} is allowed; its weights or its dtype are not those of the card: fetch or train it again"
+            )
 
-    def check_tokens(self, found: "Fingerprint", card: str) -> None:
+    def check_tokens(self, measurement: "Fingerprint", card: str) -> None:
         """CardError unless questions and texts become the same tokens."""
-        for kept, now in zip(self.rows, found.rows, strict=True):
-            if (kept.prompt, kept.continuation) != (now.prompt, now.continuation):
+        for stored, now in zip(self.rows, measurement.rows, strict=True):
+            if (stored.prompt, stored.continuation) != (now.prompt, now.continuation):
                 raise CardError(
-                    f"card {card!r}: its tokenizer differs from the one it was made with ({kept.text!r} became "
+                    f"card {card!r}: its tokenizer differs from the one it was made with ({stored.text!r} became "
                     "other tokens): restore the card's tokenizer files, or use the transformers of its manifest"
                 )
 
-    def _differs(self, found: "Fingerprint", card: str, off: float, tolerance: float) -> str:
-        if self.shift > 0:
-            what = (
-                f"an adapter is applied, but not as it was trained (shift {found.shift:.2f} where "
-                f"{self.shift:.2f} was expected)"
-            )
-        else:
-            what = "its model does not act as when it was made"
-        return (
-            f"card {card!r}: {what}: log-probabilities differ by {off:.2f} in {found.dtype}, where {tolerance} "
-            "is allowed; its weights or its dtype are not those of the card: fetch or train it again"
-        )
-
 
 def read(folder: Path) -> Fingerprint | None:
-    """The fingerprint in a card's folder, None where it has none; CardError for a file that holds none."""
+    """Return the fingerprint in a card's folder, None where it has none; CardError for a file that holds none."""
     path = folder / FINGERPRINT
     if not path.exists():
         return None
@@ -150,33 +162,20 @@ def read(folder: Path) -> Fingerprint | None:
         data = parse(path.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
             raise ValueError(f"format {data['format']!r}, this kcard reads {FORMAT}")
-        found = build(Fingerprint, {"dtype": data["dtype"], "rows": data["canaries"]})
-        if not 0 < len(found.rows) <= MOST:
-            raise ValueError(f"{len(found.rows)} in it, not 1 to {MOST}")
-        for row in found.rows:
-            _check(row)
-        return found
+        stored = build(Fingerprint, {"dtype": data["dtype"], "rows": data["canaries"]})
+        if not 0 < len(stored.rows) <= MOST:
+            raise ValueError(f"{len(stored.rows)} in it, not 1 to {MOST}")
+        for probe in stored.rows:
+            if not probe.continuation or len(probe.card) != len(probe.continuation):
+                raise ValueError(f"{probe.text!r} needs one log-probability for every token")
+            if probe.base and len(probe.base) != len(probe.card):
+                raise ValueError(f"{probe.text!r} needs one log-probability of the base for every token")
+        return stored
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CardError(f"{path} holds no fingerprint: {error!r}: fetch or train the card again") from error
 
 
-def _token(row: Probe, number: int) -> Probe:
-    """One token of a row: what stands before it is its prompt."""
-    one = slice(number, number + 1)
-    prompt = row.prompt + row.continuation[:number]
-    return replace(
-        row, prompt=prompt, continuation=row.continuation[one], card=row.card[one], base=row.base[one]
-    )
-
-
-def _check(probe: Probe) -> None:
-    if not probe.continuation or len(probe.card) != len(probe.continuation):
-        raise ValueError(f"{probe.text!r} needs one log-probability for every token")
-    if probe.base and len(probe.base) != len(probe.card):
-        raise ValueError(f"{probe.text!r} needs one log-probability of the base for every token")
-
-
-def _apart(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
+def _distance(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
     """Root mean square of the difference, token by token; 0 of nothing."""
     squares = [(a - b) ** 2 for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=False)]
     return float((sum(squares) / len(squares)) ** 0.5) if squares else 0.0
@@ -214,16 +213,16 @@ def write(folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str =
     from kcard.cards.models.loader import Loader
     from kcard.cards.models.transformers_backend import CausalCard
 
-    found = CausalCard(Card(folder, manifest), Loader(device=device)).measure(
+    measurement = CausalCard(Card(folder, manifest), Loader(device=device)).measure(
         fingerprint_pairs(manifest, pairs)
     )
-    if manifest.is_adapter and found.shift == 0:
+    if manifest.is_adapter and measurement.shift == 0:
         raise CardError(
             f"card {manifest.name!r}: the adapter in {folder} changes nothing in its base {manifest.base.name!r}: "
             "train it for longer, or save it as peft does"
         )
-    write_text(folder / FINGERPRINT, found.to_json())
-    return found
+    write_text(folder / FINGERPRINT, measurement.to_json())
+    return measurement
 
 
 def fingerprint_pairs(manifest: Manifest, pairs: Sequence[Pair]) -> list[Pair]:

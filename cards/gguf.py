@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kcard.cards.export import Adapter, Prepared, copy_adapter, copy_model, merge
+from kcard.cards.export import PeftAdapter, Prepared, copy_adapter, copy_model, merge
 from kcard.cards.models.loader import SMALL, Loader, base_files
 from kcard.errors import CardError, MissingExtra, ModelUnavailable, UsageError, one_line
 
@@ -34,8 +34,8 @@ class Converter:
                 f"GGUF files are written by llama.cpp's own converter: give it with --converter path/to/{MODEL} "
                 "(git clone https://github.com/ggml-org/llama.cpp)"
             )
-        given = Path(path).expanduser().absolute()
-        self.folder = given if given.is_dir() else given.parent
+        location = Path(path).expanduser().absolute()
+        self.folder = location if location.is_dir() else location.parent
         if missing := [name for name in (MODEL, LORA) if not (self.folder / name).is_file()]:
             raise UsageError(f"--converter {path}: {self.folder} has no {' and no '.join(missing)}")
         if find_spec("gguf") is None:
@@ -51,19 +51,20 @@ class Converter:
 
     def _run(self, script: str, arguments: Sequence[str]) -> None:
         command = [sys.executable, str(self.folder / script), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        if done.returncode:
-            said = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
+        process = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if process.returncode:
+            messages = [line for line in process.stderr.splitlines() if line.strip()] or ["no message"]
+            last = one_line(Exception(messages[-1]))
             raise CardError(
-                f"{script} ended with code {done.returncode} on {arguments[0]}: {one_line(Exception(said[-1]))}: "
+                f"{script} ended with code {process.returncode} on {arguments[0]}: {last}: "
                 "see whether your llama.cpp supports this model"
             )
 
 
-def check_adapter(path: Path, adapter: Adapter, base: Path) -> None:
+def check_adapter(path: Path, adapter: PeftAdapter, base: Path) -> None:
     """CardError unless the file holds this adapter, for the architecture of the GGUF file `base`."""
-    reader = _read(path)
-    found = {
+    reader = _open_gguf(path)
+    actual = {
         "type": _field(reader, "general.type"),
         "adapter type": _field(reader, "adapter.type"),
         "alpha": _field(reader, "adapter.lora.alpha"),
@@ -71,7 +72,7 @@ def check_adapter(path: Path, adapter: Adapter, base: Path) -> None:
         "rank": max((int(t.shape[-1]) for t in reader.tensors if t.name.endswith(".lora_a")), default=0),
         "architecture": _field(reader, "general.architecture"),
     }
-    wanted = {
+    expected = {
         "type": "adapter",
         "adapter type": "lora",
         "alpha": adapter.alpha,
@@ -79,27 +80,27 @@ def check_adapter(path: Path, adapter: Adapter, base: Path) -> None:
         "rank": adapter.rank,
         "architecture": architecture(base),
     }
-    _compare(path, found, wanted)
+    _check_equal(path, actual, expected)
 
 
 def check_model(path: Path, tokens: int, bos: bool | None) -> None:
     """CardError unless the file holds a model with at least so many tokens; `bos`: whether a text begins with a bos
     token that the engine adds; None where the model has no bos token."""
-    reader = _read(path)
+    reader = _open_gguf(path)
     if (listed := reader.get_field("tokenizer.ggml.tokens")) is None or len(listed.data) < tokens:
-        _compare(path, {"tokens": 0 if listed is None else len(listed.data)}, {"tokens": tokens})
+        _check_equal(path, {"tokens": 0 if listed is None else len(listed.data)}, {"tokens": tokens})
     if bos is not None and (adds := _field(reader, "tokenizer.ggml.add_bos_token")) is not None:
-        _compare(path, {"adds a bos token": adds}, {"adds a bos token": bos})
+        _check_equal(path, {"adds a bos token": adds}, {"adds a bos token": bos})
     if not reader.tensors:
-        _compare(path, {"tensors": 0}, {"tensors": "some"})
+        _check_equal(path, {"tensors": 0}, {"tensors": "some"})
 
 
 def architecture(path: Path) -> str:
     """What a GGUF file says its model's architecture is; UsageError for a file that is none."""
-    return str(_field(_read(path, UsageError), "general.architecture"))
+    return str(_field(_open_gguf(path, UsageError), "general.architecture"))
 
 
-def _read(path: Path, kind: "type[CardError] | type[UsageError]" = CardError) -> Any:
+def _open_gguf(path: Path, kind: "type[CardError] | type[UsageError]" = CardError) -> Any:
     from gguf import GGUFReader
 
     try:
@@ -109,15 +110,15 @@ def _read(path: Path, kind: "type[CardError] | type[UsageError]" = CardError) ->
 
 
 def _field(reader: Any, name: str) -> Any:
-    found = reader.get_field(name)
-    return None if found is None else found.contents()
+    field = reader.get_field(name)
+    return None if field is None else field.contents()
 
 
-def _compare(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    for key, value in wanted.items():
-        if found[key] != value:
+def _check_equal(path: Path, actual: dict[str, Any], expected: dict[str, Any]) -> None:
+    for key, value in expected.items():
+        if actual[key] != value:
             raise CardError(
-                f"{path.name} was not converted as it should be: {key} is {found[key]!r}, not {value!r}: use the "
+                f"{path.name} was not converted as it should be: {key} is {actual[key]!r}, not {value!r}: use the "
                 "converter of another llama.cpp"
             )
 

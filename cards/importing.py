@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ __all__ = [
     "PREFIX",
     "PUBLISHED",
     "TEMPLATE",
-    "Published",
+    "PublishedCard",
     "Repository",
     "adapter_base",
     "convert",
@@ -66,41 +66,29 @@ def refuse_code(folder: Path, name: str, files: Iterable[str] = ()) -> None:
     """
     for path in files:
         if path.lower().endswith(SOURCES):
-            raise _refused(name, path)
+            raise _code_error(name, path)
     for path in CONFIGS:
-        if (folder / path).is_file() and (key := _code_key(_read(folder / path, name))) is not None:
-            raise _refused(name, f"{key} in {path}")
+        if not (folder / path).is_file():
+            continue
+        try:
+            config = json.loads((folder / path).read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise CardError(f"{name}: its {path} is not JSON: {error}") from error
+        # The keys and values of all objects within.
+        waiting: list[Any] = [config]
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, dict):
+                for key, value in item.items():
+                    names_code = key in CODE and isinstance(value, dict | list | str) and value
+                    if names_code or (key in KERNELS and "/" in str(value)):
+                        raise _code_error(name, f"{key} in {path}")
+                waiting += item.values()
+            elif isinstance(item, list):
+                waiting += item
 
 
-def _read(path: Path, name: str) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise CardError(f"{name}: its {path.name} is not JSON: {error}") from error
-
-
-def _code_key(config: Any) -> str | None:
-    for key, value in _pairs(config):
-        if key in CODE and isinstance(value, dict | list | str) and value:
-            return key
-        if key in KERNELS and "/" in str(value):
-            return key
-    return None
-
-
-def _pairs(value: Any) -> Iterator[tuple[str, Any]]:
-    """The keys and values of all objects within."""
-    waiting = [value]
-    while waiting:
-        found = waiting.pop()
-        if isinstance(found, dict):
-            yield from found.items()
-            waiting += found.values()
-        elif isinstance(found, list):
-            waiting += found
-
-
-def _refused(name: str, what: str) -> CardError:
+def _code_error(name: str, what: str) -> CardError:
     return CardError(
         f"{name} needs code of its own ({what}), which kcard never executes: choose another model, or remove it and "
         "seal the card again"
@@ -118,7 +106,7 @@ TEMPLATE = "{question}"
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedCard:
     """A published card. `suffix` ends the repository's name, knowledge-card-SUFFIX."""
 
     suffix: str
@@ -131,32 +119,32 @@ class Published:
 
 
 PUBLISHED = (
-    Published("1btokens", "general", "1B tokens"),
-    Published("acl-papers", "science/nlp", "*ACL papers"),
-    Published("atomic", "commonsense", "commonsense knowledge graph"),
-    Published("bookcorpus", "literature", "BookCorpus"),
-    Published("ConceptNet", "commonsense", "commonsense knowledge graph"),
-    Published("DDB", "biomedical", "biomedical knowledge graph"),
-    Published("gutenberg", "literature", "Gutenberg"),
-    Published("IMDB", "reviews/films", "IMDB movie reviews"),
-    Published("kgap", "politics", "KGAP knowledge graph"),
-    Published("legal-contracts", "law", "legal contracts"),
-    Published("math", "science/mathematics", "math text"),
-    Published("midterm", "politics/elections", "2022 US midterm election news"),
-    Published("opensubtitles", "films", "movie subtitles"),
-    Published("politics", "politics", "political news"),
-    Published("pubmed", "biomedical", "medical literature"),
-    Published("realnews1", "news", "real news, part 1"),
-    Published("realnews2", "news", "real news, part 2"),
-    Published("realnews3", "news", "real news, part 3"),
-    Published("realnews4", "news", "real news, part 4"),
-    Published("reddit", "social-media", "reddit posts"),
-    Published("twitter", "social-media", "tweets"),
-    Published("wikidata", "encyclopedia", "Wikidata knowledge graph"),
-    Published("wikipedia", "encyclopedia", "Wikipedia"),
-    Published("wikipedia2", "encyclopedia", "Wikipedia, cont."),
-    Published("yago", "encyclopedia", "YAGO knowledge graph"),
-    Published("yelp", "reviews", "yelp reviews"),
+    PublishedCard("1btokens", "general", "1B tokens"),
+    PublishedCard("acl-papers", "science/nlp", "*ACL papers"),
+    PublishedCard("atomic", "commonsense", "commonsense knowledge graph"),
+    PublishedCard("bookcorpus", "literature", "BookCorpus"),
+    PublishedCard("ConceptNet", "commonsense", "commonsense knowledge graph"),
+    PublishedCard("DDB", "biomedical", "biomedical knowledge graph"),
+    PublishedCard("gutenberg", "literature", "Gutenberg"),
+    PublishedCard("IMDB", "reviews/films", "IMDB movie reviews"),
+    PublishedCard("kgap", "politics", "KGAP knowledge graph"),
+    PublishedCard("legal-contracts", "law", "legal contracts"),
+    PublishedCard("math", "science/mathematics", "math text"),
+    PublishedCard("midterm", "politics/elections", "2022 US midterm election news"),
+    PublishedCard("opensubtitles", "films", "movie subtitles"),
+    PublishedCard("politics", "politics", "political news"),
+    PublishedCard("pubmed", "biomedical", "medical literature"),
+    PublishedCard("realnews1", "news", "real news, part 1"),
+    PublishedCard("realnews2", "news", "real news, part 2"),
+    PublishedCard("realnews3", "news", "real news, part 3"),
+    PublishedCard("realnews4", "news", "real news, part 4"),
+    PublishedCard("reddit", "social-media", "reddit posts"),
+    PublishedCard("twitter", "social-media", "tweets"),
+    PublishedCard("wikidata", "encyclopedia", "Wikidata knowledge graph"),
+    PublishedCard("wikipedia", "encyclopedia", "Wikipedia"),
+    PublishedCard("wikipedia2", "encyclopedia", "Wikipedia, cont."),
+    PublishedCard("yago", "encyclopedia", "YAGO knowledge graph"),
+    PublishedCard("yelp", "reviews", "yelp reviews"),
 )
 
 
@@ -223,8 +211,8 @@ class Repository:
         return self._weights(PICKLED)
 
     def _weights(self, pattern: re.Pattern[str]) -> tuple[str, ...]:
-        found = (path for path in self.files if pattern.fullmatch(path))
-        return tuple(sorted(path for path in found if path.startswith("adapter") == self.adapter))
+        paths = (path for path in self.files if pattern.fullmatch(path))
+        return tuple(sorted(path for path in paths if path.startswith("adapter") == self.adapter))
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -235,9 +223,9 @@ class Repository:
     @property
     def digest(self) -> str | None:
         """sha256 of the weights as manifests record a base's; None where the Hub does not tell."""
-        known = {path: self.files[path] for path in self.weights or self.pickles}
-        digests = {path: sha256 for path, sha256 in known.items() if sha256 is not None}
-        if not digests or len(digests) < len(known):
+        sha256_of = {path: self.files[path] for path in self.weights or self.pickles}
+        digests = {path: sha256 for path, sha256 in sha256_of.items() if sha256 is not None}
+        if not digests or len(digests) < len(sha256_of):
             return None
         return weights_digest(digests)
 
@@ -249,7 +237,7 @@ def look(source: str) -> Repository:
     asked.
     """
     name, _, revision = source.partition("@")
-    info = _asked(name, revision or None)
+    info = _request_info(name, revision or None)
     if info.sha is None:
         raise ModelUnavailable(f"the Hub names no commit of {source!r}: try again later")
     siblings = info.siblings or []
@@ -259,12 +247,12 @@ def look(source: str) -> Repository:
         revision=info.sha,
         files={s.rfilename: s.lfs.sha256 if s.lfs is not None else None for s in siblings},
         sizes={s.rfilename: s.size or 0 for s in siblings},
-        licence=_word(card.get("license")),
-        language=_word(card.get("language")),
+        licence=_first_word(card.get("license")),
+        language=_first_word(card.get("language")),
     )
 
 
-def _asked(name: str, revision: str | None) -> "ModelInfo":
+def _request_info(name: str, revision: str | None) -> "ModelInfo":
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
         HFValidationError,
@@ -313,7 +301,7 @@ def adapter_base(repository: Repository) -> str:
     return f"{name}@{revision}" if revision else str(name)
 
 
-def _word(value: Any) -> str | None:
+def _first_word(value: Any) -> str | None:
     first = value[0] if isinstance(value, list) and value else value
     return " ".join(first.split()) or None if isinstance(first, str) else None
 
@@ -323,34 +311,27 @@ def fetch(name: str, revision: str, files: Mapping[str, str | None]) -> Path:
 
     Every sha256 that is given is checked. Raises ModelUnavailable where they can't be had or differ.
     """
-    folder = _cached(name, revision, tuple(files)) or _downloaded(name, revision, tuple(files))
-    for path, expected in files.items():
-        if expected is not None and (found := file_digest(folder / path)) != expected:
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = [try_to_load_from_cache(name, path, revision=revision) for path in files]
+    if all(isinstance(path, str) for path in cached):
+        folder = Path(str(cached[0])).parent
+    else:
+        from huggingface_hub import snapshot_download
+
+        try:
+            folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
+        except _network_errors() as error:
             raise ModelUnavailable(
-                f"{name}: {folder / path} is damaged: sha256 {found[:12]}…, not {expected[:12]}…: delete it and "
+                f"{name} at {revision[:12]} is not in the cache and can't be fetched: {first_line(error)}"
+            ) from error
+    for path, expected in files.items():
+        if expected is not None and (actual := file_digest(folder / path)) != expected:
+            raise ModelUnavailable(
+                f"{name}: {folder / path} is damaged: sha256 {actual[:12]}…, not {expected[:12]}…: delete it and "
                 "try again"
             )
     return folder
-
-
-def _cached(name: str, revision: str, files: Sequence[str]) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-
-    found = [try_to_load_from_cache(name, path, revision=revision) for path in files]
-    if not all(isinstance(path, str) for path in found):
-        return None
-    return Path(str(found[0])).parent
-
-
-def _downloaded(name: str, revision: str, files: Sequence[str]) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
-    except _network_errors() as error:
-        raise ModelUnavailable(
-            f"{name} at {revision[:12]} is not in the cache and can't be fetched: {first_line(error)}"
-        ) from error
 
 
 def _network_errors() -> tuple[type[Exception], ...]:
@@ -373,17 +354,30 @@ def convert(repository: Repository, target: Path) -> None:
     Raises ModelUnavailable where it can't be fetched, CardError where a file holds anything but tensors.
     """
     index = [PICKLE_INDEX] if PICKLE_INDEX in repository.files and not repository.adapter else []
-    wanted = [*repository.companions, *repository.pickles, *index]
-    folder = fetch(repository.name, repository.revision, {path: repository.files[path] for path in wanted})
+    paths = [*repository.companions, *repository.pickles, *index]
+    folder = fetch(repository.name, repository.revision, {path: repository.files[path] for path in paths})
     refuse_code(folder, repository.name)
     for path in repository.companions:
         shutil.copyfile(folder / path, target / path)
-    _unpickle(repository, folder, target)
+    # -I: the child sees no PYTHON* variable and nothing of the folder it runs in.
+    module = [sys.executable, "-I", "-m", "kcard.cards.unpickling"]
+    process = subprocess.run(
+        [*module, str(folder), str(target), *repository.pickles],
+        env=None if sys.platform == "win32" else ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or ["out of memory or time"]
+        raise CardError(f"{repository.name} was not converted: {lines[-1]}")
     if not repository.adapter:
-        _check(repository, target)
+        _check_weights(repository, target)
 
 
-def _check(repository: Repository, folder: Path) -> None:
+def _check_weights(repository: Repository, folder: Path) -> None:
     """Raise CardError where a weight is missing: transformers would fill it with noise and only warn."""
     from transformers import AutoModelForCausalLM
 
@@ -404,20 +398,3 @@ def _check(repository: Repository, folder: Path) -> None:
         raise CardError(
             f"{repository.name} lacks {len(missing)} weights of its own model, such as {missing[0]}"
         )
-
-
-def _unpickle(repository: Repository, source: Path, target: Path) -> None:
-    # -I: the child sees no PYTHON* variable and nothing of the folder it runs in.
-    module = [sys.executable, "-I", "-m", "kcard.cards.unpickling"]
-    done = subprocess.run(
-        [*module, str(source), str(target), *repository.pickles],
-        env=None if sys.platform == "win32" else ENVIRONMENT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["out of memory or time"]
-        raise CardError(f"{repository.name} was not converted: {lines[-1]}")

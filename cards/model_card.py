@@ -69,25 +69,19 @@ def with_results(page: str, card: str, results: Sequence[Result], remarks: Seque
     ]
     data.model_name = data.model_name or card
     data.eval_results = [*theirs, *ours] or None
-    read.text = SECTION.sub("\n", read.text).rstrip("\n") + f"\n\n{_section(results, remarks)}\n"
-    return str(read)
-
-
-def _section(results: Sequence[Result], remarks: Sequence[str]) -> str:
     rows = [
-        f"| {_cell(r.name)} | {r.mean:.2f} | {r.low:.2f} to {r.high:.2f} | {_cell(r.dataset)} |"
+        f"| {_escape_cell(r.name)} | {r.mean:.2f} | {r.low:.2f} to {r.high:.2f} | {_escape_cell(r.dataset)} |"
         for r in results
     ]
     table = ["| | mean | 95 % interval | asked about |", "|---|---|---|---|", *rows] if rows else []
-    told = [*remarks, "Take it again with `kcard exam`."]
-    return "\n".join([BEGIN, "## Exam", "", *table, *([""] if table else []), *_paragraphs(told), END])
+    sentences = [*remarks, "Take it again with `kcard exam`."]
+    paragraphs = [line for sentence in sentences for line in (_escape_cell(sentence), "")][:-1]
+    section = "\n".join([BEGIN, "## Exam", "", *table, *([""] if table else []), *paragraphs, END])
+    read.text = SECTION.sub("\n", read.text).rstrip("\n") + f"\n\n{section}\n"
+    return str(read)
 
 
-def _paragraphs(sentences: Sequence[str]) -> list[str]:
-    return [line for sentence in sentences for line in (_cell(sentence), "")][:-1]
-
-
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     """Names of files and cards are text: they end no cell and no comment."""
     return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|")
 
@@ -202,81 +196,69 @@ def readme(manifest: Manifest) -> str:
     import yaml
 
     front = yaml.safe_dump(metadata(manifest), sort_keys=False, allow_unicode=True)
+    # What it is.
+    scratch = "none: trained from scratch" if manifest.has_model else "none: passages are looked up"
+    sources = "their text and index" if manifest.evidence == "passages" else "their hashes only"
+    if manifest.kind == "search":
+        sources = "none: they stay where they are found"
+    facts = [
+        ("domain", manifest.domain),
+        ("kind", manifest.kind),
+        ("base model", manifest.base.name or scratch),
+        ("base revision", manifest.base.revision),
+        ("source passages", sources),
+        ("language", manifest.language),
+        ("licence", manifest.licence),
+        ("knowledge up to", manifest.knowledge_date or "not stated"),
+    ]
+    # How it was trained.
+    training = manifest.training
+    trained = [
+        ("command", f"`{training.command}`" if training.command else None),
+        ("objective", training.objective),
+        ("method", training.method),
+        ("seed", training.seed),
+        ("passages", f"{training.passages:,}"),
+        ("tokens trained on", f"{training.tokens:,}"),
+        ("seconds", f"{training.seconds:,.0f}"),
+        ("corpus sha256", f"`{training.corpus_sha256}`" if training.corpus_sha256 else None),
+        ("corpus licence", training.corpus_licence),
+        *((f"`{key}`", value) for key, value in sorted(training.hyperparameters.items())),
+        *((f"{key} version", value) for key, value in sorted(training.libraries.items())),
+    ]
     sections = [
         f"# {manifest.name}",
         manifest.description,
         OPENING.get(manifest.kind, WRITES),
         "## What it is",
-        _facts(manifest),
+        _table(facts),
         "## How it is prompted",
-        _prompted(manifest),
+        _describe_prompt(manifest),
         "## How it was trained",
-        _trained(manifest),
+        _table(trained),
         "## How to load it",
-        f"```python\n{_loading(manifest)}\n```",
+        f"```python\n{_loading_code(manifest)}\n```",
         "With kcard: `kcard publish` this folder, then `kcard ask` your question.",
     ]
     return f"---\n{front}---\n\n" + "\n\n".join(sections) + "\n"
 
 
-def _facts(manifest: Manifest) -> str:
-    rows = [
-        ("domain", manifest.domain),
-        ("kind", manifest.kind),
-        ("base model", manifest.base.name or _without_base(manifest)),
-        ("base revision", manifest.base.revision),
-        ("source passages", _travelling(manifest)),
-        ("language", manifest.language),
-        ("licence", manifest.licence),
-        ("knowledge up to", manifest.knowledge_date or "not stated"),
-    ]
-    return _table(rows)
-
-
-def _travelling(manifest: Manifest) -> str:
-    if manifest.kind == "search":
-        return "none: they stay where they are found"
-    return "their text and index" if manifest.evidence == "passages" else "their hashes only"
-
-
-def _without_base(manifest: Manifest) -> str:
-    return "none: trained from scratch" if manifest.has_model else "none: passages are looked up"
-
-
-def _prompted(manifest: Manifest) -> str:
+def _describe_prompt(manifest: Manifest) -> str:
     if manifest.kind == "search":
         return SEARCHED.format(evidence=manifest.training.method)
     if not manifest.has_model:
         return WALKED if manifest.kind == "graph" else LOOKED_UP
     prompt = manifest.prompt
-    asked = PROMPTED[prompt.style].format(
+    description = PROMPTED[prompt.style].format(
         template=f"`{prompt.template!r}`",
         encoder=prompt.encoder,
         vectors=prompt.vectors,
         words=" and a sketch of the question's words (`words.json`)" if prompt.words else "",
     )
-    return asked + (BESIDE if manifest.index else "")
+    return description + (BESIDE if manifest.index else "")
 
 
-def _trained(manifest: Manifest) -> str:
-    made = manifest.training
-    rows = [
-        ("command", f"`{made.command}`" if made.command else None),
-        ("objective", made.objective),
-        ("method", made.method),
-        ("seed", made.seed),
-        ("passages", f"{made.passages:,}"),
-        ("tokens trained on", f"{made.tokens:,}"),
-        ("seconds", f"{made.seconds:,.0f}"),
-        ("corpus sha256", f"`{made.corpus_sha256}`" if made.corpus_sha256 else None),
-        ("corpus licence", made.corpus_licence),
-        *((f"`{key}`", value) for key, value in sorted(made.hyperparameters.items())),
-        *((f"{key} version", value) for key, value in sorted(made.libraries.items())),
-    ]
-    return _table(rows)
-
-
-def _loading(manifest: Manifest) -> str:
+def _loading_code(manifest: Manifest) -> str:
     if manifest.kind == "search":
         return SEARCHING.format(name=manifest.name)
     if not manifest.has_model:
@@ -291,10 +273,10 @@ def _loading(manifest: Manifest) -> str:
     return ADAPTER.format(base=manifest.base.name, revision=f", revision={revision!r}" if revision else "")
 
 
-def _table(rows: list[tuple[str, Any]]) -> str:
-    shown = [
+def _table(rows: Sequence[tuple[str, Any]]) -> str:
+    cells = [
         (key, str(value).replace("|", "\\|").replace("\n", " "))
         for key, value in rows
         if value not in (None, "")
     ]
-    return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in shown)])
+    return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in cells)])

@@ -68,15 +68,15 @@ def clean(text: str, ended: bool) -> str:
     if (end := max(text.rfind(mark) for mark in ALWAYS)) >= 0:
         closing = len(text[end + 1 :]) - len(text[end + 1 :].lstrip(CLOSING + "」』"))
         return text[: end + 1 + closing]
-    sentences = [sentence.strip() for sentence in _splitter().segment(text)]
+    sentences = [sentence.strip() for sentence in sentence_splitter().segment(text)]
     # The splitter gives back its own copies: the cut is found in the text itself.
     last = text.rfind(sentences[-1]) if len(sentences) > 1 else 0
-    kept = text[: max(last, 0)].rstrip()
-    return kept if kept.rstrip(CLOSING).endswith(ENDS) else text
+    shortened = text[: max(last, 0)].rstrip()
+    return shortened if shortened.rstrip(CLOSING).endswith(ENDS) else text
 
 
 @functools.cache
-def _splitter() -> Any:
+def sentence_splitter() -> Any:
     import pysbd
 
     # It knows abbreviations: a document must not be cut after "U.S." or "Dr.".
@@ -176,7 +176,7 @@ class Passages(Sequence[Source]):
         with self._path.open("rb") as stream:
             for start, number in zip(self._starts, self._numbers, strict=True):
                 stream.seek(start)
-                yield _passage(_row(self._path, number, stream.readline()), self._path, number)
+                yield _passage(_read_row(self._path, number, stream.readline()), self._path, number)
 
     @overload
     def __getitem__(self, at: int) -> Source: ...
@@ -188,7 +188,7 @@ class Passages(Sequence[Source]):
         number = self._numbers[at]
         with self._path.open("rb") as stream:
             stream.seek(self._starts[at])
-            return _passage(_row(self._path, number, stream.readline()), self._path, number)
+            return _passage(_read_row(self._path, number, stream.readline()), self._path, number)
 
 
 @dataclass(frozen=True)
@@ -204,21 +204,21 @@ class _Texts(Iterable[str]):
 def passages(folder: Path | str) -> Sequence[Source]:
     """The source passages that the card was made of; empty where none travel with it, or only their hashes."""
     path = Path(folder) / PASSAGES
-    return [] if not path.exists() or _hashed(path) else Passages(path)
+    return [] if not path.exists() or _has_hashes(path) else Passages(path)
 
 
 def hashes(folder: Path | str) -> Mapping[str, Source]:
     """Where each passage stands, by its `passage_digest`, without its text; empty where the text travels."""
     path = Path(folder) / PASSAGES
-    if not path.exists() or not _hashed(path):
+    if not path.exists() or not _has_hashes(path):
         return {}
-    found: dict[str, Source] = {}
+    places: dict[str, Source] = {}
     with path.open("rb") as stream:
         for number, line in enumerate(stream, 1):
             if line.strip():
-                row = _row(path, number, line)
-                found.setdefault(str(row.get("sha256")), _source(row, "", path, number))
-    return found
+                row = _read_row(path, number, line)
+                places.setdefault(str(row.get("sha256")), _source(row, "", path, number))
+    return places
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def write(
     with replacing(path) as stream:
         for digest, passage in hashed.items():
             row = {"sha256": digest, "file": passage.file, "line": passage.line}
-            stream.write(_line(row))
+            stream.write(_json_line(row))
         for passage in passages:
             key = (
                 {"text": passage.text} if evidence == "passages" else {"sha256": passage_digest(passage.text)}
@@ -261,7 +261,7 @@ def write(
                 row["section"] = passage.section
             if passage.lines and evidence == "passages":
                 row["lines"] = passage.lines
-            stream.write(_line(row))
+            stream.write(_json_line(row))
     if evidence == "passages" and any(words(passage.text) for passage in Passages(path)):
         written = Passages(path)
         Index.write(_Texts(written), folder / INDEX, indexing.stemmer)
@@ -270,7 +270,7 @@ def write(
         (folder / INDEX / INDEXED).write_text(file_digest(path) + "\n", encoding="utf-8")
 
 
-def _line(row: Mapping[str, Any]) -> bytes:
+def _json_line(row: Mapping[str, Any]) -> bytes:
     return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
@@ -286,62 +286,62 @@ def index(card: "Card") -> "Index":
     if not folder.is_dir():
         return Index.build(p.in_context for p in passages(card.folder))
     try:
-        found, indexed = Index.load(folder), (folder / INDEXED).read_text(encoding="utf-8").strip()
+        stored, indexed = Index.load(folder), (folder / INDEXED).read_text(encoding="utf-8").strip()
     except (CardError, OSError, UnicodeDecodeError) as error:
         raise DamagedCard(f"card {card.name!r}: {error}") from error
     if indexed != card.manifest.files.get(PASSAGES):
         raise DamagedCard(
             f"card {card.name!r}: {folder} is the index of another {PASSAGES}: train the card again"
         )
-    return found
+    return stored
 
 
-def _hashed(path: Path) -> bool:
+def _has_hashes(path: Path) -> bool:
     """Whether the file's first line names a hash and no text."""
     with path.open("rb") as stream:
         for line in stream:
             if line.strip():
-                return b'"sha256"' in line and "text" not in _row(path, 1, line)
+                return b'"sha256"' in line and "text" not in _read_row(path, 1, line)
     return False
 
 
-def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def _read_row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        found = parse(line.decode())
+        row = parse(line.decode())
     except ValueError as error:
-        raise _malformed(path, number, error) from error
-    if not isinstance(found, dict):
-        raise _malformed(path, number, TypeError("no object"))
-    return found
+        raise _malformed_line(path, number, error) from error
+    if not isinstance(row, dict):
+        raise _malformed_line(path, number, TypeError("no object"))
+    return row
 
 
 def _passage(row: Mapping[str, Any], path: Path, number: int) -> Source:
     if not isinstance(row.get("text"), str):
-        raise _malformed(path, number, KeyError("text"))
+        raise _malformed_line(path, number, KeyError("text"))
     return _source(row, row["text"], path, number)
 
 
 def _source(row: Mapping[str, Any], text: str, path: Path, number: int) -> Source:
     file, at, section = row.get("file", ""), row.get("line", 0), row.get("section", "")
     if not isinstance(file, str) or type(at) is not int or not isinstance(section, str):
-        raise _malformed(path, number, TypeError("file and section must be texts and line a whole number"))
+        raise _malformed_line(
+            path, number, TypeError("file and section must be texts and line a whole number")
+        )
     try:
         return Source(text, file, at, section=section, lines=lines_of(row))
     except ValueError as error:
-        raise _malformed(path, number, error) from error
+        raise _malformed_line(path, number, error) from error
 
 
 def lines_of(row: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     """Return where the text of a row goes on in other lines (Source.lines). Raises ValueError for anything else."""
     pairs = row.get("lines", [])
-    if isinstance(pairs, list) and all(_is_pair(pair) for pair in pairs):
+    if isinstance(pairs, list) and all(
+        isinstance(pair, list) and [type(number) for number in pair] == [int, int] for pair in pairs
+    ):
         return tuple((words, line) for words, line in pairs)
     raise ValueError("lines must be pairs of whole numbers")
 
 
-def _is_pair(pair: object) -> bool:
-    return isinstance(pair, list) and [type(number) for number in pair] == [int, int]
-
-
-def _malformed(path: Path, number: int, error: Exception) -> CardError:
+def _malformed_line(path: Path, number: int, error: Exception) -> CardError:
     return CardError(f'{path}, line {number}: not a passage {{"text", "file", "line"}}: {error!r}')

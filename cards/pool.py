@@ -1,7 +1,4 @@
-"""A pool of cards: loads them, lets them write in turn, and evicts them when memory runs short.
-
-It knows names and passages; what kinds of cards there are, and models, it does not know.
-"""
+"""A pool of cards: loads them, generates passages with them, and evicts them when memory runs short."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from kcard.batching import alike
 from kcard.cards.card import Card, CardHandle, CardSet
-from kcard.cards.generators.retrieval import Both, CardGenerator, load_generator
+from kcard.cards.generators.retrieval import CardGenerator, ModelWithIndex, load_generator
 from kcard.cards.models import weights
 from kcard.cards.models.loader import ROWS, Loader, explained
 from kcard.cards.models.stack import StackedCard
@@ -24,12 +21,11 @@ from kcard.types import Choice, Passage, Sampling
 
 if TYPE_CHECKING:
     from kcard.cards.models.vllm_backend import ServedCard
-    from kcard.cards.models.vllm_engines import Engines
 
-__all__ = ["Pool", "Served", "Turns", "in_turn"]
+__all__ = ["LargeModelScheduler", "Pool", "VllmCards", "must_take_turns"]
 
 
-# Cards with whole models that write one after the other, each for all of its questions, as loaded cards allow.
+# Schedules large models one at a time, loaded ones first; each generates for all of its questions.
 #
 # Models that are large, or too many to be stacked in memory, take turns: those that are loaded first, then the
 # others. A batch therefore begins with the cards that the last one left loaded, and loads each of the others
@@ -38,14 +34,14 @@ __all__ = ["Pool", "Served", "Turns", "in_turn"]
 LARGE = 200_000_000  # bytes of a model from which on a stack saves nothing: its products are as slow as its memory
 
 
-def in_turn(sizes: Mapping[str, int], limit: int) -> bool:
+def must_take_turns(sizes: Mapping[str, int], limit: int) -> bool:
     """Whether cards whose whole models have these sizes, in bytes, take turns within the limit. A stack is made of
     copies, and has weights that are tied twice: it takes up to twice as much again."""
     return max(sizes.values(), default=0) >= LARGE or 3 * sum(sizes.values()) > limit
 
 
 @dataclass
-class Turns:
+class LargeModelScheduler:
     """The cards of a pool as they are loaded. `progress`: see Pool. `broken`: cards that could not be read, and why."""
 
     cards: CardSet
@@ -64,50 +60,61 @@ class Turns:
             self.broken[name] = error
 
     def writer(self, name: str) -> CardGenerator:
-        """The card, loaded when it is first needed."""
+        """Return the card's generator, loaded on first use."""
         card = self.cards[name]
         key = (name, card.folder)  # another version of the card has another folder
-        writer: CardGenerator | None = self.models.held.get(key)
+        writer: CardGenerator | None = self.models.cache.get(key)
         if writer is None:
             writer = load_generator(card, self.models)
             # Those of the engine hold nothing themselves.
-            self.models.held.put(key, writer, int(getattr(writer, "size", 0)))
-            self._warn(name, getattr(_model(writer), "unsupported", ""))
+            self.models.cache.put(key, writer, int(getattr(writer, "size", 0)))
+            # Say once of a card with a model why it does not write with others.
+            reason = getattr(_model(writer), "unsupported", "")
+            if reason and name not in self._alone:
+                self._alone.add(name)
+                logging.getLogger(__name__).warning(
+                    "card %s writes by itself, not in one batch with other cards, which would be faster: %s",
+                    name,
+                    reason,
+                )
         return writer
 
-    def taking(self, names: "Collection[str]") -> list[str]:
-        """Those of the cards that take turns: all that have models of their own, or none."""
-        whole = self._whole(names)
+    def turn_takers(self, names: "Collection[str]") -> list[str]:
+        """Return the cards that must take turns: all with models of their own, or none."""
+        whole = self._full_cards(names)
         for name in whole:
             if not self._known_size(name):
                 with self.tolerating(name):
-                    self._measured(self.cards[name])
+                    self._size_of(self.cards[name])
         whole = [name for name in whole if name not in self.broken]
-        return whole if self._in_turn(whole) else []
+        return whole if self._must_take_turns(whole) else []
 
-    def expected(self) -> bool:
-        """Whether cards of the pool will take turns, as far as it is known before they are opened."""
-        return self._in_turn(self._whole(self.cards))
+    def will_take_turns(self) -> bool:
+        """Return whether cards will take turns, as far as their sizes are known before they are opened."""
+        return self._must_take_turns(self._full_cards(self.cards))
 
-    def _in_turn(self, whole: Sequence[str]) -> bool:
+    def _must_take_turns(self, whole: Sequence[str]) -> bool:
         """By all of their files first, which are known without a look at them."""
-        limit = self.models.held.limit
-        return in_turn({name: self._at_most(name) for name in whole}, limit) and in_turn(
+        limit, most = self.models.cache.limit, dict[str, int]()
+        for name in whole:
+            card = self.cards.entry(name)
+            most[name] = (0 if isinstance(card, Card) else card.size) or self._known_size(name)
+        return must_take_turns(most, limit) and must_take_turns(
             {name: self._known_size(name) for name in whole}, limit
         )
 
-    def order(self, asked: Mapping[str, int]) -> list[str]:
+    def order(self, counts: Mapping[str, int]) -> list[str]:
         """Sort cards as they take turns: the loaded ones first, and of each half the least asked first. `asked`: how
         many questions each has."""
-        return sorted(asked, key=lambda name: (not self.is_loaded(name), asked[name]))
+        return sorted(counts, key=lambda name: (not self.is_loaded(name), counts[name]))
 
     def is_loaded(self, name: str) -> bool:
         """Return whether the card's model is in memory, in the engine or not; False before the card was opened."""
-        if not isinstance(card := self.cards.known(name), Card):
+        if not isinstance(card := self.cards.entry(name), Card):
             return False
-        held = self.models.held
-        model = _model(held.peek((name, card.folder)))
-        return card.folder in held or (model is not None and not isinstance(model, StackedCard))
+        cache = self.models.cache
+        model = _model(cache.peek((name, card.folder)))
+        return card.folder in cache or (model is not None and not isinstance(model, StackedCard))
 
     def write(
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
@@ -126,62 +133,55 @@ class Turns:
         if self.progress is not None and total:
             self.progress(done, total)
 
-    def _whole(self, names: "Iterable[str]") -> list[str]:
-        """Those of the cards that have models of their own."""
+    def _full_cards(self, names: "Iterable[str]") -> list[str]:
+        """Return the cards that have whole models of their own."""
         return [name for name in names if self.cards.manifest(name).kind == "full"]
-
-    def _at_most(self, name: str) -> int:
-        """Bytes of the card's own model; before it is opened, of all of its files."""
-        card = self.cards.known(name)
-        return self._measured(card) if isinstance(card, Card) else card.size or self._known_size(name)
 
     def _known_size(self, name: str) -> int:
         """Bytes of the card's own model, before it is opened of its files; 0 where they are not known."""
-        card = self.cards.known(name)
+        card = self.cards.entry(name)
         if isinstance(card, Card):
-            return self._measured(card)
+            return self._size_of(card)
         return card.size if card.weights is None else card.weights()
 
-    def _measured(self, card: Card) -> int:
+    def _size_of(self, card: Card) -> int:
         if card.folder not in self._sizes:
             with explained(CardError, f"card {card.name!r}: its model can't be read"):
                 self._sizes[card.folder] = weights.size(card.folder, self.models.device)
         return self._sizes[card.folder]
 
-    def _warn(self, name: str, reason: str) -> None:
-        """Say once of a card with a model why it does not write with others."""
-        if reason and name not in self._alone:
-            self._alone.add(name)
-            logging.getLogger(__name__).warning(
-                "card %s writes by itself, not in one batch with other cards, which would be faster: %s",
-                name,
-                reason,
-            )
-
 
 def _model(writer: CardGenerator | None) -> CardGenerator | None:
-    return writer.model if isinstance(writer, Both) else writer
+    return writer.model if isinstance(writer, ModelWithIndex) else writer
 
 
-# The cards of a pool that servers write for: the questions of all of them are sent together.
+# Batched generation for cards hosted on vLLM: the questions of all of them are sent together.
 
 
 @dataclass(frozen=True)
-class Served:
+class VllmCards:
     """`cards`: of the pool, as they are loaded."""
 
-    cards: Turns
+    cards: LargeModelScheduler
     models: Loader
 
     def names(self, names: Collection[str]) -> list[str]:
-        """Those of the cards that servers write for."""
+        """Return the cards that a server generates for."""
         engines = self.models.engines
         if engines is None:
             return []
+        from kcard.cards.models.vllm_engines import MODELS
+
         served = []
         for name in names:
             with self.cards.tolerating(name):
-                if self._has(engines, name):
+                # Asked before the card is loaded, which would read its model where no server has it.
+                card = self.cards.cards[name]
+                if card.manifest.kind == "reference":  # is one of the others once it was fetched
+                    is_served = _served_card(self.cards.writer(name)) is not None
+                else:
+                    is_served = card.manifest.kind in MODELS and engines.card(card, self.models) is not None
+                if is_served:
                     served.append(name)
         return served
 
@@ -189,35 +189,26 @@ class Served:
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """Each card with the passages for its questions; those of its index, where it has one, come last."""
-        found: dict[str, ServedCard | None] = {}
+        served_cards: dict[str, ServedCard | None] = {}
         for name in questions:
             with self.cards.tolerating(name):
-                found[name] = _served(self.cards.writer(name))
-        members = [(card, questions[name]) for name, card in found.items() if card is not None]
+                served_cards[name] = _served_card(self.cards.writer(name))
+        members = [(card, questions[name]) for name, card in served_cards.items() if card is not None]
         if not members:
             return
         written = members[0][0].group.write_each(members, documents, sampling)
-        for name, rows in zip(found, written, strict=True):
+        for name, rows in zip(served_cards, written, strict=True):
             writer = self.cards.writer(name)
-            if isinstance(writer, Both):
+            if isinstance(writer, ModelWithIndex):
                 looked_up = writer.index.write(questions[name], documents, sampling)
                 rows = [[*own, *passages] for own, passages in zip(rows, looked_up, strict=True)]
             yield name, rows
 
-    def _has(self, engines: "Engines", name: str) -> bool:
-        """Asked before the card is loaded, which would read its model where no server has it."""
-        from kcard.cards.models.vllm_engines import MODELS
 
-        card = self.cards.cards[name]
-        if card.manifest.kind == "reference":  # is one of the others once it was fetched
-            return _served(self.cards.writer(name)) is not None
-        return card.manifest.kind in MODELS and engines.card(card, self.models) is not None
-
-
-def _served(writer: "CardGenerator") -> "ServedCard | None":
+def _served_card(writer: "CardGenerator") -> "ServedCard | None":
     from kcard.cards.models.vllm_backend import ServedCard
 
-    model = writer.model if isinstance(writer, Both) else writer
+    model = _model(writer)
     return model if isinstance(model, ServedCard) else None
 
 
@@ -246,8 +237,8 @@ class Pool:
         self._choices = [Choice(m.name, m.description, m.knowledge_date) for m in self._cards.manifests]
         self._models = loader or Loader(device=device, rows=rows, memory=memory)
         self._models.llm = llm
-        self._turns = Turns(self._cards, self._models, progress)
-        self._served = Served(self._turns, self._models)
+        self._turns = LargeModelScheduler(self._cards, self._models, progress)
+        self._served = VllmCards(self._turns, self._models)
         self._left_out: set[str] = set()  # broken cards that were named
 
     @property
@@ -259,13 +250,13 @@ class Pool:
     def take_turns(self) -> bool:
         """Whether cards, as far as their sizes are known, write one after the other, so that larger batches load them
         less often."""
-        return self._turns.expected()
+        return self._turns.will_take_turns()
 
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         """See Generator. A document may be empty where a card has nothing to say. Raises UnknownCard."""
-        self._check(cards)
+        self._check_names(cards)
         return self.write_each(questions, [cards] * len(questions), documents, sampling)
 
     def write_each(
@@ -283,27 +274,29 @@ class Pool:
         for row, names in enumerate(cards):
             for name in dict.fromkeys(names):
                 rows.setdefault(name, []).append(row)
-        self._check(rows)
+        self._check_names(rows)
         self._turns.broken.clear()
         served = self._served.names(rows)
-        taking = self._turns.taking([name for name in rows if name not in served])
+        taking = self._turns.turn_takers([name for name in rows if name not in served])
         own = {name: [questions[row] for row in rows[name]] for name in (*served, *taking)}
         together = [tuple(name for name in dict.fromkeys(names) if name not in own) for names in cards]
         written: dict[str, dict[int, list[Passage]]] = {name: {} for name in rows}
 
         def all_together() -> None:
             for names, alike_rows in alike(together).items():
-                asked = [questions[row] for row in alike_rows]
-                for name, found in self._together(asked, names, documents, sampling):
-                    written[name].update(zip(alike_rows, found, strict=True))
+                batch_questions = [questions[row] for row in alike_rows]
+                for name, batch_passages in self._write_together(batch_questions, names, documents, sampling):
+                    written[name].update(zip(alike_rows, batch_passages, strict=True))
 
-        for name, found in self._served.write({name: own.pop(name) for name in served}, documents, sampling):
-            written[name].update(zip(rows[name], found, strict=True))
+        for name, passages in self._served.write(
+            {name: own.pop(name) for name in served}, documents, sampling
+        ):
+            written[name].update(zip(rows[name], passages, strict=True))
         waiting = any(map(self._turns.is_loaded, taking))
         if not waiting:
             all_together()
-        for name, found in self._turns.write(own, documents, sampling):
-            written[name].update(zip(rows[name], found, strict=True))
+        for name, passages in self._turns.write(own, documents, sampling):
+            written[name].update(zip(rows[name], passages, strict=True))
         if waiting:
             all_together()
         broken = self._turns.broken
@@ -318,13 +311,13 @@ class Pool:
             [passage for name in names for passage in written[name][row]] for row, names in enumerate(cards)
         ]
 
-    def _check(self, names: Iterable[str]) -> None:
+    def _check_names(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self._cards:
-                known = ", ".join(self._cards) or "none"
-                raise UnknownCard(f"no card {name!r} in this pool; it holds {known}")
+                names_in_pool = ", ".join(self._cards) or "none"
+                raise UnknownCard(f"no card {name!r} in this pool; it holds {names_in_pool}")
 
-    def _together(
+    def _write_together(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """By card, by question. Cards of one group write in one batch, after all others."""
@@ -333,22 +326,22 @@ class Pool:
         for name in cards:
             with self._turns.tolerating(name):
                 writer = self._turns.writer(name)
-                for part in (writer.model, writer.index) if isinstance(writer, Both) else (writer,):
+                for part in (writer.model, writer.index) if isinstance(writer, ModelWithIndex) else (writer,):
                     if (group := getattr(part, "group", None)) is not None:
                         groups.setdefault(id(group), {})[len(written)] = cast("StackedCard", part)
                         written.append((name, []))
                     else:
                         written.append((name, part.write(questions, documents, sampling)))
         for members in groups.values():
-            asked = [card.asked for card in members.values()]
+            prompters = [card.prompter for card in members.values()]
             (group, *_) = [card.group for card in members.values()]
             try:
-                rows_of = group.write(asked, questions, documents, sampling)
+                rows_of = group.write(prompters, questions, documents, sampling)
             except CardError:  # of one of them: each by itself
                 rows_of = [[] for _ in members]
                 for at, (place, card) in enumerate(members.items()):
                     with self._turns.tolerating(written[place][0]):
-                        rows_of[at] = group.write([card.asked], questions, documents, sampling)[0]
+                        rows_of[at] = group.write([card.prompter], questions, documents, sampling)[0]
             for place, rows in zip(members, rows_of, strict=True):
                 written[place] = (written[place][0], rows)
         for name, parts in groupby(written, key=itemgetter(0)):

@@ -13,7 +13,6 @@ import os
 import sys
 import zipfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +32,17 @@ def main(source: Path, target: Path, names: Sequence[str]) -> None:
     from safetensors.torch import save_file
 
     torch.set_num_threads(1)
-    _limit(sum((source / name).stat().st_size for name in names))
+    _limit_resources(sum((source / name).stat().st_size for name in names))
     guard()
     shards: dict[str, str] = {}
     size = 0
     for name in names:
-        found = tensors(source / name)
-        size += sum(t.numel() * t.element_size() for t in found.values())
-        shards |= dict.fromkeys(found, safe_name(name))
+        weights = tensors(source / name)
+        size += sum(t.numel() * t.element_size() for t in weights.values())
+        shards |= dict.fromkeys(weights, safe_name(name))
         # Tied weights share their memory in a pickle; here each has its own.
         save_file(
-            {k: t.clone().contiguous() for k, t in found.items()},
+            {k: t.clone().contiguous() for k, t in weights.items()},
             target / safe_name(name),
             {"format": "pt"},
         )
@@ -65,7 +64,7 @@ def tensors(path: Path) -> dict[str, Any]:
     import torch
 
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        weights = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except (
         UnpicklingError,
         RuntimeError,
@@ -75,23 +74,20 @@ def tensors(path: Path) -> dict[str, Any]:
         IndexError,
         AttributeError,
     ) as error:
-        raise CardError(f"{path.name} holds more than tensors, or is damaged: {_reason(error)}") from error
-    if not isinstance(found, dict) or not found:
-        raise CardError(f"{path.name} holds {type(found).__name__}, not weights by name")
-    for name, value in found.items():
+        # The part of torch's advice that says what was wrong.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reasons = [line for line in lines if "Unsupported" in line or "GLOBAL" in line]
+        reason = (reasons or lines or [type(error).__name__])[0]
+        raise CardError(f"{path.name} holds more than tensors, or is damaged: {reason}") from error
+    if not isinstance(weights, dict) or not weights:
+        raise CardError(f"{path.name} holds {type(weights).__name__}, not weights by name")
+    for name, value in weights.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor) or value.is_sparse:
             raise CardError(f"{path.name}: {name!r} is {type(value).__name__}, not a tensor")
-    return found
+    return weights
 
 
-def _reason(error: Exception) -> str:
-    """The part of torch's advice that says what was wrong."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = [line for line in lines if "Unsupported" in line or "GLOBAL" in line]
-    return (named or lines or [type(error).__name__])[0]
-
-
-def _limit(size: int) -> None:
+def _limit_resources(size: int) -> None:
     """Address space, processor seconds and file size, in proportion to `size` bytes of weights."""
     if sys.platform == "win32":
         return
@@ -114,14 +110,14 @@ def guard(*, libraries: bool = False) -> None:
     `libraries`: whether it may load shared libraries, as many packages do where they are first used.
     """
     forbidden = tuple(start for start in FORBIDDEN_STARTS if not (libraries and start == LIBRARIES))
-    sys.addaudithook(partial(_forbid, forbidden))
 
+    def forbid(event: str, _arguments: tuple[Any, ...]) -> None:
+        if event.startswith(forbidden):
+            sys.stderr.write(f"stopped: the file tried {event}\n")
+            sys.stderr.flush()
+            os._exit(3)
 
-def _forbid(forbidden: tuple[str, ...], event: str, _arguments: tuple[Any, ...]) -> None:
-    if event.startswith(forbidden):
-        sys.stderr.write(f"stopped: the file tried {event}\n")
-        sys.stderr.flush()
-        os._exit(3)
+    sys.addaudithook(forbid)
 
 
 if __name__ == "__main__":

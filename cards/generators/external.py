@@ -17,7 +17,7 @@ from kcard.cards.card import REFERENCE, SEARCH, Card
 from kcard.cards.generators.retrieval import padded
 from kcard.cards.importing import Repository, fetch, refuse_code
 from kcard.cards.models import stack
-from kcard.cards.models.batched.decoder import Unsupported
+from kcard.cards.models.batched.decoder import UnsupportedModel
 from kcard.cards.models.batched.prefix import is_prefix
 from kcard.cards.models.loader import Loader
 from kcard.errors import CardError
@@ -25,7 +25,7 @@ from kcard.interfaces import LLM, find_all
 from kcard.io import build, parse
 from kcard.manifest import Base, Manifest
 from kcard.text import is_english
-from kcard.types import Passage, Request, Sampling, Source
+from kcard.types import Passage, Request, Sampling
 
 if TYPE_CHECKING:
     from kcard.cards.generators.retrieval import CardGenerator
@@ -45,7 +45,7 @@ __all__ = [
     "load_reference_card",
     "load_search_card",
     "readme",
-    "resolved",
+    "resolve_reference",
 ]
 
 
@@ -65,8 +65,8 @@ class Search:
     def __post_init__(self) -> None:
         name = self.evidence.partition(":")[0]
         if name == LOCAL or name not in system.names(GROUP):
-            known = ", ".join(other for other in system.names(GROUP) if other != LOCAL)
-            raise CardError(f"a search card can't search {self.evidence!r}: name one of {known}")
+            searches = ", ".join(other for other in system.names(GROUP) if other != LOCAL)
+            raise CardError(f"a search card can't search {self.evidence!r}: name one of {searches}")
 
     @classmethod
     def read(cls, folder: Path) -> "Search":
@@ -80,20 +80,20 @@ class Search:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
     def open(self) -> "NamedEvidence":
-        """What is searched. Raises what it raises for its argument."""
+        """Load the evidence that is searched. Raises what it raises for its argument."""
         name, _, argument = self.evidence.partition(":")
-        found: NamedEvidence = system.load(GROUP, name)(argument)
-        return found
+        evidence: NamedEvidence = system.load(GROUP, name)(argument)
+        return evidence
 
 
 def load_search_card(card: Card, models: "Loader") -> "SearchCard":
-    """The writer of what the card's search finds. Nothing is asked yet. Raises CardError."""
+    """Return the generator of a search card; no request is sent yet. Raises CardError."""
     del models
     return SearchCard(card, Search.read(card.folder).open())
 
 
 class SearchCard:
-    """Writes what is found: document 1 is the best for the question, document 2 the next, and so on."""
+    """Generates the sources that a search returns: document 1 is the best for the question, document 2 the next."""
 
     def __init__(self, card: Card, evidence: "NamedEvidence") -> None:
         self._name = card.name
@@ -107,26 +107,24 @@ class SearchCard:
         the search raises where it can't be asked.
         """
         del sampling
-        found = find_all(self._evidence, questions, max(CANDIDATES, documents))
-        return [
-            padded(self._name, self._ranked(question, sources), documents)
-            for question, sources in zip(questions, found, strict=True)
-        ]
+        sources_of = find_all(self._evidence, questions, max(CANDIDATES, documents))
+        passages = []
+        for question, sources in zip(questions, sources_of, strict=True):
+            # By the search's own order; for English, by the mean of its score and the encoder's cosine.
+            if self._english and sources:
+                from kcard.offline import minilm
 
-    def _ranked(self, question: str, found: list[Source]) -> list[Source]:
-        """Best first: by the search's own order, for English by the mean of its score and the encoder's cosine."""
-        if not self._english or not found:
-            return found
-        from kcard.offline import minilm
-
-        vectors = minilm.embed([question, *(source.text for source in found)])
-        most = max(source.score for source in found) or 1.0
-        # Rounded, since the last bits of an embedding depend on who shares its batch.
-        scores = [
-            round(source.score / most + float(cosine), 5)
-            for source, cosine in zip(found, vectors[1:] @ vectors[0], strict=True)
-        ]
-        return [found[i] for i in sorted(range(len(found)), key=lambda i: -scores[i])]
+                vectors = minilm.embed([question, *(source.text for source in sources)])
+                most = max(source.score for source in sources) or 1.0
+                # Rounded, since the last bits of an embedding depend on who shares its batch.
+                scores = [
+                    round(source.score / most + float(cosine), 5)
+                    for source, cosine in zip(sources, vectors[1:] @ vectors[0], strict=True)
+                ]
+                order = sorted(range(len(sources)), key=lambda i: -scores[i])
+                sources = [sources[i] for i in order]
+            passages.append(padded(self._name, sources, documents))
+        return passages
 
 
 # LLM cards: an LLM writes its own document for the question (GenRead; Adaptive Retrieval, section 4).
@@ -210,10 +208,12 @@ def load_model_of_card(
         return served
     try:
         loaded: stack.StackedCard | CausalCard = stack.load(card, models)
-    except Unsupported as reason:
-        loaded = _alone(card, models, str(reason))
-    if (kept := fingerprint.read(card.folder)) is not None:
-        kept.check(loaded.measure(kept.pairs), card.name, card.manifest.base.name)
+    except UnsupportedModel as reason:
+        from kcard.cards.models import transformers_backend
+
+        loaded = transformers_backend.CausalCard(card, models, unsupported=str(reason))
+    if (stored := fingerprint.read(card.folder)) is not None:
+        stored.check(loaded.measure(stored.pairs), card.name, card.manifest.base.name)
     else:
         _warn_unproven(card, not pinned)
     return loaded
@@ -226,12 +226,6 @@ def _warn_unproven(card: Card, unproven: bool) -> None:
             "proven",
             card.name,
         )
-
-
-def _alone(card: Card, models: Loader, reason: str) -> "CausalCard":
-    from kcard.cards.models.transformers_backend import CausalCard
-
-    return CausalCard(card, models, unsupported=reason)
 
 
 # A card by reference: its weights lie in a repository of the Hugging Face Hub, pinned to one commit.
@@ -274,11 +268,11 @@ def load_reference_card(card: Card, models: Loader) -> "CardGenerator":
 
     Raises ModelUnavailable where it can't be fetched or is not as pinned.
     """
-    return load_model_of_card(resolved(card), models, pinned=True)
+    return load_model_of_card(resolve_reference(card), models, pinned=True)
 
 
-def resolved(card: Card) -> Card:
-    """Fetch what the card refers to and check it: the full, LoRA or prefix card that it is, in the Hugging Face cache.
+def resolve_reference(card: Card) -> Card:
+    """Fetch and check the files that a card refers to; return the full, LoRA or prefix card in the Hugging Face cache.
 
     Raises ModelUnavailable where it can't be fetched or is not as pinned.
     """

@@ -29,18 +29,18 @@ MOST = 20_000  # paths that are compared
 CANDIDATES = 20  # of them, that the encoder reads
 REMEMBERED = 50_000  # passages whose words are kept
 Name = tuple[str, ...]
-Path_ = tuple[int, ...]
+RowPath = tuple[int, ...]
 
 
 def write(folder: Path, triples: Iterable[tuple[str, str, str]]) -> None:
-    """Put the triples of the passages down, row by row: subject, relation, object."""
+    """Write the triples of the passages, a line each: subject, relation, object."""
     with (folder / GRAPH).open("w", encoding="utf-8") as stream:
         for triple in triples:
             stream.write("\t".join(" ".join(cell.split()) for cell in triple) + "\n")
 
 
 def load(card: Card, models: "Loader") -> "GraphCard":
-    """The writer of a card's graph. Raises DamagedCard where the graph does not fit the passages."""
+    """Return the generator of a card's graph. Raises DamagedCard where the graph does not fit the passages."""
     del models
     return GraphCard(card)
 
@@ -66,18 +66,18 @@ class Graph:
         rows.pop((), None)
         return cls(ends, rows)
 
-    def named(self, question: Sequence[str]) -> list[Name]:
-        """The things that the words of a question name, in order; of names that overlap the longest."""
-        found, at = [], 0
+    def find_names(self, question: Sequence[str]) -> list[Name]:
+        """Return the entities that a question names, in order; of overlapping names the longest."""
+        names, at = [], 0
         while at < len(question):
             spans = (tuple(question[at : at + length]) for length in range(LONGEST, 0, -1))
             name = next((span for span in spans if span in self.rows), None)
             if name is not None:
-                found.append(name)
+                names.append(name)
             at += len(name) if name else 1
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(names))
 
-    def paths(self, names: Sequence[Name]) -> Iterator[Path_]:
+    def paths(self, names: Sequence[Name]) -> Iterator[RowPath]:
         """One row, or two that a thing joins which the question does not name. One-hop paths come first.
 
         A busy name starts none where the question has others.
@@ -99,7 +99,7 @@ class GraphCard:
         self._name = card.name
         self._english = is_english(card.manifest.language)
         self._passages = passages(card.folder)
-        self._told: dict[int, frozenset[str]] = {}
+        self._words_of: dict[int, frozenset[str]] = {}
         try:
             self._graph = Graph.read(card.folder / GRAPH)
         except (OSError, ValueError) as error:
@@ -116,56 +116,55 @@ class GraphCard:
         stands; of two, the text of both and the place of the second.
         """
         del sampling
-        return [padded(self._name, self._found(question), documents) for question in questions]
+        return [padded(self._name, self._search(question), documents) for question in questions]
 
-    def _found(self, question: str) -> list[Source]:
-        asked = words(question)
-        names = self._graph.named(asked)
-        told = set(asked) - {word for name in names for word in name}
-        shares: dict[Path_, float] = {}
+    def _search(self, question: str) -> list[Source]:
+        """Return the statements near the things that a question names, the best first."""
+        question_words = words(question)
+        names = self._graph.find_names(question_words)
+        other_words = set(question_words) - {word for name in names for word in name}
+        shares: dict[RowPath, float] = {}
         for path in islice(self._graph.paths(names), MOST):
-            shares[path] = self._share(path, told, names)
+            # The share of the question's names and other words that the path has, in [0, 1].
+            there = {word for row in path for word in self._words(row)}
+            ends = {end for row in path for end in self._graph.ends[row]}
+            matches = len(there & other_words) + sum(name in ends for name in names)
+            shares[path] = matches / (len(other_words) + len(names))
             # A second statement is told only where it answers more of the question than the first alone.
             if path[1:] and shares[path] <= shares[path[:1]]:
                 del shares[path]
         best = sorted(shares, key=lambda path: -shares[path])[:CANDIDATES]
-        return self._ranked(question, [(self._source(path), shares[path]) for path in best])
-
-    def _share(self, path: Path_, told: set[str], names: Sequence[Name]) -> float:
-        """Of the words beside the names and of the names, how many the path has, in [0, 1]."""
-        there = {word for row in path for word in self._words(row)}
-        ends = {end for row in path for end in self._graph.ends[row]}
-        held = len(there & told) + sum(name in ends for name in names)
-        return held / (len(told) + len(names))
-
-    def _words(self, row: int) -> frozenset[str]:
-        """The words of a passage; those of former questions are kept."""
-        if row not in self._told:
-            if len(self._told) > REMEMBERED:
-                self._told.clear()
-            self._told[row] = frozenset(words(self._passages[row].text))
-        return self._told[row]
-
-    def _ranked(self, question: str, found: Sequence[tuple[Source, float]]) -> list[Source]:
-        if not found or not self._english:
-            return [Source(s.text, s.file, s.line, round(share, 5)) for s, share in found]
+        candidates = []
+        for path in best:
+            statements = [self._passages[row] for row in path]
+            text = " ".join(source.text for source in statements)
+            candidates.append((Source(text, statements[-1].file, statements[-1].line), shares[path]))
+        if not candidates or not self._english:
+            return [Source(s.text, s.file, s.line, round(share, 5)) for s, share in candidates]
         from kcard.offline import minilm
 
-        vectors = minilm.embed([question, *(source.text for source, _ in found)])
+        vectors = minilm.embed([question, *(source.text for source, _ in candidates)])
         # Rounded, since the last bits of an embedding depend on who shares its batch.
         scores = [
             round((share + float(cosine)) / 2, 5)
-            for (_, share), cosine in zip(found, vectors[1:] @ vectors[0], strict=True)
+            for (_, share), cosine in zip(candidates, vectors[1:] @ vectors[0], strict=True)
         ]
-        order = sorted(range(len(found)), key=lambda i: -scores[i])
-        return [Source(found[i][0].text, found[i][0].file, found[i][0].line, scores[i]) for i in order]
+        order = sorted(range(len(candidates)), key=lambda i: -scores[i])
+        return [
+            Source(candidates[i][0].text, candidates[i][0].file, candidates[i][0].line, scores[i])
+            for i in order
+        ]
 
-    def _source(self, path: Path_) -> Source:
-        told = [self._passages[row] for row in path]
-        return Source(" ".join(source.text for source in told), told[-1].file, told[-1].line)
+    def _words(self, row: int) -> frozenset[str]:
+        """The words of a passage; those of former questions are kept."""
+        if row not in self._words_of:
+            if len(self._words_of) > REMEMBERED:
+                self._words_of.clear()
+            self._words_of[row] = frozenset(words(self._passages[row].text))
+        return self._words_of[row]
 
 
 def _name(text: str) -> Name:
     """A name as its words, without a leading article."""
-    found = tuple(words(text))
-    return found[1:] if len(found) > 1 and found[0] == "the" else found
+    name = tuple(words(text))
+    return name[1:] if len(name) > 1 and name[0] == "the" else name

@@ -1,4 +1,4 @@
-"""What a loaded card is, and cards that look passages up.
+"""The interface of loaded cards, and retrieval cards.
 
 Candidates are found by words and by static embeddings, without a network:
 
@@ -33,7 +33,14 @@ from kcard.types import Passage, Sampling, Source
 if TYPE_CHECKING:
     from kcard.cards.models.loader import Loader
 
-__all__ = ["Both", "CardGenerator", "RetrievalCard", "load_generator", "load_retrieval_card", "padded"]
+__all__ = [
+    "CardGenerator",
+    "ModelWithIndex",
+    "RetrievalCard",
+    "load_generator",
+    "load_retrieval_card",
+    "padded",
+]
 
 
 # A loaded card: what turns questions into passages, whatever kind of card it is.
@@ -47,15 +54,15 @@ class CardGenerator(Protocol):
         ...
 
 
-def padded(card: str, found: Sequence[Source], documents: int) -> list[Passage]:
-    """What a card looked up, best first, as so many passages: the last ones are empty where less was found."""
-    passages = [Passage(card, source.text, source=source) for source in found[:documents]]
+def padded(card: str, sources: Sequence[Source], documents: int) -> list[Passage]:
+    """Return exactly `documents` passages from ranked sources, padded with empty ones."""
+    passages = [Passage(card, source.text, source=source) for source in sources[:documents]]
     return passages + [Passage(card, "")] * (documents - len(passages))
 
 
 @dataclass(frozen=True)
-class Both:
-    """A card of both: its model writes, and so does the index of the same corpus. The selectors choose."""
+class ModelWithIndex:
+    """A card with a model and the index of the same corpus; both generate, and the selectors choose."""
 
     model: CardGenerator
     index: CardGenerator
@@ -68,8 +75,8 @@ class Both:
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """`documents` passages of the model and after them as many of the index, which have a `source`."""
         recited = self.model.write(questions, documents, sampling)
-        found = self.index.write(questions, documents, sampling)
-        return [[*own, *looked_up] for own, looked_up in zip(recited, found, strict=True)]
+        retrieved = self.index.write(questions, documents, sampling)
+        return [[*own, *looked_up] for own, looked_up in zip(recited, retrieved, strict=True)]
 
 
 def load_generator(card: Card, models: "Loader") -> CardGenerator:
@@ -80,7 +87,7 @@ def load_generator(card: Card, models: "Loader") -> CardGenerator:
     if not card.manifest.index:
         return writer
 
-    return Both(writer, load_retrieval_card(card, models))
+    return ModelWithIndex(writer, load_retrieval_card(card, models))
 
 
 LEXICAL = 0.5
@@ -101,7 +108,7 @@ Ranked = list[tuple[int, float]]
 
 
 def load_retrieval_card(card: Card, models: "Loader") -> "RetrievalCard":
-    """The writer of a card's index. Raises DamagedCard where the index does not fit the passages."""
+    """Return the generator of a card's index. Raises DamagedCard where the index does not fit the passages."""
     del models
     return RetrievalCard(card)
 
@@ -124,37 +131,52 @@ class RetrievalCard:
         """
         del sampling
         most = max(CANDIDATES, documents)
-        ranked = [self._distinct(rows)[:most] for rows in self._candidates(questions, SPARE * most)]
+        ranked = []
+        for rows in self._find_candidates(questions, SPARE * most):
+            # Leave out what another candidate says word for word: a page that is there under two names.
+            first: dict[str, tuple[int, float]] = {}
+            for row, score in rows:
+                first.setdefault(self._passages[row].text, (row, score))
+            ranked.append([*first.values()][:most])
         if self._english:
-            ranked = self._reranked(questions, ranked, documents)
+            ranked = self._rerank(questions, ranked, documents)
         sources = (
             [replace(self._passages[row], score=score) for row, score in rows[:documents]] for rows in ranked
         )
         return [padded(self._name, rows, documents) for rows in sources]
 
-    def _candidates(self, questions: Sequence[str], most: int) -> list[Ranked]:
+    def _find_candidates(self, questions: Sequence[str], most: int) -> list[Ranked]:
         """Find at most so many candidates of each question, with the scores of the first stage, best first."""
-        lexical = [self._lexical(question) for question in questions]
+        # BM25 of each passage, as a share of the best possible, in [0, 1].
+        lexical = []
+        for question in questions:
+            bm25, possible = self._index.scores(question), self._index.best_possible(question)
+            lexical.append(np.minimum(bm25 / possible, 1.0) if possible else bm25)
         if not self._english:
-            return [_best(scores, np.flatnonzero(scores), most) for scores in lexical]
+            return [_take_best(scores, np.flatnonzero(scores), most) for scores in lexical]
         vectors = static.embed(questions)
         if self._dense is None:
-            return [self._embedded(*pair, most) for pair in zip(vectors, lexical, strict=True)]
+            # A card without embeddings, or with others: find candidates by words alone and embed them now.
+            ranked = []
+            for vector, shares in zip(vectors, lexical, strict=True):
+                rows = np.array(
+                    [row for row, _ in _take_best(shares, np.flatnonzero(shares), most)], np.int64
+                )
+                near = static.embed([self._passages[row].in_context for row in rows]) @ vector
+                mixed = np.zeros(len(shares), np.float32)
+                mixed[rows] = (1 - LEXICAL) * near + LEXICAL * shares[rows]
+                ranked.append(_take_best(mixed, rows, most))
+            return ranked
         scores = (1 - LEXICAL) * self._dense.cosines(vectors) + LEXICAL * np.stack(lexical)
         every = np.arange(len(self._passages))
         return [
-            self._agreeing(question, _best(row, every, AGREEING * most), most) if words(question) else []
+            self._keep_agreeing(question, _take_best(row, every, AGREEING * most), most)
+            if words(question)
+            else []
             for question, row in zip(questions, scores, strict=True)
         ]
 
-    def _distinct(self, candidates: Ranked) -> Ranked:
-        """Leave out what another candidate says word for word: a page that is there under two names."""
-        first: dict[str, tuple[int, float]] = {}
-        for row, score in candidates:
-            first.setdefault(self._passages[row].text, (row, score))
-        return list(first.values())
-
-    def _agreeing(self, question: str, candidates: Ranked, most: int) -> Ranked:
+    def _keep_agreeing(self, question: str, candidates: Ranked, most: int) -> Ranked:
         """Keep the best by score, numbers and options, which embeddings, ranker and reader hardly tell apart."""
         options = command_options(question)
         if not numbers(question) and not options:
@@ -162,33 +184,24 @@ class RetrievalCard:
         agreed = []
         for row, score in candidates:
             text = self._passages[row].in_context
-            agreed.append((row, score * agreement(question, text) - _lacking(options, text)))
+            # An option that a passage explains begins a line or a heading; one that it only mentions counts for less.
+            lost = 0.0
+            for option in dict.fromkeys(options):
+                if option not in command_options(text):
+                    lost += ABSENT
+                elif not re.search(rf"{EXPLAINED}{re.escape(option)}(?![\w-])", text, re.MULTILINE):
+                    lost += MENTIONED
+            agreed.append((row, score * agreement(question, text) - lost))
         return sorted(agreed, key=lambda candidate: -candidate[1])[:most]
 
-    def _lexical(self, question: str) -> Array:
-        """Score each passage by BM25, as a share of the best possible, in [0, 1]."""
-        scores = self._index.scores(question)
-        possible = self._index.best_possible(question)
-        return np.minimum(scores / possible, 1.0) if possible else scores
-
-    def _embedded(self, vector: Array, lexical: Array, most: int) -> Ranked:
-        """Find candidates by words alone and embed them now: for a card without embeddings, or with others."""
-        rows = np.array([row for row, _ in _best(lexical, np.flatnonzero(lexical), most)], np.int64)
-        near = static.embed([self._passages[row].in_context for row in rows]) @ vector
-        scores = np.zeros(len(lexical), np.float32)
-        scores[rows] = (1 - LEXICAL) * near + LEXICAL * lexical[rows]
-        return _best(scores, rows, most)
-
-    def _reranked(
-        self, questions: Sequence[str], candidates: Sequence[Ranked], documents: int
-    ) -> list[Ranked]:
+    def _rerank(self, questions: Sequence[str], candidates: Sequence[Ranked], documents: int) -> list[Ranked]:
         """Rank the candidates of each question that are read by the probability that they answer it.
 
         The questions are read together, round by round; each takes part until its best candidate leads.
         """
         from kcard.offline.reader import read_all
 
-        candidates = self._ordered(questions, candidates)
+        candidates = self._order_by_ranker(questions, candidates)
         relevance: list[list[float]] = [[] for _ in questions]
         reading = [at for at, rows in enumerate(candidates) if rows]
         while reading:
@@ -202,10 +215,27 @@ class RetrievalCard:
             readings = read_all([(questions[at], part) for at, part in zip(reading, parts, strict=True)])
             for at, read in zip(reading, readings, strict=True):
                 relevance[at] += [reading.relevance for reading in read]
-            reading = [at for at in reading if not _is_settled(candidates[at], relevance[at])]
-        return [_by_relevance(rows, odds) for rows, odds in zip(candidates, relevance, strict=True)]
+            # Go on with the questions whose best candidate does not lead the prior of the next one yet.
+            unsettled = []
+            for at in reading:
+                rows, done = candidates[at], len(relevance[at])
+                if done >= min(len(rows), MOST):
+                    continue
+                best = max(
+                    odds + PRIOR * score for odds, (_, score) in zip(relevance[at], rows, strict=False)
+                )
+                if not best - PRIOR * rows[done][1] >= AHEAD:
+                    unsettled.append(at)
+            reading = unsettled
+        # The candidates that were read, best first, with the probability that each answers.
+        ranked = []
+        for rows, values in zip(candidates, relevance, strict=True):
+            odds = [value + PRIOR * score for value, (_, score) in zip(values, rows, strict=False)]
+            order = sorted(range(len(odds)), key=lambda at: -round(odds[at], 3))
+            ranked.append([(rows[at][0], round(1 / (1 + math.exp(-values[at])), 5)) for at in order])
+        return ranked
 
-    def _ordered(self, questions: Sequence[str], candidates: Sequence[Ranked]) -> list[Ranked]:
+    def _order_by_ranker(self, questions: Sequence[str], candidates: Sequence[Ranked]) -> list[Ranked]:
         """Put the candidates of each question in the ranker's order; where all are read anyway, leave them."""
         from kcard.offline.reader import rank_all
 
@@ -224,34 +254,7 @@ class RetrievalCard:
         ]
 
 
-def _lacking(options: Sequence[str], text: str) -> float:
-    """Weigh the options that a passage lacks, or only mentions: one that it explains begins a line or a heading."""
-    lost = 0.0
-    for option in dict.fromkeys(options):
-        if option not in command_options(text):
-            lost += ABSENT
-        elif not re.search(rf"{EXPLAINED}{re.escape(option)}(?![\w-])", text, re.MULTILINE):
-            lost += MENTIONED
-    return lost
-
-
-def _is_settled(candidates: Ranked, relevance: Sequence[float]) -> bool:
-    """Whether enough is read: the best leads the prior of the next one, or there is none that may be read."""
-    done = len(relevance)
-    if done >= min(len(candidates), MOST):
-        return True
-    best = max(odds + PRIOR * score for odds, (_, score) in zip(relevance, candidates, strict=False))
-    return best - PRIOR * candidates[done][1] >= AHEAD
-
-
-def _by_relevance(candidates: Ranked, relevance: Sequence[float]) -> Ranked:
-    """The candidates that were read, best first, with the probability that each answers."""
-    odds = [value + PRIOR * score for value, (_, score) in zip(relevance, candidates, strict=False)]
-    order = sorted(range(len(odds)), key=lambda at: -round(odds[at], 3))
-    return [(candidates[at][0], round(1 / (1 + math.exp(-relevance[at])), 5)) for at in order]
-
-
-def _best(scores: Array, rows: "np.typing.NDArray[np.int64]", most: int) -> Ranked:
+def _take_best(scores: Array, rows: "np.typing.NDArray[np.int64]", most: int) -> Ranked:
     """At most so many of these rows, best first, equal ones in their order.
 
     Rounded, since the last bits of a score depend on what it is computed beside.

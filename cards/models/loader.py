@@ -1,7 +1,4 @@
-"""Load the models of cards, their weights and what gates see of them.
-
-It knows transformers and peft; how a card is prompted it does not know.
-"""
+"""Load the models of cards with transformers and peft, within a memory budget."""
 
 import json
 import warnings
@@ -26,9 +23,9 @@ if TYPE_CHECKING:
     from kcard.interfaces import LLM
 
 __all__ = [
-    "Loaded",
+    "LoadedModel",
     "Loader",
-    "Memory",
+    "ModelCache",
     "base_digest",
     "base_files",
     "causal_lm",
@@ -47,8 +44,8 @@ AGE = 1000  # uses after which all of them count half
 
 
 @dataclass
-class Memory:
-    """What is loaded, by name. `budget`: bytes of weights; None: half of what the device has.
+class ModelCache:
+    """Loaded models by key, least used evicted first. `budget`: bytes of weights; None: half of what the device has.
 
     What was put or used least often leaves first, of those used equally often the one used longest ago. How often
     something was used is remembered when it has left.
@@ -62,10 +59,10 @@ class Memory:
     _entries: "OrderedDict[Hashable, tuple[Any, int]]" = field(default_factory=OrderedDict, init=False)
     _uses: "Counter[Hashable]" = field(default_factory=Counter, init=False)
     _total: int = field(default=0, init=False)
-    _given: bool = field(init=False)
+    _is_fixed: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self._given = self.budget is not None
+        self._is_fixed = self.budget is not None
         if self.budget is not None and self.budget < 1:
             raise UsageError(f"memory is {self.budget}: it must be at least 1 byte, or left out")
 
@@ -78,10 +75,10 @@ class Memory:
 
     def check(self, what: str, size: int) -> None:
         """Raise ModelUnavailable for what does not fit alone: into the budget, or the device if none was given."""
-        most = self.limit if self._given else device_bytes(self.device)
+        most = self.limit if self._is_fixed else device_bytes(self.device)
         if size > most:
-            there = "--memory is" if self._given else f"device {self.device} has"
-            remedy = f"set --memory to {size} bytes or more" if self._given else "use a larger device"
+            there = "--memory is" if self._is_fixed else f"device {self.device} has"
+            remedy = f"set --memory to {size} bytes or more" if self._is_fixed else "use a larger device"
             raise ModelUnavailable(
                 f"{what} needs {shown_size(size)} for its weights, but {there} {shown_size(most)}: {remedy}"
             )
@@ -90,12 +87,12 @@ class Memory:
         return key in self._entries
 
     def get(self, key: Hashable) -> Any:
-        """What has that name, now the last used; None where nothing has."""
+        """Return the value of a key, now the most recently used; None where there is none."""
         if key not in self._entries:
             return None
         self._entries.move_to_end(key)
         value, size = self._entries[key]
-        self._count(key, size)
+        self._count_use(key, size)
         return value
 
     def peek(self, key: Hashable) -> Any:
@@ -103,22 +100,22 @@ class Memory:
         return self._entries.get(key, (None, 0))[0]
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
-        """Keep it under that name, as the last used."""
+        """Store a value under a key, as the most recently used."""
         self.drop(key)
         self._entries[key] = (value, size)
         self.used += size
-        self._count(key, size)
-        self._leave(self.limit, key)
+        self._count_use(key, size)
+        self._evict(self.limit, key)
 
     def make_room(self, size: int) -> None:
-        """Let so many bytes fit, before they are there."""
-        self._leave(self.limit - size)
+        """Evict until so many more bytes fit."""
+        self._evict(self.limit - size)
 
     def drop(self, key: Hashable) -> None:
-        """Let go of what has that name, if it is there."""
+        """Remove a key, if it is there."""
         self.used -= self._entries.pop(key, (None, 0))[1]
 
-    def _count(self, key: Hashable, size: int) -> None:
+    def _count_use(self, key: Hashable, size: int) -> None:
         if not size:
             return
         self._uses[key] += 1
@@ -127,11 +124,11 @@ class Memory:
             self._uses = Counter({used: times // 2 for used, times in self._uses.items() if times > 1})
             self._total = self._uses.total()
 
-    def _leave(self, limit: int, kept: Hashable = None) -> None:
+    def _evict(self, limit: int, protected: Hashable = None) -> None:
         """Drop what was used least, but for the name `kept`, until the limit is reached. What takes no room stays."""
         if self.used <= limit:
             return
-        sized = [key for key, (_, size) in self._entries.items() if size and key != kept]
+        sized = [key for key, (_, size) in self._entries.items() if size and key != protected]
         for key in sorted(sized, key=lambda key: self._uses[key]):
             if self.used > limit:
                 self.drop(key)
@@ -174,7 +171,7 @@ TOKENIZERS = (
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModel:
     """A model and, for a LoRA card, the name that its adapter has in there, for a prefix card what stands before its
     prompts."""
 
@@ -222,28 +219,28 @@ class Loader:
     memory: int | None = None
     engines: "Engines | None" = None
     groups: dict[Hashable, Any] = field(default_factory=dict)
-    held: Memory = field(init=False)
+    cache: ModelCache = field(init=False)
     _bases: dict[Hashable, Any] = field(default_factory=dict)
     _digests: dict[tuple[str, str | None], str | None] = field(default_factory=dict)
     _spare: dict[Hashable, Any] = field(default_factory=dict)
     _tokenizers: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.held = Memory(self.memory, self.device)
+        self.cache = ModelCache(self.memory, self.device)
 
-    def full(self, card: Card) -> Loaded:
+    def full(self, card: Card) -> LoadedModel:
         """A whole model from the card's folder; CardError where transformers can't load it."""
-        return Loaded(self._spare.pop(card.folder, None) or self.model(card))
+        return LoadedModel(self._spare.pop(card.folder, None) or self.model(card))
 
     def model(self, card: Card) -> Any:
         """The card's own model, or the one that its adapter belongs to, as transformers has it; not kept."""
         if card.manifest.is_adapter:
             return self._base(card)
         with explained(CardError, f"card {card.name!r}: {card.folder} can't be loaded"):
-            return self._place(causal_lm(card.folder, None, local=True))
+            return self._to_device(causal_lm(card.folder, None, local=True))
 
-    def spare(self, card: Card, model: Any) -> None:
-        """Take back what `model` gave: the next full or lora of that card finds it."""
+    def release(self, card: Card, model: Any) -> None:
+        """Return what `model` gave, for the next `full` or `lora` of that card."""
         base = card.manifest.base
         self._spare[(base.name, base.revision) if card.manifest.is_adapter else card.folder] = model
 
@@ -254,30 +251,38 @@ class Loader:
         key: Hashable = same or card.folder
         if key not in self._tokenizers:
             with explained(CardError, f"card {card.name!r}: its tokenizer can't be loaded"):
-                self._tokenizers[key] = PlainTokenizer.read(card.folder) or _tokenizer(card.folder)
+                tokenizer: Any = PlainTokenizer.read(card.folder)
+                if tokenizer is None:
+                    from transformers import AutoTokenizer
+
+                    tokenizer = AutoTokenizer.from_pretrained(
+                        card.folder, local_files_only=True, trust_remote_code=False
+                    )
+                self._tokenizers[key] = tokenizer
         return self._tokenizers[key]
 
-    def lora(self, card: Card) -> Loaded:
+    def lora(self, card: Card) -> LoadedModel:
         """The card's adapter on its base, which is loaded once for all cards that name it: for those that train
         tokens, and for those that don't, as peft can't add one of these to the others."""
         base = card.manifest.base
-        misfit = f"card {card.name!r}: its adapter does not fit the base model {_named(base)}"
+        misfit = f"card {card.name!r}: its adapter does not fit the base model {_base_name(base)}"
         with explained(CardError, misfit):
-            key = (base.name, base.revision, _trains_tokens(card.folder))
+            config = json.loads((card.folder / "adapter_config.json").read_text(encoding="utf-8"))
+            key = (base.name, base.revision, bool(config.get("trainable_token_indices")))
         if key not in self._bases:
             whole = self._spare.pop(key[:2], None) or self._base(card)
             with explained(CardError, misfit):
                 model = with_adapter(whole, card.folder)
             self._bases[key] = model.eval()
-            return Loaded(model, FIRST)
+            return LoadedModel(model, FIRST)
         self.check_digest(card)
         model = self._bases[key]
         name = f"card{len(model.peft_config)}"
         with explained(CardError, misfit):
             model.load_adapter(card.folder, adapter_name=name)
-        return Loaded(model, name)
+        return LoadedModel(model, name)
 
-    def prefix(self, card: Card) -> Loaded:
+    def prefix(self, card: Card) -> LoadedModel:
         """The card's prefix and its base, which is loaded once for all prefixes on it."""
         base = card.manifest.base
         key = (base.name, base.revision, PREFIXED)
@@ -287,22 +292,22 @@ class Loader:
             self.check_digest(card)
         model = self._bases[key]
         with explained(CardError, f"card {card.name!r}: its prefix can't be read"):
-            found = prefix.read(card.folder, model.dtype)
-        return Loaded(model, prefix=Prefix(found.table.to(model.device)))
+            stored = prefix.read(card.folder, model.dtype)
+        return LoadedModel(model, prefix=Prefix(stored.table.to(model.device)))
 
-    def base(self, card: Card) -> Loaded:
+    def base(self, card: Card) -> LoadedModel:
         """The model that the card was made from, as it was before; ModelUnavailable where it can't be had."""
-        return Loaded(self._base(card))
+        return LoadedModel(self._base(card))
 
     def _base(self, card: Card) -> Any:
         base = card.manifest.base
         if not base.name:
             raise CardError(f"card {card.name!r} needs a base model, but its manifest names none")
-        needed = f"card {card.name!r} needs the base model {_named(base)}, which can't be loaded"
+        needed = f"card {card.name!r} needs the base model {_base_name(base)}, which can't be loaded"
         with explained(ModelUnavailable, needed):
             model = causal_lm(base_folder(base.name), base.revision, local=False)
         self.check_digest(card)
-        return self._place(model)
+        return self._to_device(model)
 
     def check_digest(self, card: Card) -> None:
         """ModelUnavailable for a base with other weights than the card names. Each base is read once."""
@@ -312,15 +317,15 @@ class Loader:
         key = (base.name, base.revision)
         if key not in self._digests:
             self._digests[key] = base_digest(*key)
-        if (found := self._digests[key]) != base.sha256:
+        if (digest := self._digests[key]) != base.sha256:
             own = "install the kcard that it was trained with, or train it again"
             remedy = own if base.name == BASE else "fetch the revision that the card names"
             raise ModelUnavailable(
-                f"card {card.name!r} needs the base model {_named(base)} with sha256 {base.sha256[:12]}…, but "
-                f"{found[:12] + '…' if found else 'none'} is at hand: {remedy}"
+                f"card {card.name!r} needs the base model {_base_name(base)} with sha256 {base.sha256[:12]}…, but "
+                f"{digest[:12] + '…' if digest else 'none'} is at hand: {remedy}"
             )
 
-    def _place(self, model: Any) -> Any:
+    def _to_device(self, model: Any) -> Any:
         """On the device, in fp32 where the model is small or the processor has no bf16, else in bf16."""
         import torch
         from transformers import GenerationConfig
@@ -336,28 +341,13 @@ class Loader:
 
 def in_single_precision(count: int, device: str) -> bool:
     """Whether a model of so many parameters runs in float32 on the device, rather than in bfloat16."""
-    return count < SMALL or not _has_bf16(device)
-
-
-def _has_bf16(device: str) -> bool:
-    """Whether products in bf16 are the device's own: a processor without them is slower in bf16 than in fp32."""
-    if device != "cpu":
-        return True
+    if count < SMALL or device != "cpu":
+        return count < SMALL
     import torch
 
+    # A processor without products in bf16 of its own is slower in bf16 than in fp32.
     able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return bool(able.get("amx_bf16") or able.get("avx512_bf16"))
-
-
-def _tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-
-
-def _trains_tokens(adapter: Path) -> bool:
-    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    return bool(config.get("trainable_token_indices"))
+    return not (able.get("amx_bf16") or able.get("avx512_bf16"))
 
 
 def with_adapter(base: Any, folder: Path) -> Any:
@@ -375,8 +365,8 @@ def base_digest(name: str, revision: str | None = None) -> str | None:
     if folder is None:
         return None
     for pattern in ("*.safetensors", "pytorch_model*.bin"):
-        if found := [*folder.glob(pattern)]:
-            return weights_digest({path.name: file_digest(path) for path in found})
+        if files := [*folder.glob(pattern)]:
+            return weights_digest({path.name: file_digest(path) for path in files})
     return None
 
 
@@ -403,7 +393,7 @@ def causal_lm(where: str | Path, revision: str | None, local: bool) -> Any:
         )
 
 
-def _named(base: Base) -> str:
+def _base_name(base: Base) -> str:
     return f"{base.name!r}" + (f" at revision {base.revision}" if base.revision else "")
 
 

@@ -1,6 +1,6 @@
-"""How a card's model is asked: prompt styles, the questions' vocabulary.
+"""How a card's model is prompted: prompt styles and the vocabulary of questions.
 
-It knows no weights: the embedding of a token, which one prompt style needs, is given to it.
+This module holds no model weights: callers pass the token embedding that one prompt style needs.
 """
 
 import functools
@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -39,7 +39,7 @@ __all__ = [
     "VOCABULARY",
     "WORDS",
     "Projection",
-    "Prompting",
+    "Prompter",
     "Vocabulary",
     "WordSketch",
     "all_prompt_ids",
@@ -83,11 +83,11 @@ class WordSketch:
         """Of the card in a folder; CardError where its file is damaged or missing."""
         path = folder / WORDS
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))["idf"]
-            return cls({str(stem): float(idf) for stem, idf in found.items()})
+            frequencies = json.loads(path.read_text(encoding="utf-8"))["idf"]
+            return cls({str(stem): float(idf) for stem, idf in frequencies.items()})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            told = f"{path} must hold the idf of the card's word stems ({error}): train the card again"
-            raise CardError(told) from error
+            message = f"{path} must hold the idf of the card's word stems ({error}): train the card again"
+            raise CardError(message) from error
 
     def write(self, folder: Path) -> None:
         text = json.dumps({"stemmer": STEMMER, "idf": dict(self.idf)}, ensure_ascii=False, indent=0)
@@ -98,8 +98,8 @@ class WordSketch:
         """The place of each stem in the order of `idf`."""
         return {stem: place for place, stem in enumerate(self.idf)}
 
-    def known(self, text: str) -> list[int]:
-        """The numbers of the distinct stems of a text that the corpus has, ascending."""
+    def numbers_of(self, text: str) -> list[int]:
+        """Return the numbers of the distinct stems of a text that the corpus has, ascending."""
         return sorted(self.number[stem] for stem in stems(text) if stem in self.number)
 
     def signs(self) -> Array:
@@ -108,13 +108,13 @@ class WordSketch:
 
     def __call__(self, texts: Sequence[str]) -> Array:
         """Sketches of `texts`, (n, SIZE), of unit length; zeros for a text without a known word."""
-        found = np.zeros((len(texts), SIZE), dtype=np.float32)
-        for row, text in zip(found, texts, strict=True):
-            known = sorted(stems(text) & self.idf.keys())
-            if known:
-                weights = np.array([self.idf[stem] for stem in known], dtype=np.float32)
-                row[:] = weights @ np.stack([_signs(stem) for stem in known]) / np.linalg.norm(weights)
-        return found
+        sketches = np.zeros((len(texts), SIZE), dtype=np.float32)
+        for row, text in zip(sketches, texts, strict=True):
+            shared = sorted(stems(text) & self.idf.keys())
+            if shared:
+                weights = np.array([self.idf[stem] for stem in shared], dtype=np.float32)
+                row[:] = weights @ np.stack([_signs(stem) for stem in shared]) / np.linalg.norm(weights)
+        return sketches
 
 
 def stems(text: str) -> set[str]:
@@ -125,8 +125,8 @@ def stems(text: str) -> set[str]:
 def _signs(stem: str) -> Array:
     digest = hashlib.blake2b(stem.encode(), digest_size=SIZE // 8).digest()
     bits = np.unpackbits(np.frombuffer(digest, np.uint8)).astype(np.float32)
-    found: Array = (2 * bits - 1) / np.float32(math.sqrt(SIZE))
-    return found
+    signs: Array = (2 * bits - 1) / np.float32(math.sqrt(SIZE))
+    return signs
 
 
 # A question in the words that a card was trained on.
@@ -147,10 +147,10 @@ SAME = FIGURES | {figure: word for word, figure in FIGURES.items()}
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """known   every word that the card was trained on, in lower case
-    common  those that others may be replaced by: no names, no figures"""
+    """all_words  every word that the card was trained on, in lower case
+    common     those that others may be replaced by: no names, no figures"""
 
-    known: frozenset[str]
+    all_words: frozenset[str]
     common: tuple[str, ...]
 
     @classmethod
@@ -169,53 +169,49 @@ class Vocabulary:
         path = folder / VOCABULARY
         if not path.is_file():
             return None
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return cls(frozenset((*found["common"], *found["other"])), tuple(found["common"]))
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return cls(frozenset((*data["common"], *data["other"])), tuple(data["common"]))
 
     def write(self, folder: Path) -> None:
-        other = sorted(self.known.difference(self.common))
+        other = sorted(self.all_words.difference(self.common))
         text = json.dumps({"common": self.common, "other": other}, ensure_ascii=False, indent=0)
         write_text(folder / VOCABULARY, f"{text}\n")
 
-    def reworded(self, question: str) -> str:
-        """The question in known words; as it is where none of its words is known."""
+    def reword(self, question: str) -> str:
+        """Return the question in words of the corpus; unchanged where none of its words is known."""
         tokens = question.split()
-        found = [self._token(token) for token in tokens]
-        for start, end in _names(tokens):
-            if None in found[start:end]:  # of a name that is not known as a whole no part is meant
-                found[start:end] = [None] * (end - start)
-        return " ".join(token for token in found if token) or question
+        reworded = [self._reword_token(token) for token in tokens]
+        # Names are runs of capitalised words, but for the first word of the question.
+        start = 1
+        for capital, run in groupby(tokens[1:], lambda token: token[0].isupper()):
+            end = start + sum(1 for _ in run)
+            if (
+                capital and None in reworded[start:end]
+            ):  # of a name that is not known as a whole no part is meant
+                reworded[start:end] = [None] * (end - start)
+            start = end
+        return " ".join(token for token in reworded if token) or question
 
-    def _token(self, token: str) -> str | None:
+    def _reword_token(self, token: str) -> str | None:
         """What stands for it; None where it is left out. Figures stay: another year is another question."""
         parts = words(token)
-        if not parts or any(part in self.known for part in parts):
+        if not parts or any(part in self.all_words for part in parts):
             return token
         if len(parts) == 1 and (same := SAME.get(parts[0])):
-            return token.lower().replace(parts[0], same) if same in self.known else token
+            return token.lower().replace(parts[0], same) if same in self.all_words else token
         if any(part[0].isdigit() for part in parts):
             return token
-        return None if len(parts) > 1 or token[0].isupper() else self._nearest(parts[0])
-
-    def _nearest(self, word: str) -> str | None:
-        cosines = self._vectors @ minilm.word_vectors([word])[0]
+        if len(parts) > 1 or token[0].isupper():
+            return None
+        # The common word that is nearest in meaning.
+        cosines = self.common_vectors @ minilm.word_vectors(parts)[0]
         best = int(cosines.argmax()) if self.common else -1
         return self.common[best] if self.common and cosines[best] >= NEAR else None
 
     @cached_property
-    def _vectors(self) -> Array:
+    def common_vectors(self) -> Array:
         """(common, 384)"""
         return minilm.word_vectors(self.common)
-
-
-def _names(tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """(start, end) of runs of capitalised words, but for the first word of the question."""
-    start = 1
-    for capital, run in groupby(tokens[1:], lambda token: token[0].isupper()):
-        end = start + sum(1 for _ in run)
-        if capital:
-            yield start, end
-        start = end
 
 
 # The two prompt styles.
@@ -230,15 +226,15 @@ def _names(tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
 def prompt_ids(tokenizer: Any, text: str) -> list[int]:
     """Token ids of a prompt, as in training: the tokenizer's own special tokens, but one that begins the text
     wherever the tokenizer has a bos token, and none that ends it."""
-    return _framed(tokenizer, tokenizer(text)["input_ids"])
+    return _frame_ids(tokenizer, tokenizer(text)["input_ids"])
 
 
 def all_prompt_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """The ids of several prompts, made at once, which is much faster. They may be longer than the model reads."""
-    return [_framed(tokenizer, ids) for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
+    return [_frame_ids(tokenizer, ids) for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
 
 
-def _framed(tokenizer: Any, ids: list[int]) -> list[int]:
+def _frame_ids(tokenizer: Any, ids: list[int]) -> list[int]:
     if tokenizer.eos_token_id is not None and len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
         ids = ids[:-1]
     if tokenizer.bos_token_id is not None and ids[:1] != [tokenizer.bos_token_id]:
@@ -250,13 +246,11 @@ def template_prompts(tokenizer: Any, template: str, questions: Sequence[str], lo
     """Prompts of at most `longest` tokens each: of a longer question the first words are left out."""
     # Not str.format: a question may contain braces, and so may a template.
     rows = [prompt_ids(tokenizer, template.replace("{question}", question.strip())) for question in questions]
-    return Prompts(ids=tuple(tuple(_shortened(row, longest, tokenizer.bos_token_id)) for row in rows))
-
-
-def _shortened(ids: list[int], longest: int, bos: int | None) -> list[int]:
-    if len(ids) <= longest:
-        return ids
-    return ids[-longest:] if ids[0] != bos else [ids[0], *ids[len(ids) - longest + 1 :]]
+    for number, ids in enumerate(rows):
+        if len(ids) > longest:
+            begins = ids[0] == tokenizer.bos_token_id
+            rows[number] = [ids[0], *ids[len(ids) - longest + 1 :]] if begins else ids[-longest:]
+    return Prompts(ids=tuple(map(tuple, rows)))
 
 
 class Projection:
@@ -265,14 +259,27 @@ class Projection:
     def __init__(self, card: Card, width: int) -> None:
         from safetensors.torch import load_file
 
-        _check_encoder(card)
-        self.vectors, self.width = card.manifest.prompt.vectors, width
+        prompt = card.manifest.prompt
+        if prompt.vectors < 1:
+            raise CardError(
+                f"card {card.name!r}: encoder-prefix needs vectors of 1 or more, not {prompt.vectors}"
+            )
+        if prompt.words not in (0, SIZE):
+            raise CardError(
+                f"card {card.name!r}: words of its prompt must be 0 or {SIZE}, not {prompt.words}"
+            )
+        if prompt.encoder_sha256 != minilm.SHA256:
+            raise CardError(
+                f"card {card.name!r} was trained with {prompt.encoder} (sha256 {prompt.encoder_sha256}), "
+                f"but this kcard has {minilm.NAME} (sha256 {minilm.SHA256}): train the card again"
+            )
+        self.vectors, self.width = prompt.vectors, width
         path = card.folder / PROJECTION
         tensors = load_file(path)
-        self.words = WordSketch.read(card.folder) if card.manifest.prompt.words else None
-        inputs = minilm.DIMENSIONS + card.manifest.prompt.words
-        self.weight = _tensor(tensors, "weight", (self.vectors * width, inputs), path)
-        self.bias = _tensor(tensors, "bias", (self.vectors * width,), path)
+        self.words = WordSketch.read(card.folder) if prompt.words else None
+        inputs = minilm.DIMENSIONS + prompt.words
+        self.weight = _read_tensor(tensors, "weight", (self.vectors * width, inputs), path)
+        self.bias = _read_tensor(tensors, "bias", (self.vectors * width,), path)
 
     def __call__(self, questions: Sequence[str], embeddings: "Tensor") -> "Tensor":
         """Questions and their sentence embeddings, (n, 384) -> (n, vectors, width) prefix embeddings."""
@@ -280,8 +287,8 @@ class Projection:
 
         if self.words is not None:
             embeddings = torch.cat([embeddings, torch.from_numpy(self.words(questions))], dim=-1)
-        found = torch.nn.functional.linear(embeddings, self.weight, self.bias)
-        return found.view(-1, self.vectors, self.width)
+        projected = torch.nn.functional.linear(embeddings, self.weight, self.bias)
+        return projected.view(-1, self.vectors, self.width)
 
 
 def embedded_questions(questions: Sequence[str]) -> "Tensor":
@@ -302,26 +309,10 @@ def prefix_prompts(
         return Prompts(embeddings=torch.cat([vectors, start.expand(len(vectors), 1, -1)], dim=1))
 
 
-def _check_encoder(card: Card) -> None:
-
-    prompt = card.manifest.prompt
-    if prompt.vectors < 1:
-        raise CardError(
-            f"card {card.name!r}: encoder-prefix needs vectors of 1 or more, not {prompt.vectors}"
-        )
-    if prompt.words not in (0, SIZE):
-        raise CardError(f"card {card.name!r}: words of its prompt must be 0 or {SIZE}, not {prompt.words}")
-    if prompt.encoder_sha256 != minilm.SHA256:
-        raise CardError(
-            f"card {card.name!r} was trained with {prompt.encoder} (sha256 {prompt.encoder_sha256}), "
-            f"but this kcard has {minilm.NAME} (sha256 {minilm.SHA256}): train the card again"
-        )
-
-
-def _tensor(tensors: "dict[str, Tensor]", name: str, shape: tuple[int, ...], path: Path) -> "Tensor":
+def _read_tensor(tensors: "dict[str, Tensor]", name: str, shape: tuple[int, ...], path: Path) -> "Tensor":
     if name not in tensors or tuple(tensors[name].shape) != shape:
-        found = tuple(tensors[name].shape) if name in tensors else "nothing"
-        raise CardError(f"{path}: {name!r} must have the shape {shape}, found {found}")
+        actual = tuple(tensors[name].shape) if name in tensors else "nothing"
+        raise CardError(f"{path}: {name!r} must have the shape {shape}, found {actual}")
     return tensors[name].float()
 
 
@@ -330,7 +321,7 @@ PROBED = Sampling(temperature=0, tokens=24)
 
 
 @dataclass(frozen=True)
-class Prompting:
+class Prompter:
     """Of one card.
 
     eos, pad    token ids: a document ends at any eos
@@ -369,7 +360,7 @@ class Prompting:
                 embedded = embedded_questions(questions)
             return prefix_prompts(start, self.projection, questions, embedded)
         if self.vocabulary is not None:
-            questions = [self.vocabulary.reworded(question) for question in questions]
+            questions = [self.vocabulary.reword(question) for question in questions]
         template, longest = self.card.manifest.prompt.template, self.context - self.length(sampling)
         return template_prompts(self.tokenizer, template, questions, longest)
 
@@ -393,10 +384,10 @@ class Prompting:
         """Questions as prompts, and the texts after them as token ids: what a fingerprint measures."""
         # Questions that come twice are encoded once.
         questions = [*dict.fromkeys(question for question, _ in pairs)]
-        asked = self.prompts(questions, PROBED, start)
+        prompts = self.prompts(questions, PROBED, start)
         texts = [self.tokenizer(text, add_special_tokens=False)["input_ids"] for _, text in pairs]
         return (
-            asked.pick([questions.index(question) for question, _ in pairs]),
+            prompts.pick([questions.index(question) for question, _ in pairs]),
             [ids[: self.length(PROBED)] for ids in texts],
         )
 
@@ -409,18 +400,23 @@ class Prompting:
         base: Sequence[Sequence[float]],
     ) -> Fingerprint:
         """card, base: the log-probabilities of the probes; of the base only where the card is an adapter."""
-        asked, texts = probes
+        prompts, texts = probes
         none: tuple[()] = ()
         rows = [
             Probe(question, text, tuple(prompt), tuple(ids), tuple(own), tuple(bare))
             for (question, text), prompt, ids, own, bare in zip(
-                pairs, asked.ids or [none] * len(pairs), texts, card, base or [none] * len(pairs), strict=True
+                pairs,
+                prompts.ids or [none] * len(pairs),
+                texts,
+                card,
+                base or [none] * len(pairs),
+                strict=True,
             )
         ]
         return Fingerprint(str(dtype).removeprefix("torch."), tuple(rows))
 
 
-def read(card: Card, tokenizer: Any, ends: "int | list[int] | None", context: int, width: int) -> Prompting:
+def read(card: Card, tokenizer: Any, ends: "int | list[int] | None", context: int, width: int) -> Prompter:
     """The prompting of a card on a model that reads so many tokens of embeddings of that width.
 
     ends  where the model's generation config says that texts end; the tokenizer may say so, too
@@ -438,4 +434,4 @@ def read(card: Card, tokenizer: Any, ends: "int | list[int] | None", context: in
             )
         with explained(CardError, f"card {card.name!r}: its projection can't be loaded"):
             projection = Projection(card, width)
-    return Prompting(card, tokenizer, eos, pad, context, projection, Vocabulary.read(card.folder))
+    return Prompter(card, tokenizer, eos, pad, context, projection, Vocabulary.read(card.folder))

@@ -13,7 +13,7 @@ from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, Pair
 from kcard.cards.models import prompting, weights
 from kcard.cards.models.batched import decoder, lora, prefix, whole
-from kcard.cards.models.batched.decoder import Decoder, Unsupported, packed
+from kcard.cards.models.batched.decoder import Decoder, UnsupportedModel, packed
 from kcard.cards.models.batched.generate import (
     Prompts,
     Sampler,
@@ -23,7 +23,7 @@ from kcard.cards.models.batched.generate import (
     until_eos,
 )
 from kcard.cards.models.loader import Loader, explained
-from kcard.cards.models.prompting import Prompting
+from kcard.cards.models.prompting import Prompter
 from kcard.cards.models.weights import Weights
 from kcard.errors import CardError
 from kcard.types import Passage, Sampling
@@ -55,42 +55,42 @@ class Stack(Protocol):
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _StackCache:
     """The stacks that were made last, with their own bytes, by whose they are; of adapters, the base that they stand
     on. MOST stacks of several cards are kept, and any number of single cards."""
 
     base: Decoder | None
     shared: int = 0
-    stacks: dict[tuple[Path, ...], tuple[Decoder, int]] = field(default_factory=dict)
+    decoders: dict[tuple[Path, ...], tuple[Decoder, int]] = field(default_factory=dict)
 
     @classmethod
-    def on(cls, base: Decoder) -> "_Kept":
+    def from_base(cls, base: Decoder) -> "_StackCache":
         return cls(base, decoder.size(base))
 
     @property
     def size(self) -> int:
-        return self.shared + sum(own for _, own in self.stacks.values())
+        return self.shared + sum(own for _, own in self.decoders.values())
 
     def find(self, folders: Sequence[Path]) -> Decoder | None:
-        """Their stack, if it is there, now the last used."""
-        if (found := self.stacks.pop(tuple(folders), None)) is None:
+        """Return the stack of these cards, now the most recently used; None where there is none."""
+        if (entry := self.decoders.pop(tuple(folders), None)) is None:
             return None
-        self.stacks[tuple(folders)] = found
-        return found[0]
+        self.decoders[tuple(folders)] = entry
+        return entry[0]
 
     def add(self, folders: Sequence[Path], stack: Decoder) -> None:
-        self.stacks[tuple(folders)] = stack, decoder.size(stack) - self.shared
+        self.decoders[tuple(folders)] = stack, decoder.size(stack) - self.shared
 
-    def shed(self, needed: int, limit: int) -> None:
-        """Let go of stacks until there is a place for another one and so many more bytes are within the limit."""
-        several = [folders for folders in self.stacks if len(folders) > 1]
+    def make_room(self, needed: int, limit: int) -> None:
+        """Drop stacks until another one fits: in number, and with so many more bytes within the limit."""
+        several = [folders for folders in self.decoders if len(folders) > 1]
         for folders in several[: max(0, len(several) - MOST + 1)]:
-            del self.stacks[folders]
-        while self.stacks and self.size + needed > limit:
-            del self.stacks[next(iter(self.stacks))]
+            del self.decoders[folders]
+        while self.decoders and self.size + needed > limit:
+            del self.decoders[next(iter(self.decoders))]
 
 
-class Form(Protocol):
+class AdapterForm(Protocol):
     """A form of adapters: the functions of the modules lora and prefix of kcard.cards.lm.engine."""
 
     def read(self, folder: Path, dtype: Any) -> Any: ...
@@ -99,7 +99,7 @@ class Form(Protocol):
     def stacked(self, decoder: Decoder, adapters: Sequence[Any], /) -> Decoder: ...
 
 
-FORMS: Mapping[str, Form] = {"lora": lora, "prefix": prefix}
+FORMS: Mapping[str, AdapterForm] = {"lora": lora, "prefix": prefix}
 
 
 @dataclass(frozen=True)
@@ -110,18 +110,18 @@ class Adapters:
     models: Loader
     card: Card
     ranks: dict[Path, Mapping[str, int]] = field(default_factory=dict)
-    forms: dict[Path, Form] = field(default_factory=dict)
+    forms: dict[Path, AdapterForm] = field(default_factory=dict)
 
     @classmethod
-    def on(cls, base: Decoder, card: Card, models: Loader) -> "Adapters":
+    def from_base(cls, base: Decoder, card: Card, models: Loader) -> "Adapters":
         """Where the base of the card was read already. Raises ModelUnavailable where it does not fit alone."""
-        models.held.check(f"the base of card {card.name!r}", decoder.size(base))
-        made = cls(models, card)
-        made._keep(_Kept.on(base))
-        return made
+        models.cache.check(f"the base of card {card.name!r}", decoder.size(base))
+        adapters = cls(models, card)
+        adapters._store(_StackCache.from_base(base))
+        return adapters
 
     def add(self, folder: Path, kind: str) -> Mapping[str, int]:
-        """Take the adapter of a card of that kind and give its ranks; Unsupported where it can't be stacked on the
+        """Take the adapter of a card of that kind and give its ranks; UnsupportedModel where it can't be stacked on the
         base, CardError where it does not belong to it."""
         base, form = self.base(), FORMS[kind]
         adapter = form.read(folder, base.embed.table.dtype)
@@ -130,30 +130,30 @@ class Adapters:
         return self.ranks[folder]
 
     def base(self) -> Decoder:
-        base = self._kept().base
+        base = self._stacks().base
         assert base is not None
         return base
 
     def decoder(self, folders: Sequence[Path]) -> Decoder:
-        kept = self._kept()
-        if (found := kept.find(folders)) is not None:
-            return found
-        base, memory = self.base(), self.models.held
+        stacks = self._stacks()
+        if (ready := stacks.find(folders)) is not None:
+            return ready
+        base, memory = self.base(), self.models.cache
         form = self.forms[folders[0]]
         needed = form.added(base, [self.ranks[folder] for folder in folders])
-        memory.check(f"the base of card {self.card.name!r} with an adapter", kept.shared + needed)
-        kept.shed(needed, memory.limit)
-        self._keep(kept)
+        memory.check(f"the base of card {self.card.name!r} with an adapter", stacks.shared + needed)
+        stacks.make_room(needed, memory.limit)
+        self._store(stacks)
         memory.make_room(needed)
         dtype = base.embed.table.dtype
-        made = form.stacked(base, [form.read(folder, dtype) for folder in folders])
-        kept.add(folders, made)
-        self._keep(kept)
-        return made
+        stack = form.stacked(base, [form.read(folder, dtype) for folder in folders])
+        stacks.add(folders, stack)
+        self._store(stacks)
+        return stack
 
     def fitting(self, folders: Sequence[Path]) -> int:
         base = self.base()
-        free = self.models.held.limit - self._kept().shared
+        free = self.models.cache.limit - self._stacks().shared
 
         def needed(count: int) -> int:
             return self.forms[folders[0]].added(base, [self.ranks[folder] for folder in folders[:count]])
@@ -167,19 +167,19 @@ class Adapters:
         base = self.card.manifest.base
         return "base", base.name, base.revision
 
-    def _kept(self) -> _Kept:
-        kept: _Kept | None = self.models.held.get(self._key)
-        if kept is None:
-            kept = _Kept.on(packed(weights.read(self.card, self.models).decoder))
-            self._keep(kept)
-        return kept
+    def _stacks(self) -> _StackCache:
+        stacks: _StackCache | None = self.models.cache.get(self._key)
+        if stacks is None:
+            stacks = _StackCache.from_base(packed(weights.read(self.card, self.models).decoder))
+            self._store(stacks)
+        return stacks
 
-    def _keep(self, kept: _Kept) -> None:
-        self.models.held.put(self._key, kept, kept.size)
+    def _store(self, stacks: _StackCache) -> None:
+        self.models.cache.put(self._key, stacks, stacks.size)
 
 
 @dataclass(frozen=True)
-class _Full:
+class _FullModel:
     """A card with a model of its own; `size`: its bytes, `stacked`: those that it takes in a stack, `vocabulary`: its
     tokens."""
 
@@ -195,58 +195,56 @@ class FullModels:
 
     models: Loader
     key: Hashable
-    cards: dict[Path, _Full] = field(default_factory=dict)
+    cards: dict[Path, _FullModel] = field(default_factory=dict)
 
     def add(self, card: Card, read: Weights) -> None:
         """Take a card, whose model was just read and is kept as long as memory allows. Raises ModelUnavailable where
         it does not fit alone."""
         size = decoder.size(read.decoder)
-        self.models.held.check(f"card {card.name!r}", size)
-        self.models.held.put(card.folder, read.decoder, size)
+        self.models.cache.check(f"card {card.name!r}", size)
+        self.models.cache.put(card.folder, read.decoder, size)
         stacked, vocabulary = whole.size(read.decoder), whole.vocabulary(read.decoder)
-        self.cards[card.folder] = _Full(card, size, stacked, vocabulary)
+        self.cards[card.folder] = _FullModel(card, size, stacked, vocabulary)
 
     def base(self) -> None:
         return None
 
     def decoder(self, folders: Sequence[Path]) -> Decoder:
-        memory = self.models.held
-        kept: _Kept = memory.get(self.key) or _Kept(None)
-        if (found := kept.find(folders)) is not None:
-            return found
+        memory = self.models.cache
+        stacks: _StackCache = memory.get(self.key) or _StackCache(None)
+        if (ready := stacks.find(folders)) is not None:
+            return ready
         if len(folders) == 1:
-            return self._lone(folders[0], kept)
-        needed = self._each(folders) * len(folders)
-        kept.shed(needed, memory.limit)
-        memory.put(self.key, kept, kept.size)
+            # One card alone: out of a stack that has it, else its own model.
+            folder = folders[0]
+            for stacked, (joined, _) in stacks.decoders.items():
+                if folder in stacked:
+                    number = stacked.index(folder)
+                    return whole.part(joined, number, number + 1, len(stacked))
+            model: Decoder | None = memory.get(folder)
+            if model is None:
+                memory.make_room(self.cards[folder].size)
+                model = self._read(folder)
+                memory.put(folder, model, self.cards[folder].size)
+            return model
+        needed = self._bytes_each(folders) * len(folders)
+        stacks.make_room(needed, memory.limit)
+        memory.put(self.key, stacks, stacks.size)
         memory.make_room(needed)
         vocabularies = [self.cards[folder].vocabulary for folder in folders]
-        made = whole.joined((memory.get(folder) or self._read(folder) for folder in folders), vocabularies)
+        stack = whole.joined((memory.get(folder) or self._read(folder) for folder in folders), vocabularies)
         for folder in folders:
             memory.drop(folder)
-        kept.add(folders, made)
-        memory.put(self.key, kept, kept.size)
-        return made
+        stacks.add(folders, stack)
+        memory.put(self.key, stacks, stacks.size)
+        return stack
 
     def fitting(self, folders: Sequence[Path]) -> int:
-        return max(1, min(len(folders), self.models.held.limit // self._each(folders)))
+        return max(1, min(len(folders), self.models.cache.limit // self._bytes_each(folders)))
 
-    def _each(self, folders: Sequence[Path]) -> int:
+    def _bytes_each(self, folders: Sequence[Path]) -> int:
         """Bytes of a card in their stack, which are those of the largest."""
         return max(self.cards[folder].stacked for folder in folders)
-
-    def _lone(self, folder: Path, kept: _Kept) -> Decoder:
-        for folders, (joined, _) in kept.stacks.items():
-            if folder in folders:
-                number = folders.index(folder)
-                return whole.part(joined, number, number + 1, len(folders))
-        memory = self.models.held
-        found: Decoder | None = memory.get(folder)
-        if found is None:
-            memory.make_room(self.cards[folder].size)
-            found = self._read(folder)
-            memory.put(folder, found, self.cards[folder].size)
-        return found
 
     def _read(self, folder: Path) -> Decoder:
         """Read the card's model from its files."""
@@ -266,20 +264,20 @@ Written = list[list[list[Passage]]]
 class StackedCard:
     """One card, and the group that it writes in: alone here, with others by the group's own write."""
 
-    asked: Prompting
+    prompter: Prompter
     group: "Group"
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """See CardGenerator."""
-        return self.group.write([self.asked], questions, documents, sampling)[0]
+        return self.group.write([self.prompter], questions, documents, sampling)[0]
 
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
         """Its fingerprint as it is now; see kcard.cards.fingerprint."""
-        return self.group.measure(self.asked, pairs)
+        return self.group.measure(self.prompter, pairs)
 
 
 @dataclass(frozen=True)
-class _Model:
+class _CardModel:
     """Where the weights of a card come from, and what its prompts must know: where texts end, most tokens, and the
     width of embeddings."""
 
@@ -289,25 +287,25 @@ class _Model:
     width: int
 
     @classmethod
-    def of(cls, stack: Stack, read: Weights) -> "_Model":
+    def of(cls, stack: Stack, read: Weights) -> "_CardModel":
         return cls(stack, read.ends, read.decoder.longest, read.decoder.embed.table.shape[-1])
 
 
 def load(card: Card, models: Loader) -> StackedCard:
-    """The card, in the engine.
+    """Load the card into the engine.
 
-    Raises Unsupported where the engine can't take it, ModelUnavailable where its base can't be had, CardError where
-    its files can't be read.
+    Raises UnsupportedModel where the engine can't run it, ModelUnavailable where its base can't be had, CardError
+    where its files can't be read.
     """
-    model = _adapter(card, models) if card.manifest.is_adapter else _whole(card, models)
-    asked = prompting.read(card, models.tokenizer(card), model.ends, model.context, model.width)
+    model = _load_adapter(card, models) if card.manifest.is_adapter else _load_whole(card, models)
+    prompter = prompting.read(card, models.tokenizer(card), model.ends, model.context, model.width)
     prompt = card.manifest.prompt
-    key = (id(model.stack), asked.eos, prompt.style, prompt.vectors, asked.context)
+    key = (id(model.stack), prompter.eos, prompt.style, prompt.vectors, prompter.context)
     group: Group = models.groups.setdefault(key, Group(model.stack, models.rows))
-    return StackedCard(asked, group)
+    return StackedCard(prompter, group)
 
 
-def _adapter(card: Card, models: Loader) -> _Model:
+def _load_adapter(card: Card, models: Loader) -> _CardModel:
     kind = card.manifest.kind
     unread = f"card {card.name!r}: its {'prefix' if kind == 'prefix' else 'adapter'} can't be read"
     with explained(CardError, unread):
@@ -318,12 +316,12 @@ def _adapter(card: Card, models: Loader) -> _Model:
     else:
         try:
             read = weights.read(card, models)
-            models.groups[key] = _Model.of(Adapters.on(packed(read.decoder), card, models), read)
-        except Unsupported as reason:
+            models.groups[key] = _CardModel.of(Adapters.from_base(packed(read.decoder), card, models), read)
+        except UnsupportedModel as reason:
             models.groups[key] = reason  # which holds for all adapters on this base
-    model: _Model | Unsupported = models.groups[key]
-    if isinstance(model, Unsupported):
-        raise Unsupported(f"its base is {model}")
+    model: _CardModel | UnsupportedModel = models.groups[key]
+    if isinstance(model, UnsupportedModel):
+        raise UnsupportedModel(f"its base is {model}")
     on = model.stack
     assert isinstance(on, Adapters)
     with explained(CardError, unread):
@@ -332,19 +330,19 @@ def _adapter(card: Card, models: Loader) -> _Model:
     return replace(model, context=model.context - ranks.get(prefix.PLACE, 0))
 
 
-def _whole(card: Card, models: Loader) -> _Model:
+def _load_whole(card: Card, models: Loader) -> _CardModel:
     with explained(CardError, f"card {card.name!r}: its model can't be read"):
         needed = weights.size(card.folder, models.device)
-    models.held.check(f"card {card.name!r}", needed)
-    models.held.make_room(needed)
+    models.cache.check(f"card {card.name!r}", needed)
+    models.cache.make_room(needed)
     try:
         read = weights.read(card, models)
-    except Unsupported as reason:
-        raise Unsupported(f"it is {reason}") from reason
+    except UnsupportedModel as reason:
+        raise UnsupportedModel(f"it is {reason}") from reason
     key = ("whole", whole.architecture_signature(read.decoder))
     stack: FullModels = models.groups.setdefault(key, FullModels(models, key))
     stack.add(card, read)
-    return _Model.of(stack, read)
+    return _CardModel.of(stack, read)
 
 
 @dataclass(frozen=True)
@@ -355,7 +353,7 @@ class Group:
     rows: int
 
     def write(
-        self, members: Sequence[Prompting], questions: Sequence[str], documents: int, sampling: Sampling
+        self, members: Sequence[Prompter], questions: Sequence[str], documents: int, sampling: Sampling
     ) -> Written:
         """`documents` passages of each member for each question. At temperature 0 they are all the same."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
@@ -368,15 +366,15 @@ class Group:
         while (start := len(written)) < len(members):
             end = start + self.stack.fitting(folders[start:])
             decoder = self.stack.decoder(folders[start:end])
-            written += run.all(decoder, members[start:end])
+            written += run.write(decoder, members[start:end])
         if different == documents:
             return written
         return [[passages * documents for passages in by_question] for by_question in written]
 
-    def measure(self, member: Prompting, pairs: Sequence[Pair]) -> Fingerprint:
+    def measure(self, member: Prompter, pairs: Sequence[Pair]) -> Fingerprint:
         """The member's fingerprint as it is now; see kcard.cards.fingerprint."""
         decoder, base = self.stack.decoder([member.card.folder]), self.stack.base()
-        prompts, texts = member.probes(pairs, _start(decoder, 0, member))
+        prompts, texts = member.probes(pairs, _start_embedding(decoder, 0, member))
         card = log_probabilities(decoder, prompts, texts)
         bare = [] if base is None else log_probabilities(base, prompts, texts)
         return member.fingerprint(pairs, (prompts, texts), decoder.embed.table.dtype, card, bare)
@@ -392,44 +390,54 @@ class _Run:
     embedded: "Tensor | None"
     rows: int
 
-    def all(self, decoder: Decoder, members: Sequence[Prompting]) -> Written:
+    def write(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
         """What the members write, whose weights the decoder has; as many at once as the rows allow."""
         most = max(1, self.rows // self.documents)
         written: Written = []
         for first in range(0, len(members), most):
             some = members[first : first + most]
-            written += self._some(whole.part(decoder, first, first + len(some), len(members)), some)
+            written += self._write_batch(whole.part(decoder, first, first + len(some), len(members)), some)
         return written
 
-    def _some(self, decoder: Decoder, members: Sequence[Prompting]) -> Written:
+    def _write_batch(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
         """The same for members of one batch: questions of like length go together."""
+        import torch
+
         prompts = [
-            member.prompts(self.questions, self.sampling, _start(decoder, number, member), self.embedded)
+            member.prompts(
+                self.questions, self.sampling, _start_embedding(decoder, number, member), self.embedded
+            )
             for number, member in enumerate(members)
         ]
         order = sorted(range(len(self.questions)), key=lambda q: max(p.length(q) for p in prompts))
         most = max(1, self.rows // (len(members) * self.documents))
         written: Written = [[[] for _ in self.questions] for _ in members]
         for start in range(0, len(order), most):
-            asked = order[start : start + most]
-            rows = iter(self._batch(decoder, members, asked, _joined([p.pick(asked) for p in prompts])))
+            numbers = order[start : start + most]
+            picked = [p.pick(numbers) for p in prompts]
+            if picked[0].embeddings is None:
+                together = Prompts(ids=tuple(row for one in picked for row in one.ids))
+            else:
+                vectors = [one.embeddings for one in picked if one.embeddings is not None]
+                together = Prompts(embeddings=torch.cat(vectors))
+            rows = iter(self._decode_batch(decoder, members, numbers, together))
             for passages, member in zip(written, members, strict=True):
-                for question in asked:
+                for question in numbers:
                     ids = [next(rows) for _ in range(self.documents)]
                     passages[question] = [
                         member.passage(self.questions[question], *until_eos(row, member.eos)) for row in ids
                     ]
         return written
 
-    def _batch(
-        self, decoder: Decoder, members: Sequence[Prompting], asked: Sequence[int], prompts: Prompts
+    def _decode_batch(
+        self, decoder: Decoder, members: Sequence[Prompter], numbers: Sequence[int], prompts: Prompts
     ) -> list[list[int]]:
         import torch
 
         seeds = [
             seed
             for member in members
-            for question in asked
+            for question in numbers
             for seed in member.seeds(self.questions[question], self.documents, self.sampling)
         ]
         sampler = Sampler(
@@ -438,19 +446,11 @@ class _Run:
             self.sampling.top_k,
         )
         batch = batched(decoder, prompts, self.documents)
-        found = decode(decoder, batch, sampler, members[0].length(self.sampling), members[0].eos)
-        rows: list[list[int]] = found.tolist()
+        tokens = decode(decoder, batch, sampler, members[0].length(self.sampling), members[0].eos)
+        rows: list[list[int]] = tokens.tolist()
         return rows
 
 
-def _start(decoder: Decoder, number: int, member: Prompting) -> "Tensor | None":
+def _start_embedding(decoder: Decoder, number: int, member: Prompter) -> "Tensor | None":
     """The embedding, by the decoder's card of that number, of the token that prompts start with."""
     return None if member.start is None else decoder.embed.row(number, member.start)
-
-
-def _joined(prompts: Sequence[Prompts]) -> Prompts:
-    if prompts[0].embeddings is None:
-        return Prompts(ids=tuple(row for one in prompts for row in one.ids))
-    import torch
-
-    return Prompts(embeddings=torch.cat([one.embeddings for one in prompts if one.embeddings is not None]))

@@ -37,8 +37,8 @@ __all__ = [
     "hidden_states",
     "key_value_shape",
     "log_probabilities",
+    "prefix_arguments",
     "room",
-    "started",
 ]
 
 
@@ -102,7 +102,7 @@ def check_fit(model: Any, prefix: Prefix) -> None:
     check_sizes(prefix, shape.layers, shape.heads, shape.width, room(model.config))
 
 
-def started(model: Any, prefix: "Prefix | None", mask: "Tensor") -> "dict[str, Any]":
+def prefix_arguments(model: Any, prefix: "Prefix | None", mask: "Tensor") -> "dict[str, Any]":
     """The arguments of a forward pass that have the prefix stand before rows with that mask, (rows, length)."""
     import torch
     from transformers import DynamicCache
@@ -143,17 +143,19 @@ def generate(
     import torch
 
     order = sorted(range(len(prompts)), key=prompts.length)
-    found: list[tuple[list[int], bool]] = [([], False)] * len(prompts)
+    replies: list[tuple[list[int], bool]] = [([], False)] * len(prompts)
     with torch.inference_mode():
         for start in range(0, len(order), limits.rows):
             rows = order[start : start + limits.rows]
-            new = _batch(model, prompts.pick(rows), [seeds[i] for i in rows], sampling, limits, prefix)
+            new = _generate_batch(
+                model, prompts.pick(rows), [seeds[i] for i in rows], sampling, limits, prefix
+            )
             for row, ids in zip(rows, new.tolist(), strict=True):
-                found[row] = until_eos(ids, limits.eos)
-    return found
+                replies[row] = until_eos(ids, limits.eos)
+    return replies
 
 
-def _batch(
+def _generate_batch(
     model: Any,
     prompts: Prompts,
     seeds: Sequence[int],
@@ -164,18 +166,18 @@ def _batch(
     import torch
     from transformers import GenerationConfig, LogitsProcessorList
 
-    inputs, skip = _inputs(prompts, limits.pad, model.device)
+    inputs, skip = _generation_inputs(prompts, limits.pad, model.device)
     if prefix is not None:
         # transformers leaves out as many of the ids as its cache has, whatever they are.
-        inputs |= started(model, prefix, inputs["attention_mask"])
+        inputs |= prefix_arguments(model, prefix, inputs["attention_mask"])
         inputs["input_ids"] = torch.nn.functional.pad(
             inputs["input_ids"], (prefix.tokens, 0), value=limits.pad
         )
         skip += prefix.tokens
     processors: list[Any] = []
     if sampling.temperature > 0:
-        given = torch.tensor(seeds, dtype=torch.int64, device=model.device)
-        processors.append(_Drawn(Sampler(given, sampling.temperature, sampling.top_k), skip))
+        seed_tensor = torch.tensor(seeds, dtype=torch.int64, device=model.device)
+        processors.append(_SampledTokens(Sampler(seed_tensor, sampling.temperature, sampling.top_k), skip))
     config = GenerationConfig(
         max_new_tokens=sampling.tokens,
         do_sample=False,
@@ -190,7 +192,7 @@ def _batch(
     return out[:, skip:]
 
 
-def _inputs(prompts: Prompts, pad: int, device: Any) -> "tuple[dict[str, Any], int]":
+def _generation_inputs(prompts: Prompts, pad: int, device: Any) -> "tuple[dict[str, Any], int]":
     """Arguments for transformers' generate, and how many columns of its result are prompt."""
     import torch
 
@@ -203,7 +205,7 @@ def _inputs(prompts: Prompts, pad: int, device: Any) -> "tuple[dict[str, Any], i
     return {"input_ids": ids, "attention_mask": mask}, width
 
 
-class _Drawn:
+class _SampledTokens:
     """A LogitsProcessor: leaves only the token that each row's sampler draws, so that argmax is an exact sample."""
 
     def __init__(self, sampler: Sampler, skip: int) -> None:
@@ -236,15 +238,15 @@ def log_probabilities(
 
     with torch.inference_mode():
         inputs, mask = _forward_inputs(model, prompts, continuations, pad)
-        logits = model(**inputs, **started(model, prefix, mask), use_cache=False).logits
-        found = []
+        logits = model(**inputs, **prefix_arguments(model, prefix, mask), use_cache=False).logits
+        values = []
         for row, ids in enumerate(continuations):
             # The logits at a place speak of the token after it.
             start = prompts.length(row) - 1
             scores = logits[row, start : start + len(ids)].float().log_softmax(dim=-1)
-            wanted = torch.tensor(list(ids), device=scores.device)
-            found.append([float(x) for x in scores.gather(1, wanted.unsqueeze(1)).squeeze(1)])
-        return found
+            targets = torch.tensor(list(ids), device=scores.device)
+            values.append([float(x) for x in scores.gather(1, targets.unsqueeze(1)).squeeze(1)])
+        return values
 
 
 def hidden_states(
@@ -256,15 +258,15 @@ def hidden_states(
     if not len(prompts):
         return np.zeros((0, model.config.hidden_size), dtype=np.float32)
     order = sorted(range(len(prompts)), key=prompts.length)
-    found = []
+    vectors = []
     with torch.inference_mode():
         for start in range(0, len(order), limits.rows):
             some = prompts.pick(order[start : start + limits.rows])
             inputs, mask = _forward_inputs(model, some, [()] * len(some), limits.pad)
-            given = inputs | started(model, prefix, mask)
-            states = model(**given, use_cache=False, output_hidden_states=True).hidden_states[layer]
-            found.append(pooled(states, mask, mean).cpu().numpy())
-    back: Array = np.concatenate(found)[np.argsort(order)]
+            arguments = inputs | prefix_arguments(model, prefix, mask)
+            states = model(**arguments, use_cache=False, output_hidden_states=True).hidden_states[layer]
+            vectors.append(pooled(states, mask, mean).cpu().numpy())
+    back: Array = np.concatenate(vectors)[np.argsort(order)]
     return back
 
 
@@ -311,14 +313,14 @@ class CausalCard:
             with explained(CardError, f"card {card.name!r}: its prefix can't be read"):
                 check_fit(model, prefix)
             longest = room(model.config) - prefix.tokens
-        self._prompting = prompting.read(
+        self._prompter = prompting.read(
             card,
             models.tokenizer(card),
             model.generation_config.eos_token_id,
             longest,
             model.get_input_embeddings().weight.shape[1],
         )
-        self._limits = Limits(self._prompting.eos, self._prompting.pad, models.rows)
+        self._limits = Limits(self._prompter.eos, self._prompter.pad, models.rows)
 
     @property
     def size(self) -> int:
@@ -332,28 +334,29 @@ class CausalCard:
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """See CardGenerator. At temperature 0 a question's documents are all the same, and written once."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
-        model, asked = self._loaded.activate(), self._prompting
-        prompts = asked.prompts(questions, sampling, self._start(model))
+        model, prompter = self._loaded.activate(), self._prompter
+        prompts = prompter.prompts(questions, sampling, self._start(model))
         rows = [row for row in range(len(questions)) for _ in range(different)]
-        seeds = [seed for question in questions for seed in asked.seeds(question, different, sampling)]
-        sampling = replace(sampling, tokens=asked.length(sampling))
+        seeds = [seed for question in questions for seed in prompter.seeds(question, different, sampling)]
+        sampling = replace(sampling, tokens=prompter.length(sampling))
         written = generate(model, prompts.pick(rows), seeds, sampling, self._limits, self._loaded.prefix)
         passages = [
-            asked.passage(questions[row], ids, ended) for row, (ids, ended) in zip(rows, written, strict=True)
+            prompter.passage(questions[row], ids, ended)
+            for row, (ids, ended) in zip(rows, written, strict=True)
         ]
         grouped = [passages[i * different : (i + 1) * different] for i in range(len(questions))]
         return grouped if different == documents else [group * documents for group in grouped]
 
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
         """The log-probabilities of each text after its question; of an adapter's base too, without it."""
-        model, asked = self._loaded.activate(), self._prompting
-        prompts, texts = asked.probes(pairs, self._start(model))
+        model, prompter = self._loaded.activate(), self._prompter
+        prompts, texts = prompter.probes(pairs, self._start(model))
         card = log_probabilities(model, prompts, texts, self._limits.pad, self._loaded.prefix)
         base: list[list[float]] = []
         if self._loaded.has_base:
             with self._loaded.bare() as bare:
                 base = log_probabilities(bare, prompts, texts, self._limits.pad)
-        return asked.fingerprint(pairs, (prompts, texts), model.dtype, card, base)
+        return prompter.fingerprint(pairs, (prompts, texts), model.dtype, card, base)
 
     @property
     def layers(self) -> int:
@@ -362,19 +365,19 @@ class CausalCard:
     def hidden_states(self, questions: Sequence[str], layer: int, mean: bool) -> Array:
         """The questions as vectors, asked as for a document; see kcard.cards.models.transformers_backend."""
         model = self._loaded.activate()
-        prompts = self._prompting.prompts(questions, prompting.PROBED, self._start(model))
+        prompts = self._prompter.prompts(questions, prompting.PROBED, self._start(model))
         return hidden_states(model, prompts, self._limits, layer, mean, self._loaded.prefix)
 
     def _start(self, model: Any) -> "Tensor | None":
         """The embedding of the token that prompts start with, where they need it."""
         import torch
 
-        if (token := self._prompting.start) is None:
+        if (token := self._prompter.start) is None:
             return None
         table = model.get_input_embeddings()
         with torch.inference_mode():
-            found: Tensor = table(torch.tensor([token], device=table.weight.device))[0]
-        return found
+            embedding: Tensor = table(torch.tensor([token], device=table.weight.device))[0]
+        return embedding
 
 
 # A card as what embeds questions, for gates: the entry point `card` of `kcard.representations`.
@@ -397,10 +400,10 @@ class CardStates:
                 f"{' or '.join(MODELS)}"
             )
         self._card = CausalCard(card, Loader())
-        self._layer, given = layer_and_pooling(layer, pooling, self._card.layers)
-        self._mean = given == "mean"
-        told = f"layer={self._layer},pooling={'mean' if self._mean else 'last'}"
-        self.name = f"card:{card.folder.resolve()},{told}"
+        self._layer, pooling_name = layer_and_pooling(layer, pooling, self._card.layers)
+        self._mean = pooling_name == "mean"
+        options = f"layer={self._layer},pooling={'mean' if self._mean else 'last'}"
+        self.name = f"card:{card.folder.resolve()},{options}"
         what = (file_digest(card.folder / MANIFEST), self._layer % (self._card.layers + 1), self._mean)
         self.digest = hashlib.sha256(repr(what).encode()).hexdigest()
 

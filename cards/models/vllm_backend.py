@@ -20,7 +20,7 @@ from uuid import uuid4
 from kcard.batching import in_order
 from kcard.cards import fingerprint
 from kcard.cards.fingerprint import Fingerprint, Probe
-from kcard.cards.models.prompting import Prompting
+from kcard.cards.models.prompting import Prompter
 from kcard.errors import CardError, LLMError, ModelUnavailable, one_line
 from kcard.system import connected
 from kcard.types import Passage, Sampling
@@ -29,10 +29,10 @@ __all__ = [
     "CONCURRENCY",
     "PLACES",
     "PREFIX",
-    "Gone",
+    "DocumentRequest",
+    "ModelGone",
     "Place",
     "Places",
-    "Row",
     "ServedCard",
     "ServedCards",
     "Server",
@@ -47,7 +47,7 @@ PLAIN = {"top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 PLAIN_EXTRA = {"min_p": 0.0, "repetition_penalty": 1.0, "ignore_eos": True, "return_token_ids": True}
 
 
-class Gone(Exception):
+class ModelGone(Exception):
     """The server has no model of that name (any more)."""
 
 
@@ -67,7 +67,7 @@ class ServerModel:
 
 
 @dataclass(frozen=True)
-class Row:
+class DocumentRequest:
     """A document to write. `ends`: token ids at which it ends; `seed` counts above temperature 0."""
 
     prompt: tuple[int, ...]
@@ -95,14 +95,19 @@ class Server:
     def models(self) -> list[ServerModel]:
         """Bases and adapters, the adapter that was loaded first before the others."""
         with self._explained():
-            return [_model(model.to_dict()) for model in self._client.models.list().data]
+            models = []
+            for model in self._client.models.list().data:
+                row: dict[str, Any] = model.to_dict()
+                name, context = str(row["id"]), row.get("max_model_len")
+                models.append(ServerModel(name, str(row.get("root") or name), row.get("parent"), context))
+            return models
 
     def adapters_at_once(self) -> int | None:
         """The server's --max-loras, which its metrics tell once an adapter was asked; None where it is not known."""
         with suppress(LLMError), self._explained():  # metrics may be switched off
             text = self._client.get(f"{self.url}/metrics", cast_to=str)
-            if found := re.search(r'vllm:lora_requests_info\{[^}]*max_lora="(\d+)"', text):
-                return max(1, int(found[1]))
+            if match := re.search(r'vllm:lora_requests_info\{[^}]*max_lora="(\d+)"', text):
+                return max(1, int(match[1]))
         return None
 
     def load(self, name: str, folder: Path) -> None:
@@ -127,21 +132,21 @@ class Server:
         with self._explained(), suppress(openai.NotFoundError):
             self._client.post("/unload_lora_adapter", cast_to=str, body={"lora_name": name})
 
-    def write(self, model: str, row: Row) -> tuple[list[int], bool]:
-        """The new token ids, without the end, and whether the model itself ended the document. Raises Gone."""
+    def write(self, model: str, row: DocumentRequest) -> tuple[list[int], bool]:
+        """The new token ids, without the end, and whether the model itself ended the document. Raises ModelGone."""
         extra = PLAIN_EXTRA | {"top_k": row.top_k, "stop_token_ids": list(row.ends)}
-        given = {"temperature": row.temperature, "max_tokens": row.tokens, **PLAIN}
+        options = {"temperature": row.temperature, "max_tokens": row.tokens, **PLAIN}
         if row.temperature > 0:
-            given["seed"] = row.seed
-        choice = self._complete(model, row.prompt, given, extra)
+            options["seed"] = row.seed
+        choice = self._complete(model, row.prompt, options, extra)
         ids: Any = choice.get("token_ids")
         if not isinstance(ids, list) or not all(isinstance(token, int) for token in ids):
-            raise self._unreadable("token_ids")
+            raise self._unreadable_error("token_ids")
         ended = choice.get("finish_reason") == "stop"
         return (ids[:-1] if ended and ids and ids[-1] in row.ends else ids), ended
 
     def log_probability(self, model: str, prompt: Sequence[int], token: int, salt: str) -> float:
-        """The natural log-probability, 0 or less, of a token after a prompt. Raises Gone.
+        """The natural log-probability, 0 or less, of a token after a prompt. Raises ModelGone.
 
         The token is forced, and its log-probability is that of before (vLLM's --logprobs-mode raw_logprobs, the
         default). vLLM's prompt_logprobs would need one request for many tokens, but leave out an adapter's change to
@@ -155,18 +160,18 @@ class Server:
             "ignore_eos": True,
             "return_token_ids": True,
         }
-        given = {"temperature": 0.0, "max_tokens": 1, "logprobs": 0}
-        choice = self._complete(model, prompt, given, extra)
+        options = {"temperature": 0.0, "max_tokens": 1, "logprobs": 0}
+        choice = self._complete(model, prompt, options, extra)
         try:
             (value,) = choice["logprobs"]["token_logprobs"]
             if choice["token_ids"] != [token]:
-                raise self._unreadable("token_ids")
+                raise self._unreadable_error("token_ids")
             return float(value)
         except (LookupError, TypeError, ValueError):
-            raise self._unreadable("logprobs") from None
+            raise self._unreadable_error("logprobs") from None
 
     def _complete(
-        self, model: str, prompt: Sequence[int], given: dict[str, Any], extra: dict[str, Any]
+        self, model: str, prompt: Sequence[int], options: dict[str, Any], extra: dict[str, Any]
     ) -> dict[str, Any]:
         """The one choice of the answer."""
         import openai
@@ -174,13 +179,13 @@ class Server:
         with self._explained(), self._free:
             try:
                 answer: Any = self._client.completions.create(
-                    model=model, prompt=[list(prompt)], **given, extra_body=extra
+                    model=model, prompt=[list(prompt)], **options, extra_body=extra
                 )
             except openai.NotFoundError as error:
-                raise Gone(one_line(error)) from error
+                raise ModelGone(one_line(error)) from error
             (choice,) = answer.to_dict()["choices"]
-            found: dict[str, Any] = choice
-            return found
+            reply: dict[str, Any] = choice
+            return reply
 
     def _refusal(self, name: str, folder: Path, error: Exception) -> str:
         import openai
@@ -224,13 +229,8 @@ class Server:
             return f"failed with status {error.status_code}: {reason}"
         return f"sent an answer that can't be read ({reason}): is it vLLM?"
 
-    def _unreadable(self, what: str) -> LLMError:
+    def _unreadable_error(self, what: str) -> LLMError:
         return LLMError(f"the engine {self.url} sent no {what} that can be read: is it vLLM 0.10 or later?")
-
-
-def _model(found: dict[str, Any]) -> ServerModel:
-    name = str(found["id"])
-    return ServerModel(name, str(found.get("root") or name), found.get("parent"), found.get("max_model_len"))
 
 
 # Which adapters are loaded on a server: a limited number of places, from which the least recently used one leaves.
@@ -261,7 +261,7 @@ class Place:
     since: float = 0.0
     lock: Lock = field(default_factory=Lock)
 
-    def ready(self, prepare: Callable[[], None], seen: int = 0) -> int:
+    def make_ready(self, prepare: Callable[[], None], seen: int = 0) -> int:
         """Prepare the model, unless that was done more than `seen` times and lately; how often it was done.
 
         What `prepare` raises is raised, and the next call prepares again.
@@ -293,9 +293,20 @@ class Places:
         return self._most or PLACES
 
     @contextmanager
-    def held(self, name: str) -> Iterator[Place]:
+    def occupy(self, name: str) -> Iterator[Place]:
         """A place for the adapter, which it keeps while the block lasts. Waits until one is free."""
-        place = self._taken(name)
+        most = self.most
+        with self._changed:
+            while name not in self._places:
+                # A place is free once idle ones have left.
+                for idle in self._idle()[: max(0, len(self._places) + 1 - most)]:
+                    del self._places[idle]
+                if len(self._places) < most:
+                    break
+                self._changed.wait()
+            place = self._places.setdefault(name, Place(name))
+            self._places.move_to_end(name)
+            place.users += 1
         try:
             yield place
         except BaseException:
@@ -316,40 +327,23 @@ class Places:
             names = [model.name for model in self._server.models() if model.parent is not None]
             if name in names:
                 return
-            for other in self._leaving([found for found in names if found.startswith(PREFIX)]):
+            # Those that leave so that one more has a place: what nobody uses any more first, then what is idle.
+            now = time.monotonic()
+            listed = [other for other in names if other.startswith(PREFIX)]
+            self._seen = {other: self._seen.get(other, now) for other in listed}
+            with self._changed:
+                counted = [
+                    other
+                    for other in listed
+                    if other in self._places or other in self._loaded or now - self._seen[other] >= LEFT
+                ]
+                gone = [other for other in counted if other not in self._places]
+                idle = [other for other in self._idle() if other in counted]
+                leaving = [*gone, *idle][: max(0, len(counted) + 1 - self.most)]
+            for other in leaving:
                 self._server.unload(other)
             self._loaded.add(name)
             load()
-
-    def _taken(self, name: str) -> Place:
-        most = self.most
-        with self._changed:
-            while name not in self._places and not self._room(most):
-                self._changed.wait()
-            self._places.setdefault(name, Place(name))
-            self._places.move_to_end(name)
-            self._places[name].users += 1
-            return self._places[name]
-
-    def _room(self, most: int) -> bool:
-        """Whether a place is free, after idle ones were left."""
-        for idle in self._idle()[: max(0, len(self._places) + 1 - most)]:
-            del self._places[idle]
-        return len(self._places) < most
-
-    def _leaving(self, listed: list[str]) -> list[str]:
-        """Those of the listed ones that leave so that one more has a place."""
-        now = time.monotonic()
-        self._seen = {name: self._seen.get(name, now) for name in listed}
-        with self._changed:
-            counted = [
-                name
-                for name in listed
-                if name in self._places or name in self._loaded or now - self._seen[name] >= LEFT
-            ]
-            gone = [name for name in counted if name not in self._places]
-            idle = [name for name in self._idle() if name in counted]
-            return [*gone, *idle][: max(0, len(counted) + 1 - self.most)]
 
     def _idle(self) -> list[str]:
         """Places that nobody is at, the least recently used first."""
@@ -378,7 +372,7 @@ class ServedCard:
     group   what writes for it and for others at once
     """
 
-    asked: Prompting
+    prompter: Prompter
     server: Server
     places: Places
     model: str
@@ -389,90 +383,88 @@ class ServedCard:
         """See CardGenerator."""
         return self.group.write_each([(self, questions)], documents, sampling)[0]
 
-    def check(self, kept: Fingerprint) -> None:
-        """Compare some tokens of all its rows with what the server says of them now.
+    def check(self, reference: Fingerprint) -> None:
+        """Compare some tokens of all rows of the reference with the server's log-probabilities.
 
-        Raises CardError or ModelUnavailable where they differ (see Fingerprint.check), LLMError and Gone. The base is
-        measured only to tell what is wrong: on a CPU, vLLM 0.32 answers for the base as for an adapter where both are
-        in one batch.
+        Raises CardError or ModelUnavailable where they differ (see Fingerprint.check), LLMError and ModelGone. The
+        base is measured only to tell what is wrong: on a CPU, vLLM 0.32 answers for the base as for an adapter where
+        both are in one batch.
         """
-        card, base = self.asked.card, self.asked.card.manifest.base.name
-        tokenized = self._tokenized(kept)
-        kept.check_tokens(tokenized, card.name)
-        kept, now = kept.spread(PROBES), tokenized.spread(PROBES)
-        values = self._measured(self.model, now)
-        found = _with(now, values, [row.base for row in kept.rows])
+        card, base = self.prompter.card, self.prompter.card.manifest.base.name
+        # The questions and texts as the card's tokenizer makes them now, with 0 for what is not measured yet.
+        with self.group.tokenizing:
+            prompts, texts = self.prompter.probes(reference.pairs, None)
+        unknown = [[0.0] * len(ids) for ids in texts]
+        bases = unknown if self.base is not None else []
+        tokenized = self.prompter.fingerprint(reference.pairs, (prompts, texts), DTYPE, unknown, bases)
+        reference.check_tokens(tokenized, card.name)
+        reference, now = reference.spread(PROBES), tokenized.spread(PROBES)
+        values = self._measure(self.model, now)
+        measurement = _with_values(now, values, [row.base for row in reference.rows])
         try:
-            kept.check(found, card.name, base)
-            if kept.share(found) >= APPLIED:
+            reference.check(measurement, card.name, base)
+            if reference.share(measurement) >= APPLIED:
                 return
         except CardError:
             pass
-        bare = self._measured(self.base, now) if self.base is not None else [() for _ in values]
-        kept.check(_with(now, values, bare), card.name, base)
+        bare = self._measure(self.base, now) if self.base is not None else [() for _ in values]
+        reference.check(_with_values(now, values, bare), card.name, base)
+        share = reference.share(measurement)
         raise CardError(
-            f"card {card.name!r}: its adapter is not applied (it shows {kept.share(found):.0%} of its effect): load "
+            f"card {card.name!r}: its adapter is not applied (it shows {share:.0%} of its effect): load "
             "the card anew; if that does not help, fetch its adapter again"
         )
 
-    def _tokenized(self, kept: Fingerprint) -> Fingerprint:
-        """The questions and texts as the card's tokenizer makes them now, with 0 for what is not measured yet."""
-        with self.group.tokenizing:
-            prompts, texts = self.asked.probes(kept.pairs, None)
-        unknown = [[0.0] * len(ids) for ids in texts]
-        bases = unknown if self.base is not None else []
-        return self.asked.fingerprint(kept.pairs, (prompts, texts), DTYPE, unknown, bases)
-
-    def _measured(self, model: str, probes: Fingerprint) -> list[tuple[float, ...]]:
+    def _measure(self, model: str, probes: Fingerprint) -> list[tuple[float, ...]]:
         """The log-probability of each probe's one token."""
         salt = uuid4().hex
 
-        def measured(probe: Probe) -> tuple[float, ...]:
+        def measure_token(probe: Probe) -> tuple[float, ...]:
             return (self.server.log_probability(model, probe.prompt, probe.continuation[0], salt),)
 
-        return [*in_order(measured, probes.rows, CONCURRENCY)]
+        return [*in_order(measure_token, probes.rows, CONCURRENCY)]
 
     def prepare(self) -> None:
         """Have the adapter loaded, and prove that it is applied.
 
         Raises CardError or ModelUnavailable where it is not; it is dropped then, and nothing was written.
         """
-        card = self.asked.card
+        card = self.prompter.card
         if self.base is not None:
             self.places.load(self.model, partial(self.server.load, self.model, card.folder.resolve()))
-        if (kept := fingerprint.read(card.folder)) is None:
+        if (stored := fingerprint.read(card.folder)) is None:
             return
         try:
-            self.check(kept)
+            self.check(stored)
         except (CardError, ModelUnavailable) as error:
             if self.base is not None:
                 self.server.unload(self.model)
             raise type(error)(f"{error} (as {self.model} on {self.server.url})") from error
 
-    def document(self, place: Place, row: Row) -> tuple[list[int], bool]:
+    def document(self, place: Place, row: DocumentRequest) -> tuple[list[int], bool]:
         """What the server writes. An adapter that another program dropped is loaded and checked again."""
-        gone: Gone | None = None
+        gone: ModelGone | None = None
         for _ in range(RELOADS):
             loads = place.loads
             try:
                 return self.server.write(self.model, row)
-            except Gone as error:
+            except ModelGone as error:
                 gone = error
-                self.made_ready(place, loads)
-        raise self._dropped() from gone
+                self.ensure_ready(place, loads)
+        raise self._drop_error() from gone
 
-    def made_ready(self, place: Place, seen: int = 0) -> None:
+    def ensure_ready(self, place: Place, seen: int = 0) -> None:
         """Prepare the card, unless that was done more than `seen` times and lately."""
-        gone: Gone | None = None
+        gone: ModelGone | None = None
         for _ in range(RELOADS):
             try:
-                place.ready(self.prepare, seen)
+                place.make_ready(self.prepare, seen)
                 return
-            except Gone as error:  # between loading and checking
+            except ModelGone as error:  # between loading and checking
                 gone = error
-        raise self._dropped() from gone
+        raise self._drop_error() from gone
 
-    def _dropped(self) -> LLMError:
+    def _drop_error(self) -> LLMError:
         return LLMError(
             f"{self.server.url} dropped {self.model}, or its base, {RELOADS} times while it was in use: raise "
             "--engine-places for all programs that share it, or start it as before"
@@ -498,15 +490,15 @@ class ServedCards:
         workers = min(sum(some.most for some in places.values()), len(cards))
         requests = -(-CONCURRENCY // workers)
 
-        def write(asked: tuple[ServedCard, Sequence[str]]) -> list[list[Passage]]:
-            return self._written(*asked, different, sampling, requests)
+        def write(job: tuple[ServedCard, Sequence[str]]) -> list[list[Passage]]:
+            return self._write_card(*job, different, sampling, requests)
 
         written = [*in_order(write, cards, workers)]
         if different == documents:
             return written
         return [[passages * documents for passages in by_question] for by_question in written]
 
-    def _written(
+    def _write_card(
         self,
         card: ServedCard,
         questions: Sequence[str],
@@ -515,26 +507,28 @@ class ServedCards:
         requests: int,
     ) -> list[list[Passage]]:
         """What one card writes, with so many requests at a time."""
-        asked = card.asked
+        prompter = card.prompter
         with self.tokenizing:
-            prompts = asked.prompts(questions, sampling, None)
+            prompts = prompter.prompts(questions, sampling, None)
         rows = [
-            Row(prompt, asked.length(sampling), sampling.temperature, sampling.top_k, seed, asked.eos)
+            DocumentRequest(
+                prompt, prompter.length(sampling), sampling.temperature, sampling.top_k, seed, prompter.eos
+            )
             for question, prompt in zip(questions, prompts.ids, strict=True)
-            for seed in asked.seeds(question, documents, sampling)
+            for seed in prompter.seeds(question, documents, sampling)
         ]
-        with card.places.held(card.model) as place:
-            card.made_ready(place)
+        with card.places.occupy(card.model) as place:
+            card.ensure_ready(place)
             written = [*in_order(partial(card.document, place), rows, requests)]
         with self.tokenizing:
-            found = [
-                asked.passage(questions[number // documents], ids, ended)
+            passages = [
+                prompter.passage(questions[number // documents], ids, ended)
                 for number, (ids, ended) in enumerate(written)
             ]
-        return [found[start : start + documents] for start in range(0, len(found), documents)]
+        return [passages[start : start + documents] for start in range(0, len(passages), documents)]
 
 
-def _with(
+def _with_values(
     probes: Fingerprint, card: Sequence[tuple[float, ...]], base: Sequence[tuple[float, ...]]
 ) -> Fingerprint:
     """The probes with what was measured of them."""

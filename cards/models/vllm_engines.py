@@ -10,9 +10,9 @@ from kcard.cards import fingerprint
 from kcard.cards.card import Card
 from kcard.cards.models import prompting
 from kcard.cards.models.batched import lora
-from kcard.cards.models.batched.decoder import Unsupported
+from kcard.cards.models.batched.decoder import UnsupportedModel
 from kcard.cards.models.loader import Loader, base_files, explained
-from kcard.cards.models.prompting import Prompting
+from kcard.cards.models.prompting import Prompter
 from kcard.cards.models.vllm_backend import PREFIX, Places, ServedCard, ServedCards, Server, ServerModel
 from kcard.cards.models.weights import limits
 from kcard.config import engine_url
@@ -20,14 +20,14 @@ from kcard.errors import CardError, LLMError
 from kcard.manifest import MANIFEST
 from kcard.offline.opt import base_folder
 
-__all__ = ["Engines", "Refused", "adapter_name"]
+__all__ = ["CardNotServed", "Engines", "adapter_name"]
 
 DIGEST = 12  # hexadecimal digits of a version in the name of its adapter
 MODELS = ("full", "lora")
 CONTEXT = 2048  # where neither the base's config nor the server says how much it reads
 
 
-class Refused(Exception):
+class CardNotServed(Exception):
     """No server writes for the card; the message says why."""
 
 
@@ -62,8 +62,8 @@ class Engines:
         self._places = [Places(server, places) for server in self._servers]
         self._engines: dict[int, _Engine] = {}
         self._group = ServedCards()
-        self._cards: dict[Path, ServedCard | Refused] = {}
-        self._told: set[str] = set()
+        self._cards: dict[Path, ServedCard | CardNotServed] = {}
+        self._warned: set[str] = set()
 
     @property
     def announcement(self) -> str:
@@ -77,60 +77,66 @@ class Engines:
         if card.folder not in self._cards:
             try:
                 self._cards[card.folder] = self.find(card, models)
-            except Refused as error:
+            except CardNotServed as error:
                 self._cards[card.folder] = error
-        found = self._cards[card.folder]
-        if isinstance(found, Refused):
-            if card.name not in self._told:
-                self._told.add(card.name)
+        served = self._cards[card.folder]
+        if isinstance(served, CardNotServed):
+            if card.name not in self._warned:
+                self._warned.add(card.name)
                 logging.getLogger(__name__).warning(
-                    "card %s is written by kcard's own engine: %s", card.name, found
+                    "card %s is written by kcard's own engine: %s", card.name, served
                 )
             return None
-        return found
+        return served
 
     def writer(self, card: Card, models: Loader) -> str:
         """What writes for the card, in words."""
         if card.manifest.kind not in MODELS:
             return f"kcard: a card of kind {card.manifest.kind}"
         try:
-            found = self.find(card, models)
-        except Refused as reason:
+            served = self.find(card, models)
+        except CardNotServed as reason:
             return f"kcard: {reason}"
-        return f"{found.server.url}: {found.model}"
+        return f"{served.server.url}: {served.model}"
 
     def find(self, card: Card, models: Loader) -> ServedCard:
-        """The same, but raises Refused with the reason."""
+        """Return the same, but raise CardNotServed with the reason."""
+        from safetensors import safe_open
+
         if card.manifest.prompt.style != "tokens":
-            raise Refused("its prompts are vectors, not tokens")
-        if card.manifest.kind == "lora":
-            return self._adapter(card, models)
-        return self._whole(card, models)
-
-    def _adapter(self, card: Card, models: Loader) -> ServedCard:
+            raise CardNotServed("its prompts are vectors, not tokens")
+        if card.manifest.kind != "lora":
+            proven = fingerprint.read(card.folder) is not None
+            for engine in self._reachable_engines():
+                for model in engine.bases:
+                    if _paths(model.root) & _paths(card.folder) or (proven and model.name == card.name):
+                        prompter = _make_prompter(card, models, card.folder, model)
+                        return ServedCard(
+                            prompter, engine.server, engine.places, model.name, None, self._group
+                        )
+            raise CardNotServed(f"no server has it (they have {self._served_names()})")
+        refused = ""
         with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
-            refused = _refused(card.folder)
+            try:
+                lora.check(card.folder)
+            except UnsupportedModel as reason:
+                refused = str(reason)
+            else:
+                with safe_open(card.folder / lora.WEIGHTS, "pt") as file:
+                    changed = [name for name in file.keys() if "token_adapter" in name]  # noqa: SIM118
+                refused = f"it changes {changed[0]}" if changed else ""
         if refused:
-            raise Refused(f"vLLM does not take its adapter: {refused}")
+            raise CardNotServed(f"vLLM does not take its adapter: {refused}")
         named = card.manifest.base
-        for engine in self._asked():
+        for engine in self._reachable_engines():
             if (base := engine.base(named.name)) is not None:
-                asked = _prompting(card, models, base_files(named.name, named.revision), base)
+                prompter = _make_prompter(card, models, base_files(named.name, named.revision), base)
                 return ServedCard(
-                    asked, engine.server, engine.places, adapter_name(card), base.name, self._group
+                    prompter, engine.server, engine.places, adapter_name(card), base.name, self._group
                 )
-        raise Refused(f"no server has its base {named.name!r} (they have {self._served()})")
+        raise CardNotServed(f"no server has its base {named.name!r} (they have {self._served_names()})")
 
-    def _whole(self, card: Card, models: Loader) -> ServedCard:
-        proven = fingerprint.read(card.folder) is not None
-        for engine in self._asked():
-            for model in engine.bases:
-                if _paths(model.root) & _paths(card.folder) or (proven and model.name == card.name):
-                    asked = _prompting(card, models, card.folder, model)
-                    return ServedCard(asked, engine.server, engine.places, model.name, None, self._group)
-        raise Refused(f"no server has it (they have {self._served()})")
-
-    def _asked(self) -> Iterator[_Engine]:
+    def _reachable_engines(self) -> Iterator[_Engine]:
         """The servers with what they serve; each is asked until it has said so. Those that don't answer come last, as
         their error."""
         failed: LLMError | None = None
@@ -146,7 +152,7 @@ class Engines:
         if failed is not None:
             raise failed
 
-    def _served(self) -> str:
+    def _served_names(self) -> str:
         return (
             ", ".join(model.name for engine in self._engines.values() for model in engine.bases) or "no model"
         )
@@ -160,24 +166,11 @@ def adapter_name(card: Card) -> str:
     return f"{PREFIX}{card.name}-{hashlib.sha256(text).hexdigest()[:DIGEST]}"
 
 
-def _prompting(card: Card, models: Loader, folder: Path | None, served: ServerModel) -> Prompting:
+def _make_prompter(card: Card, models: Loader, folder: Path | None, served: ServerModel) -> Prompter:
     """As the own engine prompts the card; where its base is not on this machine, as far as the server tells."""
     ends, context = (None, None) if folder is None else limits(folder)
-    known = [most for most in (context, served.context) if most is not None]
-    return prompting.read(card, models.tokenizer(card), ends, min(known, default=CONTEXT), 0)
-
-
-def _refused(folder: Path) -> str:
-    """What vLLM does not take; empty where it is fine."""
-    from safetensors import safe_open
-
-    try:
-        lora.check(folder)
-    except Unsupported as reason:
-        return str(reason)
-    with safe_open(folder / lora.WEIGHTS, "pt") as file:
-        changed = [name for name in file.keys() if "token_adapter" in name]  # noqa: SIM118
-    return f"it changes {changed[0]}" if changed else ""
+    limits_of = [most for most in (context, served.context) if most is not None]
+    return prompting.read(card, models.tokenizer(card), ends, min(limits_of, default=CONTEXT), 0)
 
 
 def _paths(name: str | Path) -> set[Path]:

@@ -12,8 +12,8 @@ from typing import Any
 
 from kcard.cards.card import WEIGHTS, Card
 from kcard.cards.models.batched import families
-from kcard.cards.models.batched.decoder import Decoder, Rotary, Unsupported
-from kcard.cards.models.batched.families import Checkpoint
+from kcard.cards.models.batched.decoder import Decoder, Rotary, UnsupportedModel
+from kcard.cards.models.batched.families import ModelCheckpoint
 from kcard.cards.models.loader import SMALL, Loader, explained, in_single_precision
 from kcard.errors import CardError, ModelUnavailable
 from kcard.offline.opt import base_folder
@@ -36,23 +36,23 @@ class Weights:
 
 
 def read(card: Card, models: Loader) -> Weights:
-    """Raises Unsupported where the engine has no such architecture, ModelUnavailable where the base of an adapter
+    """Raises UnsupportedModel where the engine has no such architecture, ModelUnavailable where the base of an adapter
     can't be had, CardError where the card's own model can't be read."""
     adapts = card.manifest.is_adapter
     if card.manifest.base.name or not adapts:
         folder = Path(base_folder(card.manifest.base.name)) if adapts else card.folder
         kind = ModelUnavailable if adapts else CardError
         with explained(kind, f"card {card.name!r}: {folder} can't be loaded"):
-            found = embedded(folder, models.device)
-        if found is not None:
+            plain = embedded(folder, models.device)
+        if plain is not None:
             if adapts:
                 models.check_digest(card)
-            return found
+            return plain
     model = models.model(card)
     try:
         decoder = families.decoder(of_model(model))
-    except Unsupported:
-        models.spare(card, model)
+    except UnsupportedModel:
+        models.release(card, model)
         raise
     return Weights(decoder, model.generation_config.eos_token_id)
 
@@ -81,14 +81,14 @@ def embedded(folder: Path, device: str) -> Weights | None:
     return Weights(families.decoder(of_folder(folder, device)), _ends(folder))
 
 
-def of_model(model: Any) -> Checkpoint:
+def of_model(model: Any) -> ModelCheckpoint:
     """A model of transformers."""
     from transformers.activations import ACT2FN
 
     config, rotary = model.config, getattr(model.base_model, "rotary_emb", None)
     if rotary is not None and ("dynamic" in rotary.rope_type or rotary.rope_type == "longrope"):
         rotary = None
-    return Checkpoint(
+    return ModelCheckpoint(
         type(model).__name__,
         config,
         model.state_dict(),
@@ -97,7 +97,7 @@ def of_model(model: Any) -> Checkpoint:
     )
 
 
-def of_folder(folder: Path, device: str) -> Checkpoint:
+def of_folder(folder: Path, device: str) -> ModelCheckpoint:
     """A small OPT as embedded cards are (families.PLAIN_OPT), float32.
 
     Raises ValueError where its weights don't fit its config.
@@ -107,16 +107,16 @@ def of_folder(folder: Path, device: str) -> Checkpoint:
 
     config = SimpleNamespace(**DEFAULTS | _json(folder / "config.json"))
     tensors = load_file(folder / "model.safetensors")
-    for name, shape in _shapes(config).items():
+    for name, shape in _opt_shapes(config).items():
         if tensors[name].shape != shape:
             short = name.removeprefix("model.decoder.")
             raise ValueError(f"{short} is {tuple(tensors[name].shape)}, but must be {shape}")
     tensors = {name: tensor.to(device=device, dtype=torch.float32) for name, tensor in tensors.items()}
     tensors["lm_head.weight"] = tensors["model.decoder.embed_tokens.weight"]
-    return Checkpoint("OPTForCausalLM", config, tensors, torch.nn.ReLU())
+    return ModelCheckpoint("OPTForCausalLM", config, tensors, torch.nn.ReLU())
 
 
-def _shapes(config: Any) -> dict[str, tuple[int, ...]]:
+def _opt_shapes(config: Any) -> dict[str, tuple[int, ...]]:
     """Of the tensors of an OPT, by name."""
     width, inner = config.hidden_size, config.ffn_dim
     layer = {
@@ -158,10 +158,10 @@ def limits(folder: Path) -> tuple[int | list[int] | None, int | None]:
 
 def _ends(folder: Path) -> int | list[int] | None:
     path = folder / "generation_config.json"
-    found: int | list[int] | None = _json(path if path.is_file() else folder / "config.json").get(
+    ends: int | list[int] | None = _json(path if path.is_file() else folder / "config.json").get(
         "eos_token_id"
     )
-    return found
+    return ends
 
 
 def _json(path: Path) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kcard.offline.llm import Memory, log_odds
+from kcard.offline.llm import EmbeddedMemory, log_odds
 from recipes.memory.questions import Unanswerable, held_out
 
 __all__ = ["Calibration", "calibrate"]
@@ -33,7 +33,7 @@ class Calibration:
 
 
 def calibrate(
-    memory: Memory, learnt: Mapping[str, str], kept_out: Sequence[str], strange: Unanswerable
+    memory: EmbeddedMemory, learnt: Mapping[str, str], kept_out: Sequence[str], strange: Unanswerable
 ) -> Calibration:
     sample = strange.words.rng.sample(list(learnt), min(COUNT, len(learnt)))
     plain = [memory.recall(q).answer == learnt[q] for q in sample]
@@ -56,7 +56,7 @@ def calibrate(
     )
 
 
-def _confidence(memory: Memory, questions: Sequence[str]) -> np.ndarray:
+def _confidence(memory: EmbeddedMemory, questions: Sequence[str]) -> np.ndarray:
     return np.array([log_odds(memory.recall(q).least_log_probability) for q in questions])
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.interfaces import Array
-from kcard.offline.llm import UNKNOWN_TOKEN, Memory, prompt
+from kcard.offline.llm import UNKNOWN_TOKEN, EmbeddedMemory, prompt
 from recipes.memory.calibrate import Calibration, calibrate
 from recipes.memory.questions import Unanswerable, reworded
 from recipes.reader.words import Words
@@ -136,7 +136,7 @@ def optimisers(model: Any) -> list["torch.optim.Optimizer"]:
 
 def train(
     facts: dict[str, str], strange: Unanswerable, seconds: float, seed: int
-) -> tuple[Memory, dict[str, object]]:
+) -> tuple[EmbeddedMemory, dict[str, object]]:
     """The trained memory, uncalibrated, and what there is to tell of the run."""
     import torch
 
@@ -174,12 +174,12 @@ def train(
         "seed": seed,
     }
     facts_of_run |= {"facts": len(facts), "parameters": sum(p.numel() for p in model.parameters())}
-    return Memory(TrainedModel(model.eval()), tokenizer), facts_of_run
+    return EmbeddedMemory(TrainedModel(model.eval()), tokenizer), facts_of_run
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model of transformers, as a Memory runs it."""
+    """A model of transformers, as an EmbeddedMemory runs it."""
 
     model: Any
 
@@ -192,7 +192,7 @@ class TrainedModel:
         return output.logits[0].float().numpy(), output.past_key_values
 
 
-def save(memory: Memory, folder: Path, calibration: Calibration) -> None:
+def save(memory: EmbeddedMemory, folder: Path, calibration: Calibration) -> None:
     """An ordinary OPT folder in fp16, and calibration.json."""
     import copy
 

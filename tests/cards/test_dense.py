@@ -14,7 +14,7 @@ from kcard.cards.passages import INDEX, index
 from kcard.errors import CardError, DamagedCard
 from kcard.manifest import Manifest
 from kcard.offline import static
-from kcard.offline.reader import Reading
+from kcard.offline.reader import PassageReading
 from kcard.types import Passage, Sampling, Source
 
 ANIMALS = [
@@ -104,7 +104,7 @@ def test_candidates_are_read_until_one_leads(tmp_path: Path, monkeypatch: pytest
 
     texts: list[str] = []
 
-    def read_all(pairs: Sequence[tuple[str, Sequence[str]]]) -> list[list[Reading]]:
+    def read_all(pairs: Sequence[tuple[str, Sequence[str]]]) -> list[list[PassageReading]]:
         texts.extend(text for _, passages in pairs for text in passages)
         return real(pairs)
 

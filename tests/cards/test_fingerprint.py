@@ -25,7 +25,7 @@ from kcard.cards import fingerprint
 from kcard.cards.card import Card, finish
 from kcard.cards.fingerprint import FINGERPRINT
 from kcard.cards.generators import external
-from kcard.cards.models.loader import Loaded, Loader, base_digest
+from kcard.cards.models.loader import LoadedModel, Loader, base_digest
 from kcard.cards.models.transformers_backend import CausalCard
 from kcard.errors import CardError, KcardError, ModelUnavailable
 from kcard.manifest import Base, Manifest, Prompt, seal
@@ -284,7 +284,7 @@ def test_cards_on_one_base_are_checked_each_and_the_adapter_of_another_is_found_
     lakes, dams = (CausalCard(card, models) for card in cards)
     for loaded, card in [(lakes, cards[0]), (dams, cards[1]), (lakes, cards[0])]:
         check(loaded, card)
-    lakes._loaded = Loaded(dams._loaded.model, dams._loaded.adapter)
+    lakes._loaded = LoadedModel(dams._loaded.model, dams._loaded.adapter)
     with pytest.raises(CardError, match="'lakes': an adapter is applied, but not as it was trained"):
         check(lakes, cards[0])
 

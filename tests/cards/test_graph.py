@@ -66,7 +66,7 @@ def test_a_step_that_answers_nothing_of_the_question_is_not_told(card: Card) -> 
 def test_the_longest_name_counts_whatever_its_case_and_article(card: Card) -> None:
     graph = Graph.read(card.folder / "graph.tsv")
     asked = ["where", "was", "jonas", "gahr", "støre", "of", "norway", "born"]
-    assert graph.named(asked) == [("jonas", "gahr", "støre"), ("norway",)]
+    assert graph.find_names(asked) == [("jonas", "gahr", "støre"), ("norway",)]
     assert written(card, "where was JONAS GAHR STØRE born?", 1) == ["Jonas Gahr Støre was born in Oslo."]
     assert written(card, "the Norway's currency", 1) == ["The currency of Norway is Norwegian krone."]
 

@@ -12,7 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from kcard.cards.card import Card, CardHandle
 from kcard.cards.models import weights
-from kcard.cards.pool import LARGE, Pool, in_turn
+from kcard.cards.pool import LARGE, Pool, must_take_turns
 from kcard.errors import CardError, ModelUnavailable
 from kcard.manifest import Manifest
 from kcard.types import Sampling
@@ -133,7 +133,7 @@ def test_no_more_is_in_memory_than_the_budget(
     pool = Pool(cards, memory=room * size)
     for _ in range(4):
         written(pool, every())
-        assert pool._models.held.used <= room * size
+        assert pool._models.cache.used <= room * size
     assert reading.most <= room
 
 
@@ -167,7 +167,7 @@ def test_an_error_of_a_card_that_is_read_again_is_its_own_and_the_others_go_on(
     assert written(pool, every(others)) == [row[:2] + row[4:] for row in expected]
     monkeypatch.setattr(weights, "embedded", again)
     assert written(pool, every()) == expected
-    assert pool._models.held.used == 2 * size
+    assert pool._models.cache.used == 2 * size
 
 
 def test_an_interruption_leaves_a_pool_that_writes_the_same(
@@ -188,7 +188,7 @@ def test_an_interruption_leaves_a_pool_that_writes_the_same(
         with pytest.raises(KeyboardInterrupt):
             written(pool, every())
     assert written(pool, every()) == expected
-    assert pool._models.held.used <= 3 * size
+    assert pool._models.cache.used <= 3 * size
 
 
 def test_a_card_that_does_not_fit_alone_is_refused_with_its_size(cards: list[Card], size: int) -> None:
@@ -244,7 +244,7 @@ def test_adapters_write_beside_models_that_take_turns(cards: list[Card], size: i
 def test_models_take_turns_where_a_stack_does_not_fit_or_saves_nothing(
     sizes: dict[str, int], limit: int, turns: bool
 ) -> None:
-    assert in_turn(sizes, limit) == turns
+    assert must_take_turns(sizes, limit) == turns
 
 
 @pytest.mark.parametrize("family", ["opt", "llama", "gpt-neox", "qwen3"])
@@ -252,7 +252,7 @@ def test_a_model_read_again_is_the_same(family: str, tmp_path: Path) -> None:
     card = full(tmp_path, family, "card", 3)
     pool = Pool([card])
     first = written(pool, every(["card"]))
-    held: Any = pool._models.held
+    held: Any = pool._models.cache
     held.drop(card.folder)
     assert written(pool, every(["card"])) == first
     assert card.folder in held
@@ -281,4 +281,4 @@ def test_a_card_whose_index_is_large_takes_no_turn(cards: list[Card], size: int,
     assert Pool([handle(card) for card in cards], memory=14 * size).take_turns
     written(pool, every())
     assert reading.taken() == "abcde"
-    assert not any(card.folder in pool._models.held for card in cards)  # their stack is
+    assert not any(card.folder in pool._models.cache for card in cards)  # their stack is

@@ -23,7 +23,9 @@ def likeness(one: str, two: str) -> float:
 
 def tfidf(one: str, two: str) -> float:
     def vector(text: str) -> dict[str, float]:
-        found = {stem: SKETCH.idf[stem] for stem in SKETCH.idf if SKETCH.number[stem] in SKETCH.known(text)}
+        found = {
+            stem: SKETCH.idf[stem] for stem in SKETCH.idf if SKETCH.number[stem] in SKETCH.numbers_of(text)
+        }
         norm = sum(idf**2 for idf in found.values()) ** 0.5
         return {stem: idf / norm for stem, idf in found.items()}
 

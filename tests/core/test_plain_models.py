@@ -72,7 +72,7 @@ assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.fixture(scope="module")
-def theirs() -> llm.Memory:
+def theirs() -> llm.EmbeddedMemory:
     from transformers import OPTForCausalLM, PreTrainedTokenizerFast
 
     from kcard.system import quiet_loading
@@ -81,11 +81,13 @@ def theirs() -> llm.Memory:
     with quiet_loading():
         model: Any = OPTForCausalLM.from_pretrained(llm.WEIGHTS, dtype=torch.float32).eval()
         tokenizer = PreTrainedTokenizerFast.from_pretrained(llm.WEIGHTS)
-    return llm.Memory(TrainedModel(model), tokenizer, ours.slope, ours.threshold)
+    return llm.EmbeddedMemory(TrainedModel(model), tokenizer, ours.slope, ours.threshold)
 
 
 @pytest.mark.parametrize("question", ["What is the capital of France?", *TEXTS[::2], "Who wrote Emma? " * 40])
-def test_the_memory_recalls_what_it_recalls_in_transformers(theirs: llm.Memory, question: str) -> None:
+def test_the_memory_recalls_what_it_recalls_in_transformers(
+    theirs: llm.EmbeddedMemory, question: str
+) -> None:
     found, expected = llm.shared().recall(question), theirs.recall(question)
     assert found.answer == expected.answer
     assert found.least_log_probability == pytest.approx(expected.least_log_probability, abs=1e-4)
@@ -93,7 +95,7 @@ def test_the_memory_recalls_what_it_recalls_in_transformers(theirs: llm.Memory, 
     assert said[0] == pytest.approx(said[1], abs=1e-4)
 
 
-def test_its_tokens_are_those_of_transformers(theirs: llm.Memory) -> None:
+def test_its_tokens_are_those_of_transformers(theirs: llm.EmbeddedMemory) -> None:
     ours = PlainTokenizer.read(llm.WEIGHTS)
     assert ours is not None
     for text in TEXTS:

@@ -14,8 +14,8 @@ from kcard.offline.reader import (
     QUESTION_TOKENS,
     Encoded,
     Outputs,
+    PassageReading,
     ReaderNetwork,
-    Reading,
     encode,
     load_reader,
     question_tokens,
@@ -41,17 +41,17 @@ def network() -> ReaderNetwork:
 
 
 @pytest.fixture(scope="module")
-def readings(network: ReaderNetwork) -> dict[str, Reading]:
+def readings(network: ReaderNetwork) -> dict[str, PassageReading]:
     """Each text read alone."""
     return {text: read(QUESTION, [text], network)[0] for text in [*TEXTS, ""]}
 
 
-def numbers(found: Reading) -> list[float]:
+def numbers(found: PassageReading) -> list[float]:
     return [found.relevance, *(s.evidence for s in found.sentences)]
 
 
 def test_a_reading_does_not_depend_on_the_other_passages(
-    network: ReaderNetwork, readings: dict[str, Reading]
+    network: ReaderNetwork, readings: dict[str, PassageReading]
 ) -> None:
     texts = [*TEXTS, "", MILL]
     for text, found in zip(texts, read(QUESTION, texts, network), strict=True):
@@ -60,7 +60,7 @@ def test_a_reading_does_not_depend_on_the_other_passages(
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_answers_stand_where_they_are_said_to_stand(readings: dict[str, Reading], text: str) -> None:
+def test_answers_stand_where_they_are_said_to_stand(readings: dict[str, PassageReading], text: str) -> None:
     found = readings[text]
     assert found.answers
     for answer in found.answers:
@@ -70,7 +70,7 @@ def test_answers_stand_where_they_are_said_to_stand(readings: dict[str, Reading]
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_answers_are_whole_words_that_do_not_overlap_and_the_best_comes_first(
-    readings: dict[str, Reading], text: str
+    readings: dict[str, PassageReading], text: str
 ) -> None:
     found = readings[text]
     places = sorted((a.start, a.start + len(a.text)) for a in found.answers)
@@ -83,12 +83,16 @@ def test_answers_are_whole_words_that_do_not_overlap_and_the_best_comes_first(
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_every_sentence_of_a_passage_is_judged_in_order(readings: dict[str, Reading], text: str) -> None:
+def test_every_sentence_of_a_passage_is_judged_in_order(
+    readings: dict[str, PassageReading], text: str
+) -> None:
     found = readings[text]
     assert [(s.start, s.end) for s in found.sentences] == sentence_spans(text)
 
 
-def test_a_long_passage_is_read_to_its_end(network: ReaderNetwork, readings: dict[str, Reading]) -> None:
+def test_a_long_passage_is_read_to_its_end(
+    network: ReaderNetwork, readings: dict[str, PassageReading]
+) -> None:
     found = readings[LONG]
     assert found.answers[0].text == "Halden & Co"
     assert found.answers[0].start == LONG.index("Halden & Co")

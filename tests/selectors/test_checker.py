@@ -238,10 +238,10 @@ def test_the_shipped_network_gives_what_torch_and_peft_give(checker: MiniLMCheck
 
 
 def test_the_weights_are_loaded_once(checker: MiniLMChecker) -> None:
-    from kcard.offline.checker import _load
+    from kcard.offline.checker import load_network
 
     checker.support([Pair(SUPPORTED[0], EVIDENCE)])
-    assert _load(WEIGHTS) is _load(WEIGHTS)
+    assert load_network(WEIGHTS) is load_network(WEIGHTS)
 
 
 def test_missing_or_damaged_weights_are_named(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_scores_are_those_of_bm25() -> None:
 def test_words_are_dropped_at_the_rate_that_is_asked_for() -> None:
     torch.manual_seed(0)
     rows = torch.zeros(2000, dtype=torch.long)
-    kept = len(WORDS.thinned(rows, (0.3, 0.7)).stems) / (2000 * len(SKETCH.known(PASSAGES[0])))
+    kept = len(WORDS.drop_words(rows, (0.3, 0.7)).stems) / (2000 * len(SKETCH.numbers_of(PASSAGES[0])))
     assert kept == pytest.approx(0.5, abs=0.02)
     bare = questions(replace(RECIPE, dropped=(1.0, 1.0))).noised([0, 1])
     assert bare.sketches.abs().max() == 0

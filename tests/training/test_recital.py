@@ -3,7 +3,7 @@
 from dataclasses import replace
 from random import Random
 
-from kcard.offline.docids import DocIds, Recital, epochs
+from kcard.offline.docids import DocIds, TargetSequence, epochs
 from kcard.offline.pseudo_queries import PseudoQueries
 from kcard.offline.recipe import BOS, EOS, Recipe, train_tokenizer
 
@@ -18,7 +18,7 @@ TEXTS = [
 GOES_ON = [True, True, False, False, True, False]
 IDS = [(10, 11), (12,), (13, 14), (15,), (16,), (17, 18)]
 DOCIDS = DocIds(first=100, count=6)
-RECITAL = Recital(IDS, GOES_ON, DOCIDS, room=60, most=3)
+RECITAL = TargetSequence(IDS, GOES_ON, DOCIDS, room=60, most=3)
 
 
 def test_a_text_is_followed_by_the_next_ones_of_its_passage_each_after_its_docid() -> None:
@@ -50,7 +50,7 @@ def test_every_text_is_in_one_part_and_passages_are_parted_anew_each_time() -> N
 
 def test_without_docids_each_text_stands_alone() -> None:
     tokenizer = train_tokenizer(TEXTS, 300)
-    found = Recital.tokenized(TEXTS, tokenizer, DocIds(300, 0), Recipe(style="tokens"), GOES_ON)
+    found = TargetSequence.from_texts(TEXTS, tokenizer, DocIds(300, 0), Recipe(style="tokens"), GOES_ON)
     assert all(found.of(row, 3) == (*found.ids[row], EOS) for row in range(len(TEXTS)))
     assert [*found.parts(Random(0))] == [(row, 1) for row in range(len(TEXTS))]
 
@@ -58,7 +58,7 @@ def test_without_docids_each_text_stands_alone() -> None:
 def test_what_follows_is_decoded_as_running_text() -> None:
     tokenizer = train_tokenizer(TEXTS, 300)
     docids = DocIds(len(tokenizer), len(TEXTS))
-    found = Recital.tokenized(TEXTS, tokenizer, docids, Recipe(style="encoder-prefix"), GOES_ON)
+    found = TargetSequence.from_texts(TEXTS, tokenizer, docids, Recipe(style="encoder-prefix"), GOES_ON)
     document = tokenizer.decode([*docids.of(0), *found.of(0, 3)], skip_special_tokens=True)
     assert str(document).strip() == " ".join(TEXTS[:3])
 
@@ -68,7 +68,7 @@ def test_an_epoch_recites_each_text_once_and_drills_the_docid_of_each() -> None:
     tokenizer = train_tokenizer(TEXTS, 300)
     docids = DocIds.for_passages(TEXTS, len(tokenizer), recipe)
     epoch = epochs(TEXTS, PseudoQueries(TEXTS), tokenizer, docids, recipe, GOES_ON)
-    ids = Recital.tokenized(TEXTS, tokenizer, docids, recipe).ids
+    ids = TargetSequence.from_texts(TEXTS, tokenizer, docids, recipe).ids
     for number in range(5):
         examples = [example for batch in epoch(number) for example in batch]
         recited = [example.target for example in examples if len(example.target) > 1]

@@ -11,18 +11,18 @@ from transformers import AutoTokenizer
 from kcard.cards.card import PROJECTION, finish
 from kcard.cards.models.prompting import WORDS, WordSketch
 from kcard.manifest import Manifest
-from kcard.offline.docids import AskedQuestions, DocIds, QuestionWords, Recital, Retriever, embedded
+from kcard.offline.docids import AskedQuestions, DocIds, QuestionWords, Retriever, TargetSequence, embedded
 from kcard.offline.incremental import (
-    ASKED,
+    QUESTIONS_EACH,
     REPLAYED_QUERIES,
     SHOWN,
-    Recollection,
+    DistillationTarget,
     Replay,
     Revision,
+    hardest_examples,
     obstacle,
     rehearsal,
     surprise,
-    weakest,
 )
 from kcard.offline.minilm import DIMENSIONS
 from kcard.offline.pseudo_queries import PseudoQueries
@@ -58,7 +58,7 @@ def gone_on(folder: Path, recipe: Recipe, now: list[str] = NEW) -> Preparation:
 
 def test_a_revision_knows_what_stays_what_came_and_what_has_gone() -> None:
     found = Revision(["b", "c", "d"], ["a", "b", "c", "a"])
-    assert found.kept == [(0, 1), (1, 2)]
+    assert found.staying == [(0, 1), (1, 2)]
     assert found.added == [2]
     assert found.removed == ["a"]
 
@@ -116,7 +116,7 @@ def test_where_texts_only_change_places_the_weights_hardly_move(tmp_path: Path) 
 
 def test_questions_about_what_has_gone_are_answered_with_what_stays_and_is_near() -> None:
     revision, recipe = Revision(NEW, OLD), Recipe(style="encoder-prefix", stray=0.0)
-    replay = Replay.drawn(revision, recipe, 0)
+    replay = Replay.from_revision(revision, recipe, 0)
     tokenizer = train_tokenizer(NEW)
     asked = replay.questions(PseudoQueries(NEW))
     vectors = torch.eye(len(replay.texts), 384)
@@ -124,12 +124,12 @@ def test_questions_about_what_has_gone_are_answered_with_what_stays_and_is_near(
     near = replay.neighbours(vectors)
     assert near[-1][0] == 2
     docids = DocIds.for_passages(NEW, len(tokenizer), recipe)
-    recite, drill = replay.by_vectors(Recital.tokenized(NEW, tokenizer, docids, recipe), docids)
+    recite, drill = replay.by_vectors(TargetSequence.from_texts(NEW, tokenizer, docids, recipe), docids)
     steps = replay.epochs([[2]] * 3, recite, drill, lambda *_: [])(0)
     recitals, drills = ([example for step in steps for example in step[part]] for part in (0, 1))
     start, count = replay.spans()[-1]
     told = [example.target for example in drills if start <= example.vector <= start + count]
-    assert told == [docids.of(replay.rows[2])] * ASKED
+    assert told == [docids.of(replay.rows[2])] * QUESTIONS_EACH
     new = docids.of(replay.rows[0])[0]
     assert sum(example.target[0] == new for example in recitals) == SHOWN
     assert all(len(example.target) == 1 for example in drills)
@@ -167,10 +167,12 @@ def test_a_card_whose_prefix_did_not_see_the_questions_words_is_trained_from_scr
 def test_texts_that_the_card_is_losing_are_shown_first() -> None:
     many = [f"The harbour of place {n} was built by the family {n}." for n in range(200)]
     revision, recipe = Revision([*many, NEW[-1]], many), Recipe(style="encoder-prefix", stray=0.0)
-    replay = Replay.drawn(revision, recipe, 0)
+    replay = Replay.from_revision(revision, recipe, 0)
     tokenizer = train_tokenizer(revision.now)
     docids = DocIds.for_passages(revision.now, len(tokenizer), recipe)
-    recite, drill = replay.by_vectors(Recital.tokenized(revision.now, tokenizer, docids, recipe), docids)
+    recite, drill = replay.by_vectors(
+        TargetSequence.from_texts(revision.now, tokenizer, docids, recipe), docids
+    )
     epoch = replay.epochs([], recite, drill, lambda _, most: range(most // 2))
     lost = {docids.of(replay.rows[number])[0] for number in replay.staying[:25]}
     for number in range(3):
@@ -185,13 +187,13 @@ def test_the_text_that_a_model_recites_worst_is_the_weakest(tmp_path: Path) -> N
     docids = DocIds.for_passages(OLD, len(tokenizer), recipe)
     trainee = fresh(tokenizer, docids.count, recipe)
     trainee.inherit(tmp_path)
-    recital = Recital.tokenized(OLD, tokenizer, docids, recipe)
+    recital = TargetSequence.from_texts(OLD, tokenizer, docids, recipe)
     examples = [TrainingExample((BOS, *docids.of(row)), recital.of(row)) for row in range(len(OLD))]
     other = [TrainingExample(examples[0].prompt, examples[3].target)]
     asked = AskedQuestions(
         torch.zeros(1, DIMENSIONS), QuestionWords(WordSketch.of_corpus(OLD), [""]), None, recipe
     )
-    assert weakest(trainee, asked, [*examples[1:], *other], 1) == [len(OLD) - 1]
+    assert hardest_examples(trainee, asked, [*examples[1:], *other], 1) == [len(OLD) - 1]
     assert surprise(trainee, asked, other)[0] > 1
 
 
@@ -206,13 +208,13 @@ def test_what_a_question_meant_to_the_last_version_it_means_to_the_next(tmp_path
     retriever = Retriever(sketch, OLD, vectors)
     asked = AskedQuestions(vectors, QuestionWords(sketch, OLD), retriever, recipe).noised(range(3))
     near = retriever(asked, recipe)
-    whole = Recollection(trainee, retriever, docids, [*range(len(OLD))])(asked, recipe)
+    whole = DistillationTarget(trainee, retriever, docids, [*range(len(OLD))])(asked, recipe)
     assert whole.sum(-1).tolist() == pytest.approx([1, 1, 1])
     start = torch.full((3, 1), BOS)
     said = trainee.model.lm_head(states(trainee.model, trainee.projection, start, asked)[:, -1])
     last = said[:, docids.first :].softmax(-1)
     assert torch.allclose(2 * whole - near, last, atol=0.02)
-    came = Recollection(trainee, retriever, docids, [*range(1, len(OLD))])(asked, recipe)
+    came = DistillationTarget(trainee, retriever, docids, [*range(1, len(OLD))])(asked, recipe)
     assert torch.allclose(came[:, 0], near[:, 0], atol=1e-6)
     assert came.sum(-1).tolist() == pytest.approx([1, 1, 1])
 

@@ -27,12 +27,12 @@ __all__ = [
     "Rotary",
     "Rows",
     "Shape",
-    "Unsupported",
+    "UnsupportedModel",
     "Up",
     "joined",
+    "map_linears",
     "mapped",
     "packed",
-    "relinked",
     "signature",
     "size",
     "tensors",
@@ -61,11 +61,11 @@ class Rows:
         import torch
 
         cards, count, width = self.weight.shape
-        asked = tokens.reshape(cards, -1)
-        place = torch.searchsorted(self.tokens, asked).clamp(max=count - 1)
-        found = self.tokens.gather(1, place) == asked
+        wanted_tokens = tokens.reshape(cards, -1)
+        place = torch.searchsorted(self.tokens, wanted_tokens).clamp(max=count - 1)
+        is_own = self.tokens.gather(1, place) == wanted_tokens
         own = self.weight.gather(1, place.unsqueeze(2).expand(-1, -1, width))
-        return torch.where(found.unsqueeze(2), own, x.view(cards, -1, width)).view_as(x)
+        return torch.where(is_own.unsqueeze(2), own, x.view(cards, -1, width)).view_as(x)
 
     def score(self, x: "Tensor", logits: "Tensor") -> None:
         """Into the logits (rows, vocabulary) of the states x (rows, d): those of tokens with rows of their own."""
@@ -81,20 +81,20 @@ class Rows:
         grouped.scatter_(2, places, own)
 
 
-def joined(found: "Sequence[tuple[Tensor, Tensor] | None]", table: "Tensor") -> Rows | None:
+def joined(rows: "Sequence[tuple[Tensor, Tensor] | None]", table: "Tensor") -> Rows | None:
     """The rows of as many cards, (tokens, weight) of each, in place of those of `table`; None where no card has any.
 
     A card with fewer than others has its last one several times.
     """
     import torch
 
-    most = max((len(tokens) for tokens, _ in filter(None, found)), default=0)
+    most = max((len(tokens) for tokens, _ in filter(None, rows)), default=0)
     if not most:
         return None
-    numbers = torch.full((len(found), most), len(table), dtype=torch.int64, device=table.device)
+    numbers = torch.full((len(rows), most), len(table), dtype=torch.int64, device=table.device)
     # In the order that the head's products with few rows read fastest.
-    weight = table.new_zeros((len(found), table.shape[1], most)).transpose(1, 2)
-    for card, own in enumerate(found):
+    weight = table.new_zeros((len(rows), table.shape[1], most)).transpose(1, 2)
+    for card, own in enumerate(rows):
         if own is not None and len(own[0]):
             order = own[0].argsort()
             order = torch.cat([order, order[-1:].expand(most - len(order))])
@@ -102,7 +102,7 @@ def joined(found: "Sequence[tuple[Tensor, Tensor] | None]", table: "Tensor") -> 
     return Rows(numbers, weight)
 
 
-class Unsupported(KcardError):
+class UnsupportedModel(KcardError):
     """The engine can't take a model or an adapter, for the reason that this says; transformers may."""
 
 
@@ -392,11 +392,11 @@ def tensors(value: Any) -> "Iterator[Tensor]":
 
 def mapped(value: T, change: "Callable[[Tensor], Tensor]") -> T:
     """The same with `change` of every tensor of the weights, called once for each."""
-    changed: T = _mapped(value, change, {})
+    changed: T = _map_tensors(value, change, {})
     return changed
 
 
-def relinked(decoder: Decoder, change: Callable[[Linear], Linear]) -> Decoder:
+def map_linears(decoder: Decoder, change: Callable[[Linear], Linear]) -> Decoder:
     """The decoder with `change` of each of its linear layers."""
     layers = tuple(
         replace(
@@ -412,7 +412,7 @@ def relinked(decoder: Decoder, change: Callable[[Linear], Linear]) -> Decoder:
 
 def size(value: Any) -> int:
     """Return the bytes of the weights."""
-    return sum({_place(t): t.numel() * t.element_size() for t in tensors(value)}.values())
+    return sum({_storage_key(t): t.numel() * t.element_size() for t in tensors(value)}.values())
 
 
 def signature(value: Any) -> str:
@@ -432,22 +432,22 @@ def signature(value: Any) -> str:
     return str(value)
 
 
-def _mapped(value: Any, change: "Callable[[Tensor], Tensor]", done: "dict[object, Tensor]") -> Any:
+def _map_tensors(value: Any, change: "Callable[[Tensor], Tensor]", done: "dict[object, Tensor]") -> Any:
     from torch import Tensor
 
     if isinstance(value, Tensor):
-        if (place := _place(value)) not in done:
+        if (place := _storage_key(value)) not in done:
             done[place] = change(value)
         return done[place]
     if isinstance(value, tuple):
-        return tuple(_mapped(item, change, done) for item in value)
+        return tuple(_map_tensors(item, change, done) for item in value)
     if not is_dataclass(value) or isinstance(value, (*COMMON, type)):
         return value
-    changed = {field.name: _mapped(getattr(value, field.name), change, done) for field in fields(value)}
+    changed = {field.name: _map_tensors(getattr(value, field.name), change, done) for field in fields(value)}
     return replace(value, **changed)
 
 
-def _place(tensor: "Tensor") -> object:
+def _storage_key(tensor: "Tensor") -> object:
     if tensor.is_mkldnn:  # packed, which has no pointer
         return id(tensor)
     return tensor.data_ptr(), tuple(tensor.shape)
@@ -466,21 +466,19 @@ def packed(decoder: Decoder) -> Decoder:
     """
     import torch
 
+    # A weight of two dimensions is shared, not one of many cards.
+    weight = decoder.head.weight
+    if weight.device.type != "cpu" or weight.dim() != 2 or not torch.backends.mkldnn.is_available():
+        return decoder
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return decoder
+    if weight.dtype not in (torch.bfloat16, torch.float32):
+        return decoder
+
     def change(linear: Linear) -> Linear:
         return replace(linear, weight=torch.ops.mkldnn._reorder_linear_weight(linear.weight, None))
 
     with torch.inference_mode():
-        return relinked(decoder, change) if _able(decoder.head.weight) else decoder
-
-
-def _able(weight: "Tensor") -> bool:
-    """Whether a shared weight, not one of many cards, can be packed here."""
-    import torch
-
-    if weight.device.type != "cpu" or weight.dim() != 2 or not torch.backends.mkldnn.is_available():
-        return False
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return False
-    if weight.dtype == torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return weight.dtype == torch.float32
+        if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            return decoder
+        return map_linears(decoder, change)

@@ -17,13 +17,13 @@ from kcard.cards.models.batched.decoder import (
     Part,
     Rotary,
     Shape,
-    Unsupported,
+    UnsupportedModel,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FAMILIES", "OFFSET", "Checkpoint", "decoder", "is_plain_opt"]
+__all__ = ["FAMILIES", "OFFSET", "ModelCheckpoint", "decoder", "is_plain_opt"]
 
 OPT_EPS = 1e-5  # of every LayerNorm of an OPT
 OFFSET = 2  # of the first position in an OPT's table
@@ -50,7 +50,7 @@ def is_plain_opt(config: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class ModelCheckpoint:
     """A model as its files describe it.
 
     architecture  the class of transformers that runs it, such as OPTForCausalLM
@@ -95,27 +95,27 @@ class Checkpoint:
         return Embedding(self.tensors[f"{module}.weight"], module=module)
 
 
-def decoder(checkpoint: Checkpoint) -> Decoder:
+def decoder(checkpoint: ModelCheckpoint) -> Decoder:
     """The model as a decoder, some of its weights fused; those that are not are the checkpoint's own, not copies.
 
-    Raises Unsupported for an architecture that has no row here, or for one of its variants.
+    Raises UnsupportedModel for an architecture that has no row here, or for one of its variants.
     """
     import torch
 
     if checkpoint.architecture not in FAMILIES:
-        raise Unsupported(f"a {checkpoint.architecture}")
+        raise UnsupportedModel(f"a {checkpoint.architecture}")
     with torch.no_grad():
         return FAMILIES[checkpoint.architecture](checkpoint)
 
 
-def _opt(model: Checkpoint) -> Decoder:
+def _opt(model: ModelCheckpoint) -> Decoder:
     config, inner = model.config, "model.decoder"
     if f"{inner}.project_in.weight" in model.tensors or not config.layer_norm_elementwise_affine:
-        raise Unsupported(
+        raise UnsupportedModel(
             f"a {model.architecture} with projections around its layers or norms without weights"
         )
     if not config.do_layer_norm_before or f"{inner}.final_layer_norm.weight" not in model.tensors:
-        raise Unsupported(f"a {model.architecture} with norms after its layers")
+        raise UnsupportedModel(f"a {model.architecture} with norms after its layers")
 
     def layer(name: str) -> Layer:
         return Layer(
@@ -140,11 +140,11 @@ def _opt(model: Checkpoint) -> Decoder:
     )
 
 
-def _llama(model: Checkpoint) -> Decoder:
+def _llama(model: ModelCheckpoint) -> Decoder:
     """Llama, Mistral, Qwen2 and Qwen3, which differ in biases and in norms of queries and keys."""
     config = model.config
     if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
-        raise Unsupported(f"a {model.architecture} with sliding windows")
+        raise UnsupportedModel(f"a {model.architecture} with sliding windows")
     rotary, eps = _rotary(model), config.rms_norm_eps
 
     def norm(name: str) -> Norm:
@@ -179,7 +179,7 @@ def _llama(model: Checkpoint) -> Decoder:
     )
 
 
-def _neox(model: Checkpoint) -> Decoder:
+def _neox(model: ModelCheckpoint) -> Decoder:
     import torch
 
     config, rotary = model.config, _rotary(model)
@@ -212,7 +212,7 @@ def _neox(model: Checkpoint) -> Decoder:
     )
 
 
-FAMILIES: Mapping[str, Callable[[Checkpoint], Decoder]] = {
+FAMILIES: Mapping[str, Callable[[ModelCheckpoint], Decoder]] = {
     "OPTForCausalLM": _opt,
     "LlamaForCausalLM": _llama,
     "MistralForCausalLM": _llama,
@@ -222,7 +222,9 @@ FAMILIES: Mapping[str, Callable[[Checkpoint], Decoder]] = {
 }
 
 
-def _rotary(model: Checkpoint) -> Rotary:
+def _rotary(model: ModelCheckpoint) -> Rotary:
     if model.rotary is None:
-        raise Unsupported(f"a {model.architecture} with positions that change with the length of the text")
+        raise UnsupportedModel(
+            f"a {model.architecture} with positions that change with the length of the text"
+        )
     return model.rotary

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
-    "Batch",
-    "Cache",
+    "DecodingBatch",
+    "KVCache",
     "Prompts",
     "Sampler",
     "batched",
@@ -55,7 +55,7 @@ class Prompts:
 
 
 @dataclass(frozen=True)
-class Batch:
+class DecodingBatch:
     """Prompts of one length, padded on the left, ordered by card.
 
     ids         int64 (prompts, length); or, with `embeddings`, not looked at
@@ -80,7 +80,7 @@ class Batch:
 
 def batched(
     decoder: Decoder, prompts: Prompts, documents: int, continuations: Sequence[Sequence[int]] = ()
-) -> Batch:
+) -> DecodingBatch:
     """Prompts, each with its continuation where there are any, padded on the left to one length."""
     import torch
 
@@ -95,14 +95,14 @@ def batched(
     if prompts.embeddings is None:
         rows = [[*prompt, *ids] for prompt, ids in zip(prompts.ids, more, strict=True)]
         ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows], device=device)
-        return Batch(ids, mask, documents)
+        return DecodingBatch(ids, mask, documents)
     width = prompts.embeddings.shape[-1]
     embedded = prompts.embeddings.new_zeros((len(prompts), longest, width))
     for row, tokens in enumerate(more):
         embedded[row, longest - lengths[row] : longest - len(tokens)] = prompts.embeddings[row]
         if tokens:
             embedded[row, longest - len(tokens) :] = decoder.embed(torch.tensor(list(tokens), device=device))
-    return Batch(torch.empty((0, 0), dtype=torch.int64, device=device), mask, documents, embedded)
+    return DecodingBatch(torch.empty((0, 0), dtype=torch.int64, device=device), mask, documents, embedded)
 
 
 # Keys and values: of each prompt once, shared by its documents; of each document in buffers that are there beforehand.
@@ -116,7 +116,7 @@ def batched(
 ROOM = 16
 
 
-class Cache:
+class KVCache:
     """What attention looks back at.
 
     documents  of each prompt
@@ -143,13 +143,11 @@ class Cache:
 
     def open(self, step: int) -> None:
         """Make room for the token of `step` in every layer, which is what is written next."""
-        if step >= self._room:
-            self._grow()
         self._step = step
-
-    def _grow(self) -> None:
+        if step < self._room:
+            return
         there = self._room
-        most = min(_whole(there + max(ROOM, there // 2)), _whole(max(self._tokens, 1)))
+        most = min(_round_up(there + max(ROOM, there // 2)), _round_up(max(self._tokens, 1)))
         prompts, heads, _, width = self._prompts[0][0].shape
         for number, (first, _) in enumerate(self._prompts):
             keys, values = (first.new_empty((prompts, heads, self._documents, most, width)) for _ in range(2))
@@ -173,28 +171,29 @@ class Cache:
         prompts, group = rows // self._documents, shape.heads // shape.kv_heads
         # Of each prompt and head, all its documents' queries (x group), or of each document its own (group).
         shared, own = (prompts * shape.kv_heads, self._documents * group), (rows * shape.kv_heads, group)
-        keys, values = self._write(layer, k, v)
+        # Put the token's own into the buffers: keys and values of all documents, (rows x kv_heads, room, width).
+        buffers = []
+        for buffer, new in zip(self._grown[layer], (k, v), strict=True):
+            buffer[..., self._step, :] = self._by_head(new)
+            buffers.append(buffer.flatten(0, 2))
+        keys, values = buffers
         old_keys, old_values = self._prompts[layer]
         q = self._by_head(q * shape.width**-0.5).contiguous()
-        asked = torch.bmm(q.view(*shared, -1), old_keys.flatten(0, 1).transpose(1, 2))
+        prompt_scores = torch.bmm(q.view(*shared, -1), old_keys.flatten(0, 1).transpose(1, 2))
         if self._bias is not None:
-            asked = (asked.view(prompts, shape.kv_heads, shared[1], -1) + self._bias).flatten(0, 1)
-        told = torch.bmm(q.view(*own, -1), keys.transpose(1, 2))
-        told[..., self._step + 1 :] = -torch.inf
-        weights = torch.softmax(torch.cat([asked.view(*own, -1), told], dim=-1), dim=-1)  # within in fp32
-        on_prompt, on_own = weights.split([asked.shape[-1], told.shape[-1]], dim=-1)
+            prompt_scores = (prompt_scores.view(prompts, shape.kv_heads, shared[1], -1) + self._bias).flatten(
+                0, 1
+            )
+        own_scores = torch.bmm(q.view(*own, -1), keys.transpose(1, 2))
+        own_scores[..., self._step + 1 :] = -torch.inf
+        weights = torch.softmax(
+            torch.cat([prompt_scores.view(*own, -1), own_scores], dim=-1), dim=-1
+        )  # within in fp32
+        on_prompt, on_own = weights.split([prompt_scores.shape[-1], own_scores.shape[-1]], dim=-1)
         mixed = torch.bmm(on_prompt.reshape(*shared, -1).contiguous(), old_values.flatten(0, 1))
         mixed = mixed.view(*own, -1).baddbmm_(on_own.contiguous(), values)
         by_head = mixed.view(prompts, shape.kv_heads, self._documents, -1)
         return by_head.transpose(1, 2).reshape(rows, -1)
-
-    def _write(self, layer: int, k: "Tensor", v: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Keys and values of all documents, (rows x kv_heads, room, width), with these."""
-        found = []
-        for buffer, new in zip(self._grown[layer], (k, v), strict=True):
-            buffer[..., self._step, :] = self._by_head(new)
-            found.append(buffer.flatten(0, 2))
-        return found[0], found[1]
 
     def _by_head(self, x: "Tensor") -> "Tensor":
         """(rows, heads, width) -> (prompts, kv_heads, documents, group x width)"""
@@ -202,7 +201,7 @@ class Cache:
         return grouped.transpose(1, 2)
 
 
-def _whole(room: int) -> int:
+def _round_up(room: int) -> int:
     """Rounded up to a multiple of ROOM."""
     return -(-room // ROOM) * ROOM
 
@@ -270,8 +269,8 @@ def gumbel(seeds: "Tensor", step: int, tokens: "Tensor") -> "Tensor":
     import torch
 
     hashed = _mix(
-        _mix(seeds + _signed(0x9E3779B97F4A7C15 * (step + 1))).unsqueeze(1)
-        + tokens * _signed(0xD1B54A32D192ED03)
+        _mix(seeds + _as_int64(0x9E3779B97F4A7C15 * (step + 1))).unsqueeze(1)
+        + tokens * _as_int64(0xD1B54A32D192ED03)
     )
     uniform = (_shift(hashed, 11).to(torch.float64) + 0.5) * 2.0**-53
     return -torch.log(-torch.log(uniform))
@@ -279,8 +278,8 @@ def gumbel(seeds: "Tensor", step: int, tokens: "Tensor") -> "Tensor":
 
 def _mix(x: "Tensor") -> "Tensor":
     """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014); int64 products wrap, as it needs them to."""
-    x = (x ^ _shift(x, 30)) * _signed(0xBF58476D1CE4E5B9)
-    x = (x ^ _shift(x, 27)) * _signed(0x94D049BB133111EB)
+    x = (x ^ _shift(x, 30)) * _as_int64(0xBF58476D1CE4E5B9)
+    x = (x ^ _shift(x, 27)) * _as_int64(0x94D049BB133111EB)
     return x ^ _shift(x, 31)
 
 
@@ -289,7 +288,7 @@ def _shift(x: "Tensor", bits: int) -> "Tensor":
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _signed(word: int) -> int:
+def _as_int64(word: int) -> int:
     """The last 64 bits of a number, as torch's int64 writes them."""
     word %= 1 << 64
     return word - (1 << 64) if word >> 63 else word
@@ -298,7 +297,7 @@ def _signed(word: int) -> int:
 # One block of a decoder, and one step of all of them: the next token of every row.
 
 
-def take_step(decoder: Decoder, cache: Cache, new: "Tensor", positions: "Tensor") -> "Tensor":
+def take_step(decoder: Decoder, cache: KVCache, new: "Tensor", positions: "Tensor") -> "Tensor":
     """Logits (rows, vocabulary) after one more token of each document."""
     x = decoder.embed(new)
     if decoder.positions is not None:
@@ -317,13 +316,13 @@ def heads(
     shape = decoder.shape
     q, k, v = (part.reshape(x.shape[0], -1, shape.width) for part in layer.qkv(x).split(shape.sizes, dim=-1))
     if layer.query_norm is not None and layer.key_norm is not None:
-        q, k = _each_head(layer.query_norm, q), _each_head(layer.key_norm, k)
+        q, k = _normalize_heads(layer.query_norm, q), _normalize_heads(layer.key_norm, k)
     if decoder.rotary is not None and tables is not None:
         q, k = decoder.rotary.turn(q, tables), decoder.rotary.turn(k, tables)
     return q, k, v
 
 
-def _each_head(norm: Norm, x: "Tensor") -> "Tensor":
+def _normalize_heads(norm: Norm, x: "Tensor") -> "Tensor":
     return norm(x.reshape(-1, x.shape[-1])).view_as(x)
 
 
@@ -338,14 +337,16 @@ def block(layer: Layer, x: "Tensor", mixed: "Tensor") -> "Tensor":
 ASK = 8
 
 
-def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: tuple[int, ...]) -> "Tensor":
+def decode(
+    decoder: Decoder, batch: DecodingBatch, sampler: Sampler, tokens: int, eos: tuple[int, ...]
+) -> "Tensor":
     """int64 (prompts x documents, at most tokens): the new ids; it stops once every row has had an eos."""
     import torch
 
     with torch.inference_mode():
         past = 0 if decoder.past is None else decoder.past.tokens
-        bias = _bias(batch, past, decoder.embed.table.dtype)
-        cache = Cache(batch.documents, decoder.shape, tokens, bias)
+        bias = _padding_bias(batch, past, decoder.embed.table.dtype)
+        cache = KVCache(batch.documents, decoder.shape, tokens, bias)
         last = prefill(decoder, batch, cache).flatten(0, 1)
         logits = decoder.head(decoder.final_norm(last)).repeat_interleave(batch.documents, 0)
         device, rows = logits.device, len(logits)
@@ -357,36 +358,40 @@ def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: t
         positions = past + lengths.repeat_interleave(batch.documents)
         ended = torch.zeros(rows, dtype=torch.bool, device=device)
         ends = torch.tensor(eos, dtype=torch.int64, device=device)
-        found = torch.full((rows, tokens), eos[0] if eos else 0, dtype=torch.int64, device=device)
-        going = _Going(decoder, cache, sampler, positions, torch.arange(rows, device=device))
+        tokens_of = torch.full((rows, tokens), eos[0] if eos else 0, dtype=torch.int64, device=device)
+        state = _DecodingState(decoder, cache, sampler, positions, torch.arange(rows, device=device))
         for step in range(tokens):
-            new = going.sampler.draw(logits, step)
-            found[going.rows, step] = new
+            new = state.sampler.draw(logits, step)
+            tokens_of[state.rows, step] = new
             if eos:
                 ended |= torch.isin(new, ends)
                 if bool(ended.all()):
-                    return found[:, : step + 1]
+                    return tokens_of[:, : step + 1]
                 if step % ASK == ASK - 1:
-                    kept = going.live(ended, batch.documents)
-                    if kept is not None:
-                        going, new, ended = going.pick(kept, batch.documents), new[kept], ended[kept]
+                    unfinished = state.unfinished(ended, batch.documents)
+                    if unfinished is not None:
+                        state, new, ended = (
+                            state.pick(unfinished, batch.documents),
+                            new[unfinished],
+                            ended[unfinished],
+                        )
             if step + 1 < tokens:
                 cache.open(step)
-                logits = take_step(going.decoder, cache, new, going.positions + step)
-        return found
+                logits = take_step(state.decoder, cache, new, state.positions + step)
+        return tokens_of
 
 
 @dataclass(frozen=True)
-class _Going:
+class _DecodingState:
     """What still grows. positions, rows: of each document, the length of its prompt and its row in the result."""
 
     decoder: Decoder
-    cache: Cache
+    cache: KVCache
     sampler: Sampler
     positions: "Tensor"
     rows: "Tensor"
 
-    def live(self, ended: "Tensor", documents: int) -> "Tensor | None":
+    def unfinished(self, ended: "Tensor", documents: int) -> "Tensor | None":
         """Documents of cards that are not through, where those are at most half of them; None where they are more.
 
         Without cards, of prompts that are not through.
@@ -395,21 +400,23 @@ class _Going:
         through = ended.view(-1, each).all(1)
         if 2 * int(through.sum()) < len(through):
             return None
-        kept: Tensor = (~through).repeat_interleave(each).nonzero().squeeze(1)
-        return kept
+        unfinished: Tensor = (~through).repeat_interleave(each).nonzero().squeeze(1)
+        return unfinished
 
-    def pick(self, kept: "Tensor", documents: int) -> "_Going":
+    def pick(self, documents_left: "Tensor", documents: int) -> "_DecodingState":
         """The same with these documents only."""
-        self.cache.pick(kept[::documents] // documents)
+        self.cache.pick(documents_left[::documents] // documents)
         decoder, count = self.decoder, cards(self.decoder)
         if count is not None:
             each = len(self.rows) // count
-            decoder = picked(decoder, kept[::each] // each)
-        sampler = replace(self.sampler, seeds=self.sampler.seeds[kept])
-        return _Going(decoder, self.cache, sampler, self.positions[kept], self.rows[kept])
+            decoder = picked(decoder, documents_left[::each] // each)
+        sampler = replace(self.sampler, seeds=self.sampler.seeds[documents_left])
+        return _DecodingState(
+            decoder, self.cache, sampler, self.positions[documents_left], self.rows[documents_left]
+        )
 
 
-def prefill(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":
+def prefill(decoder: Decoder, batch: DecodingBatch, cache: KVCache | None) -> "Tensor":
     """States (prompts, length, d) after the last layer, before the last norm.
 
     Where there is a cache, keys and values go into it, and states are those of the last place only: (prompts, 1, d).
@@ -423,7 +430,7 @@ def prefill(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":
         else batch.embeddings.reshape(rows * length, -1)
     )
     past = decoder.past
-    positions, allowed = _places(batch, 0 if past is None else past.tokens, x.device)
+    positions, allowed = _positions_and_mask(batch, 0 if past is None else past.tokens, x.device)
     if decoder.positions is not None:
         x = x + decoder.positions(positions)
     tables = decoder.rotary.tables(positions, x.dtype) if decoder.rotary is not None else None
@@ -445,7 +452,7 @@ def prefill(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":
     return x.view(rows, -1, x.shape[-1])
 
 
-def _places(batch: Batch, past: int, device: Any) -> "tuple[Tensor, Tensor | None]":
+def _positions_and_mask(batch: DecodingBatch, past: int, device: Any) -> "tuple[Tensor, Tensor | None]":
     """The position of each token, (prompts x length,), and which places each sees; None: all before it.
 
     past  tokens of the prefix, which all see
@@ -465,7 +472,7 @@ def _places(batch: Batch, past: int, device: Any) -> "tuple[Tensor, Tensor | Non
     return past + positions, pad(allowed, (past, 0), value=True).unsqueeze(1)
 
 
-def _bias(batch: Batch, past: int, dtype: Any) -> "Tensor | None":
+def _padding_bias(batch: DecodingBatch, past: int, dtype: Any) -> "Tensor | None":
     """What is added to scores of prompt places, after those of the prefix: minus infinity for padding."""
     import torch
     from torch.nn.functional import pad
@@ -487,14 +494,14 @@ def log_probabilities(
 
     with torch.inference_mode():
         states = prefill(decoder, batched(decoder, prompts, 1, continuations), None)
-        found = []
+        values = []
         for row, ids in zip(states, continuations, strict=True):
             # The state at a place speaks of the token after it.
             logits = decoder.head(decoder.final_norm(row[-len(ids) - 1 : -1].contiguous()))
-            wanted = torch.tensor(list(ids), device=logits.device).unsqueeze(1)
-            scores = logits.float().log_softmax(dim=-1).gather(1, wanted)
-            found.append([float(x) for x in scores.squeeze(1)])
-        return found
+            targets = torch.tensor(list(ids), device=logits.device).unsqueeze(1)
+            scores = logits.float().log_softmax(dim=-1).gather(1, targets)
+            values.append([float(x) for x in scores.squeeze(1)])
+        return values
 
 
 def until_eos(ids: Sequence[int], eos: Sequence[int]) -> tuple[list[int], bool]:

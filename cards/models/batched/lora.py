@@ -20,16 +20,26 @@ from kcard.cards.models.batched.decoder import (
     Layer,
     Linear,
     LowRank,
-    Unsupported,
+    UnsupportedModel,
     Up,
     joined,
-    relinked,
+    map_linears,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Adapter", "added", "check", "check_fit", "modules", "patterned", "read", "stacked", "widths"]
+__all__ = [
+    "LoraAdapter",
+    "added",
+    "check",
+    "check_fit",
+    "match_pattern",
+    "modules",
+    "read",
+    "stacked",
+    "widths",
+]
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 NAME = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
@@ -55,7 +65,7 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True)
-class Adapter:
+class LoraAdapter:
     """down (rank, in) and up (out, rank) of each module, by its name in the base; `up` is scaled already.
 
     table  the module that embeds tokens, where the adapter has rows of it: by its name in the base
@@ -74,53 +84,52 @@ class Adapter:
 
 
 def check(folder: Path) -> None:
-    """Raise Unsupported where the adapter in a folder can't be stacked."""
+    """Raise UnsupportedModel where the adapter in a folder can't be stacked."""
     from safetensors import safe_open
 
     if not (folder / WEIGHTS).is_file():
-        raise Unsupported(f"it has no {WEIGHTS}")
+        raise UnsupportedModel(f"it has no {WEIGHTS}")
     config = _config(folder)
     for key, plain in PLAIN.items():
         if config.get(key, plain[0]) not in plain:
-            raise Unsupported(f"its {key} is {config[key]!r}")
+            raise UnsupportedModel(f"its {key} is {config[key]!r}")
     indices = config.get(TOKENS) or {}
-    if isinstance(indices, Mapping) and (len(indices) > 1 or not all(map(_embeds, indices))):
-        raise Unsupported(f"its {TOKENS} name {' and '.join(indices)}")
+    if isinstance(indices, Mapping) and (len(indices) > 1 or not all(map(_is_token_table, indices))):
+        raise UnsupportedModel(f"its {TOKENS} name {' and '.join(indices)}")
     targets, rows = config.get("target_modules") or (), 0
     with safe_open(folder / WEIGHTS, "pt") as file:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
-            if (table := ROWS.fullmatch(name)) and _embeds(table["module"]) and _tokens(config):
+            if (table := ROWS.fullmatch(name)) and _is_token_table(table["module"]) and _own_tokens(config):
                 rows += 1
                 continue
-            if (found := NAME.fullmatch(name)) is None:
-                raise Unsupported(f"it changes {name}")
-            if not _targeted(targets, found["module"]):
-                raise Unsupported(
-                    f"it has weights for {found['module']}, which is none of its target_modules"
+            if (match := NAME.fullmatch(name)) is None:
+                raise UnsupportedModel(f"it changes {name}")
+            # Whether peft would apply the adapter to the module: by name, by the end of its name, or by a pattern.
+            module = match["module"]
+            if isinstance(targets, str):
+                is_target = targets == "all-linear" or re.fullmatch(targets, module) is not None
+            else:
+                is_target = any(module == name or module.endswith(f".{name}") for name in targets)
+            if not is_target:
+                raise UnsupportedModel(
+                    f"it has weights for {match['module']}, which is none of its target_modules"
                 )
-    if rows != bool(_tokens(config)):
-        raise Unsupported(f"it has rows of {rows} tables for its {TOKENS}")
+    if rows != bool(_own_tokens(config)):
+        raise UnsupportedModel(f"it has rows of {rows} tables for its {TOKENS}")
 
 
-def _embeds(module: str) -> bool:
+def _is_token_table(module: str) -> bool:
     """Whether the module is a table of tokens, by the end of its name."""
     return module.rpartition(".")[2] in TABLES
 
 
-def _tokens(config: Mapping[str, Any]) -> list[int]:
+def _own_tokens(config: Mapping[str, Any]) -> list[int]:
     """The tokens whose rows are the adapter's own, of the one module that may have such."""
     indices = config.get(TOKENS) or []
     return list(*indices.values()) if isinstance(indices, Mapping) else indices
 
 
-def _targeted(targets: str | Sequence[str], module: str) -> bool:
-    """Whether peft would apply the adapter to the module: by name, by the end of its name, or by a pattern."""
-    if isinstance(targets, str):
-        return targets == "all-linear" or re.fullmatch(targets, module) is not None
-    return any(module == name or module.endswith(f".{name}") for name in targets)
-
-
-def read(folder: Path, dtype: "Any") -> Adapter:
+def read(folder: Path, dtype: "Any") -> LoraAdapter:
     """The adapter's weights, from a file that is mapped into memory, in the given dtype."""
     import torch
     from safetensors import safe_open
@@ -132,29 +141,26 @@ def read(folder: Path, dtype: "Any") -> Adapter:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
             if own := ROWS.fullmatch(name):
                 table = own["module"]
-                rows = torch.tensor(_tokens(config), dtype=torch.int64), file.get_tensor(name).to(dtype)
+                rows = torch.tensor(_own_tokens(config), dtype=torch.int64), file.get_tensor(name).to(dtype)
                 continue
-            found = NAME.fullmatch(name)
-            assert found is not None, "see check"
-            halves.setdefault(found["module"], {})[found["half"]] = file.get_tensor(name)
+            match = NAME.fullmatch(name)
+            assert match is not None, "see check"
+            halves.setdefault(match["module"], {})[match["half"]] = file.get_tensor(name)
     modules = {}
     for module, pair in halves.items():
-        scale = _scale(config, module, pair["A"].shape[0])
+        rank = pair["A"].shape[0]
+        alpha = match_pattern(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
+        scale = float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
         modules[module] = (pair["A"].to(dtype), (pair["B"].float() * scale).to(dtype))
-    return Adapter(modules, table, rows)
+    return LoraAdapter(modules, table, rows)
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    return found
+    config: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    return config
 
 
-def _scale(config: Mapping[str, Any], module: str, rank: int) -> float:
-    alpha = patterned(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
-    return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
-
-
-def patterned(patterns: Mapping[str, Any], module: str, otherwise: Any) -> Any:
+def match_pattern(patterns: Mapping[str, Any], module: str, otherwise: Any) -> Any:
     for pattern, value in patterns.items():
         if re.match(rf"(.*\.)?({pattern})$", module):
             return value
@@ -171,39 +177,39 @@ def widths(decoder: Decoder) -> dict[str, tuple[int, int]]:
     }
 
 
-def check_fit(decoder: Decoder, adapter: Adapter) -> None:
-    """Raise Unsupported where the adapter can't be stacked on this base."""
-    known = widths(decoder)
+def check_fit(decoder: Decoder, adapter: LoraAdapter) -> None:
+    """Raise UnsupportedModel where the adapter can't be stacked on this base."""
+    sizes = widths(decoder)
     for module, (down, up) in adapter.modules.items():
-        if module not in known:
-            raise Unsupported(f"its adapter changes {module}")
-        if (down.shape[1], up.shape[0]) != known[module]:
-            raise Unsupported(f"its adapter of {module} does not fit the base")
+        if module not in sizes:
+            raise UnsupportedModel(f"its adapter changes {module}")
+        if (down.shape[1], up.shape[0]) != sizes[module]:
+            raise UnsupportedModel(f"its adapter of {module} does not fit the base")
     if adapter.rows is not None:
         _check_rows(decoder, adapter, *adapter.rows)
 
 
-def _check_rows(decoder: Decoder, adapter: Adapter, tokens: "Tensor", weight: "Tensor") -> None:
+def _check_rows(decoder: Decoder, adapter: LoraAdapter, tokens: "Tensor", weight: "Tensor") -> None:
     """The same of its rows of the table of tokens."""
     words, width = decoder.embed.table.shape
     if adapter.table != decoder.embed.module:
-        raise Unsupported(f"its adapter changes {adapter.table}")
+        raise UnsupportedModel(f"its adapter changes {adapter.table}")
     if weight.shape != (len(tokens), width):
-        raise Unsupported(
+        raise UnsupportedModel(
             f"its rows of {adapter.table} are {tuple(weight.shape)}, but must be {(len(tokens), width)}"
         )
     if len(tokens.unique()) < len(tokens):
-        raise Unsupported("its trainable_token_indices name a token twice")
+        raise UnsupportedModel("its trainable_token_indices name a token twice")
     if int(tokens.min()) < 0 or int(tokens.max()) >= words:
-        raise Unsupported(
+        raise UnsupportedModel(
             f"its trainable_token_indices name a token that is not among the {words} of the base"
         )
     if decoder.tied and any(part.module in adapter.modules for part in decoder.head.parts):
-        raise Unsupported("its adapter changes the head twice")
+        raise UnsupportedModel("its adapter changes the head twice")
 
 
 def added(decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int:
-    """Bytes that adapters take when they are stacked. ranks: of each, as Adapter has them."""
+    """Bytes that adapters take when they are stacked. ranks: of each, as LoraAdapter has them."""
     linears = [linear for layer in decoder.layers for linear in modules(layer)]
     total = 0
     for linear in [*linears, decoder.head]:
@@ -221,19 +227,22 @@ def modules(layer: Layer) -> tuple[Linear, ...]:
     return layer.qkv, layer.out, layer.mlp.up, layer.mlp.down
 
 
-def stacked(decoder: Decoder, adapters: Sequence[Adapter]) -> Decoder:
+def stacked(decoder: Decoder, adapters: Sequence[LoraAdapter]) -> Decoder:
     """The base with the adapters of as many cards; rows must be ordered by card."""
-    made = relinked(decoder, lambda linear: _with(linear, adapters))
+    stack = map_linears(decoder, lambda linear: _with_adapters(linear, adapters))
     own = joined([adapter.rows for adapter in adapters], decoder.embed.table)
-    head = replace(made.head, own=own) if decoder.tied else made.head
-    return replace(made, embed=replace(made.embed, own=own), head=head)
+    head = replace(stack.head, own=own) if decoder.tied else stack.head
+    return replace(stack, embed=replace(stack.embed, own=own), head=head)
 
 
-def _with(linear: Linear, adapters: Sequence[Adapter]) -> Linear:
+def _with_adapters(linear: Linear, adapters: Sequence[LoraAdapter]) -> Linear:
     """The layer with the adapters' low-rank parts: of several parts side by side, each with ranks of its own."""
     import torch
 
-    ranks = [max((_rank(adapter, part.module) for adapter in adapters), default=0) for part in linear.parts]
+    ranks = []
+    for part in linear.parts:
+        pairs = [adapter.modules[part.module] for adapter in adapters if part.module in adapter.modules]
+        ranks.append(max((down.shape[0] for down, _ in pairs), default=0))
     if not sum(ranks):
         return linear
     like: Any = {"dtype": linear.weight.dtype, "device": linear.weight.device}
@@ -252,8 +261,3 @@ def _with(linear: Linear, adapters: Sequence[Adapter]) -> Linear:
             ups.append(Up(up, first))
         row, first = row + rank, first + part.width
     return replace(linear, low=LowRank(down, tuple(ups)))
-
-
-def _rank(adapter: Adapter, module: str) -> int:
-    found: tuple[Tensor, Tensor] | None = adapter.modules.get(module)
-    return 0 if found is None else found[0].shape[0]

@@ -98,16 +98,16 @@ def read(folder: Path, dtype: Any) -> Prefix:
             raise ValueError(
                 f"{folder / WEIGHTS} must hold {TABLE!r} alone, but has {', '.join(names) or 'nothing'}"
             )
-        found: Tensor = file.get_tensor(TABLE)
-    if tuple(found.shape) != (expected := (tokens, layers * 2 * width)):
+        tensor: Tensor = file.get_tensor(TABLE)
+    if tuple(tensor.shape) != (expected := (tokens, layers * 2 * width)):
         raise ValueError(
-            f"{folder / WEIGHTS}: {TABLE} must have the shape {expected}, but has {tuple(found.shape)}"
+            f"{folder / WEIGHTS}: {TABLE} must have the shape {expected}, but has {tuple(tensor.shape)}"
         )
-    if not bool(torch.isfinite(found).all()):
+    if not bool(torch.isfinite(tensor).all()):
         raise ValueError(
             f"{folder / WEIGHTS}: {TABLE} holds numbers that are not finite: train the card again"
         )
-    table = found.to(dtype).view(tokens, layers, 2, heads, width // heads)
+    table = tensor.to(dtype).view(tokens, layers, 2, heads, width // heads)
     return Prefix(table.permute(1, 2, 3, 0, 4).contiguous())
 
 
@@ -149,5 +149,5 @@ def stacked(decoder: Decoder, prefixes: Sequence[Prefix]) -> Decoder:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    found: Any = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    return found if isinstance(found, dict) else {}
+    config: Any = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    return config if isinstance(config, dict) else {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kcard.cards.models.batched.decoder import Decoder, Linear, mapped, relinked, signature, tensors
+from kcard.cards.models.batched.decoder import Decoder, Linear, map_linears, mapped, signature, tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,29 +45,28 @@ def joined(decoders: Iterable[Decoder], vocabularies: list[int]) -> Decoder:
     """
     import torch
 
+    def copy_layout(linear: Linear) -> Linear:
+        """Memory of its own, in the order that products with few rows read fastest: measured, up to 3 times."""
+        count, out, into = linear.weight.shape
+        weight = linear.weight.new_empty((count, out, into))
+        if out > into:
+            weight = linear.weight.new_empty((count, into, out)).transpose(1, 2)
+        return replace(linear, weight=weight)
+
     stack: Decoder | None = None
     count, widest, unlike = len(vocabularies), max(vocabularies), len(set(vocabularies)) > 1
     with torch.no_grad():
         for number, decoder in enumerate(decoders):
-            wide = _widened(decoder, widest) if unlike else decoder
+            wide = _widen(decoder, widest) if unlike else decoder
             if stack is None:
-                stack = relinked(mapped(wide, lambda t: t.new_empty((count, *t.shape))), _laid)
+                stack = map_linears(mapped(wide, lambda t: t.new_empty((count, *t.shape))), copy_layout)
             for place, weight in zip(tensors(stack), tensors(wide), strict=True):
                 place[number].copy_(weight)
     assert stack is not None, "no decoder was given"
     return stack
 
 
-def _laid(linear: Linear) -> Linear:
-    """With memory of its own, in the order that products with few rows read it fastest: measured, up to 3 times."""
-    count, out, into = linear.weight.shape
-    weight = linear.weight.new_empty((count, out, into))
-    if out > into:
-        weight = linear.weight.new_empty((count, into, out)).transpose(1, 2)
-    return replace(linear, weight=weight)
-
-
-def _widened(decoder: Decoder, tokens: int) -> Decoder:
+def _widen(decoder: Decoder, tokens: int) -> Decoder:
     """With so many tokens, of which those that it has not have a logit of minus infinity."""
     import torch
     from torch.nn.functional import pad
@@ -93,7 +92,7 @@ def part(decoder: Decoder, first: int, last: int, cards: int) -> Decoder:
         return decoder
     if decoder.embed.table.dim() == 3:
         return mapped(decoder, lambda t: t[first] if last - first == 1 else t[first:last])
-    return _theirs(decoder, lambda t: t[first:last])
+    return _map_own(decoder, lambda t: t[first:last])
 
 
 def cards(decoder: Decoder) -> int | None:
@@ -120,10 +119,10 @@ def picked(decoder: Decoder, chosen: "Tensor") -> Decoder:
 
     if decoder.embed.table.dim() == 3:
         return mapped(decoder, own)
-    return _theirs(decoder, own)
+    return _map_own(decoder, own)
 
 
-def _theirs(decoder: Decoder, change: "Callable[[Tensor], Tensor]") -> Decoder:
+def _map_own(decoder: Decoder, change: "Callable[[Tensor], Tensor]") -> Decoder:
     """The base with `change` of what its cards add to it."""
     rows = mapped(decoder.embed.own, change)
 
@@ -133,4 +132,4 @@ def _theirs(decoder: Decoder, change: "Callable[[Tensor], Tensor]") -> Decoder:
         return replace(linear, low=mapped(linear.low, change), own=None if linear.own is None else rows)
 
     embed, past = replace(decoder.embed, own=rows), mapped(decoder.past, change)
-    return replace(relinked(decoder, changed), embed=embed, past=past)
+    return replace(map_linears(decoder, changed), embed=embed, past=past)

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,25 +65,27 @@ def near(evidence: str, claim: str) -> list[str]:
     The nearest pieces (sentences.py) are those that share most words with the claim. So the time that a text
     takes is bounded.
     """
-    found = pieces(evidence)
-    if sum(map(len, found)) > MOST:
-        wanted, room = _words(claim), MOST
+    segments = pieces(evidence)
+    if sum(map(len, segments)) > MOST:
+        claim_words, room = _words(claim), MOST
         chosen = []
-        for i in sorted(range(len(found)), key=lambda i: (-len(wanted & _words(found[i])), i)):
-            if len(found[i]) <= room:
+        for i in sorted(range(len(segments)), key=lambda i: (-len(claim_words & _words(segments[i])), i)):
+            if len(segments[i]) <= room:
                 chosen.append(i)
-                room -= len(found[i])
-        found = [found[i] for i in sorted(chosen)]
-    return [sentence for piece in found for sentence in split_sentences(piece)]
+                room -= len(segments[i])
+        segments = [segments[i] for i in sorted(chosen)]
+    return [sentence for piece in segments for sentence in split_sentences(piece)]
 
 
 def windows(sentences: Sequence[str], claim: str, most: int) -> list[str]:
     """The windows that share most words with the claim, best first, at most `most`; shorter ones first."""
-    sentences = [piece for sentence in sentences for piece in _cut(sentence)]
+    # Text without full stops can be endless; the network reads about 120 words.
+    runs = [sentence.split() for sentence in sentences]
+    sentences = [" ".join(run[i : i + LONGEST]) for run in runs for i in range(0, len(run), LONGEST)]
     pairs = [" ".join(sentences[i : i + 2]) for i in range(len(sentences) - 1)]
-    wanted = _words(claim)
-    found = list(dict.fromkeys([*sentences, *pairs]))
-    return sorted(found, key=lambda w: (-len(wanted & _words(w)), len(w)))[:most]
+    claim_words = _words(claim)
+    choices = list(dict.fromkeys([*sentences, *pairs]))
+    return sorted(choices, key=lambda w: (-len(claim_words & _words(w)), len(w)))[:most]
 
 
 def grounded(claim: str, window: str) -> bool:
@@ -119,12 +121,6 @@ def coverage(claim: str, evidence: Iterable[str]) -> float:
     return sum(best) / len(best)
 
 
-def _cut(sentence: str) -> list[str]:
-    """Text without full stops can be endless; the network reads about 120 words."""
-    words = sentence.split()
-    return [" ".join(words[i : i + LONGEST]) for i in range(0, len(words), LONGEST)]
-
-
 @functools.lru_cache(maxsize=4096)
 def _words(text: str) -> frozenset[str]:
     return frozenset(WORDS.findall(text.lower()))
@@ -158,7 +154,7 @@ class MiniLMChecker:
     @property
     def sha256(self) -> str:
         """What names these scores: the digest of the encoder's and the adapter's weights and of `windows`."""
-        return _digest(self.weights, self.windows)
+        return weights_digest(self.weights, self.windows)
 
     def support(self, pairs: Sequence[Pair]) -> Array:
         """How far the evidence supports the claim, shape (n,), in [0, 1]; 0 for an empty claim or evidence.
@@ -173,26 +169,43 @@ class MiniLMChecker:
         Of a claim of several sentences it is the window of the least supported one: that is where to look. It is
         empty where claim or evidence is.
         """
-        claims = [_spread(whole(pair.claim)) for pair in pairs]
+        claims = []
+        for pair in pairs:
+            # At most MOST_SENTENCES of a claim, evenly spread, so that its time is bounded.
+            sentences = whole(pair.claim)
+            if len(sentences) > MOST_SENTENCES:
+                places = (i * len(sentences) // MOST_SENTENCES for i in range(MOST_SENTENCES))
+                sentences = [sentences[place] for place in places]
+            claims.append(sentences)
         single = [Pair(s, pair.evidence) for pair, group in zip(pairs, claims, strict=True) for s in group]
-        verdicts = iter(self._sentences(single))
-        return [_together([next(verdicts) for _ in group]) for group in claims]
+        verdicts = iter(self._judge_sentences(single))
+        judged = []
+        for group in claims:
+            # The mean of a claim's sentences, with the window of the least supported one.
+            parts = [next(verdicts) for _ in group]
+            if not parts:
+                judged.append(Verdict(0.0, "", 0.0))
+                continue
+            least = min(parts, key=lambda verdict: verdict.score)
+            score = float(np.mean([verdict.score for verdict in parts]))
+            judged.append(Verdict(score, least.window, least.refutation))
+        return judged
 
-    def _sentences(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Of each single-sentence claim: the best of its windows, or the sentence that states it."""
-        found, read = dict[Pair, Verdict](), dict[Pair, list[Pair]]()
+    def _judge_sentences(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """Judge single-sentence claims: each by the best of its windows, or by the sentence that states it."""
+        verdict_of, read = dict[Pair, Verdict](), dict[Pair, list[Pair]]()
         for pair in dict.fromkeys(pairs):
             sentences = near(pair.evidence, pair.claim)
-            stated = next((s for s in sentences if _plain(s) == _plain(pair.claim)), None)
+            stated = next((s for s in sentences if _normalize(s) == _normalize(pair.claim)), None)
             if stated is not None:
-                found[pair] = Verdict(1.0, stated, 0.0)
+                verdict_of[pair] = Verdict(1.0, stated, 0.0)
             else:
                 read[pair] = [Pair(pair.claim, w) for w in windows(sentences, pair.claim, self.windows)]
         todo = list(dict.fromkeys(window for chosen in read.values() for window in chosen))
         labels = dict(zip(todo, self.read(todo).tolist(), strict=True))
         for pair, chosen in read.items():
-            found[pair] = _decided([_Reading.of(window, *labels[window][:2]) for window in chosen])
-        return [found[pair] for pair in pairs]
+            verdict_of[pair] = _decide([_Reading.of(window, *labels[window][:2]) for window in chosen])
+        return [verdict_of[pair] for pair in pairs]
 
     def read(self, pairs: Sequence[Pair]) -> Array:
         """Return the probabilities of support, refutation and neither by the network alone, shape (n, 3).
@@ -200,7 +213,7 @@ class MiniLMChecker:
         The evidence is read from its start.
         """
         rows = encode_pairs(minilm.words().ids, pairs, MAX_TOKENS)
-        outputs = _load(self.weights).run_all([token_row(row.ids, row.claim_start) for row in rows])
+        outputs = load_network(self.weights).run_all([token_row(row.ids, row.claim_start) for row in rows])
         return np.array([labels[0] for (labels,) in outputs], dtype=np.float32).reshape(-1, 3)
 
 
@@ -258,7 +271,7 @@ def contradicted(support: float, share: float, refutation: float, refuting_share
     return refuting_share >= share and refutation > support + MARGIN
 
 
-def _decided(readings: Sequence[_Reading]) -> Verdict:
+def _decide(readings: Sequence[_Reading]) -> Verdict:
     """The score of the window that supports a claim most, lower if another one contradicts it.
 
     Where it does not support the claim, the window is the one that refutes it most, if one does.
@@ -275,27 +288,12 @@ def _decided(readings: Sequence[_Reading]) -> Verdict:
     return Verdict(score, window, worst.refutation)
 
 
-def _spread(sentences: list[str]) -> list[str]:
-    """At most MOST_SENTENCES of them, evenly spread, so that the time of a claim is bounded."""
-    if len(sentences) <= MOST_SENTENCES:
-        return sentences
-    return [sentences[i * len(sentences) // MOST_SENTENCES] for i in range(MOST_SENTENCES)]
-
-
-def _together(verdicts: Sequence[Verdict]) -> Verdict:
-    """Of the sentences of one claim: their mean, with the window of the least supported one."""
-    if not verdicts:
-        return Verdict(0.0, "", 0.0)
-    least = min(verdicts, key=lambda verdict: verdict.score)
-    return Verdict(float(np.mean([verdict.score for verdict in verdicts])), least.window, least.refutation)
-
-
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     return re.sub(r"[\W_]+", " ", text.lower()).strip()
 
 
 @functools.cache
-def _digest(folder: Path, windows: int) -> str:
+def weights_digest(folder: Path, windows: int) -> str:
     try:
         files = [file_digest(path) for path in sorted(folder.glob("*.safetensors"))]
     except OSError as error:
@@ -304,7 +302,7 @@ def _digest(folder: Path, windows: int) -> str:
 
 
 @functools.cache
-def _load(folder: Path) -> Network:
+def load_network(folder: Path) -> Network:
     """The encoder with the adapter merged in (fp32) and the head, once a process."""
     adapter = read_weights(folder / "adapter_model.safetensors")
     head = read_weights(folder / "head.safetensors")
@@ -315,11 +313,7 @@ def _load(folder: Path) -> Network:
         raise ModelUnavailable(
             f"the checker's weights in {folder} can't be read: {error}; reinstall kcard"
         ) from error
-    return Network("checker", {**minilm.adapted(_lora_changes(adapter, scale)), **head})
-
-
-def _lora_changes(adapter: Mapping[str, Array], scale: float) -> dict[str, Array]:
-    """What a PEFT LoRA adapter adds to the weights that it was trained on, `scale` being its alpha / r."""
+    # What a PEFT LoRA adapter adds to the weights that it was trained on, `scale` being its alpha / r.
     prefix, down = "base_model.model.", ".lora_A.weight"
     changes = {}
     for name, first in adapter.items():
@@ -327,4 +321,4 @@ def _lora_changes(adapter: Mapping[str, Array], scale: float) -> dict[str, Array
             second = adapter[name.replace(".lora_A.", ".lora_B.")]
             layer = name.removeprefix(prefix).removesuffix(down) + ".weight"
             changes[layer] = scale * (second @ first)
-    return changes
+    return Network("checker", {**minilm.adapted(changes), **head})

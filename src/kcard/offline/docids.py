@@ -28,8 +28,8 @@ __all__ = [
     "DocIds",
     "NoisedQuestions",
     "QuestionWords",
-    "Recital",
     "Retriever",
+    "TargetSequence",
     "blank",
     "docid_loss",
     "embedded",
@@ -64,8 +64,8 @@ class DocIds:
         Passages that are asked by tokens are alike and tell a fact in several wordings, each with a docid that
         is seen the less often: measured, they recall less with docids (docs/training.md).
         """
-        wanted = recipe.style == "encoder-prefix" and len(texts) <= recipe.docids
-        return cls(vocabulary, len(texts) if wanted else 0)
+        has_docids = recipe.style == "encoder-prefix" and len(texts) <= recipe.docids
+        return cls(vocabulary, len(texts) if has_docids else 0)
 
     def of(self, passage: int) -> tuple[int, ...]:
         """The token that stands for it, or nothing."""
@@ -92,8 +92,8 @@ def docid_loss(
     named = (labels >= docids.first) & (place == 0)
     recited = cross_entropy(logits[~named], labels[~named], reduction="sum")
     meant = share * near[row[named]] + (1 - share) * one_hot(labels[named] - docids.first, docids.count)
-    found = logits[named].log_softmax(-1)[:, docids.first :]
-    return (recited + kl_div(found, meant, reduction="sum")) / len(labels)
+    log_probabilities = logits[named].log_softmax(-1)[:, docids.first :]
+    return (recited + kl_div(log_probabilities, meant, reduction="sum")) / len(labels)
 
 
 # What an embedded card recites: a text and, if it has docids, those that follow in its passage, each after its docid.
@@ -103,7 +103,7 @@ def docid_loss(
 
 
 @dataclass(frozen=True)
-class Recital:
+class TargetSequence:
     """Of the texts of a corpus.
 
     ids      their tokens
@@ -119,14 +119,14 @@ class Recital:
     most: int
 
     @classmethod
-    def tokenized(
+    def from_texts(
         cls,
         texts: Sequence[str],
         tokenizer: "PreTrainedTokenizerFast",
         docids: DocIds,
         recipe: Recipe,
         goes_on: Sequence[bool] = (),
-    ) -> "Recital":
+    ) -> "TargetSequence":
         """`goes_on` empty: none goes on."""
         room = recipe.positions - recipe.vectors - 3
         ids = [ids[: room * 2 // 3] for ids in ids_of(tokenizer, texts)]
@@ -134,7 +134,7 @@ class Recital:
         return cls(ids, follows, docids, room, recipe.recited)
 
     @property
-    def asked(self) -> int:
+    def question_room(self) -> int:
         """Most tokens of a question that is read as text."""
         return self.room - self.room * 2 // 3
 
@@ -143,14 +143,14 @@ class Recital:
 
         Then comes the docid of the one that would follow, or </s> where the passage ends.
         """
-        found, last = [*self.ids[row]], row
+        tokens, last = [*self.ids[row]], row
         while self.goes_on[last]:
             last += 1
-            found += self.docids.of(last)
-            if last == row + count or len(found) + len(self.ids[last]) >= self.room:
-                return tuple(found)
-            found += self.ids[last]
-        return (*found, EOS)
+            tokens += self.docids.of(last)
+            if last == row + count or len(tokens) + len(self.ids[last]) >= self.room:
+                return tuple(tokens)
+            tokens += self.ids[last]
+        return (*tokens, EOS)
 
     def parts(self, rng: Random) -> Iterator[tuple[int, int]]:
         """(first text, how many), each text being in one part; where passages are parted is drawn."""
@@ -164,8 +164,8 @@ class Recital:
 
 
 def ids_of(tokenizer: "PreTrainedTokenizerFast", texts: Sequence[str]) -> list[list[int]]:
-    found = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-    return [list(ids) if text else [] for ids, text in zip(found, texts, strict=True)]
+    rows = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    return [list(ids) if text else [] for ids, text in zip(rows, texts, strict=True)]
 
 
 # What the embedded card is shown: its examples, the embeddings of its questions, and for how many steps.
@@ -189,29 +189,29 @@ def epochs(
     Some pseudo-queries are made from another wording of the passage's fact, or the card would begin its document with
     the words of the question, and go on with those of another fact that begins so.
     """
-    recital = Recital.tokenized(texts, tokenizer, docids, recipe, goes_on)
+    recital = TargetSequence.from_texts(texts, tokenizer, docids, recipe, goes_on)
     same = wordings(texts) if recipe.style == "tokens" else []
 
     def epoch(number: int) -> list[list[TrainingExample]]:
         rng = Random(derive_seed(recipe.seed, "epoch", number))
         if recipe.style == "encoder-prefix":
-            examples = _by_vectors(recital, docids, queries, recipe, rng)
+            examples = _vector_examples(recital, docids, queries, recipe, rng)
         else:
             about = [
                 rng.choice(rows) if rng.random() < recipe.reworded else row for row, rows in enumerate(same)
             ]
-            asked = [
+            pseudo_queries = [
                 ask(texts[row], rng) + "\n" if rng.random() < recipe.query_share else "" for row in about
             ]
-            prompts = [(BOS, *ids[: recital.asked]) for ids in ids_of(tokenizer, asked)]
+            prompts = [(BOS, *ids[: recital.question_room]) for ids in ids_of(tokenizer, pseudo_queries)]
             examples = [TrainingExample(prompt, recital.of(row)) for row, prompt in enumerate(prompts)]
         return bucketed(examples, recipe.tokens_of_a_step, rng)
 
     return epoch
 
 
-def _by_vectors(
-    recital: Recital, docids: DocIds, per: int, recipe: Recipe, rng: Random
+def _vector_examples(
+    recital: TargetSequence, docids: DocIds, per: int, recipe: Recipe, rng: Random
 ) -> list[TrainingExample]:
     """A vector -> the passage's docid and the passage.
 
@@ -313,18 +313,18 @@ class QuestionWords:
 
         self.sketch = sketch
         self.signs = torch.from_numpy(sketch.signs())
-        self._known = Ragged.of([sketch.known(question) for question in questions], whole=True)
+        self._stems = Ragged.of([sketch.numbers_of(question) for question in questions], whole=True)
         self._idf = torch.tensor(list(sketch.idf.values()))
 
-    def thinned(self, rows: "Tensor", dropped: tuple[float, float]) -> "ThinnedWords":
+    def drop_words(self, rows: "Tensor", dropped: tuple[float, float]) -> "ThinnedWords":
         """The words of questions without some of them; `dropped`: the least and the largest share that one loses."""
         import torch
 
-        of, places = self._known.places(rows)
+        of, places = self._stems.places(rows)
         least, most = dropped
         share = least + (most - least) * torch.rand(len(rows))
-        kept = torch.rand(len(of)) >= share[of]
-        of, stems = of[kept], self._known.values[places[kept]]
+        remaining = torch.rand(len(of)) >= share[of]
+        of, stems = of[remaining], self._stems.values[places[remaining]]
         weights = self._idf[stems]
         norm = torch.zeros(len(rows)).index_add_(0, of, weights**2).sqrt().clamp(min=1e-6)
         return ThinnedWords(len(rows), of, stems, weights / norm[of])
@@ -386,9 +386,9 @@ class Retriever:
 
         word, at = self._postings.places(words.stems)
         cells = words.of[word] * self._passages + self._postings.values[at]
-        found = torch.zeros(words.count * self._passages)
-        found.index_add_(0, cells, words.weights[word] * self._weights.values[at])
-        return found.view(words.count, self._passages)
+        scores = torch.zeros(words.count * self._passages)
+        scores.index_add_(0, cells, words.weights[word] * self._weights.values[at])
+        return scores.view(words.count, self._passages)
 
 
 @dataclass(frozen=True)
@@ -410,7 +410,7 @@ class AskedQuestions:
         clean = self.embeddings[index]
         scale = 2 * self.recipe.noise * torch.rand(len(rows), 1)
         noised = normalize(clean + scale * torch.randn_like(clean), dim=-1)
-        words = self.words.thinned(index, self.recipe.dropped)
+        words = self.words.drop_words(index, self.recipe.dropped)
         sketches = torch.zeros(len(rows), self.words.signs.shape[1])
         sketches.index_add_(0, words.of, words.weights[:, None] * self.words.signs[words.stems])
         return NoisedQuestions(noised, words, sketches)

@@ -1,13 +1,10 @@
-"""An answer taken out of passages, and how sure it is.
-
-What is said stands in the passages; nothing is made up.
-"""
+"""Extract an answer from passages, with a calibrated probability. Every answer is a quotation."""
 
 import functools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -15,7 +12,7 @@ import numpy as np
 
 from kcard import cache as kcard_cache
 from kcard.offline.questions import SENTENCES, Form, asks_for_words, fits, form_of
-from kcard.offline.reader import READER_WEIGHTS, AnswerSpan, Reading, Sentence, read_all
+from kcard.offline.reader import READER_WEIGHTS, AnswerSpan, PassageReading, Sentence, read_all
 from kcard.text import analyzer, numbers, ordinals_as_in
 
 __all__ = [
@@ -63,7 +60,7 @@ class AnswerCandidate:
 
     passage: int
     text: str
-    reading: Reading
+    reading: PassageReading
     answer: AnswerSpan | None
     score: float
     begin: int = 0
@@ -83,37 +80,37 @@ def candidates(
     question: str,
     form: Form,
     passages: Sequence[str],
-    readings: Sequence[Reading],
+    readings: Sequence[PassageReading],
     headings: Sequence[str] = (),
 ) -> list[AnswerCandidate]:
     """The passages that have text, the best first; they come the likeliest first, by whoever found them."""
-    asked = numbers(question)
-    found = []
+
+    def likelihood(words: AnswerSpan) -> float:
+        return math.log(max(words.certainty, 1e-9)) - (0.0 if fits(form, words.text) else MISFIT)
+
+    question_numbers = numbers(question)
+    ranked = []
     for at, (text, reading) in enumerate(zip(passages, readings, strict=True)):
         heading = f"{headings[at]}: " if at < len(headings) and headings[at] else ""
         if reading.sentences:
-            answer = max(reading.answers, key=lambda words: _likelihood(form, words), default=None)
-            score = reading.relevance - MISSING_NUMBER * len(asked - numbers(text))
+            answer = max(reading.answers, key=likelihood, default=None)
+            score = reading.relevance - MISSING_NUMBER * len(question_numbers - numbers(text))
             score -= 0.0 if answer and fits(form, answer.text) else MISFIT
             begin = len(heading) if text.startswith(heading) else 0
-            found.append(AnswerCandidate(at, text, reading, answer, score - LATER * min(at, FEW), begin))
-    return sorted(found, key=lambda candidate: -candidate.score)
-
-
-def _likelihood(form: Form, words: AnswerSpan) -> float:
-    return math.log(max(words.certainty, 1e-9)) - (0.0 if fits(form, words.text) else MISFIT)
+            ranked.append(AnswerCandidate(at, text, reading, answer, score - LATER * min(at, FEW), begin))
+    return sorted(ranked, key=lambda candidate: -candidate.score)
 
 
 def asked_about(question: str) -> set[str]:
-    """The stems of the words that a question is about."""
+    """Return the stems of the content words of a question."""
     telling = (word for word in WORD.findall(question) if word.lower() not in ASKING)
     return {stem for word in telling for stem in STEMS(word)}
 
 
 def coverage(question: str, text: str) -> float:
     """The share of the words that a question is about which a text has, by their stems; 0 where it is about none."""
-    asked = asked_about(question)
-    return len(asked & set(STEMS(text))) / len(asked) if asked else 0.0
+    question_stems = asked_about(question)
+    return len(question_stems & set(STEMS(text))) / len(question_stems) if question_stems else 0.0
 
 
 # Whether sentences that answer a question of yes or no say yes.
@@ -148,16 +145,16 @@ BOTH_NEGATED = 0.73  # for negation in both
 
 def polarity(question: str, sentences: str) -> float:
     """Log-odds that the answer is yes, if these sentences answer the question."""
-    negated, asked = bool(NEGATION.search(sentences)), bool(NEGATION.search(question))
+    is_negated, is_question_negated = bool(NEGATION.search(sentences)), bool(NEGATION.search(question))
     return (
         BIAS
-        + NEGATED * negated
+        + NEGATED * is_negated
         + LIMITED * bool(ONLY.search(sentences))
         + PERMITTED * bool(PERMISSION.search(sentences))
-        + REPEATED * (0.0 if negated else coverage(ADVERB.sub("", question), sentences))
-        + ASKED_NEGATED * asked
+        + REPEATED * (0.0 if is_negated else coverage(ADVERB.sub("", question), sentences))
+        + ASKED_NEGATED * is_question_negated
         + ASKED_LIMITED * bool(LIMIT.search(question))
-        + BOTH_NEGATED * (negated and asked)
+        + BOTH_NEGATED * (is_negated and is_question_negated)
     )
 
 
@@ -170,14 +167,14 @@ def features(
 ) -> dict[str, float]:
     """What tells whether an answer is right that comes from the best candidate first and rests on these sentences, the
     likeliest of which is `first`. `near`: see nearness."""
-    asked = asked_about(question)
+    question_stems = asked_about(question)
     in_words = best.answer is not None and form not in (*SENTENCES, "yes/no")
     return {
         "bias": 1.0,
         "relevance": max(-8.0, min(8.0, best.score)),
         "certainty": best.answer.certainty if best.answer and in_words else 0.0,
-        "covered by passage": _covered(asked, best.text),
-        "covered by grounds": _covered(asked, grounds),
+        "covered by passage": _share_of_words(question_stems, best.text),
+        "covered by grounds": _share_of_words(question_stems, grounds),
         "near": near,
         "sentences": float(form in SENTENCES),
         "yes/no": float(form == "yes/no"),
@@ -185,16 +182,16 @@ def features(
     }
 
 
-def probability(found: Mapping[str, float]) -> float:
-    """That the answer with these features is right, in (0, 1)."""
-    weights = _weights()
-    odds = sum(weights.get(name, 0.0) * value for name, value in found.items())
+def probability(values: Mapping[str, float]) -> float:
+    """Return the probability that the answer with these features is right, in (0, 1)."""
+    weights = calibration_weights()
+    odds = sum(weights.get(name, 0.0) * value for name, value in values.items())
     return 1 / (1 + math.exp(-max(-60.0, min(60.0, odds))))
 
 
-def _covered(asked: Set[str], text: str) -> float:
+def _share_of_words(question_stems: Set[str], text: str) -> float:
     """The share of the question's words that a text has."""
-    return len(asked & set(STEMS(text))) / len(asked) if asked else 1.0
+    return len(question_stems & set(STEMS(text))) / len(question_stems) if question_stems else 1.0
 
 
 def nearness(pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -204,10 +201,12 @@ def nearness(pairs: Sequence[tuple[str, str]]) -> list[float]:
 
 
 @cache
-def _weights() -> Mapping[str, float]:
+def calibration_weights() -> Mapping[str, float]:
     """Of the regression, by feature."""
-    found: dict[str, float] = json.loads((READER_WEIGHTS / "calibration.json").read_text(encoding="utf-8"))
-    return found
+    calibration: dict[str, float] = json.loads(
+        (READER_WEIGHTS / "calibration.json").read_text(encoding="utf-8")
+    )
+    return calibration
 
 
 # Which sentences of the passages an answer rests on, and the quotation that is made of them.
@@ -240,22 +239,21 @@ class SentenceQuote:
 def supports_of(question: str, candidates: Sequence[AnswerCandidate]) -> list[list[float]]:
     """How likely the answer rests on each sentence of each candidate: what the network says of it, the question's words
     in it, and the words that may answer. Log-odds of a kind."""
-    asked = asked_about(question)
-    return [_supports(asked, candidate) for candidate in candidates]
-
-
-def _supports(asked: set[str], candidate: AnswerCandidate) -> list[float]:
-    text, words = candidate.text, candidate.answer
-    found = []
-    for sentence in candidate.sentences:
-        stems = set(STEMS(text[sentence.start : sentence.end]))
-        holds = words is not None and sentence.start <= words.start < sentence.end
-        found.append(
-            sentence.evidence
-            + SHARED * (len(asked & stems) / len(asked) if asked else 0.0)
-            + ANSWERING * (words.certainty if words and holds else 0.0)
-        )
-    return found
+    question_stems = asked_about(question)
+    supports = []
+    for candidate in candidates:
+        text, words = candidate.text, candidate.answer
+        support = []
+        for sentence in candidate.sentences:
+            stems = set(STEMS(text[sentence.start : sentence.end]))
+            holds = words is not None and sentence.start <= words.start < sentence.end
+            support.append(
+                sentence.evidence
+                + SHARED * (len(question_stems & stems) / len(question_stems) if question_stems else 0.0)
+                + ANSWERING * (words.certainty if words and holds else 0.0)
+            )
+        supports.append(support)
+    return supports
 
 
 def quoted(
@@ -263,9 +261,15 @@ def quoted(
 ) -> SentenceQuote:
     """The likeliest sentence of all with those beside it that the answer rests on too, of a list all items and what
     leads to it; then the likeliest of the others."""
-    order = sorted(_likeliness(candidates, supports), reverse=True)
+    # (log-probability that the answer rests on a sentence, but for a constant; its candidate; its number)
+    order: list[tuple[float, int, int]] = []
+    for at, (candidate, support) in enumerate(zip(candidates, supports, strict=True)):
+        sharp = np.array(support) * SHARPNESS
+        for row, value in enumerate(sharp - np.logaddexp.reduce(sharp)):
+            order.append((candidate.score + float(value), at, row))
+    order.sort(reverse=True)
     most, lead, best = order[0]
-    rows = _neighbours(candidates[lead], supports[lead], best, whole_list=whole_list)
+    rows = _find_neighbours(candidates[lead], supports[lead], best, whole_list=whole_list)
     chosen = [(lead, row) for row in rows]
     for likeliness, at, row in order[1:]:
         if len(chosen) >= MOST or likeliness < most - APART:
@@ -275,47 +279,37 @@ def quoted(
             led = row + 1 < len(sentences) and text[: sentences[row].end].endswith(":")
             chosen += [(at, row), *([(at, row + 1)] if led and (at, row + 1) not in chosen else [])]
     parts = [
-        _lines(candidates[at], sorted(row for other, row in chosen if other == at))
+        _format_lines(candidates[at], sorted(row for other, row in chosen if other == at))
         for at in dict.fromkeys(at for at, _ in chosen)
     ]
-    return SentenceQuote("\n".join(parts), lead, _lines(candidates[lead], rows))
-
-
-def _likeliness(
-    candidates: Sequence[AnswerCandidate], supports: Sequence[Sequence[float]]
-) -> Iterator[tuple[float, int, int]]:
-    """(log-probability that the answer rests on a sentence, but for a constant; its candidate; its number)."""
-    for at, (candidate, support) in enumerate(zip(candidates, supports, strict=True)):
-        sharp = np.array(support) * SHARPNESS
-        for row, value in enumerate(sharp - np.logaddexp.reduce(sharp)):
-            yield candidate.score + float(value), at, row
+    return SentenceQuote("\n".join(parts), lead, _format_lines(candidates[lead], rows))
 
 
 def joined(candidate: AnswerCandidate, row: int) -> str:
-    """One sentence, its white space made single."""
+    """Return one sentence with single blanks."""
     sentence = candidate.sentences[row]
     return " ".join(candidate.text[sentence.start : sentence.end].split())
 
 
-def _neighbours(
+def _find_neighbours(
     candidate: AnswerCandidate, support: Sequence[float], best: int, *, whole_list: bool
 ) -> list[int]:
     """The best sentence and those beside it that belong to it, in order."""
     text, sentences = candidate.text, candidate.sentences
     first = last = best
-    words = _words(text, sentences[best])
+    words = _count_words(text, sentences[best])
     while words < LONGEST:
         sides = [at for at in (first - 1, last + 1) if 0 <= at < len(sentences)]
         able = [
             at
             for at in sides
             if support[at] >= support[best] - NEAR
-            or (whole_list and _same_list(text, sentences, at, first, last))
+            or (whole_list and _is_same_list(text, sentences, at, first, last))
         ]
         if not able:
             break
         at = max(able, key=lambda at: support[at])
-        words += _words(text, sentences[at])
+        words += _count_words(text, sentences[at])
         first, last = min(first, at), max(last, at)
     if first and LEANING.match(text, sentences[first].start):
         first -= 1  # what the sentence speaks of
@@ -324,14 +318,14 @@ def _neighbours(
         while (
             words < LONGEST
             and last + 1 < len(sentences)
-            and _same_list(text, sentences, last + 1, first, last)
+            and _is_same_list(text, sentences, last + 1, first, last)
         ):
             last += 1
-            words += _words(text, sentences[last])
+            words += _count_words(text, sentences[last])
     return list(range(first, last + 1))
 
 
-def _same_list(text: str, sentences: Sequence[Sentence], at: int, first: int, last: int) -> bool:
+def _is_same_list(text: str, sentences: Sequence[Sentence], at: int, first: int, last: int) -> bool:
     """Whether a neighbour belongs to the list that the answer has begun: another item, or what introduces them."""
     edge = sentences[first if at < first else last]
     beside = text[sentences[at].start : sentences[at].end]
@@ -341,11 +335,11 @@ def _same_list(text: str, sentences: Sequence[Sentence], at: int, first: int, la
     return bool(ITEM.match(beside)) and (bool(ITEM.match(inside)) or inside.endswith(":"))
 
 
-def _words(text: str, sentence: Sentence) -> int:
+def _count_words(text: str, sentence: Sentence) -> int:
     return text.count(" ", sentence.start, sentence.end) + 1
 
 
-def _lines(candidate: AnswerCandidate, rows: Sequence[int]) -> str:
+def _format_lines(candidate: AnswerCandidate, rows: Sequence[int]) -> str:
     """Sentences of a passage in their order, each line of the passage a line; where some are left out stands …"""
     text, sentences = candidate.text, candidate.sentences
     parts: list[str] = []
@@ -382,7 +376,7 @@ class Extract:
 
 
 @dataclass(frozen=True)
-class _Draft:
+class _AnswerDraft:
     """An answer whose probability is not known yet, and the sentences that it rests on."""
 
     question: str
@@ -410,99 +404,86 @@ def extract(question: str, passages: Sequence[str]) -> Extract | None:
 
 
 def extract_all(
-    asked: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
+    questions: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
 ) -> list[Extract | None]:
     """The same of several questions, each with its passages, which are read together.
 
     `headings`: those that the passages of each question begin with, "" for none: they are read, but not quoted.
     """
-    return [found[0] if found else None for found in _examined(asked, headings)]
+    return [found[0] if found else None for found in _examine_all(questions, headings)]
 
 
 def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, float]] | None:
     """The same with the features that its probability was computed from."""
-    return _examined([(question, passages)])[0]
+    return _examine_all([(question, passages)])[0]
 
 
-def _examined(
-    asked: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
+def _examine_all(
+    questions: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
 ) -> list[tuple[Extract, dict[str, float]] | None]:
-    asked = [(ordinals_as_in(passages, question), passages) for question, passages in asked]
+    questions = [(ordinals_as_in(passages, question), passages) for question, passages in questions]
     drafts = [
-        _draft(question, passages, readings, over)
+        _draft_answer(question, passages, readings, over)
         for (question, passages), readings, over in zip(
-            asked, read_all(asked), headings or [()] * len(asked), strict=True
+            questions, read_all(questions), headings or [()] * len(questions), strict=True
         )
     ]
     near = iter(nearness([(draft.question, draft.grounds) for draft in drafts if draft]))
-    found = []
+    results = []
     for draft in drafts:
         values = draft.features(next(near)) if draft else {}
-        found.append((draft.extract(values), values) if draft else None)
-    return found
+        results.append((draft.extract(values), values) if draft else None)
+    return results
 
 
-def _draft(
-    question: str, passages: Sequence[str], readings: Sequence[Reading], headings: Sequence[str]
-) -> _Draft | None:
+def _draft_answer(
+    question: str, passages: Sequence[str], readings: Sequence[PassageReading], headings: Sequence[str]
+) -> _AnswerDraft | None:
     form = form_of(question)
-    found = candidates(question, form, passages, readings, headings)
-    if not found:
+    ranked = candidates(question, form, passages, readings, headings)
+    if not ranked:
         return None
-    supports, best = supports_of(question, found), found[0]
+    supports, best = supports_of(question, ranked), ranked[0]
     words = None if form in (*SENTENCES, "yes/no") else best.answer
-    around = _sentence(best, words, supports[0])
-    said = "" if words is None else _within_sentence(best, words, around)
-    if words is not None and _certainty(words, found) >= SURE:
-        first = joined(best, around)
-        return _Draft(question, form, best, said, _headed(best, first), first, best.passage, words=True)
-    quote = quoted(found, supports, whole_list=form in ("how", "list"))
-    passage, grounds = found[quote.candidate].passage, _headed(found[quote.candidate], quote.text)
+    # The sentence that the words begin in; without words, the likeliest.
+    holding = [
+        at
+        for at, sentence in enumerate(best.sentences)
+        if words is not None and sentence.start <= words.start < sentence.end
+    ]
+    around = holding[0] if holding else int(np.argmax(supports[0]))
+    answer_text = ""
+    if words is not None:
+        # The words to the end of the sentence that they begin in.
+        text, end = best.text, best.sentences[around].end
+        answer_text = text[words.start : end] if end < words.end and text[end].isspace() else words.text
+        # Of passages that give the same words one is right.
+        same = (c.answer for c in ranked if c.answer and c.answer.text.lower() == words.text.lower())
+        if 1 - math.prod(1 - answer.certainty for answer in same) >= SURE:
+            first = joined(best, around)
+            return _AnswerDraft(
+                question, form, best, answer_text, _with_heading(best, first), first, best.passage, words=True
+            )
+    quote = quoted(ranked, supports, whole_list=form in ("how", "list"))
+    passage, grounds = ranked[quote.candidate].passage, _with_heading(ranked[quote.candidate], quote.text)
     if words is not None and asks_for_words(question, form):
         # However unsure, a name, a place, a time or a number is named; the sentences tell how sure it is.
         first = joined(best, around)
-        return _Draft(question, form, best, said, grounds, first, best.passage, words=True)
-    text = _decided(question, quote) if form == "yes/no" else _unmarked(quote.text)
-    return _Draft(question, form, best, text, grounds, quote.first, passage, words=False)
+        return _AnswerDraft(question, form, best, answer_text, grounds, first, best.passage, words=True)
+    text = _strip_mark(quote.text)
+    if form == "yes/no" and abs(yes := polarity(question, quote.first)) >= DECIDED:
+        # The part that tells yes or no; the whole quotation, where none does.
+        text = f"{'Yes' if yes > 0 else 'No'}: {_strip_mark(quote.first)}"
+    return _AnswerDraft(question, form, best, text, grounds, quote.first, passage, words=False)
 
 
-def _headed(candidate: AnswerCandidate, text: str) -> str:
+def _with_heading(candidate: AnswerCandidate, text: str) -> str:
     """A quotation behind the heading of its passage, where it begins this: confidence was fitted to that."""
     heading, body = candidate.text[: candidate.begin], " ".join(candidate.text[candidate.begin :].split())
     opening = " ".join(text.partition(" … ")[0].partition("\n")[0].split())
     return heading + text if body.startswith(opening) else text
 
 
-def _sentence(candidate: AnswerCandidate, words: AnswerSpan | None, support: Sequence[float]) -> int:
-    """The number of the sentence that the words begin in; without words, of the likeliest."""
-    sentences = candidate.sentences
-    if words is not None:
-        for at, sentence in enumerate(sentences):
-            if sentence.start <= words.start < sentence.end:
-                return at
-    return int(np.argmax(support))
-
-
-def _within_sentence(candidate: AnswerCandidate, words: AnswerSpan, at: int) -> str:
-    """The words to the end of the sentence that they begin in."""
-    text, end = candidate.text, candidate.sentences[at].end
-    return text[words.start : end] if end < words.end and text[end].isspace() else words.text
-
-
-def _certainty(words: AnswerSpan, found: Sequence[AnswerCandidate]) -> float:
-    """That of words which several passages may give: one of them is right."""
-    same = (c.answer for c in found if c.answer and c.answer.text.lower() == words.text.lower())
-    return 1 - math.prod(1 - answer.certainty for answer in same)
-
-
-def _decided(question: str, quote: SentenceQuote) -> str:
-    """Yes or no and the part that tells which; the whole quotation, where none does."""
-    yes = polarity(question, quote.first)
-    if abs(yes) < DECIDED:
-        return _unmarked(quote.text)
-    return f"{'Yes' if yes > 0 else 'No'}: {_unmarked(quote.first)}"
-
-
-def _unmarked(text: str) -> str:
+def _strip_mark(text: str) -> str:
     """A lone item of a list without its mark; other text as it is."""
     return text if "\n" in text else MARK.sub("", text)

@@ -24,8 +24,8 @@ from kcard.offline.docids import (
     DocIds,
     NoisedQuestions,
     QuestionWords,
-    Recital,
     Retriever,
+    TargetSequence,
     ids_of,
 )
 from kcard.offline.pseudo_queries import PseudoQueries
@@ -38,8 +38,8 @@ from kcard.offline.trainee import (
     begin_docids,
     docids_of,
     fresh,
-    kept_tokenizer,
     outdated,
+    prune_and_extend_tokenizer,
     states,
 )
 from kcard.training.epochs import IGNORED, TrainingExample, bucketed, collate
@@ -51,17 +51,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 __all__ = [
+    "DistillationTarget",
     "Drill",
     "Epoch",
     "Recite",
-    "Recollection",
     "Replay",
     "Revision",
     "StepParts",
+    "hardest_examples",
     "obstacle",
     "rehearsal",
     "surprise",
-    "weakest",
 ]
 
 
@@ -82,7 +82,7 @@ class Revision:
     went_on: Sequence[bool] = ()
 
     @cached_property
-    def kept(self) -> list[tuple[int, int]]:
+    def staying(self) -> list[tuple[int, int]]:
         """Those of both, as (row now, row before)."""
         rows = {text: row for row, text in enumerate(self.before)}
         return [(row, rows[text]) for row, text in enumerate(self.now) if text in rows]
@@ -96,8 +96,8 @@ class Revision:
     @cached_property
     def to_learn(self) -> list[int]:
         """Rows of `now` that the card does not know, then those that it knows to go on in another way."""
-        now, before = _following(self.now, self.goes_on), _following(self.before, self.went_on)
-        return [*self.added, *(row for row, was in self.kept if now[row] != before[was])]
+        now, before = _next_texts(self.now, self.goes_on), _next_texts(self.before, self.went_on)
+        return [*self.added, *(row for row, was in self.staying if now[row] != before[was])]
 
     @cached_property
     def removed(self) -> list[str]:
@@ -105,7 +105,7 @@ class Revision:
         return [*dict.fromkeys(text for text in self.before if text not in has)]
 
 
-def _following(texts: Sequence[str], goes_on: Sequence[bool]) -> list[str]:
+def _next_texts(texts: Sequence[str], goes_on: Sequence[bool]) -> list[str]:
     """Of each text the one that follows it in its passage, empty where none does."""
     if not goes_on:
         return [""] * len(texts)
@@ -121,39 +121,36 @@ def _following(texts: Sequence[str], goes_on: Sequence[bool]) -> list[str]:
 DISTILLED_SHARE = 0.5  # of the last version; the rest is the retriever's, or the syncs of a year would add up
 
 
-class Recollection:
+class DistillationTarget:
     """How likely each passage is meant, by the card's last version and by a retriever, half and half.
 
     trainee  as it is now: with the weights of the last version, which are copied
     kept     numbers of the passages whose docids it has; what falls to the others is the retriever's alone
     """
 
-    def __init__(self, trainee: Trainee, retriever: Retriever, docids: DocIds, kept: "list[int]") -> None:
+    def __init__(self, trainee: Trainee, retriever: Retriever, docids: DocIds, staying: "list[int]") -> None:
         import torch
 
         self._model, self._projection = deepcopy(trainee.model).eval(), deepcopy(trainee.projection)
         self._retriever, self._first = retriever, docids.first
         self._new = torch.ones(docids.count, dtype=torch.bool)
-        self._new[kept] = False
+        self._new[staying] = False
 
     def __call__(self, questions: NoisedQuestions, recipe: Recipe) -> "Tensor":
         """(n, passages)"""
-        near = self._retriever(questions, recipe)
-        new = near * self._new
-        recalled = (1 - new.sum(-1, keepdim=True)) * self._recalled(questions) + new
-        return DISTILLED_SHARE * recalled + (1 - DISTILLED_SHARE) * near
-
-    def _recalled(self, questions: NoisedQuestions) -> "Tensor":
-        """What the last version says, (n, passages), 0 for those that it does not have."""
         import torch
 
         from kcard.training.execution import autocast
 
+        near = self._retriever(questions, recipe)
+        new = near * self._new
+        # What the last version says, (n, passages), 0 for those that it does not have.
         with torch.no_grad(), autocast("cpu"):
             start = torch.full((len(questions.embeddings), 1), BOS)
-            found = self._model.lm_head(states(self._model, self._projection, start, questions)[:, -1])
-        recalled: Tensor = found[:, self._first :].float().masked_fill(self._new, float("-inf"))
-        return recalled.softmax(-1)
+            logits = self._model.lm_head(states(self._model, self._projection, start, questions)[:, -1])
+        last: Tensor = logits[:, self._first :].float().masked_fill(self._new, float("-inf")).softmax(-1)
+        recalled = (1 - new.sum(-1, keepdim=True)) * last + new
+        return DISTILLED_SHARE * recalled + (1 - DISTILLED_SHARE) * near
 
 
 # Which texts a card is losing while it learns others: those that it recites least surely, to be shown again first.
@@ -165,34 +162,36 @@ SURE = 0.3  # nats: a text whose every token is recited so surely is not weak
 BATCH_TOKENS = 4096
 
 
-def weakest(
-    trainee: Trainee, asked: AskedQuestions | None, examples: Sequence[TrainingExample], most: int
+def hardest_examples(
+    trainee: Trainee, questions: AskedQuestions | None, examples: Sequence[TrainingExample], most: int
 ) -> list[int]:
-    """The numbers of at most so many examples, those that the model recites least surely first."""
-    found = surprise(trainee, asked, examples)
-    order = [row for row in found.argsort(descending=True).tolist() if found[row] > SURE]
+    """Return the numbers of at most `most` examples, those with the highest loss first."""
+    losses = surprise(trainee, questions, examples)
+    order = [row for row in losses.argsort(descending=True).tolist() if losses[row] > SURE]
     return order[:most]
 
 
-def surprise(trainee: Trainee, asked: AskedQuestions | None, examples: Sequence[TrainingExample]) -> "Tensor":
+def surprise(
+    trainee: Trainee, questions: AskedQuestions | None, examples: Sequence[TrainingExample]
+) -> "Tensor":
     """Of each example the loss of the token that surprises the model most, in nats, (examples,)."""
     import torch
     from torch.nn.functional import cross_entropy
 
     from kcard.training.execution import autocast
 
-    found = torch.zeros(len(examples))
+    losses = torch.zeros(len(examples))
     with torch.no_grad(), autocast("cpu"):
         for rows in by_tokens([len(example) for example in examples], BATCH_TOKENS):
             batch = [examples[row] for row in rows]
             ids, labels = collate(batch, PAD)
-            noised = None if asked is None else asked.noised([example.vector for example in batch])
+            noised = None if questions is None else questions.noised([example.vector for example in batch])
             logits = trainee.model.lm_head(states(trainee.model, trainee.projection, ids, noised)[:, :-1])
             each = cross_entropy(
                 logits.float().transpose(1, 2), labels[:, 1:], reduction="none", ignore_index=IGNORED
             )
-            found[torch.tensor(rows)] = each.amax(1)
-    return found
+            losses[torch.tensor(rows)] = each.amax(1)
+    return losses
 
 
 # What a card is shown that goes on with other texts: the new ones, some that stay, and, for questions about those that
@@ -207,7 +206,7 @@ QUERIES, REPLAYED_QUERIES = 16, 1  # that are embedded of a text that has come o
 DRILLS = 2  # of the docid of each text that is shown
 DRILLED = 384  # texts that stay whose docids are drilled in an epoch besides
 NEAREST = 3  # texts with which questions about one that has gone are answered
-ASKED = 4  # such questions about each in an epoch
+QUESTIONS_EACH = 4  # such questions about each in an epoch
 
 # (text to answer with, text to ask about, rng) -> example
 Recite = Callable[[int, int, Random], TrainingExample]
@@ -233,10 +232,10 @@ class Replay:
     seed: int
 
     @classmethod
-    def drawn(cls, revision: Revision, recipe: Recipe, seed: int) -> "Replay":
+    def from_revision(cls, revision: Revision, recipe: Recipe, seed: int) -> "Replay":
         """Which texts stay in it is drawn by the seed."""
         new = set(revision.to_learn)
-        staying = [row for row, _ in revision.kept if row not in new]
+        staying = [row for row, _ in revision.staying if row not in new]
         drawn = Random(derive_seed(seed, "replay")).sample(staying, min(POOL, len(staying)))
         rows = [*revision.to_learn, *drawn]
         texts = [*(revision.now[row] for row in rows), *revision.removed]
@@ -246,18 +245,14 @@ class Replay:
     def staying(self) -> range:
         return range(self.new, len(self.rows))
 
-    @property
-    def _gone(self) -> range:
-        return range(len(self.rows), len(self.texts))
-
     def spans(self) -> list[tuple[int, int]]:
         """Of each text, where its questions begin among `questions`, its own wording first, and how many follow."""
-        found, start = [], 0
+        places, start = [], 0
         for number in range(len(self.texts)):
             count = REPLAYED_QUERIES if number in self.staying else QUERIES
-            found.append((start, count))
+            places.append((start, count))
             start += 1 + count
-        return found
+        return places
 
     def questions(self, ask: PseudoQueries) -> list[str]:
         """What is to be embedded."""
@@ -272,10 +267,10 @@ class Replay:
         """For each text that has gone the nearest others; `vectors`: (texts, 384), embeddings of the texts."""
         count = len(self.rows)
         cosines = vectors[count:] @ vectors[:count].T
-        found: list[list[int]] = cosines.topk(min(NEAREST, count)).indices.tolist()
-        return found
+        nearest: list[list[int]] = cosines.topk(min(NEAREST, count)).indices.tolist()
+        return nearest
 
-    def by_vectors(self, recital: Recital, docids: DocIds) -> tuple[Recite, Drill | None]:
+    def by_vectors(self, recital: TargetSequence, docids: DocIds) -> tuple[Recite, Drill | None]:
         """As exposure.epochs shows them in the style encoder-prefix. `recital`: of all texts of the revision."""
         recipe, spans = self.recipe, self.spans()
 
@@ -284,28 +279,30 @@ class Replay:
             start, count = spans[number]
             return start if rng.random() < recipe.own else start + 1 + rng.randrange(count)
 
-        def recite(told: int, asked: int, rng: Random) -> TrainingExample:
-            row = self.rows[told]
+        def recite(answer: int, subject: int, rng: Random) -> TrainingExample:
+            row = self.rows[answer]
             docid, target = docids.of(row), recital.of(row, rng.randint(1, recipe.recited))
-            if docid and told == asked and rng.random() < recipe.stray:
+            if docid and answer == subject and rng.random() < recipe.stray:
                 return TrainingExample((BOS, *docid), target, vector(rng.randrange(len(spans)), rng))
-            return TrainingExample((BOS,), (*docid, *target), vector(asked, rng))
+            return TrainingExample((BOS,), (*docid, *target), vector(subject, rng))
 
-        def drill(told: int, asked: int, rng: Random) -> TrainingExample:
-            return TrainingExample((BOS,), docids.of(self.rows[told]), vector(asked, rng))
+        def drill(answer: int, subject: int, rng: Random) -> TrainingExample:
+            return TrainingExample((BOS,), docids.of(self.rows[answer]), vector(subject, rng))
 
         return recite, drill if docids.count else None
 
-    def by_tokens(self, recital: Recital, tokenizer: "PreTrainedTokenizerFast", ask: PseudoQueries) -> Recite:
+    def by_tokens(
+        self, recital: TargetSequence, tokenizer: "PreTrainedTokenizerFast", ask: PseudoQueries
+    ) -> Recite:
         """As exposure.epochs shows them in the style tokens."""
 
-        def recite(told: int, asked: int, rng: Random) -> TrainingExample:
-            question = ids_of(tokenizer, [ask(self.texts[asked], rng) + "\n"])[0]
-            return TrainingExample((BOS, *question[: recital.asked]), recital.of(self.rows[told]))
+        def recite(answer: int, subject: int, rng: Random) -> TrainingExample:
+            question = ids_of(tokenizer, [ask(self.texts[subject], rng) + "\n"])[0]
+            return TrainingExample((BOS, *question[: recital.question_room]), recital.of(self.rows[answer]))
 
         return recite
 
-    def given(self, recital: Recital, docids: DocIds) -> list[TrainingExample]:
+    def checks(self, recital: TargetSequence, docids: DocIds) -> list[TrainingExample]:
         """Each text that stays, recited after its docid, whatever is asked."""
         own = [self.spans()[number][0] for number in self.staying]
         rows = self.rows[self.new :]
@@ -337,14 +334,16 @@ class Replay:
             again = rng.sample(weak, min(len(weak), replayed // 2))
             again += rng.sample(sorted({*self.staying}.difference(again)), replayed - len(again))
             shown = [*SHOWN * [*range(self.new)], *again]
-            pairs = zip(self._gone, near, strict=True)
-            asked = [(rng.choice(texts), gone) for gone, texts in pairs for _ in range(ASKED)]
+            pairs = zip(range(len(self.rows), len(self.texts)), near, strict=True)
+            question_pairs = [
+                (rng.choice(texts), gone) for gone, texts in pairs for _ in range(QUESTIONS_EACH)
+            ]
             recitals, drills = [recite(text, text, rng) for text in shown], []
             if drill is None:
-                recitals += [recite(*pair, rng) for pair in asked[::ASKED]]
+                recitals += [recite(*pair, rng) for pair in question_pairs[::QUESTIONS_EACH]]
             else:
                 named = [*DRILLS * shown, *rng.sample(self.staying, min(count, DRILLED))]
-                drills = [drill(*pair, rng) for pair in (*zip(named, named, strict=True), *asked)]
+                drills = [drill(*pair, rng) for pair in (*zip(named, named, strict=True), *question_pairs)]
                 rng.shuffle(drills)
             steps = bucketed(recitals, TOKENS, rng)
             return [(batch, drills[at :: len(steps)]) for at, batch in enumerate(steps)]
@@ -371,7 +370,8 @@ def rehearsal(
     seed: int,
     study: Mapping[str, Sequence[str]] | None = None,
 ) -> Preparation | str:
-    """What takes the embedded card in `folder` from `revision.before` to `revision.now`; or why that can't be done.
+    """Prepare the training that takes the embedded card in `folder` from `revision.before` to `revision.now`, or return
+    why it can't be done.
 
     To be called where there is no obstacle.
 
@@ -379,38 +379,43 @@ def rehearsal(
     seed    of this revision
     study   questions by text, see PseudoQueries
     """
-    begun = _begun(revision, folder, recipe)
-    if isinstance(begun, str):
-        return begun
-    trainee, tokenizer, docids = begun
-    ask, replay = PseudoQueries(revision.now, study), Replay.drawn(revision, recipe, seed)
-    recital = Recital.tokenized(revision.now, tokenizer, docids, recipe, revision.goes_on)
-    asked, drill = None, None
+    restored = _restore(revision, folder, recipe)
+    if isinstance(restored, str):
+        return restored
+    trainee, tokenizer, docids = restored
+    ask, replay = PseudoQueries(revision.now, study), Replay.from_revision(revision, recipe, seed)
+    recital = TargetSequence.from_texts(revision.now, tokenizer, docids, recipe, revision.goes_on)
+    questions, drill = None, None
     if recipe.style == "tokens":
         near = replay.neighbours(offline_docids.embedded(replay.texts)) if revision.removed else []
         recite = replay.by_tokens(recital, tokenizer, ask)
     else:
-        asked = _asked(revision, trainee, replay.questions(ask), docids, recipe)
-        near = replay.neighbours(asked.embeddings[[start for start, _ in replay.spans()]])
+        questions = _make_features(revision, trainee, replay.questions(ask), docids, recipe)
+        near = replay.neighbours(questions.embeddings[[start for start, _ in replay.spans()]])
         recite, drill = replay.by_vectors(recital, docids)
     rng = Random(derive_seed(seed, "weakest"))
-    checks = replay.given(recital, docids) if drill else [recite(n, n, rng) for n in replay.staying]
-    epoch = replay.epochs(near, recite, drill, _losing(trainee, asked, checks))
-    steps = _steps(revision, ask, recipe.style, len(epoch(0)))
-    made = preparation(trainee, revision.now, asked, docids, recipe, steps, epoch)
-    return replace(made, job=_job(made.job, recipe, seed))
+    checks = replay.checks(recital, docids) if drill else [recite(n, n, rng) for n in replay.staying]
+    hardest: list[int] = []
+
+    def pick_hardest(number: int, most: int) -> Sequence[int]:
+        """Of an epoch at most so many of the checks that the model does worst; none in the first ones."""
+        if number and number % CHECKED == 0:
+            hardest[:] = hardest_examples(trainee, questions, checks, most)
+        return hardest
+
+    epoch = replay.epochs(near, recite, drill, pick_hardest)
+    batches = len(epoch(0))
+    # A fact that r texts state counts r times. One step where texts only change places, as their docids do.
+    if revision.to_learn:
+        share = mean(1 / ask.rarity.repetition(revision.now[row]) for row in revision.to_learn)
+        steps = max(FLOOR[recipe.style], round(EPOCHS[recipe.style] * share * batches))
+    else:
+        steps = FLOOR[recipe.style] if revision.removed else 1
+    update = preparation(trainee, revision.now, questions, docids, recipe, steps, epoch)
+    return replace(update, job=_job(update.job, recipe, seed))
 
 
-def _steps(revision: Revision, ask: PseudoQueries, style: Style, batches: int) -> int:
-    """How many, with so many batches in an epoch: a fact that r texts state counts r times. One where texts only change
-    places, as their docids do."""
-    if not revision.to_learn:
-        return FLOOR[style] if revision.removed else 1
-    share = mean(1 / ask.rarity.repetition(revision.now[row]) for row in revision.to_learn)
-    return max(FLOOR[style], round(EPOCHS[style] * share * batches))
-
-
-def _asked(
+def _make_features(
     revision: Revision, trainee: Trainee, questions: Sequence[str], docids: DocIds, recipe: Recipe
 ) -> AskedQuestions:
     """The questions, what is meant by them, and new docids that begin near those of like passages."""
@@ -418,30 +423,16 @@ def _asked(
     place = {text: row for row, text in enumerate(texts)}
     vectors = offline_docids.embedded(texts)
     sketch = WordSketch.of_corpus(revision.now)
-    asked = AskedQuestions(
+    features = AskedQuestions(
         vectors[[place[text] for text in questions]], QuestionWords(sketch, questions), None, recipe
     )
     if not docids.count:
-        return asked
+        return features
     own = vectors[[place[text] for text in revision.now]]
-    kept = [row for row, _ in revision.kept]
-    begin_docids(trainee.model, docids.first, revision.added, kept, own)
-    meant = Recollection(trainee, Retriever(sketch, revision.now, own), docids, kept)
-    return replace(asked, retriever=meant, recipe=replace(recipe, retrieved=RETRIEVED))
-
-
-def _losing(
-    trainee: Trainee, asked: AskedQuestions | None, checks: Sequence[TrainingExample]
-) -> Callable[[int, int], Sequence[int]]:
-    """Of an epoch at most so many of the checks that the model does worst; none in the first ones."""
-    found: list[int] = []
-
-    def losing(number: int, most: int) -> Sequence[int]:
-        if number and number % CHECKED == 0:
-            found[:] = weakest(trainee, asked, checks, most)
-        return found
-
-    return losing
+    staying = [row for row, _ in revision.staying]
+    begin_docids(trainee.model, docids.first, revision.added, staying, own)
+    meant = DistillationTarget(trainee, Retriever(sketch, revision.now, own), docids, staying)
+    return replace(features, retriever=meant, recipe=replace(recipe, retrieved=RETRIEVED))
 
 
 def _job(job: Job, recipe: Recipe, seed: int) -> Job:
@@ -464,7 +455,8 @@ def _job(job: Job, recipe: Recipe, seed: int) -> Job:
 
 
 def obstacle(revision: Revision, folder: Path, recipe: Recipe) -> str:
-    """Why the card must be trained from scratch, as far as that shows without its weights; empty where it need not."""
+    """Return why the card must be trained from scratch, as far as that shows without its weights;
+    empty where it need not be."""
     if why_not := outdated(folder):
         return why_not
     if recipe.objective == "clm":
@@ -473,7 +465,7 @@ def obstacle(revision: Revision, folder: Path, recipe: Recipe) -> str:
     return f"{changed} of its {count} statements have changed" if changed > max(FEWEST, LARGE * count) else ""
 
 
-def _begun(
+def _restore(
     revision: Revision, folder: Path, recipe: Recipe
 ) -> "tuple[Trainee, PreTrainedTokenizerFast, DocIds] | str":
     """The model with its weights of before, the tokenizer and the docids; or why it can't have these weights."""
@@ -488,12 +480,12 @@ def _begun(
     else:
         last: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         new = [revision.now[row] for row in revision.added]
-        tokenizer = kept_tokenizer(last, revision.now, new, recipe.vocabulary)
+        tokenizer = prune_and_extend_tokenizer(last, revision.now, new, recipe.vocabulary)
         docids = DocIds.for_passages(revision.now, len(tokenizer), recipe)
         trainee = fresh(tokenizer, docids.count, slower)
         if docids_of(folder, last) != (len(revision.before) if docids.count else 0):
             return "its document ids are not those of its passages"
     if why_not := trainee.mismatch(folder):
         return why_not
-    trainee.inherit(folder, revision.kept if docids.count else ())
+    trainee.inherit(folder, revision.staying if docids.count else ())
     return trainee, tokenizer, docids

@@ -33,8 +33,8 @@ __all__ = [
     "UNKNOWN_TOKEN",
     "WEIGHTS",
     "EmbeddedLLM",
-    "Memory",
-    "Recollection",
+    "EmbeddedMemory",
+    "MemoryAnswer",
     "SpanReader",
     "language_of",
     "load",
@@ -64,7 +64,7 @@ OPENING = re.compile(
 
 
 @dataclass(frozen=True)
-class Recollection:
+class MemoryAnswer:
     """What the memory would answer. `least_log_probability` is that of its least sure token, 0 or less.
 
     `answer` is never the unknown token: where that is likeliest, it is the best guess, with a low probability.
@@ -83,7 +83,7 @@ Model = Callable[[Sequence[int], State | None], tuple[Array, State]]
 
 
 @dataclass(frozen=True)
-class Memory:
+class EmbeddedMemory:
     """A trained memory; `slope` and `threshold` are those of the logistic over its log-odds.
 
     model      logits, (n, vocabulary), of n token ids behind a state, and the state after them
@@ -95,7 +95,7 @@ class Memory:
     slope: float = 1.0
     threshold: float = 0.0
 
-    def recall(self, question: str) -> Recollection:
+    def recall(self, question: str) -> MemoryAnswer:
         """Return the greedy answer and its confidence."""
         unknown, end = self.tokenizer.convert_tokens_to_ids(UNKNOWN_TOKEN), self.tokenizer.eos_token_id
         step, state, least = self._prompt_tokens(question), None, 0.0
@@ -117,7 +117,8 @@ class Memory:
         text = self.tokenizer.decode(answer, skip_special_tokens=True).strip()
         written = [*answer, end][: len(seen)]
         tokens = from_logits(np.stack(seen), written)
-        return Recollection(text or "unknown", least, self._knows(least), tokens)
+        knows = 1 / (1 + math.exp(min(60.0, -self.slope * (log_odds(least) - self.threshold))))
+        return MemoryAnswer(text or "unknown", least, knows, tokens)
 
     def log_probability(self, question: str, answer: str) -> float:
         """Return the mean log-probability a token of `answer`, as far as the model reads; 0 or less."""
@@ -134,9 +135,6 @@ class Memory:
         tokens = self.tokenizer(prompt(question), add_special_tokens=False)["input_ids"]
         return [self.tokenizer.bos_token_id, *tokens[-LONGEST_PROMPT:]]
 
-    def _knows(self, least: float) -> float:
-        return 1 / (1 + math.exp(min(60.0, -self.slope * (log_odds(least) - self.threshold))))
-
 
 def _log_softmax(logits: Array) -> Array:
     shifted = logits.astype(np.float32) - logits.max(-1, keepdims=True)
@@ -145,38 +143,32 @@ def _log_softmax(logits: Array) -> Array:
 
 def log_odds(log_probability: float) -> float:
     """ln(p / (1 - p)), within [-17, 17]: it tells sure from very sure, where log-probabilities are all near 0."""
-    held = min(max(log_probability, -17.0), -4e-8)
-    return held - math.log(-math.expm1(held))
+    clipped = min(max(log_probability, -17.0), -4e-8)
+    return clipped - math.log(-math.expm1(clipped))
 
 
 def prompt(question: str) -> str:
-    """The form in which the memory is asked: one lower-case line without marks, so that writing does not matter."""
+    """Normalise a question for the memory: one lower-case line without punctuation."""
     text = OPENING.sub("", " ".join(question.lower().split()))
     return re.sub(r"[?!.]+$", "", text).strip() + "\n"
 
 
 @functools.cache
-def shared() -> Memory:
+def shared() -> EmbeddedMemory:
     """The shipped memory, loaded once a process."""
     return load(WEIGHTS)
 
 
-def load(folder: Path) -> Memory:
+def load(folder: Path) -> EmbeddedMemory:
     """A trained memory; ModelUnavailable where its files are missing."""
     if not (folder / "model.safetensors").is_file():
         raise ModelUnavailable(f"the embedded memory's weights are missing from {folder}: reinstall kcard")
-    given = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
+    calibration = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
     if (tokenizer := PlainTokenizer.read(folder)) is None:
         raise ModelUnavailable(f"the embedded memory's tokenizer is missing from {folder}: reinstall kcard")
-    return Memory(_exported(folder), tokenizer, given["slope"], given["threshold"])
-
-
-def _exported(folder: Path) -> Model:
-    """The shipped graph with the weights of a folder."""
-    prefix = "model.decoder."
+    # The shipped graph with the weights of the folder.
     saved = read_weights(folder / "model.safetensors")
-    weights = {name.removeprefix(prefix): weight for name, weight in saved.items()}
-    network = Network("memory", weights)
+    network = Network("memory", {name.removeprefix("model.decoder."): w for name, w in saved.items()})
     empty = [np.zeros((1, HEADS, 0, WIDTH // HEADS), np.float32)] * (2 * LAYERS)
 
     def run(ids: Sequence[int], state: State | None) -> tuple[Array, State]:
@@ -187,7 +179,7 @@ def _exported(folder: Path) -> Model:
         logits, *present = network(ids=np.array([ids], np.int64), positions=positions[None], **named)
         return logits[0], present
 
-    return run
+    return EmbeddedMemory(run, tokenizer, calibration["slope"], calibration["threshold"])
 
 
 # What the embedded LLM does in a language that its reader does not know: it quotes the passages that share the
@@ -212,28 +204,30 @@ def quote(question: str, passages: Sequence[str], language: str) -> Extract | No
     None where there is no passage.
     """
     stems = analyzer(stemmer_of(language))
-    asked = {
+    question_stems = {
         stem
         for word in words(question)
         if len(word) > 2 and word not in small_words(language)
         for stem in stems(word)
     }
-    if not passages or not asked:
+    if not passages or not question_stems:
         return None
-    shares = [len(asked & set(stems(text))) / len(asked) for text in passages]
+    shares = [len(question_stems & set(stems(text))) / len(question_stems) for text in passages]
     best, *others = sorted(range(len(passages)), key=lambda at: -shares[at])
     quoted = [best, *(at for at in others[: PASSAGES - 1] if shares[at] >= shares[best] * LEAST)]
-    parts = [_window(passages[at], asked, stems) for at in quoted]
+    parts = [_quote_window(passages[at], question_stems, stems) for at in quoted]
     share = shares[best] if shares[best] >= LEAST else shares[best] * LEAST
     return Extract("\n".join(parts), parts[0], best, share)
 
 
-def _window(text: str, asked: set[str], stems: Analyzer) -> str:
+def _quote_window(text: str, question_stems: set[str], stems: Analyzer) -> str:
     """The sentence that shares most words with the question, and what follows it."""
     places = sentence_spans(text)
     if not places:
         return text
-    first = max(range(len(places)), key=lambda at: (len(asked & set(stems(text[slice(*places[at])]))), -at))
+    first = max(
+        range(len(places)), key=lambda at: (len(question_stems & set(stems(text[slice(*places[at])]))), -at)
+    )
     start, end = places[first]
     for _, after in places[first + 1 :]:
         if text.count(" ", start, after) >= WINDOW:
@@ -253,11 +247,11 @@ class SpanReader:
     """A Reader of kcard.interfaces, with the shipped weights."""
 
     def extract(self, question: str, text: str) -> str | None:
-        """The words of the text that answer the question; None where it is not sure of any."""
-        found = extract(question, [text])
-        if found is None or not found.words or found.probability < ANSWERED:
+        """Return the words of the text that answer the question; None where the reader is unsure."""
+        answer = extract(question, [text])
+        if answer is None or not answer.words or answer.probability < ANSWERED:
             return None
-        return found.text
+        return answer.text
 
 
 UNKNOWN_ANSWER = "I don't know."
@@ -296,153 +290,134 @@ class EmbeddedLLM:
 
         Raises LLMError for a choice among nothing.
         """
-        return _reply(request, _extracts([request])[0])
+        return _reply(request, _extract_answers([request])[0])
 
     def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
         """The same of each request, or its error; the passages of all are read together."""
-        for request, found in zip(requests, _extracts(requests), strict=True):
+        for request, answer in zip(requests, _extract_answers(requests), strict=True):
             try:
-                yield _reply(request, found)
+                yield _reply(request, answer)
             except LLMError as error:
                 yield error
 
 
-def _extracts(requests: Sequence[Request]) -> list[Extract | None]:
+def _extract_answers(requests: Sequence[Request]) -> list[Extract | None]:
     """What the passages of each request answer; None where there is nothing to read."""
-    read = [_is_read(request) for request in requests]
-    asked = [request for request, reads in zip(requests, read, strict=True) if reads]
-    found = iter(extract_all([(r.question, r.knowledge) for r in asked], [r.headings for r in asked]))
-    return [next(found) if reads else None for reads in read]
-
-
-def _is_read(request: Request) -> bool:
-    if not request.knowledge or request.kind in UNREAD:
-        return False
-    return request.kind == "need" or bool(request.choices) or _language(request) == "en"
+    readable = []
+    for request in requests:
+        if not request.knowledge or request.kind in UNREAD:
+            readable.append(False)
+        else:
+            readable.append(request.kind == "need" or bool(request.choices) or _language(request) == "en")
+    chosen = [request for request, reads in zip(requests, readable, strict=True) if reads]
+    extracts = iter(extract_all([(r.question, r.knowledge) for r in chosen], [r.headings for r in chosen]))
+    return [next(extracts) if reads else None for reads in readable]
 
 
 def _language(request: Request) -> str:
     return language_of(request.question, request.knowledge) if request.knowledge else "en"
 
 
-def _reply(request: Request, found: Extract | None) -> Reply:
-    """`found`: what the passages answer."""
+def _reply(request: Request, answer: Extract | None) -> Reply:
+    """Return the reply to one request. `answer`: what its passages say."""
     if request.kind == "need":
-        return _need(request, found)
+        if request.knowledge:
+            # Whether the reader finds an answer in it: a half where an extract is as likely right as it must be to be
+            # given.
+            probability = answer.probability if answer else 0.0
+            if probability >= ANSWERED:
+                yes = 0.5 * (1 - probability) / (1 - ANSWERED)
+            else:
+                yes = 1 - 0.5 * probability / ANSWERED
+        else:
+            yes = 1 - shared().recall(request.question).knows
+        wants_yes = (yes > 0.5) == NEED[request.template].yes_needs
+        return Reply("Yes" if wants_yes else "No", yes)
     if request.kind == "what":
         return Reply(request.question)
     if request.kind == "choose":
-        return Reply(_nearest(request.question, request.choices))
+        # The choice whose description is nearest to the question, in meaning and in its numbers.
+        from kcard import cache
+
+        question, choices = request.question, request.choices
+        if not choices:
+            raise LLMError("there is nothing to choose from: give at least one card")
+        question_vector, *described = cache.embed([question, *(choice.description for choice in choices)])
+        agreed = [agreement(question, choice.description) for choice in choices]
+        return Reply(choices[int(np.argmax(np.stack(described) @ question_vector * agreed))].name)
     if request.kind == "study":
         raise LLMError("the embedded LLM writes no study material: name another")
     if request.kind in UNREAD:
-        return Reply(_document(request.question))
+        # What the memory knows, with the question that it belongs to; empty where it knows nothing.
+        question, recollection = request.question, shared().recall(request.question)
+        is_sure = recollection.knows >= REMEMBERED
+        return Reply(f"{question.strip(' ?')}: {recollection.answer}." if is_sure else "")
     if request.choices:
-        return _option(request, found)
+        return _choose_option(request, answer)
     if request.draft and not request.knowledge:
         recollection = shared().recall(request.question)
         return Reply(recollection.answer, tokens=recollection.tokens)
-    return _answer(request, found)
-
-
-def _need(request: Request, found: Extract | None) -> Reply:
-    """Without knowledge: whether the memory knows. With knowledge: whether the reader finds an answer in it."""
-    if request.knowledge:
-        yes = _lacking(found.probability if found else 0.0)
-    else:
-        yes = 1 - shared().recall(request.question).knows
-    wants_yes = (yes > 0.5) == NEED[request.template].yes_needs
-    return Reply("Yes" if wants_yes else "No", yes)
-
-
-def _lacking(probability: float) -> float:
-    """The probability of needing more: a half where an extract is as likely right as it must be to be given."""
-    if probability >= ANSWERED:
-        return 0.5 * (1 - probability) / (1 - ANSWERED)
-    return 1 - 0.5 * probability / ANSWERED
-
-
-def _answer(request: Request, found: Extract | None) -> Reply:
-    """What stands in the passages; what the memory knows, where nothing does; else UNKNOWN and what comes nearest."""
+    # What the passages say; what the memory knows, where they say nothing; else UNKNOWN and what comes nearest.
     language = _language(request)
     if language != "en":
-        return _quotation(request, language)
-    if found is not None and found.probability >= ANSWERED:
-        return Reply(found.text, confidence=found.probability, quote=Quote(found.quote, found.passage))
+        return _reply_with_quotation(request, language)
+    if answer is not None and answer.probability >= ANSWERED:
+        return Reply(answer.text, confidence=answer.probability, quote=Quote(answer.quote, answer.passage))
     recollection = shared().recall(request.question)
     if recollection.knows >= REMEMBERED:
         return Reply(recollection.answer, confidence=recollection.knows)
-    return _unknown(recollection.knows, found)
+    return _reply_unknown(recollection.knows, answer)
 
 
-def _unknown(knows: float, found: Extract | None) -> Reply:
+def _reply_unknown(knows: float, answer: Extract | None) -> Reply:
     """That it does not know, and what comes nearest."""
-    quote = None if found is None else Quote(found.quote, found.passage)
-    likeliest = max(knows, 0.0 if found is None else found.probability)
+    quote = None if answer is None else Quote(answer.quote, answer.passage)
+    likeliest = max(knows, 0.0 if answer is None else answer.probability)
     return Reply(UNKNOWN_ANSWER, confidence=1 - likeliest, known=False, quote=quote)
 
 
-def _nearest(question: str, choices: Sequence[Choice]) -> str:
-    """The name of the choice whose description is nearest to the question, in meaning and in its numbers."""
-    from kcard import cache
-
-    if not choices:
-        raise LLMError("there is nothing to choose from: give at least one card")
-    asked, *described = cache.embed([question, *(choice.description for choice in choices)])
-    agreed = [agreement(question, choice.description) for choice in choices]
-    return choices[int(np.argmax(np.stack(described) @ asked * agreed))].name
-
-
-def _quotation(request: Request, language: str) -> Reply:
+def _reply_with_quotation(request: Request, language: str) -> Reply:
     """Where the passages are in another language: quoted, without a claim that they answer."""
-    found = quote(request.question, request.knowledge, language)
+    quotation = quote(request.question, request.knowledge, language)
     remark = (
         f"the embedded reader supports English only: in {language} it quotes passages that share "
         "the question's words"
     )
-    if found is None:
+    if quotation is None:
         return Reply(UNKNOWN_ANSWER, known=False, remark=remark)
-    quoted = Quote(found.quote, found.passage)
-    if found.probability >= QUOTED:
-        return Reply(found.text, quote=quoted, remark=remark)
+    quoted = Quote(quotation.quote, quotation.passage)
+    if quotation.probability >= QUOTED:
+        return Reply(quotation.text, quote=quoted, remark=remark)
     return Reply(UNKNOWN_ANSWER, known=False, quote=quoted, remark=remark)
 
 
-def _document(question: str) -> str:
-    """What the memory knows, with the question that it belongs to; empty where it knows nothing."""
-    recollection = shared().recall(question)
-    return f"{question.strip(' ?')}: {recollection.answer}." if recollection.knows >= REMEMBERED else ""
-
-
-def _option(request: Request, found: Extract | None) -> Reply:
+def _choose_option(request: Request, answer: Extract | None) -> Reply:
     """The option that the passages name, else the one that the memory knows; UNKNOWN where neither is sure."""
-    if found is not None and found.probability >= ANSWERED:
-        letter = _meant(found, request.choices)
+    if answer is not None and answer.probability >= ANSWERED:
+        letter = _match_option(answer, request.choices)
         if letter is not None:
-            quote = Quote(found.quote, found.passage)
-            return Reply(letter, confidence=found.probability, choice=letter, quote=quote)
+            quote = Quote(answer.quote, answer.passage)
+            return Reply(letter, confidence=answer.probability, choice=letter, quote=quote)
     recollection = shared().recall(request.question)
     if recollection.knows >= REMEMBERED:
-        letter = named_option(recollection.answer, request.choices) or _likeliest(request)
+        letter = named_option(recollection.answer, request.choices)
+        if not letter:
+            # The option that is likeliest to the memory.
+            memory, question = shared(), request.question
+            scores = [memory.log_probability(question, choice.description) for choice in request.choices]
+            letter = request.choices[int(np.argmax(scores))].name
         return Reply(letter, confidence=recollection.knows, choice=letter)
-    return _unknown(recollection.knows, found)
+    return _reply_unknown(recollection.knows, answer)
 
 
-def _meant(found: Extract, choices: Sequence[Choice]) -> str | None:
+def _match_option(answer: Extract, choices: Sequence[Choice]) -> str | None:
     """The option that an answer out of passages names or, where it names none, its sentence, or comes nearest to."""
     from kcard.offline import minilm
 
-    letter = named_option(found.text, choices) or named_option(found.quote, choices)
+    letter = named_option(answer.text, choices) or named_option(answer.quote, choices)
     if letter is not None:
         return letter
-    said, *described = minilm.embed([found.text, *(choice.description for choice in choices)])
-    scores = np.stack(described) @ said
+    answer_vector, *described = minilm.embed([answer.text, *(choice.description for choice in choices)])
+    scores = np.stack(described) @ answer_vector
     best = int(np.argmax(scores))
     return choices[best].name if scores[best] >= MEANT else None
-
-
-def _likeliest(request: Request) -> str:
-    """The option that is likeliest to the memory."""
-    recall = shared()
-    scores = [recall.log_probability(request.question, choice.description) for choice in request.choices]
-    return request.choices[int(np.argmax(scores))].name

@@ -160,7 +160,7 @@ def model(attention: str = "sdpa") -> "BertModel":
 
 
 @functools.cache
-def _network() -> Network:
+def shared_network() -> Network:
     return Network("encoder", weights())
 
 
@@ -170,14 +170,14 @@ def embed(texts: Sequence[str], tokens: int = MAX_TOKENS) -> Array:
     `tokens`: of a text, special ones included, that are read at most. A vector depends on its text alone.
     """
     ids = [[CLS, *row[: tokens - 2], SEP] for row in words().ids(texts)]
-    outputs = _network().run_all([token_row(row, len(row)) for row in ids])
+    outputs = shared_network().run_all([token_row(row, len(row)) for row in ids])
     return np.concatenate([np.zeros((0, DIMENSIONS), np.float32), *(vector for (vector,) in outputs)])
 
 
 def word_vectors(texts: Sequence[str]) -> Array:
     """Return unit-length embeddings of single words without context, (n, 384): the network's input embeddings less
     their mean; zeros for a word that is none of its tokens."""
-    table, mean = _word_embeddings()
+    table, mean = word_embeddings()
     ids = np.array([row[0] if len(row) == 1 else PAD for row in words().ids(texts)], np.int64)
     centred = table[ids] - mean
     centred /= np.maximum(np.linalg.norm(centred, axis=-1, keepdims=True), 1e-12)
@@ -185,7 +185,7 @@ def word_vectors(texts: Sequence[str]) -> Array:
 
 
 @functools.cache
-def _word_embeddings() -> tuple[Array, Array]:
+def word_embeddings() -> tuple[Array, Array]:
     """The network's table, (30522, 384), and its mean."""
     table = weights()["embeddings.word_embeddings.weight"]
     return table, table.mean(0)

@@ -38,8 +38,17 @@ class Network:
         weights  float32 or int8, by their names in the graph. They must not be changed later: they are used where they
                  are
         """
+        import onnxruntime
+
         self._weights = weights
-        self._session = self._load(GRAPHS / f"{graph}.onnx")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        names = list(weights)
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(weights[name]) for name in names]
+        options.add_external_initializers(names, values)
+        path, providers = GRAPHS / f"{graph}.onnx", ["CPUExecutionProvider"]
+        self._session: InferenceSession = onnxruntime.InferenceSession(path, options, providers=providers)
 
     def __call__(self, **inputs: "npt.NDArray[Any]") -> "list[npt.NDArray[Any]]":
         """Run the graph; its outputs in their order."""
@@ -56,17 +65,6 @@ class Network:
         if len(inputs) < 2 or thread_count() < 2:
             return [self(**each) for each in inputs]
         return list(_threads(os.getpid()).map(lambda each: self(**each), inputs))
-
-    def _load(self, graph: Path) -> "InferenceSession":
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 3
-        names = list(self._weights)
-        values = [onnxruntime.OrtValue.ortvalue_from_numpy(self._weights[name]) for name in names]
-        options.add_external_initializers(names, values)
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 @functools.cache

@@ -47,25 +47,25 @@ class PlainTokenizer:
         plain = named.get("tokenizer_class") in KINDS and named.keys() <= {*HARMLESS, *SPECIAL}
         if not plain or not all(isinstance(text, str) for text in texts.values()):
             return None
-        found = Tokenizer.from_file(str(folder / FILE))
-        if found.truncation is not None or found.padding is not None:
+        tokenizer = Tokenizer.from_file(str(folder / FILE))
+        if tokenizer.truncation is not None or tokenizer.padding is not None:
             return None
-        ids = {key: found.token_to_id(text) for key, text in texts.items()}
+        ids = {key: tokenizer.token_to_id(text) for key, text in texts.items()}
         if None in ids.values():
             return None
-        return cls(found, ids.get("bos_token"), ids.get("eos_token"), ids.get("pad_token"))
+        return cls(tokenizer, ids.get("bos_token"), ids.get("eos_token"), ids.get("pad_token"))
 
     def __call__(self, text: str | list[str], add_special_tokens: bool = True) -> dict[str, Any]:
         """`input_ids` of the text, or of each text of a list."""
         if isinstance(text, str):
             return {"input_ids": list(self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)}
-        found = self.tokenizer.encode_batch(text, add_special_tokens=add_special_tokens)
-        return {"input_ids": [list(one.ids) for one in found]}
+        encodings = self.tokenizer.encode_batch(text, add_special_tokens=add_special_tokens)
+        return {"input_ids": [list(one.ids) for one in encodings]}
 
     def convert_tokens_to_ids(self, token: str) -> int | None:
         """None for a token that it does not have."""
-        found: int | None = self.tokenizer.token_to_id(token)
-        return found
+        token_id: int | None = self.tokenizer.token_to_id(token)
+        return token_id
 
     def decode(
         self,

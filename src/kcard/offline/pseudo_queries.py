@@ -61,7 +61,7 @@ def bare(word: str) -> str:
 
 def entities(passage: str) -> list[tuple[int, int]]:
     """(start, end) of every run of capitalised words and numbers, without a sentence's first small word."""
-    found = []
+    spans = []
     for match in ENTITY.finditer(passage):
         start, end = match.span()
         first = passage[start:end].split(" ")[0]
@@ -70,16 +70,16 @@ def entities(passage: str) -> list[tuple[int, int]]:
             start += len(passage[start:end]) - len(passage[start:end].lstrip())
         end = start + len(passage[start:end].rstrip(".-"))
         if start < end:
-            found.append((start, end))
-    return found
+            spans.append((start, end))
+    return spans
 
 
 def frame(passage: str) -> str:
     """The passage with a blank for each name and number."""
-    found, at = "", 0
+    text, at = "", 0
     for start, end in entities(passage):
-        found, at = f"{found}{passage[at:start]}_", end
-    return found + passage[at:]
+        text, at = f"{text}{passage[at:start]}_", end
+    return text + passage[at:]
 
 
 class Rarity:
@@ -116,7 +116,12 @@ def wordings(passages: Sequence[str]) -> list[list[int]]:
 
     They have the same names and figures, but for those that most passages of a frame share ("the U.S. House").
     """
-    named = [_named(passage) for passage in passages]
+    # The words of each passage's names and figures, in lower case, without a genitive's ending.
+    named = []
+    for passage in passages:
+        spans = (passage[start:end] for start, end in entities(passage))
+        words = (word for span in spans for word in span.lower().split())
+        named.append({bare(word).removesuffix("'s").removesuffix("’s") for word in words} - {""})
     frames = [frame(passage) for passage in passages]
     size = Counter(frames)
     count = Counter((form, word) for form, names in zip(frames, named, strict=True) for word in names)
@@ -127,12 +132,6 @@ def wordings(passages: Sequence[str]) -> list[list[int]]:
         keys.append(frozenset(names - usual) or number)
         groups[keys[-1]].append(number)
     return [groups[key] for key in keys]
-
-
-def _named(passage: str) -> set[str]:
-    """The words of its names and figures, in lower case, without a genitive's ending."""
-    words = (word for start, end in entities(passage) for word in passage[start:end].lower().split())
-    return {bare(word).removesuffix("'s").removesuffix("’s") for word in words} - {""}
 
 
 # Held-out questions: what the exam asks, and training never does.
@@ -203,10 +202,18 @@ def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> GapQuesti
     spans = gaps(passage)
     if not spans:
         return None
-    start, end = rng.choices(spans, [_weight(passage[a:b], rarity) for a, b in spans])[0]
+    weights = []
+    for span in (passage[start:end] for start, end in spans):
+        plain = 1.0 if any(letter.isalpha() for letter in span) else 0.1
+        weights.append(plain if rarity is None else rarity.weight(span))
+    start, end = rng.choices(spans, weights)[0]
     before, after = around(passage, start, end)
-    text = rng.choice(FRAMES).format(before=before, after=after)
-    return GapQuestion(_tidy(text), bare(passage[start:end]), passage, (before, after))
+    text = " ".join(rng.choice(FRAMES).format(before=before, after=after).split())
+    # One blank between words, none before a closing mark or a possessive.
+    for mark in (".", ",", ";", "'s", "’s"):
+        text = text.replace(f" {mark} ", f"{mark} ")
+    text = text.replace(" .", ".").lstrip("— ")
+    return GapQuestion(text, bare(passage[start:end]), passage, (before, after))
 
 
 def gaps(passage: str) -> list[tuple[int, int]]:
@@ -222,20 +229,6 @@ def around(passage: str, start: int, end: int) -> tuple[str, str]:
     """What a question says before and after the gap: passages with the same make the same questions."""
     before = " ".join(passage[:start].split())
     return before, " ".join(passage[end:].split()).rstrip(".!?…")
-
-
-def _weight(span: str, rarity: Rarity | None) -> float:
-    if rarity is not None:
-        return rarity.weight(span)
-    return 1.0 if any(letter.isalpha() for letter in span) else 0.1
-
-
-def _tidy(text: str) -> str:
-    """One blank between words, none before a closing mark or a possessive."""
-    text = " ".join(text.split())
-    for mark in (".", ",", ";", "'s", "’s"):
-        text = text.replace(f" {mark} ", f"{mark} ")
-    return text.replace(" .", ".").lstrip("— ")
 
 
 # Filler words: what a question may say that the corpus does not, to be overlooked by the card.
@@ -295,17 +288,19 @@ class PseudoQueries:
         overlook; a sentence encoder overlooks them by itself. No query is one that exams ask (question_forms.py); where
         DRAWS in a row are, it is the passage itself.
         """
-        queries = (self._drawn(passage, rng, noised=noised) for _ in range(DRAWS))
-        return next((query for query in queries if not is_held_out(query)), passage)
-
-    def _drawn(self, passage: str, rng: Random, *, noised: bool) -> str:
         studied = self._study.get(passage)
-        reads = bool(studied) and rng.random() < STUDIED
-        words = rng.choice(studied).split() if studied and reads else _form(passage, self.rarity, rng)
-        return _noised(words, self.fillers, rng) if noised else " ".join(words)
+        for _ in range(DRAWS):
+            reads = bool(studied) and rng.random() < STUDIED
+            words = (
+                rng.choice(studied).split() if studied and reads else _make_words(passage, self.rarity, rng)
+            )
+            query = _add_noise(words, self.fillers, rng) if noised else " ".join(words)
+            if not is_held_out(query):
+                return query
+        return passage
 
 
-def _target(
+def _pick_target(
     passage: str, spans: list[tuple[int, int]], rarity: Rarity, rng: Random
 ) -> tuple[int, int] | None:
     """The span to ask about: a name (85 %), else one to three words, else nothing."""
@@ -320,15 +315,17 @@ def _target(
     return None
 
 
-def _form(passage: str, rarity: Rarity, rng: Random) -> list[str]:
+def _make_words(passage: str, rarity: Rarity, rng: Random) -> list[str]:
     """The passage without the span, as a question of one of four forms, thinned."""
     spans = entities(passage)
-    target = _target(passage, spans, rarity, rng)
+    target = _pick_target(passage, spans, rarity, rng)
     lead, tail = (passage[: target[0]], passage[target[1] :]) if target else ("", passage)
     names = {bare(word) for a, b in spans for word in passage[a:b].split()}
     drop = rng.choice([0.0, 0.0, rng.uniform(0, 0.5), rng.uniform(0, 0.8)])
-    before, after = _thin(lead, drop, names, rng), _thin(tail, drop, names, rng)
-    number = target is not None and _is_number(passage[target[0] : target[1]])
+    before, after = _thin_words(lead, drop, names, rng), _thin_words(tail, drop, names, rng)
+    # A bare number such as 1892 or 3,474; ordinals and numbers within names are parts of names.
+    figure = "" if target is None else bare(passage[target[0] : target[1]]).replace(",", "").replace(".", "")
+    number = figure.isdigit()
     openers = OPENERS if target is None else NUMBER_OPENERS if number else NAME_OPENERS
     opener = rng.choice(openers).split() if rng.random() < 0.8 else []
     form = rng.random()
@@ -339,18 +336,13 @@ def _form(passage: str, rarity: Rarity, rng: Random) -> list[str]:
     elif form < 0.75:
         words = [*before, rng.choice(["when", "what year"] if number else ["who", "what", "which"]), *after]
     else:
-        words = opener + _moved(before + after, drop, rng)
+        words = opener + _move_chunks(before + after, drop, rng)
     if words and rng.random() < 0.8:
         words[-1] += "?"
     return words
 
 
-def _is_number(span: str) -> bool:
-    """A bare number such as 1892 or 3,474; ordinals and numbers within names are parts of names."""
-    return bare(span).replace(",", "").replace(".", "").isdigit()
-
-
-def _thin(text: str, drop: float, names: set[str], rng: Random) -> list[str]:
+def _thin_words(text: str, drop: float, names: set[str], rng: Random) -> list[str]:
     """Bare words of `text`, each dropped at rate `drop`, words of names at 15 % of it."""
     words = (bare(word) for word in text.split())
     return [
@@ -360,7 +352,7 @@ def _thin(text: str, drop: float, names: set[str], rng: Random) -> list[str]:
     ]
 
 
-def _moved(words: list[str], drop: float, rng: Random) -> list[str]:
+def _move_chunks(words: list[str], drop: float, rng: Random) -> list[str]:
     """The words with one to four chunks moved elsewhere, mostly without small words."""
     if drop > 0.2 or rng.random() < 0.5:
         words = [word for word in words if word.lower() not in SMALL]
@@ -374,7 +366,7 @@ def _moved(words: list[str], drop: float, rng: Random) -> list[str]:
     return words
 
 
-def _noised(words: list[str], fillers: Sequence[str], rng: Random) -> str:
+def _add_noise(words: list[str], fillers: Sequence[str], rng: Random) -> str:
     """Fillers in 60 %, all lower case in 20 %, partly in 20 %, a prefix such as "Question:" in 15 %."""
     words = list(words)
     if rng.random() < 0.6:

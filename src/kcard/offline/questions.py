@@ -128,11 +128,11 @@ AMOUNTS = _words(
 
 def fits(form: Form, answer: str) -> bool:
     """Whether an answer in words is of the kind that the form asks for; any is, where the form does not tell."""
-    found = {word.lower() for word in WORD.findall(answer)}
+    answer_words = {word.lower() for word in WORD.findall(answer)}
     if form in ("who", "where"):
-        return bool(found - DATES)
+        return bool(answer_words - DATES)
     if form == "when":
-        return bool(DIGIT.search(answer) or found & TIMES)
+        return bool(DIGIT.search(answer) or answer_words & TIMES)
     if form == "how many":
-        return bool(DIGIT.search(answer) or found & AMOUNTS)
+        return bool(DIGIT.search(answer) or answer_words & AMOUNTS)
     return True

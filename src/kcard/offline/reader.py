@@ -30,10 +30,10 @@ __all__ = [
     "AnswerSpan",
     "Encoded",
     "Outputs",
+    "PassageReading",
     "ReaderNetwork",
-    "Reading",
     "Sentence",
-    "Tokens",
+    "TextTokens",
     "best_window",
     "encode",
     "joined",
@@ -60,7 +60,7 @@ FILE = "reader.safetensors"
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TextTokens:
     """Token ids of a text, and where they stand in it: (start, end) in characters."""
 
     ids: Sequence[int]
@@ -104,7 +104,7 @@ ReaderNetwork = Callable[[Sequence[Encoded]], list[Outputs]]
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class _ShippedNetwork:
     """The shipped graph with trained weights."""
 
     network: Network
@@ -121,12 +121,12 @@ class _Loaded:
 def encode(pairs: Sequence[tuple[str, str]]) -> list[Encoded]:
     """Tokenise (question, text) pairs; of a question at most QUESTION_TOKENS are read, of a text what fits."""
     words = minilm.words()
-    texts = (Tokens(row.ids, row.offsets) for row in words.encodings([text for _, text in pairs]))
+    texts = (TextTokens(row.ids, row.offsets) for row in words.encodings([text for _, text in pairs]))
     questions = words.ids([question for question, _ in pairs])
     return [joined(question, text) for question, text in zip(questions, texts, strict=True)]
 
 
-def joined(question: Sequence[int], text: Tokens) -> Encoded:
+def joined(question: Sequence[int], text: TextTokens) -> Encoded:
     """Put token ids of a question and tokens of a text together."""
     question = question[:QUESTION_TOKENS]
     room = MAX_TOKENS - 3 - len(question)
@@ -136,7 +136,7 @@ def joined(question: Sequence[int], text: Tokens) -> Encoded:
 
 def load_reader(folder: Path) -> ReaderNetwork:
     """Load a trained reader. Raises ModelUnavailable where its file is missing."""
-    return _Loaded(Network("reader", {**minilm.word_table(), **read_weights(folder / FILE)}))
+    return _ShippedNetwork(Network("reader", {**minilm.word_table(), **read_weights(folder / FILE)}))
 
 
 @functools.cache
@@ -183,7 +183,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Reading:
+class PassageReading:
     """What the reader says of one passage.
 
     relevance  log-odds that the passage answers the question
@@ -213,86 +213,89 @@ class Reading:
                 sentences.append(Sentence(start, end, sum(odds) / len(odds)))
         return tuple(sentences)
 
-    def within(self, text: str, offset: int) -> "Reading":
+    def within(self, text: str, offset: int) -> "PassageReading":
         """Of a piece of a passage: the same, with places in the passage."""
         answers = tuple(replace(answer, start=answer.start + offset) for answer in self.answers)
         evidence = tuple((start + offset, end + offset, value) for start, end, value in self.evidence)
-        return Reading(self.relevance, answers, evidence, text)
+        return PassageReading(self.relevance, answers, evidence, text)
 
 
-_remembered: OrderedDict[tuple[str, str], Reading] = OrderedDict()
+_remembered: OrderedDict[tuple[str, str], PassageReading] = OrderedDict()
 _lock = threading.Lock()
 
 
 def question_tokens(question: str) -> int:
     """How many tokens a question has; of more than QUESTION_TOKENS the first are read."""
-    return len(_tokens(question).ids)
+    return len(_tokenize(question).ids)
 
 
-def read(question: str, passages: Sequence[str], network: ReaderNetwork | None = None) -> list[Reading]:
-    """A Reading for each passage; by the shipped network, unless another is given.
+def read(
+    question: str, passages: Sequence[str], network: ReaderNetwork | None = None
+) -> list[PassageReading]:
+    """A PassageReading for each passage; by the shipped network, unless another is given.
 
-    A Reading does not depend on the other passages, but for the last bits of its numbers.
+    A PassageReading does not depend on the other passages, but for the last bits of its numbers.
     """
     return read_all([(question, passages)], network)[0]
 
 
 def read_all(
-    asked: Sequence[tuple[str, Sequence[str]]], network: ReaderNetwork | None = None
-) -> list[list[Reading]]:
+    questions: Sequence[tuple[str, Sequence[str]]], network: ReaderNetwork | None = None
+) -> list[list[PassageReading]]:
     """The same of several questions with passages of their own, which are read together."""
-    pairs = list(dict.fromkeys((question, text) for question, passages in asked for text in passages))
+    pairs = list(dict.fromkeys((question, text) for question, passages in questions for text in passages))
     if network is not None:
-        known = dict(zip(pairs, _read(network, pairs), strict=True))
+        readings = dict(zip(pairs, _read_pairs(network, pairs), strict=True))
     else:
         with _lock:
-            known = {pair: _remembered[pair] for pair in pairs if pair in _remembered}
-        new = [pair for pair in pairs if pair not in known]
-        found = dict(zip(new, _read(shared_reader(), new), strict=True))
-        known |= found
+            readings = {pair: _remembered[pair] for pair in pairs if pair in _remembered}
+        new = [pair for pair in pairs if pair not in readings]
+        fresh = dict(zip(new, _read_pairs(shared_reader(), new), strict=True))
+        readings |= fresh
         with _lock:
-            _remembered.update(found)
+            _remembered.update(fresh)
             while len(_remembered) > REMEMBERED:
                 _remembered.popitem(last=False)
-    return [[known[question, text] for text in passages] for question, passages in asked]
+    return [[readings[question, text] for text in passages] for question, passages in questions]
 
 
-def _read(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[Reading]:
+def _read_pairs(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[PassageReading]:
     """Of each (question, text)."""
     # Cut long texts into pieces: (pair, start and end in its text).
-    places = [(at, *place) for at, (_, text) in enumerate(pairs) for place in _pieces(text)]
+    places = [(at, *place) for at, (_, text) in enumerate(pairs) for place in _split(text)]
     pieces = [pairs[at][1][start:end] for at, start, end in places]
     encoded = [
-        joined(_tokens(pairs[at][0]).ids, _tokens(piece))
+        joined(_tokenize(pairs[at][0]).ids, _tokenize(piece))
         for (at, _, _), piece in zip(places, pieces, strict=True)
     ]
     # Read each piece, and put those of a text together.
-    readings: list[list[Reading]] = [[] for _ in pairs]
+    readings: list[list[PassageReading]] = [[] for _ in pairs]
     for (at, start, _), piece, pair, outputs in zip(places, pieces, encoded, network(encoded), strict=True):
-        readings[at].append(_reading(pair, outputs, piece).within(pairs[at][1], start))
-    return [_together(parts, text) for parts, (_, text) in zip(readings, pairs, strict=True)]
+        readings[at].append(_make_reading(pair, outputs, piece).within(pairs[at][1], start))
+    # Of the pieces of one passage: what the most relevant says, with the evidence of all.
+    whole = []
+    for parts, (_, text) in zip(readings, pairs, strict=True):
+        best = max(
+            parts, key=lambda reading: reading.relevance, default=PassageReading(NOTHING, (), (), text)
+        )
+        if len(parts) > 1:
+            best = replace(best, evidence=tuple(sorted(token for part in parts for token in part.evidence)))
+        whole.append(best)
+    return whole
 
 
 @functools.lru_cache(maxsize=REMEMBERED)
-def _tokens(text: str) -> Tokens:
-    found = minilm.words().encoding(text)
-    return Tokens(found.ids, found.offsets)
+def _tokenize(text: str) -> TextTokens:
+    encoding = minilm.words().encoding(text)
+    return TextTokens(encoding.ids, encoding.offsets)
 
 
-def _together(parts: Sequence[Reading], text: str) -> Reading:
-    """Of the pieces of one passage: what the most relevant says, with the evidence of all."""
-    if len(parts) < 2:
-        return parts[0] if parts else Reading(NOTHING, (), (), text)
-    best = max(parts, key=lambda reading: reading.relevance)
-    return replace(best, evidence=tuple(sorted(token for part in parts for token in part.evidence)))
-
-
-def _pieces(text: str) -> list[tuple[int, int]]:
+def _split(text: str) -> list[tuple[int, int]]:
     """(start, end) of pieces of at most about ROOM tokens: whole sentences, or parts of an overlong one."""
-    offsets = _tokens(text).offsets
+    offsets = _tokenize(text).offsets
     if len(offsets) <= ROOM:
         return [(0, len(text))] if offsets else []
-    found, first = [], 0
+    pieces, first = [], 0
     ends = [end for _, end in sentence_spans(text)]
     while first < len(offsets):
         last = min(first + ROOM, len(offsets))
@@ -302,15 +305,15 @@ def _pieces(text: str) -> list[tuple[int, int]]:
                 last = next(
                     at for at in range(first, last + 1) if at == last or offsets[at][0] >= reached[-1]
                 )
-        found.append((offsets[first][0], offsets[last - 1][1]))
+        pieces.append((offsets[first][0], offsets[last - 1][1]))
         first = last
-    return found
+    return pieces
 
 
-def _reading(pair: Encoded, outputs: Outputs, text: str) -> Reading:
+def _make_reading(pair: Encoded, outputs: Outputs, text: str) -> PassageReading:
     offsets = pair.offsets
     if not offsets:
-        return Reading(NOTHING, (), (), text)
+        return PassageReading(NOTHING, (), (), text)
     starts, ends = _log_softmax(outputs.starts), _log_softmax(outputs.ends)
     # The best end of each start, at most LONGEST_ANSWER tokens on.
     reached = np.pad(ends, (0, LONGEST_ANSWER - 1), constant_values=-np.inf)
@@ -318,10 +321,10 @@ def _reading(pair: Encoded, outputs: Outputs, text: str) -> Reading:
     lengths = windows.argmax(-1)
     places = np.arange(len(offsets))
     best, lasts = starts + ends[places + lengths], places + lengths
-    answers = tuple(_answers(text, offsets, best.tolist(), lasts.tolist()))
+    answers = tuple(_pick_answers(text, offsets, best.tolist(), lasts.tolist()))
     odds = outputs.evidence.tolist()
     evidence = tuple((start, end, value) for (start, end), value in zip(offsets, odds, strict=True))
-    return Reading(outputs.relevance, answers, evidence, text)
+    return PassageReading(outputs.relevance, answers, evidence, text)
 
 
 def _log_softmax(logits: Array) -> Array:
@@ -329,23 +332,23 @@ def _log_softmax(logits: Array) -> Array:
     return np.asarray(shifted - np.log(np.exp(shifted).sum()), np.float32)
 
 
-def _answers(
+def _pick_answers(
     text: str, offsets: Sequence[tuple[int, int]], best: Sequence[float], lasts: Sequence[int]
 ) -> list[AnswerSpan]:
     """The likeliest words that do not overlap, given the best log-probability of each first token and its last."""
-    found: list[AnswerSpan] = []
+    answers: list[AnswerSpan] = []
     taken: list[tuple[int, int]] = []
     for first in sorted(range(len(best)), key=lambda at: -best[at]):
-        if len(found) == ANSWERS:
+        if len(answers) == ANSWERS:
             break
-        start, end = _whole_words(text, offsets[first][0], offsets[lasts[first]][1])
+        start, end = _extend_to_words(text, offsets[first][0], offsets[lasts[first]][1])
         if start < end and all(end <= a or b <= start for a, b in taken):
             taken.append((start, end))
-            found.append(AnswerSpan(text[start:end], start, math.exp(best[first])))
-    return found
+            answers.append(AnswerSpan(text[start:end], start, math.exp(best[first])))
+    return answers
 
 
-def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
+def _extend_to_words(text: str, start: int, end: int) -> tuple[int, int]:
     """The place, extended to whole words, without punctuation around it."""
     while start > 0 and text[start - 1].isalnum() and text[start].isalnum():
         start -= 1
@@ -355,11 +358,9 @@ def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
         start += 1
     while end > start and text[end - 1] in MARKS:
         end -= 1
-    return _whole_names(text, start, end) if start < end else (start, end)
-
-
-def _whole_names(text: str, start: int, end: int) -> tuple[int, int]:
-    """The place, extended to the whole of a technical name that it begins or ends in: "papersize" of /etc/papersize."""
+    if start >= end:
+        return start, end
+    # To the whole of a technical name that it begins or ends in: "papersize" of /etc/papersize.
     first = max(0, start - LONGEST_NAME)
     for run in RUN.finditer(text, first, end + LONGEST_NAME):
         name = run[0].rstrip(".:!?")

@@ -53,11 +53,11 @@ def embed(texts: Sequence[str]) -> Array:
 
 def token_weights(tokens: Sequence[int]) -> Array:
     """Return how long the vector of each token is, shape (n,): common words' are short."""
-    return _lengths()[np.asarray(tokens, np.int64)]
+    return vector_lengths()[np.asarray(tokens, np.int64)]
 
 
 @functools.cache
-def _lengths() -> Array:
+def vector_lengths() -> Array:
     steps, scale = _table()
     return np.asarray(np.linalg.norm(steps.astype(np.float32), axis=1) * scale[:, 0], np.float32)
 

@@ -92,12 +92,12 @@ def plan(
         size = max(1, recipe.tokens_of_a_step // recipe.positions)
         return packed_epochs(TokenBlocks(documents, tokenizer, recipe.positions), None, size, recipe.seed)
 
-    def made() -> Trainee:
+    def make_trainee() -> Trainee:
         if recipe.rank is not None:
             return adapted(texts, tokenizer, recipe)
         return fresh(tokenizer, docids.count, recipe)
 
-    trainee = made()
+    trainee = make_trainee()
     if start is not None and (why := trainee.mismatch(start)):
         report(Note(f"training from scratch: {why}"))
         start = None
@@ -113,7 +113,7 @@ def plan(
     def queries(taken: int) -> int:
         return offline_docids.queries_per_passage(taken / len(batches), recipe)
 
-    def asked(questions: Sequence[str], vectors: "Tensor") -> AskedQuestions | None:
+    def make_features(questions: Sequence[str], vectors: "Tensor") -> AskedQuestions | None:
         if not embeds:
             return None
         words = QuestionWords(WordSketch.of_corpus(texts), questions)
@@ -127,8 +127,8 @@ def plan(
         # A few steps on other weights, whose questions are the passages themselves.
         stand_ins = [text for text in texts for _ in range(2)] if embeds else []
         likely = sorted(batches, key=lambda batch: len(batch) * max(map(len, batch)))
-        blank = asked(stand_ins, offline_docids.blank(stand_ins))
-        trial = _job(made(), blank, docids, recipe, needed, lambda _: spread(likely), fingerprint)
+        blank = make_features(stand_ins, offline_docids.blank(stand_ins))
+        trial = _job(make_trainee(), blank, docids, recipe, needed, lambda _: spread(likely), fingerprint)
         a_step = seconds_a_step(trial, within=PROBE)
         a_text = seconds_to_embed(texts, offline_docids.embedded) / len(texts) if embeds else 0.0
 
@@ -142,14 +142,16 @@ def plan(
         if start is not None:
             trainee.inherit(start)
         questions = offline_docids.questions(texts, ask, recipe, queries(taken)) if embeds else []
-        known = asked(questions, offline_docids.embedded(questions)) if embeds else None
-        found = preparation(trainee, texts, known, docids, recipe, taken, epochs(queries(taken)), fingerprint)
+        features = make_features(questions, offline_docids.embedded(questions)) if embeds else None
+        ready = preparation(
+            trainee, texts, features, docids, recipe, taken, epochs(queries(taken)), fingerprint
+        )
         if estimate is None:
-            return found
-        recorded = {**found.hyperparameters, "estimated_seconds": round(estimate.seconds, 1)}
+            return ready
+        recorded = {**ready.hyperparameters, "estimated_seconds": round(estimate.seconds, 1)}
         if taken < needed:
             recorded |= {"steps_needed": needed, "minutes": estimate.minutes}
-        return replace(found, hyperparameters=recorded)
+        return replace(ready, hyperparameters=recorded)
 
     return Plan(estimate, prepare)
 
@@ -157,7 +159,7 @@ def plan(
 def preparation(
     trainee: Trainee,
     texts: Sequence[str],
-    asked: AskedQuestions | None,
+    features: AskedQuestions | None,
     docids: DocIds,
     recipe: Recipe,
     steps: int,
@@ -171,68 +173,56 @@ def preparation(
 
     def save(folder: Path) -> None:
         trainee.save(folder)
-        if asked is not None:
-            asked.words.sketch.write(folder)
+        if features is not None:
+            features.words.sketch.write(folder)
         if recipe.style == "tokens" and recipe.objective == "recite":
             Vocabulary.of(texts, ASKING).write(folder)
 
-    job = _job(trainee, asked, docids, recipe, steps, epoch, fingerprint)
-    return Preparation(job, save, trainee.kind, trainee.base, _prompt(recipe), recorded, libraries)
+    job = _job(trainee, features, docids, recipe, steps, epoch, fingerprint)
+    if recipe.style == "tokens":
+        prompt = Prompt() if recipe.objective == "recite" else Prompt(template="{question}")
+    else:
+        from kcard.offline import minilm
+
+        prompt = Prompt("encoder-prefix", "", recipe.vectors, minilm.NAME, minilm.SHA256, SIZE)
+    return Preparation(job, save, trainee.kind, trainee.base, prompt, recorded, libraries)
 
 
 def _job(
     trainee: Trainee,
-    asked: AskedQuestions | None,
+    features: AskedQuestions | None,
     docids: DocIds,
     recipe: Recipe,
     steps: int,
     epoch: Callable[[int], Sequence[Any]],
     fingerprint: str,
 ) -> Job:
-    return Job(
-        modules=_modules(trainee),
-        optimizers=trainee.optimizers,
-        steps=steps,
-        epoch=epoch,
-        losses=_losses(trainee, asked, docids),
-        rate=cosine(steps, min(recipe.warm, steps // 4)),
-        seed=recipe.seed,
-        fingerprint=fingerprint,
-        timed=steps > INSTANT,
-        settled=recipe.settled,
-    )
-
-
-def _modules(trainee: Trainee) -> dict[str, Any]:
-    """What a checkpoint holds."""
-    projection = {} if trainee.projection is None else {"projection": trainee.projection}
-    return {"model": trainee.model} | projection
-
-
-def _prompt(recipe: Recipe) -> Prompt:
-    from kcard.offline import minilm
-
-    if recipe.style == "tokens":
-        return Prompt() if recipe.objective == "recite" else Prompt(template="{question}")
-    return Prompt("encoder-prefix", "", recipe.vectors, minilm.NAME, minilm.SHA256, SIZE)
-
-
-def _losses(
-    trainee: Trainee, asked: AskedQuestions | None, docids: DocIds
-) -> "Callable[[list[TrainingExample]], Iterator[tuple[Tensor, int]]]":
     from kcard.training.execution import autocast
 
     model = trainee.model
 
     def losses(batch: list[TrainingExample]) -> "Iterator[tuple[Tensor, int]]":
         ids, labels = collate(batch, PAD)
-        noised = None if asked is None else asked.noised([example.vector for example in batch])
+        noised = None if features is None else features.noised([example.vector for example in batch])
         near, share = None, 0.0
-        if asked is not None and noised is not None and asked.retriever is not None:
-            near, share = asked.retriever(noised, asked.recipe), asked.recipe.retrieved
+        if features is not None and noised is not None and features.retriever is not None:
+            near, share = features.retriever(noised, features.recipe), features.recipe.retrieved
         with autocast("cpu"):
-            found = states(model, trainee.projection, ids, noised)
-            logits = model.lm_head(found[:, :-1][labels[:, 1:] != IGNORED])
+            hidden = states(model, trainee.projection, ids, noised)
+            logits = model.lm_head(hidden[:, :-1][labels[:, 1:] != IGNORED])
         yield docid_loss(logits.float(), labels[:, 1:], near, share, docids), int((ids != PAD).sum())
 
-    return losses
+    # What a checkpoint holds.
+    projection: dict[str, Any] = {} if trainee.projection is None else {"projection": trainee.projection}
+    return Job(
+        modules={"model": trainee.model} | projection,
+        optimizers=trainee.optimizers,
+        steps=steps,
+        epoch=epoch,
+        losses=losses,
+        rate=cosine(steps, min(recipe.warm, steps // 4)),
+        seed=recipe.seed,
+        fingerprint=fingerprint,
+        timed=steps > INSTANT,
+        settled=recipe.settled,
+    )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TARGETS",
-    "Adapted",
+    "AdaptedModel",
     "DocidRows",
     "Trainee",
     "WholeModel",
@@ -46,11 +46,11 @@ __all__ = [
     "docids_of",
     "fresh",
     "inherit",
-    "kept_tokenizer",
     "mismatch",
     "optimizers",
     "outdated",
     "parted",
+    "prune_and_extend_tokenizer",
     "quiet_peft",
     "states",
     "untrained",
@@ -70,7 +70,7 @@ NEAREST, SHARPNESS = 4, 10.0
 
 
 def outdated(folder: Path) -> str:
-    """Why no card is trained any more like the one in `folder`; empty where cards still are."""
+    """Return why the card in `folder` has an outdated format; empty where it has not."""
     if (folder / PROJECTION).is_file() and not (folder / WORDS).is_file():
         return "the card is of an older kcard, whose encoder prefix did not see the question's words"
     return ""
@@ -78,14 +78,14 @@ def outdated(folder: Path) -> str:
 
 def mismatch(model: "OPTForCausalLM", projection: "Linear | None", folder: Path) -> str:
     """Why the model can't take the weights of the card in `folder`; empty where it can, whatever their tokens."""
-    if _inheritance_shapes(_modules(model, projection)) == _inheritance_shapes(_read_inheritance(folder)):
+    if _weight_shapes(_named_weights(model, projection)) == _weight_shapes(_read_weights(folder)):
         return ""
     return outdated(folder) or "the card's model has another shape"
 
 
 def docids_of(folder: Path, tokenizer: "PreTrainedTokenizerFast") -> int:
-    """How many docids the card in `folder`, whose tokenizer this is, has."""
-    return len(_read_inheritance(folder)[TABLE]) - len(tokenizer)
+    """Return how many docids the card in `folder`, whose tokenizer this is, has."""
+    return len(_read_weights(folder)[TABLE]) - len(tokenizer)
 
 
 def inherit(
@@ -104,7 +104,7 @@ def inherit(
 
     was: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     old, now = was.get_vocab(), tokenizer.get_vocab()
-    weights, modules = _read_inheritance(folder), _modules(model, projection)
+    weights, modules = _read_weights(folder), _named_weights(model, projection)
     before, table = weights[TABLE], modules[TABLE]
     shared = [(now[token], row) for token, row in old.items() if token in now]
     if docids is None:
@@ -118,7 +118,7 @@ def inherit(
 
 
 def begin_docids(
-    model: "OPTForCausalLM", first: int, new: Sequence[int], kept: Sequence[int], passages: "Tensor"
+    model: "OPTForCausalLM", first: int, new: Sequence[int], staying: Sequence[int], passages: "Tensor"
 ) -> None:
     """Begin each new docid as the mean of those of the nearest passages, weighted by how near these are.
 
@@ -130,37 +130,37 @@ def begin_docids(
     """
     import torch
 
-    if not kept or not new:
+    if not staying or not new:
         return
     table = model.get_input_embeddings().weight
-    rows = torch.tensor(kept)
+    rows = torch.tensor(staying)
     with torch.no_grad():
-        found = (passages[list(new)] @ passages[rows].T).topk(min(NEAREST, len(kept)))
-        shares = (SHARPNESS * found.values).softmax(-1)
-        begun = (shares[..., None] * table[first + rows[found.indices]]).sum(1)
-        table[first + torch.tensor(list(new))] = begun
+        nearest = (passages[list(new)] @ passages[rows].T).topk(min(NEAREST, len(staying)))
+        shares = (SHARPNESS * nearest.values).softmax(-1)
+        averages = (shares[..., None] * table[first + rows[nearest.indices]]).sum(1)
+        table[first + torch.tensor(list(new))] = averages
 
 
-def _read_inheritance(folder: Path) -> dict[str, Any]:
+def _read_weights(folder: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
-    found = dict(load_file(folder / "model.safetensors"))
+    tensors = dict(load_file(folder / "model.safetensors"))
     if (folder / PROJECTION).is_file():
-        found |= {f"projection.{name}": tensor for name, tensor in load_file(folder / PROJECTION).items()}
-    return found
+        tensors |= {f"projection.{name}": tensor for name, tensor in load_file(folder / PROJECTION).items()}
+    return tensors
 
 
-def _modules(model: "OPTForCausalLM", projection: "Linear | None") -> dict[str, Any]:
-    found: dict[str, Any] = dict(model.named_parameters())
-    return found | (
+def _named_weights(model: "OPTForCausalLM", projection: "Linear | None") -> dict[str, Any]:
+    parameters: dict[str, Any] = dict(model.named_parameters())
+    return parameters | (
         {} if projection is None else {f"projection.{n}": w for n, w in projection.named_parameters()}
     )
 
 
-def _inheritance_shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def _weight_shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Without the number of tokens; the tied head is the table again."""
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != TIED}
-    return found | {TABLE: found[TABLE][1:]}
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != TIED}
+    return shapes | {TABLE: shapes[TABLE][1:]}
 
 
 # The tokenizer of a card's last version, fitted to texts some of which have come and some gone.
@@ -172,7 +172,7 @@ def _inheritance_shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 Merge = tuple[str, str]
 
 
-def kept_tokenizer(
+def prune_and_extend_tokenizer(
     last: "PreTrainedTokenizerFast", texts: Sequence[str], added: Sequence[str], vocabulary: int
 ) -> "PreTrainedTokenizerFast":
     """The tokenizer `last` for `texts`, `added` among them, with `vocabulary` tokens at most.
@@ -183,47 +183,41 @@ def kept_tokenizer(
     from tokenizers import Tokenizer, pre_tokenizers
 
     model: Tokenizer = last.backend_tokenizer
-    made: dict[str, Any] = json.loads(model.to_str())
-    merges: list[Merge] = [(first, second) for first, second in made["model"]["merges"]]
-    needed = _needed(_kept_tokenizer_tokens(model, texts), merges)
-    kept = [pair for pair in merges if "".join(pair) in needed]
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    room = vocabulary - len({*SPECIAL, *alphabet, *map("".join, kept)})
-    pruned = _with_merges(made, alphabet, kept)
-    learned = _learned(pruned, added, room)
-    return tokenizer_of(_with_merges(made, alphabet, [*kept, *learned]) if learned else pruned)
-
-
-def _kept_tokenizer_tokens(model: "Tokenizer", texts: Sequence[str]) -> set[str]:
+    description: dict[str, Any] = json.loads(model.to_str())
+    merges: list[Merge] = [(first, second) for first, second in description["model"]["merges"]]
+    # The tokens of the texts, and those of which they are merged, in whatever way.
     encodings = model.encode_batch([*texts], add_special_tokens=False)
-    return {token for encoding in encodings for token in encoding.tokens}
+    needed = {token for encoding in encodings for token in encoding.tokens}
+    for pair in reversed(merges):  # the parts of a merge are merged before it
+        if "".join(pair) in needed:
+            needed.update(pair)
+    needed_merges = [pair for pair in merges if "".join(pair) in needed]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    room = vocabulary - len({*SPECIAL, *alphabet, *map("".join, needed_merges)})
+    pruned = _with_merges(description, alphabet, needed_merges)
+    learned = _learn_merges(pruned, added, room)
+    return tokenizer_of(
+        _with_merges(description, alphabet, [*needed_merges, *learned]) if learned else pruned
+    )
 
 
-def _needed(tokens: set[str], merges: Sequence[Merge]) -> set[str]:
-    """The tokens, and those of which they are merged, in whatever way."""
-    found = set(tokens)
-    # The parts of a merge are merged before it.
-    for pair in reversed(merges):
-        if "".join(pair) in found:
-            found.update(pair)
-    return found
-
-
-def _with_merges(made: dict[str, Any], alphabet: Iterable[str], merges: Sequence[Merge]) -> "Tokenizer":
+def _with_merges(
+    description: dict[str, Any], alphabet: Iterable[str], merges: Sequence[Merge]
+) -> "Tokenizer":
     from tokenizers import Tokenizer
 
     tokens = dict.fromkeys([*SPECIAL, *alphabet, *map("".join, merges)])
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    model = {**made["model"], "vocab": vocabulary, "merges": [list(pair) for pair in merges]}
-    return Tokenizer.from_str(json.dumps({**made, "model": model}))
+    model = {**description["model"], "vocab": vocabulary, "merges": [list(pair) for pair in merges]}
+    return Tokenizer.from_str(json.dumps({**description, "model": model}))
 
 
-def _learned(model: "Tokenizer", texts: Sequence[str], most: int) -> list[Merge]:
+def _learn_merges(model: "Tokenizer", texts: Sequence[str], most: int) -> list[Merge]:
     """At most `most` merges, the most frequent pair of neighbouring tokens in the words of the texts each time."""
     words = Counter(word for text in texts for word, _ in model.pre_tokenizer.pre_tokenize_str(text))
     split = {word: [token.value for token in model.model.tokenize(word)] for word in words}
-    found: list[Merge] = []
-    while len(found) < most:
+    merges: list[Merge] = []
+    while len(merges) < most:
         pairs: Counter[Merge] = Counter()
         for word, tokens in split.items():
             for pair in pairwise(tokens):
@@ -231,19 +225,16 @@ def _learned(model: "Tokenizer", texts: Sequence[str], most: int) -> list[Merge]
         if not pairs:
             break
         best = max(pairs, key=lambda pair: (pairs[pair], pair))
-        found.append(best)
-        split = {word: _merged(tokens, best) for word, tokens in split.items()}
-    return found
-
-
-def _merged(tokens: Sequence[str], pair: Merge) -> list[str]:
-    found: list[str] = []
-    for token in tokens:
-        if found and (found[-1], token) == pair:
-            found[-1] += token
-        else:
-            found.append(token)
-    return found
+        merges.append(best)
+        for word, tokens in split.items():
+            joined: list[str] = []
+            for token in tokens:
+                if joined and (joined[-1], token) == best:
+                    joined[-1] += token
+                else:
+                    joined.append(token)
+            split[word] = joined
+    return merges
 
 
 # An embedded card before its first step: a whole model from scratch, and the optimizers that move it.
@@ -311,12 +302,19 @@ class WholeModel:
 
 
 def fresh(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recipe) -> WholeModel:
-    """Fresh weights, the same for the same seed. `docids`: tokens above the tokenizer's."""
+    """Return a model with random weights, the same for the same seed. `docids`: tokens above the tokenizer's."""
     import torch
+    from torch.nn import Linear
+
+    from kcard.cards.models.prompting import SIZE
+    from kcard.offline.minilm import DIMENSIONS
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(recipe.seed, "weights"))
-        model, projection = untrained(len(tokenizer) + docids, recipe), _projection(recipe)
+        model = untrained(len(tokenizer) + docids, recipe)
+        projection = None
+        if recipe.style != "tokens":
+            projection = Linear(DIMENSIONS + SIZE, recipe.vectors * recipe.width)
     modules: list[Any] = [model] if projection is None else [model, projection]
     named = [pair for module in modules for pair in module.named_parameters()]
     return WholeModel(model, projection, optimizers(*parted(named), recipe), tokenizer)
@@ -337,16 +335,16 @@ def optimizers(matrices: "Sequence[Tensor]", rest: "Sequence[Tensor]", recipe: R
 
     from kcard.training.optimizers import Muon
 
-    found: list[Any] = [
+    optimizers_of_model: list[Any] = [
         Muon(matrices, lr=recipe.muon_rate, momentum=0.95, weight_decay=recipe.decay, steps=4),
         torch.optim.AdamW(
             rest, lr=recipe.adam_rate, betas=(0.9, 0.98), weight_decay=recipe.decay, fused=True
         ),
     ]
-    for optimizer in found:
+    for optimizer in optimizers_of_model:
         for group in optimizer.param_groups:
             group["initial_lr"] = group["lr"]
-    return found
+    return optimizers_of_model
 
 
 def states(
@@ -359,8 +357,8 @@ def states(
     if projection is not None and questions is not None:
         prefix = projection(questions.features()).view(len(ids), -1, inputs.shape[-1])
         inputs = torch.cat([prefix.to(inputs.dtype), inputs], dim=1)
-    found: Tensor = model.model(inputs_embeds=inputs, use_cache=False).last_hidden_state
-    return found[:, -ids.shape[1] :]
+    hidden: Tensor = model.model(inputs_embeds=inputs, use_cache=False).last_hidden_state
+    return hidden[:, -ids.shape[1] :]
 
 
 def untrained(vocabulary: int, recipe: Recipe) -> "OPTForCausalLM":
@@ -388,22 +386,13 @@ def untrained(vocabulary: int, recipe: Recipe) -> "OPTForCausalLM":
     return OPTForCausalLM(config)
 
 
-def _projection(recipe: Recipe) -> "Linear | None":
-    from torch.nn import Linear
-
-    from kcard.cards.models.prompting import SIZE
-    from kcard.offline.minilm import DIMENSIONS
-
-    return None if recipe.style == "tokens" else Linear(DIMENSIONS + SIZE, recipe.vectors * recipe.width)
-
-
 TARGETS = ["fc1", "fc2"]
 TOKENS = 1536  # embeddings of its own that an adapter has at most: those of the corpus' most frequent tokens
 ROWS = "trainable_tokens_delta"
 
 
 @dataclass(frozen=True)
-class Adapted:
+class AdaptedModel:
     """The base with a fresh adapter. `peft` wraps `model`, which has the adapter's modules in it."""
 
     model: "OPTForCausalLM"
@@ -418,19 +407,21 @@ class Adapted:
         """Empty where the card in `folder` has an adapter of this rank on this base; its tokens may be others."""
         if Card.open(folder).manifest.base != self.base:
             return "the card's adapter is for another version of the base"
-        same = _shapes(self._tensors()) == _shapes(_read(folder))
+        same = _shapes(self._tensors()) == _shapes(_read_adapter(folder))
         return "" if same else "the card's adapter has another shape"
 
     def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
         """The halves as they are, and the embeddings of the tokens that both have."""
         import torch
+        from peft import LoraConfig
 
         del docids  # it has none
 
-        was = _tokens(folder)
+        # The tokens that the adapter in the folder has embeddings for, in their order.
+        was = _indices(LoraConfig.from_pretrained(str(folder)))
         now = {token: row for row, token in enumerate(_indices(self.peft.peft_config["default"]))}
         shared = [(now[token], row) for row, token in enumerate(was) if token in now]
-        weights = _read(folder)
+        weights = _read_adapter(folder)
         with torch.no_grad():
             for name, weight in self._tensors().items():
                 if ROWS in name:
@@ -448,7 +439,7 @@ class Adapted:
         with quiet_loading():
             # The base's name is not a folder, so peft can't look up its vocabulary.
             self.peft.save_pretrained(folder, save_embedding_layers=False)
-        half = {name: tensor.half().contiguous() for name, tensor in _read(folder).items()}
+        half = {name: tensor.half().contiguous() for name, tensor in _read_adapter(folder).items()}
         save_file(half, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         self.tokenizer.save_pretrained(folder)
 
@@ -463,11 +454,11 @@ def base_tokenizer() -> "PreTrainedTokenizerFast":
     """The embedded base's."""
     from transformers import PreTrainedTokenizerFast
 
-    found: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(FOLDER)
-    return found
+    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(FOLDER)
+    return tokenizer
 
 
-def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: Recipe) -> Adapted:
+def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: Recipe) -> AdaptedModel:
     """The base with an adapter of rank `recipe.rank` that changes nothing yet, the same for the same seed."""
     import torch
     from peft import LoraConfig, get_peft_model
@@ -478,11 +469,15 @@ def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: 
         model: Any = OPTForCausalLM.from_pretrained(
             FOLDER, dtype=torch.float32, attn_implementation="eager", local_files_only=True
         )
+    counts: Counter[int] = Counter()
+    for part in batched(texts, 1000):
+        for row in tokenizer(part, add_special_tokens=False)["input_ids"]:
+            counts.update(row)
     config = LoraConfig(
         r=recipe.rank,
         lora_alpha=recipe.rank,
         target_modules=TARGETS,
-        trainable_token_indices={"embed_tokens": _frequent(texts, tokenizer)},
+        trainable_token_indices={"embed_tokens": sorted(token for token, _ in counts.most_common(TOKENS))},
         task_type="CAUSAL_LM",
     )
     with torch.random.fork_rng(devices=[]), quiet_peft():
@@ -490,8 +485,8 @@ def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: 
         wrapped = get_peft_model(model, config)
         begin(wrapped)
     trained = [(name, weight) for name, weight in wrapped.named_parameters() if weight.requires_grad]
-    found = optimizers(*parted(trained), recipe)
-    return Adapted(model, wrapped, found, tokenizer, Base(BASE, None, base_digest(BASE)))
+    optimizers_of_adapter = optimizers(*parted(trained), recipe)
+    return AdaptedModel(model, wrapped, optimizers_of_adapter, tokenizer, Base(BASE, None, base_digest(BASE)))
 
 
 def begin(wrapped: Any) -> "list[Tensor]":
@@ -521,24 +516,9 @@ def quiet_peft() -> Iterator[None]:
         yield
 
 
-def _frequent(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast") -> list[int]:
-    counts: Counter[int] = Counter()
-    for part in batched(texts, 1000):
-        for row in tokenizer(part, add_special_tokens=False)["input_ids"]:
-            counts.update(row)
-    return sorted(token for token, _ in counts.most_common(TOKENS))
-
-
-def _tokens(folder: Path) -> list[int]:
-    """The tokens that the adapter in a folder has embeddings for, in their order."""
-    from peft import LoraConfig
-
-    return _indices(LoraConfig.from_pretrained(str(folder)))
-
-
 def _indices(config: Any) -> list[int]:
-    found: list[int] = config.trainable_token_indices["embed_tokens"]
-    return found
+    indices: list[int] = config.trainable_token_indices["embed_tokens"]
+    return indices
 
 
 def _shapes(tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -546,7 +526,7 @@ def _shapes(tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items() if ROWS not in name}
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def _read_adapter(folder: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     path = folder / "adapter_model.safetensors"

@@ -10,9 +10,9 @@ from peft import PeftModel
 from kcard.cards.models import weights
 from kcard.cards.models.batched import decoder as batched_decoder
 from kcard.cards.models.batched import families, lora, whole
-from kcard.cards.models.batched.decoder import Decoder, Unsupported
+from kcard.cards.models.batched.decoder import Decoder, UnsupportedModel
 from kcard.cards.models.batched.generate import (
-    Cache,
+    KVCache,
     Prompts,
     Sampler,
     batched,
@@ -151,25 +151,29 @@ def test_the_bytes_of_a_stack_are_known_before_it_is_made(tmp_path: Path) -> Non
 def test_an_adapter_of_another_shape_or_of_other_layers_is_a_misfit(tmp_path: Path) -> None:
     decoder = decoder_of(model("llama"))
     norm = adapter(model("gpt-neox"), tmp_path / "a", 1, ["dense"])
-    with pytest.raises(Unsupported, match=r"^its adapter changes gpt_neox\.layers\.0\.attention\.dense$"):
+    with pytest.raises(
+        UnsupportedModel, match=r"^its adapter changes gpt_neox\.layers\.0\.attention\.dense$"
+    ):
         lora.check_fit(decoder, lora.read(norm, torch.float32))
     known = lora.read(adapter(model("llama"), tmp_path / "b", 1, ["q_proj"]), torch.float32)
     cut = {name: (down[:, :-1], up) for name, (down, up) in known.modules.items()}
-    with pytest.raises(Unsupported, match=r"of model\.layers\.0\.self_attn\.q_proj does not fit the base$"):
-        lora.check_fit(decoder, lora.Adapter(cut))
+    with pytest.raises(
+        UnsupportedModel, match=r"of model\.layers\.0\.self_attn\.q_proj does not fit the base$"
+    ):
+        lora.check_fit(decoder, lora.LoraAdapter(cut))
 
 
 def test_architectures_that_the_engine_does_not_know_are_left_alone() -> None:
     from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
     small: dict[str, Any] = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 20}
-    with pytest.raises(Unsupported, match=r"^a GPT2LMHeadModel$"):
+    with pytest.raises(UnsupportedModel, match=r"^a GPT2LMHeadModel$"):
         decoder_of(GPT2LMHeadModel(GPT2Config(**small)))
     windowed = MistralConfig(
         vocab_size=20, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
         num_key_value_heads=2, sliding_window=8,
     )  # fmt: skip
-    with pytest.raises(Unsupported, match=r"^a MistralForCausalLM with sliding windows$"):
+    with pytest.raises(UnsupportedModel, match=r"^a MistralForCausalLM with sliding windows$"):
         decoder_of(MistralForCausalLM(windowed))
 
 
@@ -178,13 +182,13 @@ def test_documents_that_go_on_after_most_cards_are_through_stay_what_they_are(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     picks: list[int] = []
-    pick = Cache.pick
+    pick = KVCache.pick
 
-    def counted(cache: Cache, prompts: torch.Tensor) -> None:
+    def counted(cache: KVCache, prompts: torch.Tensor) -> None:
         picks.append(len(prompts))
         pick(cache, prompts)
 
-    monkeypatch.setattr(Cache, "pick", counted)
+    monkeypatch.setattr(KVCache, "pick", counted)
     if kind == "whole models":
         models = [model("opt", seed) for seed in range(6)]
         decoder = whole.joined((decoder_of(one) for one in models), [WORDS] * 6)

@@ -5,18 +5,18 @@ import os
 import pytest
 from typer.testing import CliRunner
 
-from kcard.cards.models.loader import AGE, Memory, share
+from kcard.cards.models.loader import AGE, ModelCache, share
 from kcard.cards.pool import Pool
 from kcard.cli.main import app
 from kcard.errors import UsageError
 
 
-def there(memory: Memory) -> str:
+def there(memory: ModelCache) -> str:
     return "".join(key for key in "abcdefx" if key in memory)
 
 
 def test_what_was_used_least_leaves_when_the_budget_is_reached() -> None:
-    memory = Memory(10)
+    memory = ModelCache(10)
     for key in "abc":
         memory.put(key, key, 3)
     assert memory.get("a") == "a"
@@ -27,7 +27,7 @@ def test_what_was_used_least_leaves_when_the_budget_is_reached() -> None:
 
 
 def test_of_what_was_used_equally_often_the_one_used_longest_ago_leaves() -> None:
-    memory = Memory(10)
+    memory = ModelCache(10)
     for key in "abc":
         memory.put(key, key, 3)
     for key in "bac":
@@ -37,7 +37,7 @@ def test_of_what_was_used_equally_often_the_one_used_longest_ago_leaves() -> Non
 
 
 def test_uses_are_remembered_of_what_left_and_lose_weight_with_time() -> None:
-    memory = Memory(2)
+    memory = ModelCache(2)
 
     def use(key: str, times: int) -> None:
         memory.put(key, key, 1)
@@ -56,7 +56,7 @@ def test_uses_are_remembered_of_what_left_and_lose_weight_with_time() -> None:
 
 
 def test_what_is_larger_than_the_budget_is_there_alone() -> None:
-    memory = Memory(10)
+    memory = ModelCache(10)
     memory.put("a", "a", 5)
     memory.put("b", "b", 50)
     assert (there(memory), memory.used) == ("b", 50)
@@ -65,7 +65,7 @@ def test_what_is_larger_than_the_budget_is_there_alone() -> None:
 
 
 def test_room_is_made_before_something_is_there() -> None:
-    memory = Memory(10)
+    memory = ModelCache(10)
     memory.put("a", "a", 5)
     memory.put("b", "b", 5)
     memory.make_room(4)
@@ -75,7 +75,7 @@ def test_room_is_made_before_something_is_there() -> None:
 
 
 def test_what_takes_no_room_stays() -> None:
-    memory = Memory(10)
+    memory = ModelCache(10)
     memory.put("x", "x", 0)
     for key in "abcdef":
         memory.put(key, key, 6)
@@ -83,7 +83,7 @@ def test_what_takes_no_room_stays() -> None:
 
 
 def test_what_was_dropped_takes_no_memory() -> None:
-    memory = Memory(10)
+    memory = ModelCache(10)
     memory.put("a", "a", 6)
     memory.drop("a")
     memory.drop("a")
@@ -92,7 +92,7 @@ def test_what_was_dropped_takes_no_memory() -> None:
 
 def test_without_a_budget_it_is_half_of_the_machines_memory() -> None:
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert Memory().limit == share("cpu") == whole // 2
+    assert ModelCache().limit == share("cpu") == whole // 2
 
 
 def test_a_wrong_budget_is_a_usage_error() -> None:

@@ -194,7 +194,7 @@ def test_cards_with_the_same_tokenizer_files_share_one(cards: list[Card]) -> Non
     texts(pool, ["lakes", "seas", "dams"])
     writers = [pool._turns.writer(name) for name in ("lakes", "seas", "dams")]
     assert all(isinstance(writer, StackedCard) for writer in writers)
-    assert len({id(writer.asked.tokenizer) for writer in writers if isinstance(writer, StackedCard)}) == 1
+    assert len({id(writer.prompter.tokenizer) for writer in writers if isinstance(writer, StackedCard)}) == 1
 
 
 @pytest.mark.parametrize("share", [0.4, 0.7, 1.0])
@@ -202,9 +202,9 @@ def test_a_budget_is_respected_and_changes_no_document(share: float, cards: list
     names = [card.name for card in cards]
     free = Pool(cards)
     expected = [texts(free, names), texts(free, names[:3])]
-    whole = free._models.held.used
+    whole = free._models.cache.used
     pool = Pool(cards, memory=int(whole * share))
-    held = pool._models.held
+    held = pool._models.cache
     most: list[int] = []
     put = held.put
 
@@ -240,10 +240,10 @@ def test_of_cards_the_one_used_least_leaves_first(tmp_path: Path) -> None:
     three = [full(tmp_path, "opt", name, seed) for seed, name in enumerate(["a", "b", "c"])]
     one = Pool(three)
     texts(one, ["a"])
-    pool = Pool(three, memory=int(2.5 * one._models.held.used))
+    pool = Pool(three, memory=int(2.5 * one._models.cache.used))
     for name in ("a", "b", "a", "c"):
         texts(pool, [name])
-    assert [card.folder in pool._models.held for card in three] == [True, False, True]
+    assert [card.folder in pool._models.cache for card in three] == [True, False, True]
 
 
 def test_no_document_and_no_question_are_nothing(cards: list[Card]) -> None:

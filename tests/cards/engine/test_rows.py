@@ -21,7 +21,7 @@ from kcard.cards.card import Card
 from kcard.cards.models import weights
 from kcard.cards.models.batched import decoder as batched_decoder
 from kcard.cards.models.batched import families, generate, lora, whole
-from kcard.cards.models.batched.decoder import Decoder, Embedding, Linear, Unsupported, joined
+from kcard.cards.models.batched.decoder import Decoder, Embedding, Linear, UnsupportedModel, joined
 from kcard.cards.models.batched.generate import Prompts, Sampler, batched, log_probabilities, until_eos
 from kcard.cards.models.loader import Loader, base_digest
 from kcard.cards.models.transformers_backend import CausalCard
@@ -73,7 +73,7 @@ def decoder_of(base: Any) -> Decoder:
     return families.decoder(weights.of_model(base))
 
 
-def read(folders: Sequence[Path]) -> list[lora.Adapter]:
+def read(folders: Sequence[Path]) -> list[lora.LoraAdapter]:
     for folder in folders:
         lora.check(folder)
     return [lora.read(folder, torch.float32) for folder in folders]
@@ -231,13 +231,13 @@ def test_rows_that_can_not_be_taken_are_refused_with_the_reason(tmp_path: Path) 
             lora.check(one)
             made = lora.read(one, torch.float32)
             lora.check_fit(decoder, made if change is None else change(made))
-        except Unsupported as reason:
+        except UnsupportedModel as reason:
             return str(reason)
         return None
 
-    def narrow(one: lora.Adapter) -> lora.Adapter:
+    def narrow(one: lora.LoraAdapter) -> lora.LoraAdapter:
         assert one.rows is not None
-        return lora.Adapter(one.modules, one.table, (one.rows[0], one.rows[1][:, :-1]))
+        return lora.LoraAdapter(one.modules, one.table, (one.rows[0], one.rows[1][:, :-1]))
 
     name = "model.decoder.embed_tokens"
     outside = "its trainable_token_indices name a token that is not among the 320 of the base"
@@ -252,11 +252,11 @@ def test_rows_that_can_not_be_taken_are_refused_with_the_reason(tmp_path: Path) 
     assert why(both) == "its trainable_token_indices name embed_tokens and lm_head"
     assert why([]) == why(None) == f"it changes base_model.model.{name}.{DELTA}"
     missing = configured(adapted(base, tmp_path / "b", 1, ["fc1"]), [5, 6])
-    with pytest.raises(Unsupported, match=r"^it has rows of 0 tables for its trainable_token_indices$"):
+    with pytest.raises(UnsupportedModel, match=r"^it has rows of 0 tables for its trainable_token_indices$"):
         lora.check(missing)
     other = decoder_of(base_of("llama"))
-    only = lora.Adapter({}, name, (torch.tensor([5]), torch.zeros(1, 32)))
-    with pytest.raises(Unsupported, match=f"^its adapter changes {name}$"):
+    only = lora.LoraAdapter({}, name, (torch.tensor([5]), torch.zeros(1, 32)))
+    with pytest.raises(UnsupportedModel, match=f"^its adapter changes {name}$"):
         lora.check_fit(other, only)
 
 
@@ -266,9 +266,9 @@ def test_a_head_that_is_changed_in_two_ways_is_refused(tmp_path: Path) -> None:
         made = adapter(base, tmp_path / kind, 1, ["q_proj"], trainable_token_indices=[5])
         one = lora.read(made, torch.float32)
         head = {"lm_head": (torch.zeros(2, 32), torch.zeros(WORDS, 2))}
-        refused = pytest.raises(Unsupported, match=r"^its adapter changes the head twice$")
+        refused = pytest.raises(UnsupportedModel, match=r"^its adapter changes the head twice$")
         with refused if kind == "opt" else nullcontext():
-            lora.check_fit(decoder_of(base), lora.Adapter(head, one.table, one.rows))
+            lora.check_fit(decoder_of(base), lora.LoraAdapter(head, one.table, one.rows))
 
 
 # ---- cards

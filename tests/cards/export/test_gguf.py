@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kcard.cards.export import Adapter
+from kcard.cards.export import PeftAdapter
 from kcard.cards.gguf import Converter, architecture, check_adapter, check_model
 from kcard.errors import CardError, MissingExtra, UsageError
 
-ADAPTER = Adapter(rank=4, alpha=8.0, rslora=False, pairs=2, extras=())
+ADAPTER = PeftAdapter(rank=4, alpha=8.0, rslora=False, pairs=2, extras=())
 
 
 def converters(folder: Path, code: str = "") -> Path:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.api.add import add as verb
-from kcard.api.export import export as export_verb
+from kcard.api.add import add as add_card
+from kcard.api.export import export as export_cards
 from kcard.cli.options import command_for, published
 from kcard.cli.output import Json, as_data, console, counter, echo, note, print_json, table
 from kcard.cli.publish import LOCAL, HubOption, elsewhere, here
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
     from kcard.hub.client.transfer import Listed
     from kcard.hub.pools import Pool
-    from kcard.hub.registry import Hub
     from kcard.hub.values import Reason
     from kcard.hub.versions import Version
-    from kcard.manifest import Manifest
 
 __all__ = ["register", "row"]
 
@@ -42,12 +40,6 @@ Elsewhere = Annotated[
 ]
 
 listing = typer.Typer(no_args_is_help=True, help="List and search published cards.", rich_markup_mode=None)
-
-
-def _register_cards(app: typer.Typer) -> None:
-    app.add_typer(listing, name="cards")
-    for command in (show, pull, remove, verify, alias):
-        app.command()(command)
 
 
 @listing.command("list")
@@ -69,29 +61,64 @@ def search(
 
 
 def _list(text: str | None, domain: str | None, base: str | None, hub: str | None, as_json: bool) -> None:
+    """Print the cards of the local hub, or of a remote one, that match all conditions."""
     if hub is not None and hub != LOCAL:
-        _print_listed(hub, text, domain, base, as_json)
+        _list_remote(hub, text, domain, base, as_json)
         return
     local = here()
-    _print_versions(local, local.list(text=text, domain=domain, base=base), as_json)
+    versions = local.list(text=text, domain=domain, base=base)
+    quarantined = local.quarantine.held(versions)
+    if as_json:
+        print_json([row(v) | _quarantine_mark(v, quarantined) for v in versions])
+        return
+    if not versions:
+        note("no card matches")
+        return
+    from rich.markup import escape
+
+    rows = table("card", "domain", "kind", "base", "size", "description", right={"size"})
+    for v in versions:
+        m = v.manifest
+        mark = " (quarantined)" if v.reference in quarantined else ""
+        cells = (
+            v.reference + mark,
+            m.domain,
+            m.kind,
+            m.base.name or ("from scratch" if m.has_model else "-"),
+            shown_size(v.size),
+            m.description,
+        )
+        rows.add_row(*map(escape, cells))
+    console().print(rows)
 
 
 def show(card: Reference, json_: Json = False) -> None:
     """Show a card's manifest and its versions."""
     hub = here()
     version = hub.get(card)
-    held = hub.quarantine.held([version])
+    quarantined = hub.quarantine.held([version])
     if json_:
         import json
 
         manifest = json.loads(version.manifest.to_json())
         versions = [row(v) for v in hub.versions(version.name)]
-        print_json({**row(version), **_held(version, held), "manifest": manifest, "versions": versions})
+        mark = _quarantine_mark(version, quarantined)
+        print_json({**row(version), **mark, "manifest": manifest, "versions": versions})
         return
     from rich.markup import escape
 
     m, out = version.manifest, console()
     out.print(f"[bold]{m.name}[/bold]  {escape(m.description)}")
+    corpus = "its passages" if m.evidence == "passages" else "only hashes of its passages"
+    if m.asks_elsewhere:
+        corpus = f"none: questions are sent to {m.training.method}"
+    # What proves, when the card is loaded, that it still acts as it did when it was made.
+    proof = "fingerprint" if "canaries.json" in m.files else "not proven"
+    if not m.has_model:
+        proof = "-"
+    elif m.kind == "reference":
+        proof = "pinned sha256, not proven"
+    reason = quarantined.get(version.reference)
     facts = {
         "version": f"v{version.number}  {version.sha256[:12]}",
         "aliases": ", ".join(version.aliases) or "-",
@@ -99,14 +126,14 @@ def show(card: Reference, json_: Json = False) -> None:
         "kind": f"{m.kind} and index" if m.index else m.kind,
         "base": m.base.name or ("from scratch" if m.has_model else "-"),
         "prompt": m.prompt.style if m.has_model else "-",
-        "corpus": _travelling(m),
+        "corpus": corpus,
         "trained": f"{m.training.objective}, {m.training.passages} passages, {m.training.seconds:.0f} s",
         "knowledge": m.knowledge_date or "undated",
         "licence": m.licence,
-        "proof": _proof(m),
+        "proof": proof,
         "figures": "; ".join(shown(version.declared, version.verified)) or "not measured",
         "unexamined": "it has weights, but no plausible exam" if version.unexamined else "-",
-        "quarantine": _quarantine(version, held),
+        "quarantine": "-" if version.reference not in quarantined else f"used only if named: {reason}",
         "size": shown_size(version.size),
         "versions": ", ".join(f"v{v.number}" for v in hub.versions(version.name)),
     }
@@ -114,30 +141,9 @@ def show(card: Reference, json_: Json = False) -> None:
         out.print(f"  {key:<10} {value}", markup=False)
 
 
-def _quarantine(version: "Version", held: "Mapping[str, Reason]") -> str:
-    if version.reference not in held:
-        return "-"
-    return f"used only if named: {held[version.reference]}"
-
-
-def _held(version: "Version", held: "Mapping[str, Reason]") -> dict[str, Any]:
-    """The mark of a quarantined version, in JSON."""
-    return {"quarantined": True} if version.reference in held else {}
-
-
-def _travelling(manifest: "Manifest") -> str:
-    if manifest.asks_elsewhere:
-        return f"none: questions are sent to {manifest.training.method}"
-    return "its passages" if manifest.evidence == "passages" else "only hashes of its passages"
-
-
-def _proof(manifest: "Manifest") -> str:
-    """What shows at a load that the card acts as when it was made."""
-    if not manifest.has_model:
-        return "-"
-    if manifest.kind == "reference":
-        return "pinned sha256, not proven"
-    return "fingerprint" if "canaries.json" in manifest.files else "not proven"
+def _quarantine_mark(version: "Version", quarantined: "Mapping[str, Reason]") -> dict[str, Any]:
+    """Return the JSON field of a quarantined version; nothing for others."""
+    return {"quarantined": True} if version.reference in quarantined else {}
 
 
 def pull(
@@ -221,7 +227,7 @@ def alias(card: Reference, name: Annotated[str, typer.Argument(help="The alias, 
 
 
 def row(version: "Version") -> dict[str, Any]:
-    """A version as JSON-ready data."""
+    """Return a version as JSON-ready data."""
     return {
         "name": version.name,
         "version": version.number,
@@ -239,23 +245,23 @@ def row(version: "Version") -> dict[str, Any]:
     }
 
 
-def _print_listed(hub: str, text: str | None, domain: str | None, base: str | None, as_json: bool) -> None:
-    """The cards of a hub elsewhere. A domain and a base are tags there."""
+def _list_remote(hub: str, text: str | None, domain: str | None, base: str | None, as_json: bool) -> None:
+    """Print the cards of a remote hub, where domain and base are tags."""
     from kcard.api.hub import listed
 
     if domain is not None or base is not None:
         raise UsageError("--domain and --base work on the local hub only: search a remote hub by text")
-    found = listed(hub, text)
+    cards = listed(hub, text)
     if as_json:
-        print_json([{**asdict(card), "modified": _iso(card)} for card in found])
+        print_json([{**asdict(card), "modified": _iso(card)} for card in cards])
         return
-    if not found:
+    if not cards:
         note("no card matches")
         return
     from rich.markup import escape
 
     rows = table("card", "changed", "downloads", "likes", "tags", right={"downloads", "likes"})
-    for card in found:
+    for card in cards:
         name = card.repository + (" (private)" if card.private else "")
         cells = (name, (_iso(card) or "-")[:10], str(card.downloads), str(card.likes), ", ".join(card.tags))
         rows.add_row(*map(escape, cells))
@@ -266,32 +272,6 @@ def _iso(card: "Listed") -> str | None:
     return None if card.modified is None else card.modified.isoformat()
 
 
-def _print_versions(hub: "Hub", versions: "list[Version]", as_json: bool) -> None:
-    held = hub.quarantine.held(versions)
-    if as_json:
-        print_json([row(v) | _held(v, held) for v in versions])
-        return
-    if not versions:
-        note("no card matches")
-        return
-    from rich.markup import escape
-
-    rows = table("card", "domain", "kind", "base", "size", "description", right={"size"})
-    for v in versions:
-        m = v.manifest
-        mark = " (quarantined)" if v.reference in held else ""
-        cells = (
-            v.reference + mark,
-            m.domain,
-            m.kind,
-            m.base.name or ("from scratch" if m.has_model else "-"),
-            shown_size(v.size),
-            m.description,
-        )
-        rows.add_row(*map(escape, cells))
-    console().print(rows)
-
-
 # kcard pool: named sets of cards, for `kcard ask --cards pool:NAME`.
 
 Name = Annotated[str, typer.Argument(help="The pool's name.", show_default=False)]
@@ -300,14 +280,10 @@ Cards = Annotated[
     typer.Argument(help="Cards: name (its newest version), name@alias or name@v2.", show_default=False),
 ]
 
-named = typer.Typer(no_args_is_help=True, help="Named sets of cards.", rich_markup_mode=None)
+pools = typer.Typer(no_args_is_help=True, help="Named sets of cards.", rich_markup_mode=None)
 
 
-def _register_pool(app: typer.Typer) -> None:
-    app.add_typer(named, name="pool")
-
-
-@named.command()
+@pools.command()
 def create(
     name: Name,
     cards: Annotated[
@@ -316,35 +292,35 @@ def create(
     ] = None,
 ) -> None:
     """Create a pool; use it with `kcard ask --cards pool:NAME`."""
-    _print(here().pools.create(name, cards or ()))
+    _print_pool(here().pools.create(name, cards or ()))
 
 
-@named.command("add")
+@pools.command("add")
 def add_to_pool(name: Name, cards: Cards) -> None:
     """Add cards to a pool, or change the version of cards in it."""
-    _print(here().pools.add(name, cards))
+    _print_pool(here().pools.add(name, cards))
 
 
-@named.command("remove")
+@pools.command("remove")
 def remove_pool(name: Name, cards: Cards) -> None:
     """Remove cards from a pool; the cards themselves stay."""
-    _print(here().pools.remove(name, cards))
+    _print_pool(here().pools.remove(name, cards))
 
 
-@named.command("list")
+@pools.command("list")
 def list_pools(json_: Json = False) -> None:
     """List the pools with their cards."""
-    found = here().pools.list()
+    listed = here().pools.list()
     if json_:
-        print_json([{"name": pool.name, "cards": list(pool.references)} for pool in found])
+        print_json([{"name": pool.name, "cards": list(pool.references)} for pool in listed])
         return
-    for pool in found:
-        _print(pool)
-    if not found:
+    for pool in listed:
+        _print_pool(pool)
+    if not listed:
         note("no pool yet: create one with `kcard pool create NAME CARD ...`")
 
 
-@named.command("show")
+@pools.command("show")
 def show_pool(
     name: Name,
     engine: Annotated[
@@ -355,9 +331,27 @@ def show_pool(
 ) -> None:
     """Show the current version of each card in a pool; exit code 1 if one is missing."""
     hub = here()
-    rows = [_row(hub, reference) for reference in hub.pools.get(name).references]
+    rows: list[dict[str, Any]] = []
+    for reference in hub.pools.get(name).references:
+        try:
+            version = hub.get(reference)
+        except UnknownCard:
+            rows.append({"card": reference, "version": None, "description": None})
+            continue
+        entry = {"card": reference, "version": version.reference, "description": version.manifest.description}
+        rows.append(entry | ({"quarantined": True} if hub.quarantine.held([version]) else {}))
     if engine:
-        rows = _with_writers(hub, rows, engine)
+        # What generates for each card: one of the servers, or kcard itself and why.
+        from kcard.cards.card import Card
+        from kcard.cards.models.loader import Loader
+        from kcard.integrators.assembly import make_engines
+
+        engines, models = make_engines(engine), Loader()
+        for row in rows:
+            if row["version"] is not None and engines is not None:
+                version = hub.get(row["version"])
+                card = Card(hub.folder(version.reference), version.manifest)
+                row["writer"] = engines.writer(card, models)
     if json_:
         print_json({"name": name, "cards": rows})
     for row in () if json_ else rows:
@@ -370,65 +364,45 @@ def show_pool(
         raise typer.Exit(1)
 
 
-@named.command()
+@pools.command()
 def delete(name: Name) -> None:
     """Delete a pool; its cards stay."""
     here().pools.delete(name)
     note(f"deleted the pool {name}")
 
 
-def _row(hub: "Hub", reference: str) -> dict[str, Any]:
-    try:
-        version = hub.get(reference)
-    except UnknownCard:
-        return {"card": reference, "version": None, "description": None}
-    row = {"card": reference, "version": version.reference, "description": version.manifest.description}
-    return row | ({"quarantined": True} if hub.quarantine.held([version]) else {})
-
-
-def _with_writers(hub: "Hub", rows: list[dict[str, Any]], specs: list[str]) -> list[dict[str, Any]]:
-    """The rows with what writes for each card: a server, or kcard itself and why."""
-    from kcard.cards.card import Card
-    from kcard.cards.models.loader import Loader
-    from kcard.integrators.assembly import make_engines
-
-    engines, models, found = make_engines(specs), Loader(), []
-    for row in rows:
-        if row["version"] is not None and engines is not None:
-            version = hub.get(row["version"])
-            row = row | {
-                "writer": engines.writer(Card(hub.folder(version.reference), version.manifest), models)
-            }
-        found.append(row)
-    return found
-
-
-def _print(pool: "Pool") -> None:
+def _print_pool(pool: "Pool") -> None:
     echo(f"{pool.name}: {', '.join(pool.references) or 'no card yet'}")
 
 
 # kcard add: a model of the Hugging Face Hub, or an adapter on this machine, becomes a card.
 
 
-def _register_add(app: typer.Typer) -> None:
-    app.command()(add)
-
-
-@command_for(verb, optional={"source", "description"})
+@command_for(add_card, optional={"source", "description"})
 def add(
-    given: dict[str, Any],
+    values: dict[str, Any],
     published: Annotated[
         bool, typer.Option("--published", help="Add the 26 cards of the Knowledge Card paper, as a pool.")
     ] = False,
     json_: Json = False,
 ) -> None:
     """Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM."""
-    if published == (given["source"] is not None):
+    if published == (values["source"] is not None):
         raise UsageError("give one repository (hf:owner/name) or adapter, or --published")
     if published:
-        _add_published(given["convert"], json_)
+        from kcard.api.add import add_published
+        from kcard.cards.importing import PUBLISHED
+
+        with counter("adding", len(PUBLISHED)) as report:
+            pool = add_published(convert=values["convert"], report=report)
+        if json_:
+            print_json({"pool": pool.name, "cards": list(pool.references)})
+            return
+        for reference in pool.references:
+            echo(reference)
+        note(f"use them with `kcard ask --cards pool:{pool.name} QUESTION`")
         return
-    version = verb(**given | {"description": given["description"] or ""})
+    version = add_card(**values | {"description": values["description"] or ""})
     base = version.manifest.base
     if json_:
         print_json(
@@ -448,44 +422,28 @@ def add(
         )
 
 
-def _add_published(convert: bool, as_json: bool) -> None:
-    from kcard.api.add import add_published
-    from kcard.cards.importing import PUBLISHED
-
-    with counter("adding", len(PUBLISHED)) as report:
-        pool = add_published(convert=convert, report=report)
-    if as_json:
-        print_json({"pool": pool.name, "cards": list(pool.references)})
-        return
-    for reference in pool.references:
-        echo(reference)
-    note(f"use them with `kcard ask --cards pool:{pool.name} QUESTION`")
-
-
 # kcard export: cards as an existing engine runs them.
 
 
-def _register_export(app: typer.Typer) -> None:
-    app.command()(export)
-
-
-@command_for(export_verb)
+@command_for(export_cards)
 def export(
-    given: dict[str, Any],
+    values: dict[str, Any],
     json_: Json = False,
 ) -> None:
     """Write what vLLM or llama.cpp needs to run cards, and print the command that starts it."""
-    found = export_verb(**given, report=note)
+    exported = export_cards(**values, report=note)
     if json_:
-        print_json(asdict(found) | {"folder": str(found.folder)})
+        print_json(asdict(exported) | {"folder": str(exported.folder)})
     else:
         note("start the engine with this command; export.json says how the cards are prompted")
-        echo(f"cd {shlex.quote(str(found.folder))} && {shlex.join(found.command)}")
+        echo(f"cd {shlex.quote(str(exported.folder))} && {shlex.join(exported.command)}")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    _register_cards(app)
-    _register_pool(app)
-    _register_add(app)
-    _register_export(app)
+    app.add_typer(listing, name="cards")
+    for command in (show, pull, remove, verify, alias):
+        app.command()(command)
+    app.add_typer(pools, name="pool")
+    app.command()(add)
+    app.command()(export)

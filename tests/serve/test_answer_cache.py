@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kcard.serve.service import AnswerCache, Answered
+from kcard.serve.service import AnswerCache, ServedAnswer
 from kcard.types import Answer, Decision
 
 
@@ -58,7 +58,7 @@ def test_equal_questions_at_a_time_are_answered_once() -> None:
         tasks = [asyncio.create_task(cache.get(finding.current, q, finding(q))) for q in "aab"]
         await asyncio.sleep(0.01)
         finding.let.set()
-        found: list[Answered] = await asyncio.gather(*tasks)
+        found: list[ServedAnswer] = await asyncio.gather(*tasks)
         assert finding.begun == ["a", "b"]
         assert [one.cached for one in found] == [False, True, False]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from kcard.serve.schema import Busy
+from kcard.serve.schema import Overloaded
 from kcard.serve.service import Batcher
 
 
@@ -85,7 +85,7 @@ def test_more_than_may_wait_is_refused_at_once() -> None:
         gated = Gated()
         batcher: Batcher[str, str] = Batcher(gated, waiting=1)
         tasks = await begin(batcher, gated, ("a", "1"), ("a", "2"))
-        with pytest.raises(Busy, match="1 questions are waiting"):
+        with pytest.raises(Overloaded, match="1 questions are waiting"):
             await batcher.submit("a", "3")
         gated.let.release(2)
         assert await asyncio.gather(*tasks) == ["a: 1", "a: 2"]

@@ -18,7 +18,7 @@ from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.serve.app import as_api_error, create_app
 from kcard.serve.auth import Keys, add_key
-from kcard.serve.service import Pending, Pipelines, Route, Service
+from kcard.serve.service import PendingQuestion, Pipelines, Route, Service
 from kcard.types import Answer, Decision
 from tests.serve.conftest import running
 
@@ -226,7 +226,7 @@ class Slow:
             else:
                 yield Answer(question, f"answer to {question}", route.mode, Decision("never", 1.0, False))
 
-    def prepared(self, *_: Any) -> Iterator[Pending | LLMError]:
+    def prepared(self, *_: Any) -> Iterator[PendingQuestion | LLMError]:
         raise AssertionError("this LLM is asked single questions")
 
     def version(self) -> None:

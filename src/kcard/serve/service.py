@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnswerCache",
-    "Answerer",
+    "BatchAnswerer",
     "Batcher",
     "PendingQuestion",
     "Pipelines",
@@ -475,7 +475,7 @@ def _upstream_error(status: int, body: bytes) -> ApiError:
     return LLMFailed(f"the LLM behind this endpoint failed with status {status}", retry_after=5)
 
 
-class Answerer(Protocol):
+class BatchAnswerer(Protocol):
     """Answers questions by route, in one thread at a time."""
 
     @property
@@ -513,7 +513,7 @@ class Service:
 
     def __init__(
         self,
-        answerer: Answerer,
+        answerer: BatchAnswerer,
         mode: Mode,
         upstream: Upstream | None = None,
         waiting: int = 256,

@@ -110,18 +110,18 @@ def evaluate(
     run_numbers: list[int] = []
     try:
         with late_counter("asking") as progress:
-            told = api.Told(
+            reporter = api.Told(
                 lambda text: note(f"note: {text}"), lambda run: run_numbers.append(run.number), progress
             )
             if has_run and (excess := sorted(set(typed) - {"path"})):
                 name = "TASK" if excess[0] == "tasks" else "--" + excess[0].replace("_", "-")
                 raise UsageError(f"{name} does not go with a run, which has its own options: leave it out")
             if resume is not None:
-                evaluation = api.resume(resume, told=told, cluster=cluster, **typed)
+                evaluation = api.resume(resume, told=reporter, cluster=cluster, **typed)
             elif rerun is not None:
-                evaluation = api.rerun(rerun, told=told, cluster=cluster, **typed)
+                evaluation = api.rerun(rerun, told=reporter, cluster=cluster, **typed)
             else:
-                evaluation = api.evaluate(**{"tasks": (), **typed}, told=told, cluster=cluster)
+                evaluation = api.evaluate(**{"tasks": (), **typed}, told=reporter, cluster=cluster)
     except KeyboardInterrupt:
         if not run_numbers:
             raise

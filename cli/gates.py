@@ -11,7 +11,7 @@ from kcard.api.gates import analyse as analyse_records
 from kcard.api.gates import calibrate as compare_gates
 from kcard.api.gates import evaluate as evaluate_gate
 from kcard.api.gates import fit as fit_gate
-from kcard.cli.options import command_for, parse_settings
+from kcard.cli.options import command_for, parse_key_values
 from kcard.cli.output import Json, console, counter, echo, late_counter, note, print_json, resumable, table
 from kcard.integrators.options import AskOptions
 
@@ -125,7 +125,9 @@ def analyse(
 
         new_figure()
     with late_counter("steps") as report:
-        analysis = analyse_records(**values | {"settings": parse_settings(values["settings"])}, report=report)
+        analysis = analyse_records(
+            **values | {"settings": parse_key_values(values["settings"])}, report=report
+        )
     if plot is not None:
         from kcard.evaluation.plots import drawn, write
 
@@ -215,7 +217,7 @@ def collect(
 @command_for(fit_gate)
 def fit(values: dict[str, Any], json_: Json = False) -> None:
     """Fit a gate on records, for `kcard ask --gate`."""
-    fitted, path = fit_gate(**values | {"settings": parse_settings(values["settings"])})
+    fitted, path = fit_gate(**values | {"settings": parse_key_values(values["settings"])})
     name = values["kind"] if values["output"] is None else str(path)
     if json_:
         print_json(
@@ -238,7 +240,9 @@ def fit(values: dict[str, Any], json_: Json = False) -> None:
 def evaluate(values: dict[str, Any], json_: Json = False) -> None:
     """Evaluate a gate on records that it was not fitted on."""
     with late_counter("folds") as report:
-        evaluation = evaluate_gate(**values | {"settings": parse_settings(values["settings"])}, report=report)
+        evaluation = evaluate_gate(
+            **values | {"settings": parse_key_values(values["settings"])}, report=report
+        )
     if json_:
         print_json(evaluation.to_json())
         return

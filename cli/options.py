@@ -30,7 +30,7 @@ __all__ = [
     "effective",
     "option",
     "options",
-    "parse_settings",
+    "parse_key_values",
     "published",
     "several",
     "value_of",
@@ -40,7 +40,7 @@ __all__ = [
 # KEY=VALUE options, such as --set k=5.
 
 
-def parse_settings(texts: list[str] | None) -> dict[str, Any]:
+def parse_key_values(texts: list[str] | None) -> dict[str, Any]:
     """Parse KEY=VALUE texts; values are JSON (numbers, true, false, null) or else texts."""
     values = {}
     for text in texts or []:

@@ -28,12 +28,12 @@ class Gated:
 
 
 async def begin(
-    batcher: Batcher[str, str], gated: Gated, *asked: tuple[str, str]
+    batcher: Batcher[str, str], gated: Gated, *entries: tuple[str, str]
 ) -> list["asyncio.Task[str]"]:
     """Ask the first question, and the others once its batch has begun."""
-    tasks = [asyncio.create_task(batcher.submit(*asked[0]))]
+    tasks = [asyncio.create_task(batcher.submit(*entries[0]))]
     await asyncio.to_thread(gated.begun.acquire, timeout=10)
-    tasks += [asyncio.create_task(batcher.submit(*one)) for one in asked[1:]]
+    tasks += [asyncio.create_task(batcher.submit(*one)) for one in entries[1:]]
     await asyncio.sleep(0.01)
     return tasks
 

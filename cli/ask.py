@@ -209,8 +209,8 @@ def ask(
         int | None,
         typer.Option(
             min=1,
-            help="Questions of --input that are asked together. [default: 16, or 4 for each request at a time; where "
-            "large cards take turns, as many as 256 MB of passages allow]",
+            help="Questions of --input per batch. [default: 16, or 4 times --concurrency if that is more; where large "
+            "cards take turns, as many as 256 MB of passages allow]",
             show_default=False,
         ),
     ] = None,

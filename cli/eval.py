@@ -86,9 +86,9 @@ def evaluate(
     values: dict[str, Any],
     ctx: typer.Context,
     resume: Annotated[
-        int | None, typer.Option(help="Go on with this run: ask what is missing or failed.")
+        int | None, typer.Option(help="Continue this run: ask questions that are missing or failed.")
     ] = None,
-    rerun: Annotated[int | None, typer.Option(help="Ask everything of this run again, as a new run.")] = None,
+    rerun: Annotated[int | None, typer.Option(help="Repeat this run as a new one.")] = None,
     results: Annotated[
         Path | None,
         typer.Option(

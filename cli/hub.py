@@ -454,7 +454,7 @@ def threshold(
     coverage: Annotated[
         float | None,
         typer.Option(
-            help="Quarantine no card of whose documents the evidence covers less than this. [default: 0.5]",
+            help="Minimum share of a card's documents that evidence must cover to quarantine it. [default: 0.5]",
             show_default=False,
         ),
     ] = None,

@@ -134,7 +134,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="kcard",
     cls=_Commands,
-    help="Knowledge cards: small language models that lend what they know to any large one.",
+    help="Knowledge cards: small, domain-specific language models that supply knowledge to any LLM.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -43,7 +43,7 @@ def train(
         typer.Option(help="A TOML file with these options, dashes as underscores; flags win."),
     ] = None,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Print what training would take, in memory and time, and stop.")
+        bool, typer.Option("--estimate", help="Print the memory and time that training would take, and exit.")
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the card and its exam as JSON.")] = False,
 ) -> None:
@@ -189,12 +189,15 @@ LONG = 90  # characters of a passage
 def sync(
     values: dict[str, Any],
     watch: Annotated[
-        bool, typer.Option("--watch", help="Go on: sync again whenever the folder has changed, until Ctrl-C.")
+        bool,
+        typer.Option(
+            "--watch", help="Keep running: sync again whenever the folder has changed, until Ctrl-C."
+        ),
     ] = False,
     interval: Annotated[
         float,
         typer.Option(
-            help="With --watch: seconds between looks at the folder, and without a change before a sync."
+            help="With --watch: seconds between checks of the folder, and without a change before a sync."
         ),
     ] = 2.0,
     json_: Json = False,

@@ -27,7 +27,7 @@ from kcard.cli.output import (
     resumable,
     table,
 )
-from kcard.cli.publish import HubOption, named
+from kcard.cli.publish import HubOption, require_remote_url
 from kcard.cluster import RayOptions
 from kcard.errors import UsageError
 from kcard.io import shown_size
@@ -49,7 +49,7 @@ def audit(
             help="Published cards (name@v2); else a draft's name or a card folder. Several are audited one by one; "
             "pool:NAME and biomedical/ stand for their cards.",
             show_default=False,
-            autocompletion=options.drafts,
+            autocompletion=options.complete_drafts,
         ),
     ] = None,
     resume: Annotated[
@@ -82,7 +82,7 @@ def audit(
             raise UsageError(
                 f"--unverified takes --evidence, --limit, --memory and --minutes only, not {excess[0]}"
             )
-        _audit_unverified(named(hub), values, memory, minutes, json_)
+        _audit_unverified(require_remote_url(hub), values, memory, minutes, json_)
         return
     if not cards or hub is not None:
         raise UsageError("name cards to be audited; --hub is for --unverified")

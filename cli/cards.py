@@ -10,9 +10,9 @@ import typer
 
 from kcard.api.add import add as add_card
 from kcard.api.export import export as export_cards
-from kcard.cli.options import command_for, published
+from kcard.cli.options import command_for, complete_published
 from kcard.cli.output import Json, as_data, console, counter, echo, note, print_json, table
-from kcard.cli.publish import LOCAL, HubOption, elsewhere, here
+from kcard.cli.publish import LOCAL, HubOption, open_local_hub, remote_url
 from kcard.errors import UnknownCard, UsageError
 from kcard.hub.values import shown
 from kcard.io import shown_size
@@ -25,17 +25,19 @@ if TYPE_CHECKING:
     from kcard.hub.values import Reason
     from kcard.hub.versions import Version
 
-__all__ = ["register", "row"]
+__all__ = ["register", "version_row"]
 
 
 Reference = Annotated[
     str,
-    typer.Argument(help="A card: name, name@v2, name@alias or name@sha256.", autocompletion=published),
+    typer.Argument(
+        help="A card: name, name@v2, name@alias or name@sha256.", autocompletion=complete_published
+    ),
 ]
 Domain = Annotated[str | None, typer.Option(help="Only this domain and those below it, such as biomedical.")]
 Base = Annotated[str | None, typer.Option(help="Only cards made from this base model.")]
 
-Elsewhere = Annotated[
+RemoteHub = Annotated[
     str | None, typer.Option("--hub", help="URL of a remote hub to list instead of the local one.")
 ]
 
@@ -43,7 +45,7 @@ listing = typer.Typer(no_args_is_help=True, help="List and search published card
 
 
 @listing.command("list")
-def list_cards(domain: Domain = None, base: Base = None, hub: Elsewhere = None, json_: Json = False) -> None:
+def list_cards(domain: Domain = None, base: Base = None, hub: RemoteHub = None, json_: Json = False) -> None:
     """List the newest version of every card."""
     _list(None, domain, base, hub, json_)
 
@@ -53,7 +55,7 @@ def search(
     text: Annotated[str, typer.Argument(help="Words of the name, description or domain.")],
     domain: Domain = None,
     base: Base = None,
-    hub: Elsewhere = None,
+    hub: RemoteHub = None,
     json_: Json = False,
 ) -> None:
     """Search cards by text, domain subtree and base."""
@@ -65,11 +67,11 @@ def _list(text: str | None, domain: str | None, base: str | None, hub: str | Non
     if hub is not None and hub != LOCAL:
         _list_remote(hub, text, domain, base, as_json)
         return
-    local = here()
+    local = open_local_hub()
     versions = local.list(text=text, domain=domain, base=base)
     quarantined = local.quarantine.held(versions)
     if as_json:
-        print_json([row(v) | _quarantine_mark(v, quarantined) for v in versions])
+        print_json([version_row(v) | _quarantine_mark(v, quarantined) for v in versions])
         return
     if not versions:
         note("no card matches")
@@ -94,16 +96,16 @@ def _list(text: str | None, domain: str | None, base: str | None, hub: str | Non
 
 def show(card: Reference, json_: Json = False) -> None:
     """Show a card's manifest and its versions."""
-    hub = here()
+    hub = open_local_hub()
     version = hub.get(card)
     quarantined = hub.quarantine.held([version])
     if json_:
         import json
 
         manifest = json.loads(version.manifest.to_json())
-        versions = [row(v) for v in hub.versions(version.name)]
+        versions = [version_row(v) for v in hub.versions(version.name)]
         mark = _quarantine_mark(version, quarantined)
-        print_json({**row(version), **mark, "manifest": manifest, "versions": versions})
+        print_json({**version_row(version), **mark, "manifest": manifest, "versions": versions})
         return
     from rich.markup import escape
 
@@ -151,7 +153,7 @@ def pull(
         str,
         typer.Argument(
             help="A card, or a card of a remote hub: namespace/name, /name@v2, @branch, @commit.",
-            autocompletion=published,
+            autocompletion=complete_published,
         ),
     ],
     destination: Annotated[
@@ -161,13 +163,13 @@ def pull(
     json_: Json = False,
 ) -> None:
     """Copy a card to a folder that transformers and peft can load, or fetch it into the local hub."""
-    url = elsewhere(hub)
+    url = remote_url(hub)
     if url is None or (hub is None and "/" not in card):
         if destination is None:
             raise UsageError(
                 f"pull {card} needs a destination: give a new folder, or a remote hub with --hub URL"
             )
-        pulled = here().pull(card, destination)
+        pulled = open_local_hub().pull(card, destination)
     else:
         from kcard.api.hub import pull as pull_from
 
@@ -177,7 +179,7 @@ def pull(
             if not json_:
                 echo(f"{version.reference}  {version.sha256[:12]}  {shown_size(version.size)}")
             else:
-                print_json(row(version))
+                print_json(version_row(version))
             return
         pulled = pull_from(card, destination, hub=url, progress=bars)
     if json_:
@@ -191,7 +193,7 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Remove a card with all its versions, or one version (name@v2)."""
-    hub = here()
+    hub = open_local_hub()
     version = hub.get(card)
     what = f"{version.name} with all its versions" if "@" not in card else version.reference
     if not yes and sys.stdin.isatty():
@@ -202,12 +204,12 @@ def remove(
 
 def verify(
     card: Annotated[
-        str | None, typer.Argument(help="A card. [default: the whole hub]", autocompletion=published)
+        str | None, typer.Argument(help="A card. [default: the whole hub]", autocompletion=complete_published)
     ] = None,
     json_: Json = False,
 ) -> None:
     """Verify every sha256; exit code 1 if a file is damaged."""
-    problems = here().verify(card)
+    problems = open_local_hub().verify(card)
     rows = [{"card": p.card, "version": p.version, "path": p.path, "what": p.what} for p in problems]
     if json_:
         print_json(rows)
@@ -220,13 +222,13 @@ def verify(
 
 def alias(card: Reference, name: Annotated[str, typer.Argument(help="The alias, such as stable.")]) -> None:
     """Give a version an alias, which can move to another version later."""
-    hub = here()
+    hub = open_local_hub()
     hub.alias(card, name)
     version = hub.get(card)
     echo(f"{version.name}@{name} -> {version.reference}")
 
 
-def row(version: "Version") -> dict[str, Any]:
+def version_row(version: "Version") -> dict[str, Any]:
     """Return a version as JSON-ready data."""
     return {
         "name": version.name,
@@ -292,25 +294,25 @@ def create(
     ] = None,
 ) -> None:
     """Create a pool; use it with `kcard ask --cards pool:NAME`."""
-    _print_pool(here().pools.create(name, cards or ()))
+    _print_pool(open_local_hub().pools.create(name, cards or ()))
 
 
 @pools.command("add")
 def add_to_pool(name: Name, cards: Cards) -> None:
     """Add cards to a pool, or change the version of cards in it."""
-    _print_pool(here().pools.add(name, cards))
+    _print_pool(open_local_hub().pools.add(name, cards))
 
 
 @pools.command("remove")
 def remove_pool(name: Name, cards: Cards) -> None:
     """Remove cards from a pool; the cards themselves stay."""
-    _print_pool(here().pools.remove(name, cards))
+    _print_pool(open_local_hub().pools.remove(name, cards))
 
 
 @pools.command("list")
 def list_pools(json_: Json = False) -> None:
     """List the pools with their cards."""
-    listed = here().pools.list()
+    listed = open_local_hub().pools.list()
     if json_:
         print_json([{"name": pool.name, "cards": list(pool.references)} for pool in listed])
         return
@@ -330,7 +332,7 @@ def show_pool(
     json_: Json = False,
 ) -> None:
     """Show the current version of each card in a pool; exit code 1 if one is missing."""
-    hub = here()
+    hub = open_local_hub()
     rows: list[dict[str, Any]] = []
     for reference in hub.pools.get(name).references:
         try:
@@ -367,7 +369,7 @@ def show_pool(
 @pools.command()
 def delete(name: Name) -> None:
     """Delete a pool; its cards stay."""
-    here().pools.delete(name)
+    open_local_hub().pools.delete(name)
     note(f"deleted the pool {name}")
 
 

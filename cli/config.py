@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kcard.cli.options import effective, option, value_of
+from kcard.cli.options import effective_settings, option, value_of
 from kcard.cli.output import Json, echo, note, print_json
 from kcard.config import settings, user_file
 from kcard.config_file import PROJECT, USER_ONLY, Origin, Setting, concealed, project_file
@@ -31,7 +31,7 @@ def show(
     """Show every setting. Precedence: flag, environment, project file, user file, default."""
     if ctx.invoked_subcommand is not None:
         return
-    listed = effective(settings())
+    listed = effective_settings(settings())
     if json_:
         print_json([_row(setting) for setting in listed])
         return
@@ -45,7 +45,7 @@ def get(key: Key, json_: Json = False) -> None:
     """Print the value of one setting."""
     key = key.replace("-", "_")
     option(key)
-    setting = next(setting for setting in effective(settings()) if setting.key == key)
+    setting = next(setting for setting in effective_settings(settings()) if setting.key == key)
     if json_:
         print_json(_row(setting))
     else:
@@ -71,7 +71,7 @@ def set_(
     path = (project_file(Path.cwd()) or Path.cwd() / PROJECT) if project else user_file()
     write_setting(path, key, new)
     note(f"{key} = {_display(new)} in {path}")
-    current = next(setting for setting in effective(settings()) if setting.key == key)
+    current = next(setting for setting in effective_settings(settings()) if setting.key == key)
     if _plain(current.value) != new:
         note(f"note: {current.origin} says {_display(current.value)}, which takes precedence")
     if key in {"llm", "llm_url", "engine"}:

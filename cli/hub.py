@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kcard.cli.options import published
+from kcard.cli.options import complete_published
 from kcard.cli.output import Json, as_data, counter, echo, note, print_json
-from kcard.cli.publish import here
+from kcard.cli.publish import open_local_hub
 from kcard.errors import UsageError
 from kcard.io import parse_size, shown_size
 
@@ -431,13 +431,13 @@ def register(app: typer.Typer) -> None:
 @hub_commands.command()
 def path() -> None:
     """Print the location of the hub."""
-    echo(str(here().info().path))
+    echo(str(open_local_hub().info().path))
 
 
 @hub_commands.command()
 def info(json_: Json = False) -> None:
     """Show the size and contents of the hub."""
-    summary = here().info()
+    summary = open_local_hub().info()
     facts = {**as_data(summary), "path": str(summary.path)}
     if json_:
         print_json(facts)
@@ -461,7 +461,7 @@ def threshold(
     json_: Json = False,
 ) -> None:
     """Show or set the minimum factuality of cards that are used without being named."""
-    hub = here()
+    hub = open_local_hub()
     if coverage is not None:
         hub.quarantine.set_coverage(coverage)
     if value is not None:
@@ -485,10 +485,12 @@ def threshold(
 
 @hub_commands.command()
 def release(
-    card: Annotated[str, typer.Argument(help="A card.", autocompletion=published, show_default=False)],
+    card: Annotated[
+        str, typer.Argument(help="A card.", autocompletion=complete_published, show_default=False)
+    ],
 ) -> None:
     """Release a card from quarantine until its next audit."""
-    hub = here()
+    hub = open_local_hub()
     version = hub.get(card)
     hub.quarantine.release(version)
     note(f"{version.reference} is released")
@@ -502,7 +504,7 @@ def gc(
     json_: Json = False,
 ) -> None:
     """Delete unused files and snapshots, and remains of killed processes and of uploads abandoned a day ago."""
-    garbage = here().gc(dry_run=dry_run)
+    garbage = open_local_hub().gc(dry_run=dry_run)
     if json_:
         print_json([{"what": item.what, "path": item.where, "size": item.size} for item in garbage])
         return
@@ -518,7 +520,7 @@ def backup(
     file: Annotated[Path, typer.Argument(help="A new file, such as hub.tar.", show_default=False)],
 ) -> None:
     """Write a consistent copy of the whole hub to one file."""
-    hub = here()
+    hub = open_local_hub()
     with counter("backing up (MB)", hub.info().size // MEGABYTE + 1) as report:
         contents = hub.backup(file, _in_megabytes(report))
     rows = f"{contents.versions} versions of {contents.cards} cards, {contents.repositories} repositories"
@@ -535,7 +537,7 @@ def restore(
     if not file.is_file():
         raise UsageError(f"{file} is not a file: give one written by `kcard hub backup`")
     with counter("restoring (MB)", file.stat().st_size // MEGABYTE + 1) as report:
-        versions = here().restore(file, _in_megabytes(report))
+        versions = open_local_hub().restore(file, _in_megabytes(report))
     note(f"restored {len(versions)} versions of {len({v.name for v in versions})} cards")
 
 

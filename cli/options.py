@@ -25,14 +25,14 @@ from kcard.options import REQUIRED, Declared, declared
 __all__ = [
     "ConfigurableOption",
     "command_for",
+    "complete_drafts",
+    "complete_published",
+    "complete_several",
     "default_map",
-    "drafts",
-    "effective",
+    "effective_settings",
     "option",
     "options",
     "parse_key_values",
-    "published",
-    "several",
     "value_of",
 ]
 
@@ -158,7 +158,7 @@ def default_map(configured: Settings) -> dict[str, dict[str, Any]]:
     return defaults
 
 
-def effective(configured: Settings) -> list[Setting]:
+def effective_settings(configured: Settings) -> list[Setting]:
     """Return every setting with its effective value; raises as default_map does."""
     default_map(configured)
     settings = []
@@ -188,7 +188,7 @@ def _raise_unknown(setting: Setting, configurable: Mapping[str, ConfigurableOpti
 # Shell completion of the names of cards.
 
 
-def published(incomplete: str) -> list[str]:
+def complete_published(incomplete: str) -> list[str]:
     """Complete the name of a published card."""
     from kcard.hub.registry import Hub
 
@@ -198,13 +198,13 @@ def published(incomplete: str) -> list[str]:
         return []
 
 
-def several(incomplete: str) -> list[str]:
+def complete_several(incomplete: str) -> list[str]:
     """Complete the last of several comma-separated names."""
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in published(last)]
+    return [f"{before}{comma}{name}" for name in complete_published(last)]
 
 
-def drafts(incomplete: str) -> list[str]:
+def complete_drafts(incomplete: str) -> list[str]:
     """Complete the name of a draft or a published card."""
     from kcard.config import settings
     from kcard.manifest import MANIFEST
@@ -213,15 +213,17 @@ def drafts(incomplete: str) -> list[str]:
         names = [path.parent.name for path in settings().drafts.glob(f"*/{MANIFEST}")]
     except (KcardError, OSError):
         names = []
-    return sorted({name for name in names if name.startswith(incomplete)} | set(published(incomplete)))
+    return sorted(
+        {name for name in names if name.startswith(incomplete)} | set(complete_published(incomplete))
+    )
 
 
 # Makes a command from a function of the API, whose options become the command's.
 
 COMPLETIONS = {
-    "cards": several,
-    "drafts": drafts,
-    "published": published,
+    "cards": complete_several,
+    "drafts": complete_drafts,
+    "published": complete_published,
 }
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kcard.hub.client.connection import Who
     from kcard.hub.registry import Hub
 
-__all__ = ["LOCAL", "HubOption", "elsewhere", "here", "named", "register"]
+__all__ = ["LOCAL", "HubOption", "open_local_hub", "register", "remote_url", "require_remote_url"]
 
 
 # --hub: the hub that a command uses, local or remote.
@@ -34,20 +34,20 @@ HubOption = Annotated[
 ]
 
 
-def elsewhere(hub: str | None) -> str | None:
+def remote_url(hub: str | None) -> str | None:
     """Return the URL of the hub that --hub or the setting names; None for the local one."""
     url = hub or settings().hub_url
     return None if url in {None, LOCAL} else url
 
 
-def named(hub: str | None) -> str:
+def require_remote_url(hub: str | None) -> str:
     """Return the URL of a remote hub. Raises UsageError if neither --hub nor the setting names one."""
-    if (url := elsewhere(hub)) is None:
+    if (url := remote_url(hub)) is None:
         raise UsageError("no hub given: use --hub URL, or set hub_url in your config.toml")
     return url
 
 
-def here(database_url: str | None = None) -> "Hub":
+def open_local_hub(database_url: str | None = None) -> "Hub":
     """Open the local hub."""
     from kcard.hub.registry import Hub
 
@@ -61,18 +61,18 @@ def publish(
 ) -> None:
     """Publish a card as its next version, which is immutable and verified on every read."""
     values["report"] = lambda text: note(f"note: {text}")
-    if (url := elsewhere(values.pop("hub"))) is not None:
+    if (url := remote_url(values.pop("hub"))) is not None:
         remote = publish_card(**values, hub=url, progress=sys.stderr.isatty())
         if json_:
             print_json({**asdict(remote), "url": remote.url})
         else:
             echo(f"{remote.reference}  {remote.sha256[:12]}  {shown_size(remote.size)}  {remote.url}")
         return
-    from kcard.cli.cards import row
+    from kcard.cli.cards import version_row
 
     version = publish_card(**values)
     if json_:
-        print_json(row(version))
+        print_json(version_row(version))
     else:
         echo(f"{version.reference}  {version.sha256[:12]}  {shown_size(version.size)}")
 
@@ -88,7 +88,7 @@ def login(
     """Log in to a hub with a token, typed on a terminal or read from standard input."""
     from kcard.api.hub import login as log_in
 
-    url = named(hub)
+    url = require_remote_url(hub)
     if token_file is not None:
         token = token_file.read_text(encoding="utf-8")
     elif sys.stdin.isatty():
@@ -102,7 +102,7 @@ def logout(hub: HubOption = None) -> None:
     """Remove the stored token of a hub."""
     from kcard.api.hub import logout as log_out
 
-    url = named(hub)
+    url = require_remote_url(hub)
     note(f"logged out of {url}" if log_out(url) else f"not logged in to {url}")
 
 
@@ -110,7 +110,7 @@ def whoami(hub: HubOption = None, json_: Json = False) -> None:
     """Show the account that you use on a hub."""
     from kcard.api.hub import whoami as who_am_i
 
-    _print_account(who_am_i(named(hub)), json_)
+    _print_account(who_am_i(require_remote_url(hub)), json_)
 
 
 def _print_account(who: "Who", as_json: bool) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.cli.options import default_map, effective, option, options
+from kcard.cli.options import default_map, effective_settings, option, options
 from kcard.config import settings
 from kcard.config_file import TABLES, TOP
 from kcard.errors import UsageError
@@ -226,6 +226,6 @@ def test_an_unknown_setting_is_named() -> None:
 
 
 def test_effective_settings_have_the_types_of_their_options() -> None:
-    values = {setting.key: setting.value for setting in effective(settings())}
+    values = {setting.key: setting.value for setting in effective_settings(settings())}
     assert isinstance(values["home"], Path)
     assert values["ask.temperature"] == 0.1

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kcard.cli.options import command_for
-from kcard.cli.output import console, echo, late_counter, note, print_json, resumable, worded_counter
+from kcard.cli.output import console, echo, late_counter, note, notice, print_json, resumable, worded_counter
 from kcard.cluster import RayOptions
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
@@ -80,9 +80,20 @@ def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
 
     # The scores of a quotation from the card's own corpus say nothing, so such passages stand in the trace only.
     if trace:
-        for passage in answer.passages:
+        for p in answer.passages:
+            lines = [f"[{'green' if p.kept else 'dim'}]{'kept' if p.kept else 'dropped'}[/] {escape(p.card)}"]
+            lines.append(f"  wrote         {escape(p.text)}")
+            if p.source is not None:
+                lines.append(f"  found in      {escape(_place(p.source) or 'its index')}")
+            if p.pruned is not None and p.pruned != p.text:
+                lines.append(f"  pruned to     {escape(p.pruned)}")
+            lines += [f"  {name:<12}  {_number(getattr(p, name))}" for name in SCORES]
+            if p.evidence is not None:
+                place = _place(p.evidence)
+                where = f" ({escape(place)})" if place else ""
+                lines.append(f"  evidence      {escape(p.evidence.text)}{where}")
             out.print()
-            for line in _trace_lines(passage):
+            for line in lines:
                 out.print(line, soft_wrap=True)
     elif scored := [p for p in answer.passages if p.source is None or p.factuality is not None]:
         out.print(_score_table(scored))
@@ -164,21 +175,6 @@ def _place(source: Source | None) -> str:
     return f"{source.file}:{source.line}" + (f", {source.section}" if source.section else "")
 
 
-def _trace_lines(p: Passage) -> list[str]:
-    lines = [f"[{'green' if p.kept else 'dim'}]{'kept' if p.kept else 'dropped'}[/] {escape(p.card)}"]
-    lines.append(f"  wrote         {escape(p.text)}")
-    if p.source is not None:
-        lines.append(f"  found in      {escape(_place(p.source) or 'its index')}")
-    if p.pruned is not None and p.pruned != p.text:
-        lines.append(f"  pruned to     {escape(p.pruned)}")
-    lines += [f"  {name:<12}  {_number(getattr(p, name))}" for name in SCORES]
-    if p.evidence is not None:
-        place = _place(p.evidence)
-        where = f" ({escape(place)})" if place else ""
-        lines.append(f"  evidence      {escape(p.evidence.text)}{where}")
-    return lines
-
-
 def _number(score: float | None) -> str:
     return "-" if score is None else f"{score:.2f}"
 
@@ -247,7 +243,7 @@ def ask(
         _print_stream(pipeline, checked_question) if streamed else pipeline([checked_question])[0]
     )
     for text in answer.notes:
-        note(f"note: {text}")
+        notice(text)
     if json_:
         print_json(answer.to_json())
     else:
@@ -257,9 +253,9 @@ def ask(
 def _pipeline(options: AskOptions, progress: Callable[[int, int], object] | None = None) -> "Pipeline":
     from kcard.integrators.pipeline import Pipeline
 
-    pipeline = Pipeline(options, report=lambda text: note(f"note: {text}"), progress=progress)
+    pipeline = Pipeline(options, report=notice, progress=progress)
     if announcement := getattr(pipeline.llm, "announcement", None):
-        note(f"note: {announcement}")
+        notice(announcement)
     return pipeline
 
 
@@ -341,7 +337,7 @@ def serve(values: dict[str, Any]) -> None:
     endpoint = EndpointOptions(**{name: value for name, value in values.items() if name in names})
     asking = AskOptions(**{name: value for name, value in values.items() if name not in names})
     if endpoint.keys is None and endpoint.host not in {"127.0.0.1", "::1", "localhost"}:
-        note(f"note: {endpoint.host} can be reached from elsewhere, and no key is needed (--keys)")
+        notice(f"{endpoint.host} can be reached from elsewhere, and no key is needed (--keys)")
     serve_endpoint(asking, endpoint, lambda address: echo(f"serving on {address}/v1"))
 
 

@@ -20,7 +20,6 @@ from kcard.io import shown_size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kcard.hub.client.transfer import Listed
     from kcard.hub.pools import Pool
     from kcard.hub.values import Reason
     from kcard.hub.versions import Version
@@ -65,7 +64,27 @@ def search(
 def _list(text: str | None, domain: str | None, base: str | None, hub: str | None, as_json: bool) -> None:
     """Print the cards of the local hub, or of a remote one, that match all conditions."""
     if hub is not None and hub != LOCAL:
-        _list_remote(hub, text, domain, base, as_json)
+        from kcard.api.hub import listed
+
+        if domain is not None or base is not None:  # tags there
+            raise UsageError("--domain and --base work on the local hub only: search a remote hub by text")
+        cards = [(card, card.modified and card.modified.isoformat()) for card in listed(hub, text)]
+        if as_json:
+            print_json([{**asdict(card), "modified": modified} for card, modified in cards])
+            return
+        if not cards:
+            note("no card matches")
+            return
+        from rich.markup import escape
+
+        rows = table("card", "changed", "downloads", "likes", "tags", right={"downloads", "likes"})
+        for card, modified in cards:
+            name = card.repository + (" (private)" if card.private else "")
+            changed = (modified or "-")[:10]
+            rows.add_row(
+                *map(escape, (name, changed, str(card.downloads), str(card.likes), ", ".join(card.tags)))
+            )
+        console().print(rows)
         return
     local = open_local_hub()
     versions = local.list(text=text, domain=domain, base=base)
@@ -245,33 +264,6 @@ def version_row(version: "Version") -> dict[str, Any]:
         "verified": None if version.verified is None else as_data(version.verified),
         "unexamined": version.unexamined,
     }
-
-
-def _list_remote(hub: str, text: str | None, domain: str | None, base: str | None, as_json: bool) -> None:
-    """Print the cards of a remote hub, where domain and base are tags."""
-    from kcard.api.hub import listed
-
-    if domain is not None or base is not None:
-        raise UsageError("--domain and --base work on the local hub only: search a remote hub by text")
-    cards = listed(hub, text)
-    if as_json:
-        print_json([{**asdict(card), "modified": _iso(card)} for card in cards])
-        return
-    if not cards:
-        note("no card matches")
-        return
-    from rich.markup import escape
-
-    rows = table("card", "changed", "downloads", "likes", "tags", right={"downloads", "likes"})
-    for card in cards:
-        name = card.repository + (" (private)" if card.private else "")
-        cells = (name, (_iso(card) or "-")[:10], str(card.downloads), str(card.likes), ", ".join(card.tags))
-        rows.add_row(*map(escape, cells))
-    console().print(rows)
-
-
-def _iso(card: "Listed") -> str | None:
-    return None if card.modified is None else card.modified.isoformat()
 
 
 # kcard pool: named sets of cards, for `kcard ask --cards pool:NAME`.

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from kcard.cli.options import effective_settings, option, value_of
-from kcard.cli.output import Json, echo, note, print_json
+from kcard.cli.output import Json, echo, note, notice, print_json
 from kcard.config import settings, user_file
 from kcard.config_file import PROJECT, USER_ONLY, Origin, Setting, concealed, project_file
 from kcard.errors import UsageError
@@ -73,7 +73,7 @@ def set_(
     note(f"{key} = {_display(new)} in {path}")
     current = next(setting for setting in effective_settings(settings()) if setting.key == key)
     if _plain(current.value) != new:
-        note(f"note: {current.origin} says {_display(current.value)}, which takes precedence")
+        notice(f"{current.origin} says {_display(current.value)}, which takes precedence")
     if key in {"llm", "llm_url", "engine"}:
         getattr(settings(), key)  # raises where a project can't choose it
 

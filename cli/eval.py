@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ from kcard.api.evaluate import evaluate as evaluate_settings
 from kcard.api.evaluate import report as make_report
 from kcard.api.evaluate import write_questions
 from kcard.cli.options import command_for
-from kcard.cli.output import Json, console, echo, late_counter, note, print_json, table
+from kcard.cli.output import Json, console, echo, late_counter, note, notice, print_json, table
 from kcard.cluster import RayOptions
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions, BaselineOptions
@@ -110,9 +109,7 @@ def evaluate(
     run_numbers: list[int] = []
     try:
         with late_counter("asking") as progress:
-            reporter = api.Told(
-                lambda text: note(f"note: {text}"), lambda run: run_numbers.append(run.number), progress
-            )
+            reporter = api.Told(notice, lambda run: run_numbers.append(run.number), progress)
             if has_run and (excess := sorted(set(typed) - {"path"})):
                 name = "TASK" if excess[0] == "tasks" else "--" + excess[0].replace("_", "-")
                 raise UsageError(f"{name} does not go with a run, which has its own options: leave it out")
@@ -159,7 +156,7 @@ def list_runs(ctx: typer.Context, json_: Json = False) -> None:
     """List the runs of `kcard eval`, or show or delete one."""
     if ctx.invoked_subcommand is not None:
         return
-    from kcard.evaluation.runs.run import RunStorage
+    from kcard.evaluation.runs.run import RunStorage, SettingName
     from kcard.hub.registry import Hub
 
     listed = RunStorage(Hub().runs).list()
@@ -188,7 +185,14 @@ def list_runs(ctx: typer.Context, json_: Json = False) -> None:
     )
     for run in listed:
         plan = run.plan
-        tasks, settings = ", ".join(task.name for task in plan.tasks), _summarize(plan.settings)
+        tasks, settings = ", ".join(task.name for task in plan.tasks), ", ".join(plan.settings)
+        if len(settings) > LONGEST:
+            # Count settings that differ in options only, as those of analyses do.
+            names = [SettingName.of(setting) for setting in plan.settings]
+            varied = [name for name in names if name.options]
+            options = dict.fromkeys(key for name in varied for key, _ in name.options)
+            counted = [f"{len(varied)} with other {', '.join(options)}"] if varied else []
+            settings = ", ".join([name.base for name in names if not name.options] + counted)
         counts = map(str, (run.answered, run.failed, plan.planned))
         columns.add_row(str(run.number), run.started, tasks, settings, plan.llm, *counts)
     console().print(columns)
@@ -230,20 +234,6 @@ def delete_runs(numbers: Annotated[list[int], typer.Argument(help="Numbers of ru
     for number in numbers:
         storage.delete(number)
         note(f"deleted run {number}")
-
-
-def _summarize(settings: Sequence[str]) -> str:
-    """Return the settings as a cell of a table; a long list counts those that differ in options only."""
-    from kcard.evaluation.runs.run import SettingName
-
-    joined = ", ".join(settings)
-    if len(joined) <= LONGEST:
-        return joined
-    names = [SettingName.of(setting) for setting in settings]
-    varied = [name for name in names if name.options]
-    options = dict.fromkeys(key for name in varied for key, _ in name.options)
-    counted = [f"{len(varied)} with other {', '.join(options)}"] if varied else []
-    return ", ".join([name.base for name in names if not name.options] + counted)
 
 
 # kcard report: a run of `kcard eval` as a web page, as tables, and its analyses.

@@ -1,7 +1,6 @@
 """kcard exam and check."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ from kcard.cli.output import (
     interval,
     late_counter,
     note,
+    notice,
     print_json,
     progress,
     resumable,
@@ -24,7 +24,7 @@ from kcard.cli.output import (
 from kcard.errors import UsageError
 
 if TYPE_CHECKING:
-    from kcard.evaluation.records import Distribution, EvalRun, Exam
+    from kcard.evaluation.records import Distribution, Exam
 
 __all__ = ["as_data", "register", "summary"]
 
@@ -57,11 +57,32 @@ def exam(
     from kcard.evaluation.records import remarks
 
     columns = table(result.card, no_wrap=True)
-    runs = [(name, s) for name, s in (("own corpus", result.own), ("given", result.given)) if s is not None]
-    for name, run in runs:
-        heading = name if name == "own corpus" else run.asked
-        columns.add_column(escape(heading), justify="right", overflow="fold")
-    for label, cells in _rows(result, [run for _, run in runs]):
+    if result.own is not None:
+        columns.add_column("own corpus", justify="right", overflow="fold")
+    if result.given is not None:
+        columns.add_column(escape(result.given.asked), justify="right", overflow="fold")
+    runs = [run for run in (result.own, result.given) if run is not None]
+    rows = [
+        ("questions", [str(run.questions) for run in runs]),
+        ("recall", [interval(run.recall) for run in runs]),
+    ]
+    if any(run.model for run in runs):
+        rows.append(("  model alone", [interval(run.model) for run in runs]))
+        rows.append(("  index alone", [interval(run.index) for run in runs]))
+    if any(run.admitted for run in runs):
+        rows.append(("found answered", [interval(run.answered) for run in runs]))
+        rows.append(("not in the corpus, and admitted", [interval(run.admitted) for run in runs]))
+    rows.append((f"lift over {result.base}", [interval(run.lift, "+") for run in runs]))
+    rows.append(("faithfulness", [_mean_cell(run.faithfulness) for run in runs]))
+    rows.append(("factuality", [_mean_cell(run.factuality) for run in runs]))
+    if any(run.factuality for run in runs):
+        # The share of the documents that have a score, and their number.
+        covered = [
+            "-" if d is None or d.coverage is None else f"{d.coverage:.2f} (n={len(d.scores)})"
+            for d in (run.factuality for run in runs)
+        ]
+        rows.append(("  covered by the evidence", covered))
+    for label, cells in rows:
         columns.add_row(escape(label), *cells)
     out = console()
     out.print(columns)
@@ -91,29 +112,7 @@ def summary(exam: "Exam") -> str:
     )
 
 
-def _rows(exam: "Exam", runs: "list[EvalRun]") -> "Iterator[tuple[str, list[str]]]":
-    """Yield the rows of the table: a label and a cell for each run."""
-    yield "questions", [str(run.questions) for run in runs]
-    yield "recall", [interval(run.recall) for run in runs]
-    if any(run.model for run in runs):
-        yield "  model alone", [interval(run.model) for run in runs]
-        yield "  index alone", [interval(run.index) for run in runs]
-    if any(run.admitted for run in runs):
-        yield "found answered", [interval(run.answered) for run in runs]
-        yield "not in the corpus, and admitted", [interval(run.admitted) for run in runs]
-    yield f"lift over {exam.base}", [interval(run.lift, "+") for run in runs]
-    yield "faithfulness", [_scores(run.faithfulness) for run in runs]
-    yield "factuality", [_scores(run.factuality) for run in runs]
-    if any(run.factuality for run in runs):
-        # The share of the documents that have a score, and their number.
-        covered = [
-            "-" if d is None or d.coverage is None else f"{d.coverage:.2f} (n={len(d.scores)})"
-            for d in (run.factuality for run in runs)
-        ]
-        yield "  covered by the evidence", covered
-
-
-def _scores(scores: "Distribution | None") -> str:
+def _mean_cell(scores: "Distribution | None") -> str:
     return interval(scores.mean if scores else None)
 
 
@@ -145,7 +144,7 @@ def check(
 
         with resumable("scores", output), late_counter("checking") as report:
             totals = check_file(
-                input_, output, evidence or (), resume=resume, **values, report=report, told=_print_note
+                input_, output, evidence or (), resume=resume, **values, report=report, told=notice
             )
         before = f", {totals.earlier} of them before" if totals.earlier else ""
         note(f"{totals.claims} claims scored{before}: {output}")
@@ -154,7 +153,7 @@ def check(
         raise UsageError("--resume needs --input and --output")
     if not evidence and not texts:
         raise UsageError("a claim needs evidence: --evidence FILE, FOLDER or NAME, or --text TEXT")
-    result = check_claim(claim, evidence, texts=texts, **values, report=_print_note)
+    result = check_claim(claim, evidence, texts=texts, **values, report=notice)
     if json_:
         print_json(result.to_json())
         return
@@ -166,10 +165,6 @@ def check(
     out.print(f"  {result.window or '(no word of the evidence was read)'}", markup=False)
     if result.source.file:
         out.print(f"  {result.source.file}:{result.source.line}", markup=False, style="dim")
-
-
-def _print_note(text: str) -> None:
-    note(f"note: {text}")
 
 
 def register(app: typer.Typer) -> None:

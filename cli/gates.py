@@ -12,7 +12,18 @@ from kcard.api.gates import calibrate as compare_gates
 from kcard.api.gates import evaluate as evaluate_gate
 from kcard.api.gates import fit as fit_gate
 from kcard.cli.options import command_for, parse_key_values
-from kcard.cli.output import Json, console, counter, echo, late_counter, note, print_json, resumable, table
+from kcard.cli.output import (
+    Json,
+    console,
+    counter,
+    echo,
+    late_counter,
+    note,
+    notice,
+    print_json,
+    resumable,
+    table,
+)
 from kcard.integrators.options import AskOptions
 
 if TYPE_CHECKING:
@@ -197,9 +208,9 @@ def collect(
     from kcard.api.gates import Collection
 
     run: dict[str, Any] = {"questions": questions, "task": task, "metric": metric, "resume": resume}
-    collection = Collection(**run, output=output, **values, report=lambda text: note(f"note: {text}"))
+    collection = Collection(**run, output=output, **values, report=notice)
     if announcement := getattr(collection.llm, "announcement", None):
-        note(f"note: {announcement}")
+        notice(announcement)
     total, output = len(collection.rows), collection.output
     if collection.done:
         note(f"{collection.done} of {total} questions are already answered")

@@ -36,6 +36,7 @@ __all__ = [
     "interval",
     "late_counter",
     "note",
+    "notice",
     "prepare",
     "print_json",
     "progress",
@@ -126,6 +127,11 @@ def as_data(value: "DataclassInstance") -> dict[str, Any]:
 def note(text: str) -> None:
     """Print a sentence for the user on stderr."""
     echo(text, err=True)
+
+
+def notice(text: str) -> None:
+    """Print a remark of the library on stderr, marked as a note."""
+    echo(f"note: {text}", err=True)
 
 
 def print_json(data: Any) -> None:

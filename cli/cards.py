@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.api.add import add as verb
-from kcard.api.export import export as export_verb
-from kcard.cli.options import command_for, published
+from kcard.api.add import add as add_card
+from kcard.api.export import export as export_cards
+from kcard.cli.options import command_for, complete_published
 from kcard.cli.output import Json, as_data, console, counter, echo, note, print_json, table
-from kcard.cli.publish import LOCAL, HubOption, elsewhere, here
+from kcard.cli.publish import LOCAL, HubOption, open_local_hub, remote_url
 from kcard.errors import UnknownCard, UsageError
 from kcard.hub.values import shown
 from kcard.io import shown_size
@@ -20,38 +20,31 @@ from kcard.io import shown_size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kcard.hub.client.transfer import Listed
     from kcard.hub.pools import Pool
-    from kcard.hub.registry import Hub
     from kcard.hub.values import Reason
     from kcard.hub.versions import Version
-    from kcard.manifest import Manifest
 
-__all__ = ["register", "row"]
+__all__ = ["register", "version_row"]
 
 
 Reference = Annotated[
     str,
-    typer.Argument(help="A card: name, name@v2, name@alias or name@sha256.", autocompletion=published),
+    typer.Argument(
+        help="A card: name, name@v2, name@alias or name@sha256.", autocompletion=complete_published
+    ),
 ]
 Domain = Annotated[str | None, typer.Option(help="Only this domain and those below it, such as biomedical.")]
 Base = Annotated[str | None, typer.Option(help="Only cards made from this base model.")]
 
-Elsewhere = Annotated[
+RemoteHub = Annotated[
     str | None, typer.Option("--hub", help="URL of a remote hub to list instead of the local one.")
 ]
 
 listing = typer.Typer(no_args_is_help=True, help="List and search published cards.", rich_markup_mode=None)
 
 
-def _register_cards(app: typer.Typer) -> None:
-    app.add_typer(listing, name="cards")
-    for command in (show, pull, remove, verify, alias):
-        app.command()(command)
-
-
 @listing.command("list")
-def list_cards(domain: Domain = None, base: Base = None, hub: Elsewhere = None, json_: Json = False) -> None:
+def list_cards(domain: Domain = None, base: Base = None, hub: RemoteHub = None, json_: Json = False) -> None:
     """List the newest version of every card."""
     _list(None, domain, base, hub, json_)
 
@@ -61,7 +54,7 @@ def search(
     text: Annotated[str, typer.Argument(help="Words of the name, description or domain.")],
     domain: Domain = None,
     base: Base = None,
-    hub: Elsewhere = None,
+    hub: RemoteHub = None,
     json_: Json = False,
 ) -> None:
     """Search cards by text, domain subtree and base."""
@@ -69,29 +62,84 @@ def search(
 
 
 def _list(text: str | None, domain: str | None, base: str | None, hub: str | None, as_json: bool) -> None:
+    """Print the cards of the local hub, or of a remote one, that match all conditions."""
     if hub is not None and hub != LOCAL:
-        _print_listed(hub, text, domain, base, as_json)
+        from kcard.api.hub import listed
+
+        if domain is not None or base is not None:  # tags there
+            raise UsageError("--domain and --base work on the local hub only: search a remote hub by text")
+        cards = [(card, card.modified and card.modified.isoformat()) for card in listed(hub, text)]
+        if as_json:
+            print_json([{**asdict(card), "modified": modified} for card, modified in cards])
+            return
+        if not cards:
+            note("no card matches")
+            return
+        from rich.markup import escape
+
+        rows = table("card", "changed", "downloads", "likes", "tags", right={"downloads", "likes"})
+        for card, modified in cards:
+            name = card.repository + (" (private)" if card.private else "")
+            changed = (modified or "-")[:10]
+            rows.add_row(
+                *map(escape, (name, changed, str(card.downloads), str(card.likes), ", ".join(card.tags)))
+            )
+        console().print(rows)
         return
-    local = here()
-    _print_versions(local, local.list(text=text, domain=domain, base=base), as_json)
+    local = open_local_hub()
+    versions = local.list(text=text, domain=domain, base=base)
+    quarantined = local.quarantine.held(versions)
+    if as_json:
+        print_json([version_row(v) | _quarantine_mark(v, quarantined) for v in versions])
+        return
+    if not versions:
+        note("no card matches")
+        return
+    from rich.markup import escape
+
+    rows = table("card", "domain", "kind", "base", "size", "description", right={"size"})
+    for v in versions:
+        m = v.manifest
+        mark = " (quarantined)" if v.reference in quarantined else ""
+        cells = (
+            v.reference + mark,
+            m.domain,
+            m.kind,
+            m.base.name or ("from scratch" if m.has_model else "-"),
+            shown_size(v.size),
+            m.description,
+        )
+        rows.add_row(*map(escape, cells))
+    console().print(rows)
 
 
 def show(card: Reference, json_: Json = False) -> None:
     """Show a card's manifest and its versions."""
-    hub = here()
+    hub = open_local_hub()
     version = hub.get(card)
-    held = hub.quarantine.held([version])
+    quarantined = hub.quarantine.held([version])
     if json_:
         import json
 
         manifest = json.loads(version.manifest.to_json())
-        versions = [row(v) for v in hub.versions(version.name)]
-        print_json({**row(version), **_held(version, held), "manifest": manifest, "versions": versions})
+        versions = [version_row(v) for v in hub.versions(version.name)]
+        mark = _quarantine_mark(version, quarantined)
+        print_json({**version_row(version), **mark, "manifest": manifest, "versions": versions})
         return
     from rich.markup import escape
 
     m, out = version.manifest, console()
     out.print(f"[bold]{m.name}[/bold]  {escape(m.description)}")
+    corpus = "its passages" if m.evidence == "passages" else "only hashes of its passages"
+    if m.asks_elsewhere:
+        corpus = f"none: questions are sent to {m.training.method}"
+    # What proves, when the card is loaded, that it still acts as it did when it was made.
+    proof = "fingerprint" if "canaries.json" in m.files else "not proven"
+    if not m.has_model:
+        proof = "-"
+    elif m.kind == "reference":
+        proof = "pinned sha256, not proven"
+    reason = quarantined.get(version.reference)
     facts = {
         "version": f"v{version.number}  {version.sha256[:12]}",
         "aliases": ", ".join(version.aliases) or "-",
@@ -99,14 +147,14 @@ def show(card: Reference, json_: Json = False) -> None:
         "kind": f"{m.kind} and index" if m.index else m.kind,
         "base": m.base.name or ("from scratch" if m.has_model else "-"),
         "prompt": m.prompt.style if m.has_model else "-",
-        "corpus": _travelling(m),
+        "corpus": corpus,
         "trained": f"{m.training.objective}, {m.training.passages} passages, {m.training.seconds:.0f} s",
         "knowledge": m.knowledge_date or "undated",
         "licence": m.licence,
-        "proof": _proof(m),
+        "proof": proof,
         "figures": "; ".join(shown(version.declared, version.verified)) or "not measured",
         "unexamined": "it has weights, but no plausible exam" if version.unexamined else "-",
-        "quarantine": _quarantine(version, held),
+        "quarantine": "-" if version.reference not in quarantined else f"used only if named: {reason}",
         "size": shown_size(version.size),
         "versions": ", ".join(f"v{v.number}" for v in hub.versions(version.name)),
     }
@@ -114,30 +162,9 @@ def show(card: Reference, json_: Json = False) -> None:
         out.print(f"  {key:<10} {value}", markup=False)
 
 
-def _quarantine(version: "Version", held: "Mapping[str, Reason]") -> str:
-    if version.reference not in held:
-        return "-"
-    return f"used only if named: {held[version.reference]}"
-
-
-def _held(version: "Version", held: "Mapping[str, Reason]") -> dict[str, Any]:
-    """The mark of a quarantined version, in JSON."""
-    return {"quarantined": True} if version.reference in held else {}
-
-
-def _travelling(manifest: "Manifest") -> str:
-    if manifest.asks_elsewhere:
-        return f"none: questions are sent to {manifest.training.method}"
-    return "its passages" if manifest.evidence == "passages" else "only hashes of its passages"
-
-
-def _proof(manifest: "Manifest") -> str:
-    """What shows at a load that the card acts as when it was made."""
-    if not manifest.has_model:
-        return "-"
-    if manifest.kind == "reference":
-        return "pinned sha256, not proven"
-    return "fingerprint" if "canaries.json" in manifest.files else "not proven"
+def _quarantine_mark(version: "Version", quarantined: "Mapping[str, Reason]") -> dict[str, Any]:
+    """Return the JSON field of a quarantined version; nothing for others."""
+    return {"quarantined": True} if version.reference in quarantined else {}
 
 
 def pull(
@@ -145,7 +172,7 @@ def pull(
         str,
         typer.Argument(
             help="A card, or a card of a remote hub: namespace/name, /name@v2, @branch, @commit.",
-            autocompletion=published,
+            autocompletion=complete_published,
         ),
     ],
     destination: Annotated[
@@ -155,13 +182,13 @@ def pull(
     json_: Json = False,
 ) -> None:
     """Copy a card to a folder that transformers and peft can load, or fetch it into the local hub."""
-    url = elsewhere(hub)
+    url = remote_url(hub)
     if url is None or (hub is None and "/" not in card):
         if destination is None:
             raise UsageError(
                 f"pull {card} needs a destination: give a new folder, or a remote hub with --hub URL"
             )
-        pulled = here().pull(card, destination)
+        pulled = open_local_hub().pull(card, destination)
     else:
         from kcard.api.hub import pull as pull_from
 
@@ -171,7 +198,7 @@ def pull(
             if not json_:
                 echo(f"{version.reference}  {version.sha256[:12]}  {shown_size(version.size)}")
             else:
-                print_json(row(version))
+                print_json(version_row(version))
             return
         pulled = pull_from(card, destination, hub=url, progress=bars)
     if json_:
@@ -185,7 +212,7 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Remove a card with all its versions, or one version (name@v2)."""
-    hub = here()
+    hub = open_local_hub()
     version = hub.get(card)
     what = f"{version.name} with all its versions" if "@" not in card else version.reference
     if not yes and sys.stdin.isatty():
@@ -196,12 +223,12 @@ def remove(
 
 def verify(
     card: Annotated[
-        str | None, typer.Argument(help="A card. [default: the whole hub]", autocompletion=published)
+        str | None, typer.Argument(help="A card. [default: the whole hub]", autocompletion=complete_published)
     ] = None,
     json_: Json = False,
 ) -> None:
     """Verify every sha256; exit code 1 if a file is damaged."""
-    problems = here().verify(card)
+    problems = open_local_hub().verify(card)
     rows = [{"card": p.card, "version": p.version, "path": p.path, "what": p.what} for p in problems]
     if json_:
         print_json(rows)
@@ -214,14 +241,14 @@ def verify(
 
 def alias(card: Reference, name: Annotated[str, typer.Argument(help="The alias, such as stable.")]) -> None:
     """Give a version an alias, which can move to another version later."""
-    hub = here()
+    hub = open_local_hub()
     hub.alias(card, name)
     version = hub.get(card)
     echo(f"{version.name}@{name} -> {version.reference}")
 
 
-def row(version: "Version") -> dict[str, Any]:
-    """A version as JSON-ready data."""
+def version_row(version: "Version") -> dict[str, Any]:
+    """Return a version as JSON-ready data."""
     return {
         "name": version.name,
         "version": version.number,
@@ -239,59 +266,6 @@ def row(version: "Version") -> dict[str, Any]:
     }
 
 
-def _print_listed(hub: str, text: str | None, domain: str | None, base: str | None, as_json: bool) -> None:
-    """The cards of a hub elsewhere. A domain and a base are tags there."""
-    from kcard.api.hub import listed
-
-    if domain is not None or base is not None:
-        raise UsageError("--domain and --base work on the local hub only: search a remote hub by text")
-    found = listed(hub, text)
-    if as_json:
-        print_json([{**asdict(card), "modified": _iso(card)} for card in found])
-        return
-    if not found:
-        note("no card matches")
-        return
-    from rich.markup import escape
-
-    rows = table("card", "changed", "downloads", "likes", "tags", right={"downloads", "likes"})
-    for card in found:
-        name = card.repository + (" (private)" if card.private else "")
-        cells = (name, (_iso(card) or "-")[:10], str(card.downloads), str(card.likes), ", ".join(card.tags))
-        rows.add_row(*map(escape, cells))
-    console().print(rows)
-
-
-def _iso(card: "Listed") -> str | None:
-    return None if card.modified is None else card.modified.isoformat()
-
-
-def _print_versions(hub: "Hub", versions: "list[Version]", as_json: bool) -> None:
-    held = hub.quarantine.held(versions)
-    if as_json:
-        print_json([row(v) | _held(v, held) for v in versions])
-        return
-    if not versions:
-        note("no card matches")
-        return
-    from rich.markup import escape
-
-    rows = table("card", "domain", "kind", "base", "size", "description", right={"size"})
-    for v in versions:
-        m = v.manifest
-        mark = " (quarantined)" if v.reference in held else ""
-        cells = (
-            v.reference + mark,
-            m.domain,
-            m.kind,
-            m.base.name or ("from scratch" if m.has_model else "-"),
-            shown_size(v.size),
-            m.description,
-        )
-        rows.add_row(*map(escape, cells))
-    console().print(rows)
-
-
 # kcard pool: named sets of cards, for `kcard ask --cards pool:NAME`.
 
 Name = Annotated[str, typer.Argument(help="The pool's name.", show_default=False)]
@@ -300,14 +274,10 @@ Cards = Annotated[
     typer.Argument(help="Cards: name (its newest version), name@alias or name@v2.", show_default=False),
 ]
 
-named = typer.Typer(no_args_is_help=True, help="Named sets of cards.", rich_markup_mode=None)
+pools = typer.Typer(no_args_is_help=True, help="Named sets of cards.", rich_markup_mode=None)
 
 
-def _register_pool(app: typer.Typer) -> None:
-    app.add_typer(named, name="pool")
-
-
-@named.command()
+@pools.command()
 def create(
     name: Name,
     cards: Annotated[
@@ -316,35 +286,35 @@ def create(
     ] = None,
 ) -> None:
     """Create a pool; use it with `kcard ask --cards pool:NAME`."""
-    _print(here().pools.create(name, cards or ()))
+    _print_pool(open_local_hub().pools.create(name, cards or ()))
 
 
-@named.command("add")
+@pools.command("add")
 def add_to_pool(name: Name, cards: Cards) -> None:
     """Add cards to a pool, or change the version of cards in it."""
-    _print(here().pools.add(name, cards))
+    _print_pool(open_local_hub().pools.add(name, cards))
 
 
-@named.command("remove")
+@pools.command("remove")
 def remove_pool(name: Name, cards: Cards) -> None:
     """Remove cards from a pool; the cards themselves stay."""
-    _print(here().pools.remove(name, cards))
+    _print_pool(open_local_hub().pools.remove(name, cards))
 
 
-@named.command("list")
+@pools.command("list")
 def list_pools(json_: Json = False) -> None:
     """List the pools with their cards."""
-    found = here().pools.list()
+    listed = open_local_hub().pools.list()
     if json_:
-        print_json([{"name": pool.name, "cards": list(pool.references)} for pool in found])
+        print_json([{"name": pool.name, "cards": list(pool.references)} for pool in listed])
         return
-    for pool in found:
-        _print(pool)
-    if not found:
+    for pool in listed:
+        _print_pool(pool)
+    if not listed:
         note("no pool yet: create one with `kcard pool create NAME CARD ...`")
 
 
-@named.command("show")
+@pools.command("show")
 def show_pool(
     name: Name,
     engine: Annotated[
@@ -354,10 +324,28 @@ def show_pool(
     json_: Json = False,
 ) -> None:
     """Show the current version of each card in a pool; exit code 1 if one is missing."""
-    hub = here()
-    rows = [_row(hub, reference) for reference in hub.pools.get(name).references]
+    hub = open_local_hub()
+    rows: list[dict[str, Any]] = []
+    for reference in hub.pools.get(name).references:
+        try:
+            version = hub.get(reference)
+        except UnknownCard:
+            rows.append({"card": reference, "version": None, "description": None})
+            continue
+        entry = {"card": reference, "version": version.reference, "description": version.manifest.description}
+        rows.append(entry | ({"quarantined": True} if hub.quarantine.held([version]) else {}))
     if engine:
-        rows = _with_writers(hub, rows, engine)
+        # What generates for each card: one of the servers, or kcard itself and why.
+        from kcard.cards.card import Card
+        from kcard.cards.models.loader import Loader
+        from kcard.integrators.assembly import make_engines
+
+        engines, models = make_engines(engine), Loader()
+        for row in rows:
+            if row["version"] is not None and engines is not None:
+                version = hub.get(row["version"])
+                card = Card(hub.folder(version.reference), version.manifest)
+                row["writer"] = engines.writer(card, models)
     if json_:
         print_json({"name": name, "cards": rows})
     for row in () if json_ else rows:
@@ -370,65 +358,45 @@ def show_pool(
         raise typer.Exit(1)
 
 
-@named.command()
+@pools.command()
 def delete(name: Name) -> None:
     """Delete a pool; its cards stay."""
-    here().pools.delete(name)
+    open_local_hub().pools.delete(name)
     note(f"deleted the pool {name}")
 
 
-def _row(hub: "Hub", reference: str) -> dict[str, Any]:
-    try:
-        version = hub.get(reference)
-    except UnknownCard:
-        return {"card": reference, "version": None, "description": None}
-    row = {"card": reference, "version": version.reference, "description": version.manifest.description}
-    return row | ({"quarantined": True} if hub.quarantine.held([version]) else {})
-
-
-def _with_writers(hub: "Hub", rows: list[dict[str, Any]], specs: list[str]) -> list[dict[str, Any]]:
-    """The rows with what writes for each card: a server, or kcard itself and why."""
-    from kcard.cards.card import Card
-    from kcard.cards.models.loader import Loader
-    from kcard.integrators.assembly import make_engines
-
-    engines, models, found = make_engines(specs), Loader(), []
-    for row in rows:
-        if row["version"] is not None and engines is not None:
-            version = hub.get(row["version"])
-            row = row | {
-                "writer": engines.writer(Card(hub.folder(version.reference), version.manifest), models)
-            }
-        found.append(row)
-    return found
-
-
-def _print(pool: "Pool") -> None:
+def _print_pool(pool: "Pool") -> None:
     echo(f"{pool.name}: {', '.join(pool.references) or 'no card yet'}")
 
 
 # kcard add: a model of the Hugging Face Hub, or an adapter on this machine, becomes a card.
 
 
-def _register_add(app: typer.Typer) -> None:
-    app.command()(add)
-
-
-@command_for(verb, optional={"source", "description"})
+@command_for(add_card, optional={"source", "description"})
 def add(
-    given: dict[str, Any],
+    values: dict[str, Any],
     published: Annotated[
         bool, typer.Option("--published", help="Add the 26 cards of the Knowledge Card paper, as a pool.")
     ] = False,
     json_: Json = False,
 ) -> None:
     """Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM."""
-    if published == (given["source"] is not None):
+    if published == (values["source"] is not None):
         raise UsageError("give one repository (hf:owner/name) or adapter, or --published")
     if published:
-        _add_published(given["convert"], json_)
+        from kcard.api.add import add_published
+        from kcard.cards.importing import PUBLISHED
+
+        with counter("adding", len(PUBLISHED)) as report:
+            pool = add_published(convert=values["convert"], report=report)
+        if json_:
+            print_json({"pool": pool.name, "cards": list(pool.references)})
+            return
+        for reference in pool.references:
+            echo(reference)
+        note(f"use them with `kcard ask --cards pool:{pool.name} QUESTION`")
         return
-    version = verb(**given | {"description": given["description"] or ""})
+    version = add_card(**values | {"description": values["description"] or ""})
     base = version.manifest.base
     if json_:
         print_json(
@@ -448,44 +416,28 @@ def add(
         )
 
 
-def _add_published(convert: bool, as_json: bool) -> None:
-    from kcard.api.add import add_published
-    from kcard.cards.importing import PUBLISHED
-
-    with counter("adding", len(PUBLISHED)) as report:
-        pool = add_published(convert=convert, report=report)
-    if as_json:
-        print_json({"pool": pool.name, "cards": list(pool.references)})
-        return
-    for reference in pool.references:
-        echo(reference)
-    note(f"use them with `kcard ask --cards pool:{pool.name} QUESTION`")
-
-
 # kcard export: cards as an existing engine runs them.
 
 
-def _register_export(app: typer.Typer) -> None:
-    app.command()(export)
-
-
-@command_for(export_verb)
+@command_for(export_cards)
 def export(
-    given: dict[str, Any],
+    values: dict[str, Any],
     json_: Json = False,
 ) -> None:
     """Write what vLLM or llama.cpp needs to run cards, and print the command that starts it."""
-    found = export_verb(**given, report=note)
+    exported = export_cards(**values, report=note)
     if json_:
-        print_json(asdict(found) | {"folder": str(found.folder)})
+        print_json(asdict(exported) | {"folder": str(exported.folder)})
     else:
         note("start the engine with this command; export.json says how the cards are prompted")
-        echo(f"cd {shlex.quote(str(found.folder))} && {shlex.join(found.command)}")
+        echo(f"cd {shlex.quote(str(exported.folder))} && {shlex.join(exported.command)}")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    _register_cards(app)
-    _register_pool(app)
-    _register_add(app)
-    _register_export(app)
+    app.add_typer(listing, name="cards")
+    for command in (show, pull, remove, verify, alias):
+        app.command()(command)
+    app.add_typer(pools, name="pool")
+    app.command()(add)
+    app.command()(export)

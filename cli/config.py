@@ -1,12 +1,12 @@
-"""kcard config: every setting, its value and where that comes from."""
+"""kcard config: every setting, its value and its origin."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kcard.cli.options import effective, option, value_of
-from kcard.cli.output import Json, echo, note, print_json
+from kcard.cli.options import effective_settings, option, value_of
+from kcard.cli.output import Json, echo, note, notice, print_json
 from kcard.config import settings, user_file
 from kcard.config_file import PROJECT, USER_ONLY, Origin, Setting, concealed, project_file
 from kcard.errors import UsageError
@@ -31,12 +31,12 @@ def show(
     """Show every setting. Precedence: flag, environment, project file, user file, default."""
     if ctx.invoked_subcommand is not None:
         return
-    found = _effective()
+    listed = effective_settings(settings())
     if json_:
-        print_json([_row(setting) for setting in found])
+        print_json([_row(setting) for setting in listed])
         return
-    for setting in found:
-        line = f"{setting.key:<24} {_shown(setting.value)}"
+    for setting in listed:
+        line = f"{setting.key:<24} {_display(setting.value)}"
         echo(f"{line:<56} {setting.origin}" if origin else line)
 
 
@@ -45,11 +45,11 @@ def get(key: Key, json_: Json = False) -> None:
     """Print the value of one setting."""
     key = key.replace("-", "_")
     option(key)
-    setting = next(setting for setting in _effective() if setting.key == key)
+    setting = next(setting for setting in effective_settings(settings()) if setting.key == key)
     if json_:
         print_json(_row(setting))
     else:
-        echo(_shown(setting.value))
+        echo(_display(setting.value))
 
 
 @commands.command("set")
@@ -66,20 +66,16 @@ def set_(
     key = key.replace("-", "_")
     if project and key in USER_ONLY:
         raise UsageError(f"{key} can't be set in a project file: leave out --project")
-    given = Setting(key, value, Origin("environment", "kcard config set", Path.cwd()))
-    new = _plain(value_of(given, option(key)))
+    setting = Setting(key, value, Origin("environment", "kcard config set", Path.cwd()))
+    new = _plain(value_of(setting, option(key)))
     path = (project_file(Path.cwd()) or Path.cwd() / PROJECT) if project else user_file()
     write_setting(path, key, new)
-    note(f"{key} = {_shown(new)} in {path}")
-    held = next(setting for setting in _effective() if setting.key == key)
-    if _plain(held.value) != new:
-        note(f"note: {held.origin} says {_shown(held.value)}, which takes precedence")
+    note(f"{key} = {_display(new)} in {path}")
+    current = next(setting for setting in effective_settings(settings()) if setting.key == key)
+    if _plain(current.value) != new:
+        notice(f"{current.origin} says {_display(current.value)}, which takes precedence")
     if key in {"llm", "llm_url", "engine"}:
         getattr(settings(), key)  # raises where a project can't choose it
-
-
-def _effective() -> list[Setting]:
-    return effective(settings())
 
 
 def _row(setting: Setting) -> dict[str, Any]:
@@ -87,19 +83,19 @@ def _row(setting: Setting) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Without paths, as TOML and JSON hold it."""
+    """Return a value as TOML and JSON store it: paths as texts."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 
 def _hidden(value: Any) -> Any:
-    """Without the passwords in URLs."""
+    """Return a value as JSON stores it, without the passwords in URLs."""
     value = _plain(value)
     return concealed(value) if isinstance(value, str) else value
 
 
-def _shown(value: Any) -> str:
+def _display(value: Any) -> str:
     value = _hidden(value)
     if value is None:
         return "-"

@@ -2,32 +2,29 @@
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.api.evaluate import evaluate as verb
-from kcard.api.evaluate import report as evaluate_verb
+from kcard.api.evaluate import evaluate as evaluate_settings
+from kcard.api.evaluate import report as make_report
 from kcard.api.evaluate import write_questions
 from kcard.cli.options import command_for
-from kcard.cli.output import Json, console, echo, late_counter, note, print_json, table
+from kcard.cli.output import Json, console, echo, late_counter, note, notice, print_json, table
 from kcard.cluster import RayOptions
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions, BaselineOptions
 
 if TYPE_CHECKING:
-    from kcard.api.evaluate import Evaluation, Told
+    from kcard.api.evaluate import Evaluation
     from kcard.evaluation.analyses.answers import Analysis
     from kcard.evaluation.report.report import Report
-    from kcard.evaluation.runs.summary import SettingSummary
 
 __all__ = ["print_analysis", "register", "show"]
 
 
-# What an evaluation came to, as a table for people.
+# The results of an evaluation as a table.
 
 HEADINGS = (
     "setting",
@@ -43,54 +40,54 @@ HEADINGS = (
 )
 
 
-def show(found: "Evaluation") -> None:
-    """A table for each task: settings as rows."""
+def show(evaluation: "Evaluation") -> None:
+    """Print a table for each task, with a row for each setting."""
     out = console()
-    for task in found.run.plan.tasks:
-        rows = [row for row in found.rows if row.task == task.name]
+    for task in evaluation.run.plan.tasks:
+        rows = [row for row in evaluation.rows if row.task == task.name]
         if not rows:
             continue
-        asked = f"{len(task.ids)} of {task.total} questions"
-        echo(f"{task.name}, {asked}, {found.run.plan.llm}")
-        paid = any(row.cost is not None for row in rows)
-        headings = [heading or task.metric for heading in HEADINGS] + (["cost"] if paid else [])
+        echo(f"{task.name}, {len(task.ids)} of {task.total} questions, {evaluation.run.plan.llm}")
+        has_cost = any(row.cost is not None for row in rows)
+        headings = [heading or task.metric for heading in HEADINGS] + (["cost"] if has_cost else [])
         columns = table(*headings, right=headings[1:], no_wrap=True)
         for row in rows:
-            columns.add_row(
-                *_cells(row), *([f"{row.cost:.4f}" if row.cost is not None else "-"] if paid else [])
-            )
+            has_tokens = row.tokens_in is not None and row.tokens_out is not None
+            cells = [
+                row.setting,
+                str(row.n),
+                f"{row.value:.3f}",
+                f"\\[{row.low:.3f}, {row.high:.3f}]",
+                "-" if row.p is None else f"{row.p:.2g}",
+                "-" if row.p_holm is None else f"{row.p_holm:.2g}",
+                str(row.calls),
+                f"{row.tokens_in} + {row.tokens_out}" if has_tokens else "-",
+                f"{row.seconds:.1f}",
+                str(row.errors),
+            ]
+            if has_cost:
+                cells.append("-" if row.cost is None else f"{row.cost:.4f}")
+            columns.add_row(*cells)
         out.print(columns)
         if missing := sum(row.missing for row in rows):
             echo(f"{missing} questions were not asked yet")
 
 
-def _cells(row: "SettingSummary") -> tuple[str, ...]:
-    return (
-        row.setting,
-        str(row.n),
-        f"{row.value:.3f}",
-        f"\\[{row.low:.3f}, {row.high:.3f}]",
-        "-" if row.p is None else f"{row.p:.2g}",
-        "-" if row.p_holm is None else f"{row.p_holm:.2g}",
-        str(row.calls),
-        "-" if row.tokens_in is None or row.tokens_out is None else f"{row.tokens_in} + {row.tokens_out}",
-        f"{row.seconds:.1f}",
-        str(row.errors),
-    )
-
-
-def _register_eval(app: typer.Typer) -> None:
-    app.command("eval")(evaluate)
-
-
-@command_for(verb, AskOptions, BaselineOptions, RayOptions, leave_out={"mode", "select"}, optional={"tasks"})
+@command_for(
+    evaluate_settings,
+    AskOptions,
+    BaselineOptions,
+    RayOptions,
+    leave_out={"mode", "select"},
+    optional={"tasks"},
+)
 def evaluate(
-    given: dict[str, Any],
+    values: dict[str, Any],
     ctx: typer.Context,
     resume: Annotated[
-        int | None, typer.Option(help="Go on with this run: ask what is missing or failed.")
+        int | None, typer.Option(help="Continue this run: ask questions that are missing or failed.")
     ] = None,
-    rerun: Annotated[int | None, typer.Option(help="Ask everything of this run again, as a new run.")] = None,
+    rerun: Annotated[int | None, typer.Option(help="Repeat this run as a new one.")] = None,
     results: Annotated[
         Path | None,
         typer.Option(
@@ -100,80 +97,49 @@ def evaluate(
     json_: Json = False,
 ) -> None:
     """Compare settings on the same questions: what do cards add to an LLM, and what do they cost?"""
-    cluster = RayOptions.taken_from(given)
-    given = _typed(ctx, given)
-    if resume is not None and rerun is not None:
-        raise UsageError("--resume and --rerun do not go together")
-    with _told() as told:
-        found = _evaluated(given, resume, rerun, told, cluster)
-    _print(found, json_)
-    if (analysis := given.get("analysis")) and not json_:
-        print_analysis(found.run.number, analysis)
-    if results is not None:
-        _export(found.run.number, results)
-
-
-def _evaluated(
-    given: dict[str, Any], resume: int | None, rerun: int | None, told: "Told", cluster: RayOptions | None
-) -> "Evaluation":
     from kcard.api import evaluate as api
 
-    if resume is not None:
-        return api.resume(resume, told=told, cluster=cluster, **_only(given))
-    if rerun is not None:
-        return api.rerun(rerun, told=told, cluster=cluster, **_only(given))
-    return api.evaluate(**{"tasks": (), **given}, told=told, cluster=cluster)
-
-
-def _only(given: dict[str, Any]) -> dict[str, Any]:
-    """The options, none of which a run has of its own."""
-    if odd := sorted(set(given) - {"path"}):
-        named = "TASK" if odd[0] == "tasks" else "--" + odd[0].replace("_", "-")
-        raise UsageError(f"{named} does not go with a run, which has its own options: leave it out")
-    return given
-
-
-def _typed(ctx: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """The options that were typed: a preset takes the place of the others."""
+    cluster = RayOptions.taken_from(values)
+    # A preset takes the place of the options that were not typed.
     sources = {key: ctx.get_parameter_source(key) for key in values}
-    return {key: value for key, value in values.items() if getattr(sources[key], "name", "") != "DEFAULT"}
-
-
-@contextmanager
-def _told() -> "Iterator[Told]":
-    """Notes, and a bar; where the user interrupts the run, how to go on."""
-    from kcard.api.evaluate import Told
-
-    started: list[int] = []
+    typed = {key: value for key, value in values.items() if getattr(sources[key], "name", "") != "DEFAULT"}
+    if resume is not None and rerun is not None:
+        raise UsageError("--resume and --rerun do not go together")
+    has_run = resume is not None or rerun is not None
+    run_numbers: list[int] = []
     try:
         with late_counter("asking") as progress:
-            yield Told(lambda text: note(f"note: {text}"), lambda run: started.append(run.number), progress)
+            reporter = api.Told(notice, lambda run: run_numbers.append(run.number), progress)
+            if has_run and (excess := sorted(set(typed) - {"path"})):
+                name = "TASK" if excess[0] == "tasks" else "--" + excess[0].replace("_", "-")
+                raise UsageError(f"{name} does not go with a run, which has its own options: leave it out")
+            if resume is not None:
+                evaluation = api.resume(resume, told=reporter, cluster=cluster, **typed)
+            elif rerun is not None:
+                evaluation = api.rerun(rerun, told=reporter, cluster=cluster, **typed)
+            else:
+                evaluation = api.evaluate(**{"tasks": (), **typed}, told=reporter, cluster=cluster)
     except KeyboardInterrupt:
-        if not started:
+        if not run_numbers:
             raise
-        note(f"interrupted: what was answered is kept; continue with `kcard eval --resume {started[0]}`")
+        note(f"interrupted: what was answered is kept; continue with `kcard eval --resume {run_numbers[0]}`")
         sys.exit(130)
 
-
-def _print(found: "Evaluation", as_json: bool) -> None:
-
-    if as_json:
-        for row in found.rows:
-            print_json(row.to_json(found.run.number))
+    number = evaluation.run.number
+    if json_:
+        for row in evaluation.rows:
+            print_json(row.to_json(number))
     else:
-        show(found)
-    errors = sum(row.errors for row in found.rows)
-    if errors:
-        again = f"kcard eval --resume {found.run.number}"
+        show(evaluation)
+    if errors := sum(row.errors for row in evaluation.rows):
+        again = f"kcard eval --resume {number}"
         note(f"{errors} questions failed and count as wrong; ask them again with `{again}`")
-    note(f"run {found.run.number}")
-
-
-def _export(number: int, folder: Path) -> None:
-    from kcard.api.evaluate import export
-
-    for file in export(number, folder):
-        note(f"written: {file}")
+    note(f"run {number}")
+    if (analysis := typed.get("analysis")) and not json_:
+        print_analysis(number, analysis)
+    if results is not None:
+        for file in api.export(number, results):
+            note(f"written: {file}")
 
 
 # kcard runs: the evaluations of this hub.
@@ -185,33 +151,48 @@ LONGEST = 60  # characters of a run's settings that are listed as they are
 Number = Annotated[int, typer.Argument(help="Number of the run.", show_default=False)]
 
 
-def _register_runs(app: typer.Typer) -> None:
-    app.add_typer(runs, name="runs")
-
-
 @runs.callback(invoke_without_command=True)
 def list_runs(ctx: typer.Context, json_: Json = False) -> None:
     """List the runs of `kcard eval`, or show or delete one."""
     if ctx.invoked_subcommand is not None:
         return
-    from kcard.evaluation.runs.run import RunStorage
+    from kcard.evaluation.runs.run import RunStorage, SettingName
     from kcard.hub.registry import Hub
 
-    found = RunStorage(Hub().runs).list()
+    listed = RunStorage(Hub().runs).list()
     if json_:
-        for run in found:
-            print_json(_data(run))
+        for run in listed:
+            plan = run.plan
+            data = {
+                "run": run.number,
+                "started": run.started,
+                "tasks": [task.name for task in plan.tasks],
+                "settings": list(plan.settings),
+                "llm": plan.llm,
+                "answered": run.answered,
+                "failed": run.failed,
+                "planned": plan.planned,
+                "command": ["kcard", *plan.command],
+            }
+            print_json(data)
         return
-    if not found:
+    if not listed:
         note("no runs yet: start one with `kcard eval TASK --path FILE`")
         return
     right = ("run", "answered", "failed", "planned")
     columns = table(
         "run", "started", "tasks", "settings", "llm", "answered", "failed", "planned", right=right
     )
-    for run in found:
+    for run in listed:
         plan = run.plan
-        tasks, settings = ", ".join(task.name for task in plan.tasks), _brief(plan.settings)
+        tasks, settings = ", ".join(task.name for task in plan.tasks), ", ".join(plan.settings)
+        if len(settings) > LONGEST:
+            # Count settings that differ in options only, as those of analyses do.
+            names = [SettingName.of(setting) for setting in plan.settings]
+            varied = [name for name in names if name.options]
+            options = dict.fromkeys(key for name in varied for key, _ in name.options)
+            counted = [f"{len(varied)} with other {', '.join(options)}"] if varied else []
+            settings = ", ".join([name.base for name in names if not name.options] + counted)
         counts = map(str, (run.answered, run.failed, plan.planned))
         columns.add_row(str(run.number), run.started, tasks, settings, plan.llm, *counts)
     console().print(columns)
@@ -220,15 +201,15 @@ def list_runs(ctx: typer.Context, json_: Json = False) -> None:
 @runs.command("show")
 def show_run(number: Number, json_: Json = False) -> None:
     """Show what a run came to, and the command that repeats it."""
-    from kcard.api.evaluate import evaluation
+    from kcard.api.evaluate import evaluation as load_evaluation
 
-    found = evaluation(number)
+    evaluation = load_evaluation(number)
     if json_:
-        for row in found.rows:
+        for row in evaluation.rows:
             print_json(row.to_json(number))
         return
-    show(found)
-    echo("kcard " + shlex.join(found.run.plan.command))
+    show(evaluation)
+    echo("kcard " + shlex.join(evaluation.run.plan.command))
 
 
 @runs.command("export")
@@ -255,45 +236,12 @@ def delete_runs(numbers: Annotated[list[int], typer.Argument(help="Numbers of ru
         note(f"deleted run {number}")
 
 
-def _brief(settings: Sequence[str]) -> str:
-    """The settings as a cell of a table: many that differ in options, as analyses make them, are counted."""
-    from kcard.evaluation.runs.run import SettingName
-
-    whole = ", ".join(settings)
-    if len(whole) <= LONGEST:
-        return whole
-    names = [SettingName.of(setting) for setting in settings]
-    varied = [name for name in names if name.options]
-    options = dict.fromkeys(key for name in varied for key, _ in name.options)
-    counted = [f"{len(varied)} with other {', '.join(options)}"] if varied else []
-    return ", ".join([name.base for name in names if not name.options] + counted)
-
-
-def _data(run: Any) -> dict[str, Any]:
-    plan = run.plan
-    return {
-        "run": run.number,
-        "started": run.started,
-        "tasks": [task.name for task in plan.tasks],
-        "settings": list(plan.settings),
-        "llm": plan.llm,
-        "answered": run.answered,
-        "failed": run.failed,
-        "planned": plan.planned,
-        "command": ["kcard", *plan.command],
-    }
-
-
 # kcard report: a run of `kcard eval` as a web page, as tables, and its analyses.
 
 
-def _register_report(app: typer.Typer) -> None:
-    app.command()(report)
-
-
-@command_for(evaluate_verb)
+@command_for(make_report)
 def report(
-    given: dict[str, Any],
+    values: dict[str, Any],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Write the page to this file (HTML). [default: run-RUN.html]"),
@@ -309,74 +257,68 @@ def report(
 ) -> None:
     """Report a run of `kcard eval`: a web page, CSV files, paired tests, analyses."""
     from kcard.evaluation.report.pages import write_page
+    from kcard.evaluation.report.report import analysis_lines, table_lines, write_csv
 
-    if plot is not None and given["analysis"] is None:
+    analysis = values["analysis"]
+    if plot is not None and analysis is None:
         raise UsageError("--plot draws one analysis: add --analysis NAME; the page has the other plots")
-    found = evaluate_verb(**given)
-    _write_csv(found, given["analysis"], csv, questions)
-    if output is not None or not (csv or questions or json_ or given["analysis"]):
-        note(f"page written: {write_page(found, output or Path(f'run-{found.run.number}.html'))}")
+    result = make_report(**values)
+    if csv is not None:
+        lines = analysis_lines(result.analyses[0]) if analysis else table_lines(result)
+        note(f"table written: {write_csv(lines, csv)}")
+    if questions is not None:
+        note(f"questions written: {write_questions(result.run.number, questions)}")
+    if output is not None or not (csv or questions or json_ or analysis):
+        note(f"page written: {write_page(result, output or Path(f'run-{result.run.number}.html'))}")
     if plot is not None:
         from kcard.evaluation.charts.chart import write_pictures
 
-        for path in write_pictures(found.analyses[0].charts, plot):
+        for path in write_pictures(result.analyses[0].charts, plot):
             note(f"plot written: {path}")
-    if given["analysis"] is not None:
-        _print_analysis(found.analyses[0], json_)
+    if analysis is not None:
+        _print_analysis(result.analyses[0], json_)
     elif json_:
-        from kcard.evaluation.report.report import table_lines
-
-        for line in table_lines(found):
+        for line in table_lines(result):
             print_json(line)
     else:
-        _print_table(found)
+        _print_report(result)
 
 
 def print_analysis(run: int, name: str) -> None:
-    """What an analysis finds in a run, as a table."""
-    _print_analysis(evaluate_verb(run, analysis=name, limit=0).analyses[0], False)
+    """Print an analysis of a run as a table."""
+    _print_analysis(make_report(run, analysis=name, limit=0).analyses[0], False)
 
 
-def _write_csv(found: "Report", analysis: str | None, path: Path | None, questions: Path | None) -> None:
-    from kcard.evaluation.report.report import analysis_lines, table_lines, write_csv
-
-    if path is not None:
-        note(
-            f"table written: {write_csv(analysis_lines(found.analyses[0]) if analysis else table_lines(found), path)}"
-        )
-    if questions is not None:
-        note(f"questions written: {write_questions(found.run.number, questions)}")
-
-
-def _print_analysis(found: "Analysis", json_: bool) -> None:
+def _print_analysis(analysis: "Analysis", json_: bool) -> None:
     from kcard.evaluation.analyses.answers import shown
     from kcard.evaluation.report.report import analysis_lines
 
     if json_:
-        for line in analysis_lines(found):
+        for line in analysis_lines(analysis):
             print_json(line)
         return
     from rich.markup import escape
 
-    note(found.text)
-    numbers = {name for i, name in enumerate(found.columns) if not isinstance(found.rows[0][i], str)}
-    rows = table(*found.columns, right=numbers)
-    for row in found.rows:
+    note(analysis.text)
+    numbers = {name for i, name in enumerate(analysis.columns) if not isinstance(analysis.rows[0][i], str)}
+    rows = table(*analysis.columns, right=numbers)
+    for row in analysis.rows:
         rows.add_row(*(escape(shown(cell)) for cell in row))
     console().print(rows)
 
 
-def _print_table(found: "Report") -> None:
+def _print_report(result: "Report") -> None:
+    """Print a table for each task: every setting, compared with the reference."""
     from rich.markup import escape
 
     from kcard.evaluation.report.report import amount, headline, metric_name, probability
 
-    for task in found.tasks:
-        base, mine = found.reference(task), found.of(task)
+    for task in result.tasks:
+        base, summaries = result.reference(task), result.of(task)
         headings = (
             "setting",
             "n",
-            metric_name(mine[0].metric),
+            metric_name(summaries[0].metric),
             "95 % interval",
             f"over {base}",
             "p",
@@ -384,8 +326,8 @@ def _print_table(found: "Report") -> None:
             "seconds",
         )
         rows = table(*map(escape, headings), right=headings[1:], no_wrap=True)
-        for row in mine:
-            pair = found.pair(task, row.setting, base)
+        for row in summaries:
+            pair = result.pair(task, row.setting, base)
             rows.add_row(
                 escape(row.setting),
                 str(row.n),
@@ -396,12 +338,12 @@ def _print_table(found: "Report") -> None:
                 amount(row.calls / row.n),
                 amount(row.seconds / row.n),
             )
-        echo(f"{task}: {headline(found, task)}")
+        echo(f"{task}: {headline(result, task)}")
         console().print(rows)
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    _register_eval(app)
-    _register_runs(app)
-    _register_report(app)
+    app.command("eval")(evaluate)
+    app.add_typer(runs, name="runs")
+    app.command()(report)

@@ -6,33 +6,38 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kcard.api.gates import analyse as verb
-from kcard.api.gates import calibrate as gates_verb
+from kcard.api.gates import ENOUGH, keep
+from kcard.api.gates import analyse as analyse_records
+from kcard.api.gates import calibrate as compare_gates
 from kcard.api.gates import evaluate as evaluate_gate
 from kcard.api.gates import fit as fit_gate
-from kcard.api.gates import keep
-from kcard.cli.options import command_for, given_settings
-from kcard.cli.output import Json, console, counter, echo, late_counter, note, print_json, resumable, table
+from kcard.cli.options import command_for, parse_key_values
+from kcard.cli.output import (
+    Json,
+    console,
+    counter,
+    echo,
+    late_counter,
+    note,
+    notice,
+    print_json,
+    resumable,
+    table,
+)
 from kcard.integrators.options import AskOptions
 
 if TYPE_CHECKING:
-    from kcard.api.gates import CalibrationResult, Evaluation
-    from kcard.evaluation.gates.analyses.analysis import GateAnalysis
-    from kcard.evaluation.gates.calibration import Calibration, ComparedGate
+    from kcard.evaluation.gates.calibration import Calibration
 
 __all__ = ["register"]
 
 
-# kcard calibrate: every gate compared on your own records; the one that is worth it goes into the config.
+# kcard calibrate: compares all gates on the user's own records and configures the best one if it pays off.
 
 
-def _register_calibrate(app: typer.Typer) -> None:
-    app.command()(calibrate)
-
-
-@command_for(gates_verb)
+@command_for(compare_gates)
 def calibrate(
-    given: dict[str, Any],
+    values: dict[str, Any],
     html: Annotated[Path | None, typer.Option(help="Write the report to this file (HTML).")] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Write the cost/accuracy curves to this file (.svg or .png).")
@@ -46,52 +51,44 @@ def calibrate(
         from kcard.evaluation.gates.calibration import require
 
         require()
-    found = gates_verb(**given, report=lambda name: note(f"comparing {name}"))
-    _write(found, html, plot)
-    if not json_:
-        _print_calibrate(found.comparison)
-        echo(found.choice.text)
-    written = None if dry_run or not (_enough(found, yes) and _agreed(found, yes)) else keep(found)
-    if written is not None:
-        note(f"ask.gate = {written[0]} in {written[1]}")
-    if json_:
-        print_json(_data(found, None if written is None else written[0]))
+    result = compare_gates(**values, report=lambda name: note(f"comparing {name}"))
+    from kcard.evaluation.gates.calibration import as_data, write_page, write_plot
 
-
-def _enough(found: "CalibrationResult", yes: bool) -> bool:
-    """Whether so many records may decide what every later question goes through."""
-    from kcard.api.gates import ENOUGH
-
-    if yes or len(found.records) >= ENOUGH:
-        return True
-    note(
-        f"{len(found.records)} records are too few to change the config, which stays as it is: collect at least "
-        f"{ENOUGH}, or use --yes"
-    )
-    return False
-
-
-def _agreed(found: "CalibrationResult", yes: bool) -> bool:
-    """Whether the config may be changed; only a terminal is asked."""
-    if yes or not sys.stdin.isatty():
-        return True
-    return typer.confirm(f"Have `kcard ask` use the gate {found.gate}?", default=True, err=True)
-
-
-def _write(found: "CalibrationResult", html: Path | None, plot: Path | None) -> None:
     if plot is not None:
-        from kcard.evaluation.gates.calibration import write_plot
-
-        write_plot(found.comparison, plot)
+        write_plot(result.comparison, plot)
         note(f"plot: {plot}")
     if html is not None:
-        from kcard.evaluation.gates.calibration import write_page
+        note(f"report: {write_page(result.comparison, result.choice, html)}")
+    if not json_:
+        _print_comparison(result.comparison)
+        echo(result.choice.text)
 
-        note(f"report: {write_page(found.comparison, found.choice, html)}")
+    # The config changes with enough records and, on a terminal, with the user's consent.
+    has_enough = yes or len(result.records) >= ENOUGH
+    if not dry_run and not has_enough:
+        note(
+            f"{len(result.records)} records are too few to change the config, which stays as it is: collect at "
+            f"least {ENOUGH}, or use --yes"
+        )
+    may_change = not dry_run and has_enough
+    if may_change and not yes and sys.stdin.isatty():
+        may_change = typer.confirm(f"Have `kcard ask` use the gate {result.gate}?", default=True, err=True)
+    change = keep(result) if may_change else None
+    if change is not None:
+        note(f"ask.gate = {change[0]} in {change[1]}")
+    if json_:
+        recommendation = {
+            "gate": result.gate,
+            "beats": result.choice.gate is not None,
+            "text": result.choice.text,
+            "written": None if change is None else change[0],
+        }
+        print_json({**as_data(result.comparison), "recommendation": recommendation})
 
 
-def _print_calibrate(found: "Calibration") -> None:
-    base, best = found.baselines, found.reference
+def _print_comparison(calibration: "Calibration") -> None:
+    """Print a row for each gate, best first, between the baselines and the oracle."""
+    base, best = calibration.baselines, calibration.reference
     headings = (
         "gate",
         "accuracy",
@@ -105,52 +102,30 @@ def _print_calibrate(found: "Calibration") -> None:
     rows = table(*headings, right=headings[1:], no_wrap=True)
     rows.add_row("never", f"{base.never:.3f}", "0%")
     rows.add_row("always", f"{base.always:.3f}", "100%")
-    for row in sorted(found.rows, key=lambda row: -row.outcome.accuracy):
-        rows.add_row(*_cells(row))
+    for row in sorted(calibration.rows, key=lambda row: -row.outcome.accuracy):
+        outcome, guidance = row.outcome, row.outcome.beneficial_guidance
+        rows.add_row(
+            row.gate,
+            f"{outcome.accuracy:.3f} \\[{row.low:.3f}, {row.high:.3f}]",
+            f"{outcome.share:.0%}",
+            f"{outcome.random_same_share:.3f}",
+            "-" if guidance is None else f"{guidance:.0%}",
+            f"{row.difference:+.3f} \\[{row.difference_low:+.3f}, {row.difference_high:+.3f}]",
+            f"{row.p:.2g}",
+            f"{row.p_holm:.2g}",
+        )
     rows.add_row("oracle", f"{base.oracle:.3f}")
-    out = console()
-    out.print(rows)
-    for gate, why in found.skipped:
+    console().print(rows)
+    for gate, why in calibration.skipped:
         note(f"not compared: {gate}: {why}")
 
 
-def _cells(row: "ComparedGate") -> tuple[str, ...]:
-    outcome, guidance = row.outcome, row.outcome.beneficial_guidance
-    return (
-        row.gate,
-        f"{outcome.accuracy:.3f} \\[{row.low:.3f}, {row.high:.3f}]",
-        f"{outcome.share:.0%}",
-        f"{outcome.random_same_share:.3f}",
-        "-" if guidance is None else f"{guidance:.0%}",
-        f"{row.difference:+.3f} \\[{row.difference_low:+.3f}, {row.difference_high:+.3f}]",
-        f"{row.p:.2g}",
-        f"{row.p_holm:.2g}",
-    )
+# kcard gate analyse: what the papers report about gates, computed from records.
 
 
-def _data(found: "CalibrationResult", written: str | None) -> dict[str, Any]:
-    from kcard.evaluation.gates.calibration import as_data
-
-    chosen = found.choice.gate
-    recommendation = {
-        "gate": found.gate,
-        "beats": chosen is not None,
-        "text": found.choice.text,
-        "written": written,
-    }
-    return {**as_data(found.comparison), "recommendation": recommendation}
-
-
-# kcard gate analyse: what the papers report of gates, from records.
-
-
-def _register_analyse(gates: typer.Typer) -> None:
-    gates.command("analyse")(analyse)
-
-
-@command_for(verb)
+@command_for(analyse_records)
 def analyse(
-    given: dict[str, Any],
+    values: dict[str, Any],
     plot: Annotated[Path | None, typer.Option(help="Write the plot to this file (.svg or .png).")] = None,
     json_: Json = False,
 ) -> None:
@@ -161,26 +136,24 @@ def analyse(
 
         new_figure()
     with late_counter("steps") as report:
-        found = verb(**given | {"settings": given_settings(given["settings"])}, report=report)
+        analysis = analyse_records(
+            **values | {"settings": parse_key_values(values["settings"])}, report=report
+        )
     if plot is not None:
         from kcard.evaluation.plots import drawn, write
 
-        write(drawn(found.chart, f"{found.name}, {found.records} records"), plot)
+        write(drawn(analysis.chart, f"{analysis.name}, {analysis.records} records"), plot)
         note(f"plot: {plot}")
     if json_:
-        print_json(found.to_json())
-    else:
-        _print_analyse(found)
-
-
-def _print_analyse(found: "GateAnalysis") -> None:
-    columns = list(found.rows[0])
-    words = {key for key in columns if isinstance(found.rows[0][key], str)}
-    shown = table(*(key.replace("_", " ") for key in columns), right={*columns} - words)
-    for row in found.rows:
-        shown.add_row(*(_cell(row[key]) for key in columns))
-    console().print(shown)
-    for key, value in found.summary.items():
+        print_json(analysis.to_json())
+        return
+    columns = list(analysis.rows[0])
+    words = {key for key in columns if isinstance(analysis.rows[0][key], str)}
+    rows = table(*(key.replace("_", " ") for key in columns), right={*columns} - words)
+    for row in analysis.rows:
+        rows.add_row(*(_cell(row[key]) for key in columns))
+    console().print(rows)
+    for key, value in analysis.summary.items():
         parts = value.items() if isinstance(value, dict) else [("", value)]
         for name, figure in parts:
             echo(f"{' '.join(filter(None, [key, name])).replace('_', ' ')}: {_cell(figure)}")
@@ -197,29 +170,24 @@ gates = typer.Typer(
 )
 
 
-def _register_gate(app: typer.Typer) -> None:
-    app.add_typer(gates, name="gate")
-    _register_analyse(gates)
-
-
 @gates.callback()
-def _configured(ctx: typer.Context) -> None:
-    """What is configured for ask holds for collecting too."""
+def _configure(ctx: typer.Context) -> None:
+    """Let the settings of ask apply to collect too."""
     if ctx.invoked_subcommand != "collect":
         return
     from kcard.cli.options import default_map
     from kcard.config import settings
 
-    found = default_map(settings()).get("ask", {})
+    defaults = default_map(settings()).get("ask", {})
     ctx.default_map = {
-        "collect": {key: v for key, v in found.items() if key in AskOptions.__dataclass_fields__}
+        "collect": {key: v for key, v in defaults.items() if key in AskOptions.__dataclass_fields__}
     }
 
 
 @gates.command("collect")
 @command_for(AskOptions, leave_out={"gate"})
 def collect(
-    given: dict[str, Any],
+    values: dict[str, Any],
     questions: Annotated[Path, typer.Option(help="Questions with answers, or a data set in its own layout.")],
     output: Annotated[Path, typer.Option(help="File for the records.")],
     task: Annotated[
@@ -237,16 +205,12 @@ def collect(
     ] = False,
 ) -> None:
     """Answer questions without and with cards, and record how correct both answers are."""
-    run = {"questions": questions, "output": output, "task": task, "metric": metric, "resume": resume}
-    _collected(run, given)
-
-
-def _collected(run: dict[str, Any], options: dict[str, Any]) -> None:
     from kcard.api.gates import Collection
 
-    collection = Collection(**run, **options, report=lambda text: note(f"note: {text}"))
+    run: dict[str, Any] = {"questions": questions, "task": task, "metric": metric, "resume": resume}
+    collection = Collection(**run, output=output, **values, report=notice)
     if announcement := getattr(collection.llm, "announcement", None):
-        note(f"note: {announcement}")
+        notice(announcement)
     total, output = len(collection.rows), collection.output
     if collection.done:
         note(f"{collection.done} of {total} questions are already answered")
@@ -262,10 +226,10 @@ def _collected(run: dict[str, Any], options: dict[str, Any]) -> None:
 
 @gates.command("fit")
 @command_for(fit_gate)
-def fit(given: dict[str, Any], json_: Json = False) -> None:
+def fit(values: dict[str, Any], json_: Json = False) -> None:
     """Fit a gate on records, for `kcard ask --gate`."""
-    fitted, path = fit_gate(**given | {"settings": given_settings(given["settings"])})
-    name = given["kind"] if given["output"] is None else str(path)
+    fitted, path = fit_gate(**values | {"settings": parse_key_values(values["settings"])})
+    name = values["kind"] if values["output"] is None else str(path)
     if json_:
         print_json(
             {
@@ -284,21 +248,19 @@ def fit(given: dict[str, Any], json_: Json = False) -> None:
 
 @gates.command("eval")
 @command_for(evaluate_gate)
-def evaluate(given: dict[str, Any], json_: Json = False) -> None:
+def evaluate(values: dict[str, Any], json_: Json = False) -> None:
     """Evaluate a gate on records that it was not fitted on."""
     with late_counter("folds") as report:
-        found = evaluate_gate(**given | {"settings": given_settings(given["settings"])}, report=report)
+        evaluation = evaluate_gate(
+            **values | {"settings": parse_key_values(values["settings"])}, report=report
+        )
     if json_:
-        print_json(found.to_json())
-    else:
-        _print(found)
-
-
-def _print(found: "Evaluation") -> None:
-    outcome = found.outcome
+        print_json(evaluation.to_json())
+        return
+    outcome = evaluation.outcome
     guidance = outcome.beneficial_guidance
-    how = "as it is" if found.folds is None else f"{found.folds} folds"
-    echo(f"{found.gate}, {outcome.n} records, {how}")
+    how = "as it is" if evaluation.folds is None else f"{evaluation.folds} folds"
+    echo(f"{evaluation.gate}, {outcome.n} records, {how}")
     rows = {
         "accuracy": f"{outcome.accuracy:.3f}",
         "uses cards": f"{outcome.share:.1%} of the questions",
@@ -307,23 +269,24 @@ def _print(found: "Evaluation") -> None:
         else f"{guidance:.1%} of the questions where it matters decided correctly",
         "over-asking": f"{outcome.over_asking:.1%} of the questions use cards that do not improve the answer",
         "under-asking": f"{outcome.under_asking:.1%} do not use cards that would",
-        **{f"at {share:.0%} calls": f"{v:.3f}" for share, v in found.ranking.accuracy_at.items()},
+        **{f"at {share:.0%} calls": f"{v:.3f}" for share, v in evaluation.ranking.accuracy_at.items()},
         "calibration": "-"
-        if found.ranking.ece is None
-        else f"{found.ranking.ece:.3f} (ECE of P(right without))",
+        if evaluation.ranking.ece is None
+        else f"{evaluation.ranking.ece:.3f} (ECE of P(right without))",
         "never": f"{outcome.never:.3f}",
         "always": f"{outcome.always:.3f}",
         "random": f"{outcome.random_same_share:.3f} at the same share",
         "oracle": f"{outcome.oracle:.3f}",
-        **{key: str(value) for key, value in found.settings.items()},
+        **{key: str(value) for key, value in evaluation.settings.items()},
     }
     for key, value in rows.items():
         echo(f"  {key:<14} {value}")
-    for key, values in (found.tuned or {}).items():
-        echo(f"  {key + ' in folds':<14} {', '.join(f'{v} ({n})' for v, n in values.items())}")
+    for key, counts in (evaluation.tuned or {}).items():
+        echo(f"  {key + ' in folds':<14} {', '.join(f'{v} ({n})' for v, n in counts.items())}")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    _register_gate(app)
-    _register_calibrate(app)
+    gates.command("analyse")(analyse)
+    app.add_typer(gates, name="gate")
+    app.command()(calibrate)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kcard.cli.options import published
+from kcard.cli.options import complete_published
 from kcard.cli.output import Json, as_data, counter, echo, note, print_json
-from kcard.cli.publish import here
+from kcard.cli.publish import open_local_hub
 from kcard.errors import UsageError
 from kcard.io import parse_size, shown_size
 
@@ -38,13 +38,6 @@ Quota = Annotated[
 users = typer.Typer(no_args_is_help=True, help="The users of a shared hub.", rich_markup_mode=None)
 groups = typer.Typer(no_args_is_help=True, help="Organisations and their members.", rich_markup_mode=None)
 keys = typer.Typer(no_args_is_help=True, help="Access tokens.", rich_markup_mode=None)
-
-
-def _register_accounts(hub: typer.Typer) -> None:
-    hub.add_typer(users, name="user")
-    hub.add_typer(groups, name="organisation")
-    hub.add_typer(keys, name="token")
-    hub.command()(log)
 
 
 def _database(url: str | None) -> "Database":
@@ -77,11 +70,11 @@ def add_user(
 ) -> None:
     """Add a user and print a token for them, only this once. Its scope is write, with --admin admin."""
     accounts, tokens = _accounts(database_url), _tokens(database_url)
-    made = accounts.add_user(name, fullname=fullname, email=email, admin=admin, quota=_quota(quota))
+    account = accounts.add_user(name, fullname=fullname, email=email, admin=admin, quota=_quota(quota))
     scope: Scope = "admin" if admin else "write"
-    token = tokens.create(made.name, scope=scope)
-    note(f"{made.name} was added with a token of scope {scope}, which is shown only once")
-    _print_token(token, made.name, scope, json_)
+    token = tokens.create(account.name, scope=scope)
+    note(f"{account.name} was added with a token of scope {scope}, which is shown only once")
+    _print_token(token, account.name, scope, json_)
 
 
 @users.command("list")
@@ -135,10 +128,10 @@ def change_user(
     """Change the quota, name, address or rights of a user or organisation."""
     changes: dict[str, Any] = {} if quota is None else {"quota": _quota(quota)}
     accounts = _accounts(database_url)
-    changed = accounts.update(name, admin=admin, fullname=fullname, email=email, **changes)
+    account = accounts.update(name, admin=admin, fullname=fullname, email=email, **changes)
     if json_:
-        print_json(_facts(changed, accounts.used(changed.name)))
-    note(f"{changed.name} was changed")
+        print_json(_facts(account, accounts.used(account.name)))
+    note(f"{account.name} was changed")
 
 
 @groups.command("add")
@@ -152,10 +145,10 @@ def add_organisation(
 ) -> None:
     """Add an organisation: a namespace that several users share."""
     accounts = _accounts(database_url)
-    made = accounts.add_organisation(name, owner=owner, fullname=fullname, quota=_quota(quota))
+    account = accounts.add_organisation(name, owner=owner, fullname=fullname, quota=_quota(quota))
     if json_:
-        print_json(_facts(made, 0))
-    note(f"{made.name} was added; {owner} administers it")
+        print_json(_facts(account, 0))
+    note(f"{account.name} was added; {owner} administers it")
 
 
 @groups.command("list")
@@ -183,14 +176,14 @@ def member(
             raise UsageError(
                 f"no role given for {user}: use read, write or admin, or none to remove the user"
             )
-        given: Role | None = None if role == NONE else role  # type: ignore[assignment]  # checked there
-        accounts.set_member(organisation, user, given)
-    found = accounts.members(organisation)
+        new_role: Role | None = None if role == NONE else role  # type: ignore[assignment]  # checked there
+        accounts.set_member(organisation, user, new_role)
+    roles = accounts.members(organisation)
     if json_:
-        print_json(found)
+        print_json(roles)
         return
-    for name, has in found.items():
-        echo(f"{has:<6} {name}")
+    for name, member_role in roles.items():
+        echo(f"{member_role:<6} {name}")
 
 
 @keys.command("create")
@@ -212,9 +205,9 @@ def create_token(
     json_: Json = False,
 ) -> None:
     """Create a token for a user and print it, only this once."""
-    wanted: Scope = scope  # type: ignore[assignment]  # checked there
+    token_scope: Scope = scope  # type: ignore[assignment]  # checked there
     tokens = _tokens(database_url)
-    token = tokens.create(user, name=name, scope=wanted, repository=repository, days=days)
+    token = tokens.create(user, name=name, scope=token_scope, repository=repository, days=days)
     _print_token(token, user, scope, json_)
 
 
@@ -227,12 +220,12 @@ def list_tokens(
     json_: Json = False,
 ) -> None:
     """List tokens by name; the hub does not store the tokens themselves."""
-    found = [_token_facts(token) for token in _tokens(database_url).list(user)]
+    rows = [_token_facts(token) for token in _tokens(database_url).list(user)]
     if json_:
-        print_json(found)
+        print_json(rows)
         return
-    for token in found:
-        echo(_line(token.values()))
+    for row in rows:
+        echo(_line(row.values()))
 
 
 @keys.command("revoke")
@@ -265,11 +258,11 @@ def log(
     """Show the event log of a shared hub, latest first; the actor - is the command line."""
     from kcard.hub.accounts import Events
 
-    found = [as_data(event) for event in Events(_database(database_url)).list(limit, before, action, actor)]
+    events = [as_data(event) for event in Events(_database(database_url)).list(limit, before, action, actor)]
     if json_:
-        print_json(found)
+        print_json(events)
         return
-    for event in found:
+    for event in events:
         detail = " ".join(f"{key}={value}" for key, value in event.pop("detail").items())
         echo(_line([*event.values(), detail or None]))
 
@@ -279,7 +272,7 @@ def _quota(text: str | None) -> int | None:
 
 
 def _print_token(token: str, user: str, scope: str, json_: bool) -> None:
-    """Exactly one line on stdout, so that scripts can use it."""
+    """Print exactly one line on stdout, so that scripts can use it."""
     if json_:
         print_json({"user": user, "scope": scope, "token": token})
     else:
@@ -287,8 +280,8 @@ def _print_token(token: str, user: str, scope: str, json_: bool) -> None:
 
 
 def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
-    found = [account for account in accounts.list() if account.kind == kind]
-    rows = [_facts(account, accounts.used(account.name)) for account in found]
+    of_kind = [account for account in accounts.list() if account.kind == kind]
+    rows = [_facts(account, accounts.used(account.name)) for account in of_kind]
     if json_:
         print_json(rows)
         return
@@ -313,10 +306,6 @@ def _line(cells: "Sequence[Any] | Any") -> str:
 
 
 # kcard hub serve: the hub for several people, over HTTP.
-
-
-def _register_server(hub: typer.Typer) -> None:
-    hub.command()(serve)
 
 
 def serve(
@@ -383,15 +372,22 @@ def serve(
 
     The first start creates the account admin and prints its token, then the URL.
     """
+    from urllib.parse import urlsplit
+
     from kcard.api.answering import program
     from kcard.api.audit_hub import checked_evidence
     from kcard.config import settings
     from kcard.hub.server.dependencies import ServerOptions
     from kcard.hub.server.run import Location, Serving
-    from kcard.hub.server.run import serve as run
+    from kcard.hub.server.run import serve as serve_hub
 
+    if url is not None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path.strip("/") or parts.query:
+            raise UsageError(f"url {url!r}: give the public URL of the hub, such as https://hub.example.org")
+        url = url.rstrip("/")
     options = ServerOptions(
-        url=_checked_url(url),
+        url=url,
         max_file_size=parse_size(max_file_size),
         quota=None if quota is None else parse_size(quota),
         exam=exam,
@@ -399,69 +395,58 @@ def serve(
     )
     evidence = checked_evidence(settings().hub_evidence) if ask_workers else ()
     serving = Serving(host, port, workers, log_format, proxies, grace, namespace, ask_workers)
-    places = Location(None, database_url, blobs_url)
-    run(
+    location = Location(None, database_url, blobs_url)
+
+    def print_token(token: str) -> None:
+        note("this hub is new: this is the token of its administrator, the user admin; it is shown only once")
+        echo(token)
+
+    serve_hub(
         serving,
-        places,
+        location,
         options,
-        first=_first,
-        ready=_ready,
+        first=print_token,
+        ready=lambda address: echo(f"serving on {address}"),
         answering=program(evidence),
     )
 
 
-def _first(token: str) -> None:
-    note("this hub is new: this is the token of its administrator, the user admin; it is shown only once")
-    echo(token)
-
-
-def _ready(address: str) -> None:
-    echo(f"serving on {address}")
-
-
-def _checked_url(url: str | None) -> str | None:
-    from urllib.parse import urlsplit
-
-    if url is None:
-        return None
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path.strip("/") or parts.query:
-        raise UsageError(f"url {url!r}: give the public URL of the hub, such as https://hub.example.org")
-    return url.rstrip("/")
-
-
 MEGABYTE = 1_000_000
 
-whole = typer.Typer(
+hub_commands = typer.Typer(
     no_args_is_help=True, help="The hub as a whole: quarantine, clean up, back up.", rich_markup_mode=None
 )
 
 
 def register(app: typer.Typer) -> None:
-    _register_server(whole)
-    _register_accounts(whole)
-    app.add_typer(whole, name="hub")
+    """Add the commands of this module."""
+    hub_commands.command()(serve)
+    hub_commands.add_typer(users, name="user")
+    hub_commands.add_typer(groups, name="organisation")
+    hub_commands.add_typer(keys, name="token")
+    hub_commands.command()(log)
+    app.add_typer(hub_commands, name="hub")
 
 
-@whole.command()
+@hub_commands.command()
 def path() -> None:
     """Print the location of the hub."""
-    echo(str(here().info().path))
+    echo(str(open_local_hub().info().path))
 
 
-@whole.command()
+@hub_commands.command()
 def info(json_: Json = False) -> None:
     """Show the size and contents of the hub."""
-    found = here().info()
-    facts = {**as_data(found), "path": str(found.path)}
+    summary = open_local_hub().info()
+    facts = {**as_data(summary), "path": str(summary.path)}
     if json_:
         print_json(facts)
         return
-    for key, value in {**facts, "size": shown_size(found.size)}.items():
+    for key, value in {**facts, "size": shown_size(summary.size)}.items():
         echo(f"{key:<9} {value}")
 
 
-@whole.command()
+@hub_commands.command()
 def threshold(
     value: Annotated[
         str | None, typer.Argument(help="From 0 to 1, or off. [default: show it]", show_default=False)
@@ -469,49 +454,49 @@ def threshold(
     coverage: Annotated[
         float | None,
         typer.Option(
-            help="Quarantine no card of whose documents the evidence covers less than this. [default: 0.5]",
+            help="Minimum share of a card's documents that evidence must cover to quarantine it. [default: 0.5]",
             show_default=False,
         ),
     ] = None,
     json_: Json = False,
 ) -> None:
     """Show or set the minimum factuality of cards that are used without being named."""
-    hub = here()
+    hub = open_local_hub()
     if coverage is not None:
         hub.quarantine.set_coverage(coverage)
     if value is not None:
-        hub.quarantine.set(_threshold(value))
-    now, floor, held = hub.quarantine.threshold, hub.quarantine.coverage, hub.quarantine.held(hub.list())
+        try:
+            new_threshold = None if value == "off" else float(value)
+        except ValueError:
+            raise UsageError(f"threshold {value!r}: give a number between 0 and 1, or off") from None
+        hub.quarantine.set(new_threshold)
+    current, least_coverage = hub.quarantine.threshold, hub.quarantine.coverage
+    reasons = hub.quarantine.held(hub.list())
     if json_:
-        reasons = {key: as_data(reason) for key, reason in held.items()}
-        print_json({"threshold": now, "coverage": floor, "quarantined": reasons})
+        quarantined = {key: as_data(reason) for key, reason in reasons.items()}
+        print_json({"threshold": current, "coverage": least_coverage, "quarantined": quarantined})
         return
-    echo("off" if now is None else f"{now:g}")
-    if now is not None:
-        note(f"where the evidence covers at least {floor:g} of what a card wrote")
-    for reference, reason in held.items():
+    echo("off" if current is None else f"{current:g}")
+    if current is not None:
+        note(f"where the evidence covers at least {least_coverage:g} of what a card wrote")
+    for reference, reason in reasons.items():
         note(f"quarantined: {reference}: {reason}")
 
 
-@whole.command()
+@hub_commands.command()
 def release(
-    card: Annotated[str, typer.Argument(help="A card.", autocompletion=published, show_default=False)],
+    card: Annotated[
+        str, typer.Argument(help="A card.", autocompletion=complete_published, show_default=False)
+    ],
 ) -> None:
     """Release a card from quarantine until its next audit."""
-    hub = here()
+    hub = open_local_hub()
     version = hub.get(card)
     hub.quarantine.release(version)
     note(f"{version.reference} is released")
 
 
-def _threshold(text: str) -> float | None:
-    try:
-        return None if text == "off" else float(text)
-    except ValueError:
-        raise UsageError(f"threshold {text!r}: give a number between 0 and 1, or off") from None
-
-
-@whole.command()
+@hub_commands.command()
 def gc(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would be deleted, without deleting it.")
@@ -519,37 +504,32 @@ def gc(
     json_: Json = False,
 ) -> None:
     """Delete unused files and snapshots, and remains of killed processes and of uploads abandoned a day ago."""
-    found = here().gc(dry_run=dry_run)
+    garbage = open_local_hub().gc(dry_run=dry_run)
     if json_:
-        print_json([{"what": g.what, "path": g.where, "size": g.size} for g in found])
+        print_json([{"what": item.what, "path": item.where, "size": item.size} for item in garbage])
         return
-    for garbage in found:
-        echo(f"{garbage.what:<8} {shown_size(garbage.size):>9}  {garbage.where}")
-    done = "would be freed" if dry_run else "freed"
-    note(
-        f"{len(found)} items, {shown_size(sum(g.size for g in found))} {done}"
-        if found
-        else "nothing to clean up"
-    )
+    for item in garbage:
+        echo(f"{item.what:<8} {shown_size(item.size):>9}  {item.where}")
+    freed = "would be freed" if dry_run else "freed"
+    size = shown_size(sum(item.size for item in garbage))
+    note(f"{len(garbage)} items, {size} {freed}" if garbage else "nothing to clean up")
 
 
-@whole.command()
+@hub_commands.command()
 def backup(
     file: Annotated[Path, typer.Argument(help="A new file, such as hub.tar.", show_default=False)],
 ) -> None:
     """Write a consistent copy of the whole hub to one file."""
-    hub = here()
-    found = hub.info()
-    with counter("backing up (MB)", found.size // MEGABYTE + 1) as report:
-        made = hub.backup(file, _megabytes(report))
-    rows = f"{made.versions} versions of {made.cards} cards, {made.repositories} repositories"
-    note(
-        f"{rows}, {made.blobs} files of {shown_size(made.size)}; the backup has {shown_size(file.stat().st_size)}"
-    )
+    hub = open_local_hub()
+    with counter("backing up (MB)", hub.info().size // MEGABYTE + 1) as report:
+        contents = hub.backup(file, _in_megabytes(report))
+    rows = f"{contents.versions} versions of {contents.cards} cards, {contents.repositories} repositories"
+    files = f"{contents.blobs} files of {shown_size(contents.size)}"
+    note(f"{rows}, {files}; the backup has {shown_size(file.stat().st_size)}")
     echo(str(file))
 
 
-@whole.command()
+@hub_commands.command()
 def restore(
     file: Annotated[Path, typer.Argument(help="A file that `kcard hub backup` wrote.", show_default=False)],
 ) -> None:
@@ -557,9 +537,9 @@ def restore(
     if not file.is_file():
         raise UsageError(f"{file} is not a file: give one written by `kcard hub backup`")
     with counter("restoring (MB)", file.stat().st_size // MEGABYTE + 1) as report:
-        found = here().restore(file, _megabytes(report))
-    note(f"restored {len(found)} versions of {len({v.name for v in found})} cards")
+        versions = open_local_hub().restore(file, _in_megabytes(report))
+    note(f"restored {len(versions)} versions of {len({v.name for v in versions})} cards")
 
 
-def _megabytes(report: Callable[[int], None]) -> Callable[[int], None]:
+def _in_megabytes(report: Callable[[int], None]) -> Callable[[int], None]:
     return lambda done: report(done // MEGABYTE)

@@ -1,4 +1,4 @@
-"""The command line: parse, call the library, print. Only here does an error become an exit code."""
+"""The command line: parse, call the library, print. Errors become exit codes here, and nowhere else."""
 
 import sys
 import traceback
@@ -21,8 +21,8 @@ from kcard.errors import KcardError, UsageError
 __all__ = ["app", "run"]
 
 LONGEST = 2_000  # characters of an error, part of which a hub or a file may have written
-# In the order of the help: each command or group, the module of kcard.cli that registers it, and what the help says of
-# it, which is the first sentence of its own.
+# In the order of the help: each command or group, the module of kcard.cli that registers it, and the first sentence of
+# its own help.
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "train": ("train", "Train a card on a corpus."),
     "train-many": (
@@ -103,13 +103,13 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 
 class _Commands(TyperGroup):
-    """The commands, each imported when it is looked up, so that a command costs what it uses itself.
+    """The commands, each imported when it is looked up, so that a command imports only what it uses.
 
-    They say so when they are interrupted; typer would end in silence.
+    An interrupted command says so; Typer would end silently.
     """
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given | {"commands": dict.fromkeys(COMMANDS)})
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options | {"commands": dict.fromkeys(COMMANDS)})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         del ctx
@@ -128,21 +128,21 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            sys.exit(_failed("interrupted", 130))
+            sys.exit(_print_error("interrupted", 130))
 
 
 app = typer.Typer(
     name="kcard",
     cls=_Commands,
-    help="Knowledge cards: small language models that lend what they know to any large one.",
+    help="Knowledge cards: small, domain-specific language models that supply knowledge to any LLM.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         echo(f"kcard {__version__}")
         raise typer.Exit
 
@@ -151,7 +151,7 @@ def _version(wanted: bool) -> None:
 def _main(
     ctx: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Data goes to stdout; progress, notes and errors go to stderr. Exit codes: 0, 1 error, 2 usage."""
@@ -163,14 +163,14 @@ def _main(
 
 
 def run() -> None:
-    """Entry point of the `kcard` command."""
+    """Run the command in sys.argv and exit with its code: the entry point of `kcard`."""
     output.prepare()
     let_threads_sleep()
-    sys.exit(_code())
+    sys.exit(_exit_code())
 
 
-def _code() -> int | str | None:
-    """Run the command that was given; its exit code."""
+def _exit_code() -> int | str | None:
+    """Run the command in sys.argv; return its exit code."""
     try:
         try:
             app()
@@ -179,35 +179,31 @@ def _code() -> int | str | None:
         finally:
             output.flush()
     except UsageError as error:
-        return _failed(str(error), 2)
+        return _print_error(str(error), 2)
     except KcardError as error:
-        return _failed(str(error))
+        return _print_error(str(error))
     except KeyboardInterrupt:
-        return _failed("interrupted", 130)
+        return _print_error("interrupted", 130)
     except BrokenPipeError:
         return 1  # the reader of our stdout (head, less) has gone: nothing is left to say
     except OSError as error:
-        return _failed(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        return _print_error(f"{error.filename or 'standard output'}: {error.strerror or error}")
     except MemoryError:
-        return _failed("out of memory: use a smaller corpus, model or batch")
+        return _print_error("out of memory: use a smaller corpus, model or batch")
     except Exception as error:
-        # Not one that we foresaw, so a bug of ours: one line all the same, and the way to its traceback.
+        # An unforeseen error is a bug of ours: still one line, with its place in our code and the way to its traceback.
         if debug():
             raise
-        return _failed(
-            f"a bug in kcard, {_named(error)}: please report it with the traceback that KCARD_DEBUG=1 shows"
+        ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "kcard" in frame.filename]
+        where = f" at {Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
+        return _print_error(
+            f"a bug in kcard, {type(error).__name__}{where} ({str(error)[:200]}): please report it with the traceback "
+            "that KCARD_DEBUG=1 shows"
         )
     return 0
 
 
-def _failed(message: str, code: int = 1) -> int:
+def _print_error(message: str, code: int = 1) -> int:
     line = " ".join(message.split())
     echo(f"kcard: {line if len(line) <= LONGEST else line[:LONGEST] + '…'}", err=True)
     return code
-
-
-def _named(error: Exception) -> str:
-    """The error, and where in our code it came up."""
-    ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "kcard" in frame.filename]
-    where = f" at {Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
-    return f"{type(error).__name__}{where} ({str(error)[:200]})"

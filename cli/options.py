@@ -1,7 +1,7 @@
 """Options of commands: their declaration, defaults from settings, completion.
 
-The commands' own signatures are the table of what can be set. Click's default_map carries the values, so a flag
-wins, `--help` shows what would be used, and no command knows of it.
+The signatures of the commands say what can be set. Click's default_map carries the configured values, so that flags
+win, `--help` shows the effective defaults, and commands need not know about settings.
 """
 
 import difflib
@@ -25,14 +25,14 @@ from kcard.options import REQUIRED, Declared, declared
 __all__ = [
     "ConfigurableOption",
     "command_for",
+    "complete_drafts",
+    "complete_published",
+    "complete_several",
     "default_map",
-    "drafts",
-    "effective",
-    "given_settings",
+    "effective_settings",
     "option",
     "options",
-    "published",
-    "several",
+    "parse_key_values",
     "value_of",
 ]
 
@@ -40,18 +40,18 @@ __all__ = [
 # KEY=VALUE options, such as --set k=5.
 
 
-def given_settings(given: list[str] | None) -> dict[str, Any]:
-    """key=value texts as settings: numbers, true, false and null as JSON has them, else texts."""
-    found = {}
-    for text in given or []:
+def parse_key_values(texts: list[str] | None) -> dict[str, Any]:
+    """Parse KEY=VALUE texts; values are JSON (numbers, true, false, null) or else texts."""
+    values = {}
+    for text in texts or []:
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise UsageError(f"--set {text}: expected KEY=VALUE, such as k=5")
         try:
-            found[key.strip().replace("-", "_")] = json.loads(value)
+            values[key.strip().replace("-", "_")] = json.loads(value)
         except ValueError:
-            found[key.strip().replace("-", "_")] = value
-    return found
+            values[key.strip().replace("-", "_")] = value
+    return values
 
 
 TOP: Mapping[str, tuple[Any, Any]] = {
@@ -67,15 +67,14 @@ TOP: Mapping[str, tuple[Any, Any]] = {
     "hub_evidence": (list[str], None),
 }
 
-TOP_LEVEL = {"llm", "llm_url", "engine"}  # not in [ask]: they hold for all that asks an LLM or cards
-ONCE = {"json", "config", "input", "output", "resume", "update"}  # what is said for one run only
-FLAGS = {
-    "trust_remote_code",
-    "hub",
-    "repository",
-    "ray",
-    "ray_cpus",
-}  # what no file may say, least of all one that came with a project
+TOP_LEVEL = {
+    "llm",
+    "llm_url",
+    "engine",
+}  # not in [ask]: they apply to every command that uses an LLM or cards
+ONCE = {"json", "config", "input", "output", "resume", "update"}  # they make sense for a single run only
+# No file may set these, least of all one that came with a project.
+FLAGS = {"trust_remote_code", "hub", "repository", "ray", "ray_cpus"}
 ONE_CARD = {"corpus", "name", "description", "study"}
 COMMAS = {"ask.cards"}
 WORDS: Mapping[str, tuple[str, ...]] = {"ask.evidence": ("own", "none"), "exam.evidence": ()}
@@ -83,7 +82,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {"ask.evidence": ("own", "none"), "exam.e
 
 @dataclass(frozen=True)
 class ConfigurableOption:
-    """What can be set: its type and default and, for the option of a command, its parameter's name."""
+    """An option that a file can set: its type, its default and the name of the command's parameter."""
 
     parameter: str
     kind: Any
@@ -91,91 +90,87 @@ class ConfigurableOption:
 
 
 def options(tables: Collection[str] = TABLES) -> dict[str, ConfigurableOption]:
-    """Everything that can be set, by key (llm, ask.n1): at the top level, and for the commands of these tables."""
-    found = {key: ConfigurableOption(key, kind, default) for key, (kind, default) in TOP.items()}
+    """Return the configurable options by key (llm, ask.n1): those of the top level and of these tables' commands."""
+    configurable = {key: ConfigurableOption(key, kind, default) for key, (kind, default) in TOP.items()}
     for name in TABLES:
         if name not in tables:
             continue
         command = getattr(import_module(f"kcard.cli.{name}"), name)
         for parameter in inspect.signature(command).parameters.values():
             key = parameter.name.rstrip("_")
-            if _is_option(parameter) and key not in ONCE | TOP_LEVEL | FLAGS:
-                found[f"{name}.{key}"] = ConfigurableOption(
+            annotations = typing.get_args(parameter.annotation)
+            is_option = any(isinstance(part, typer.models.OptionInfo) for part in annotations)
+            if is_option and key not in ONCE | TOP_LEVEL | FLAGS:
+                configurable[f"{name}.{key}"] = ConfigurableOption(
                     parameter.name, parameter.annotation, parameter.default
                 )
-    return found
-
-
-def _is_option(parameter: inspect.Parameter) -> bool:
-    return any(isinstance(part, typer.models.OptionInfo) for part in typing.get_args(parameter.annotation))
+    return configurable
 
 
 def option(key: str) -> ConfigurableOption:
-    """What can be set as `key`; UsageError names near ones where nothing can."""
-    known = options()
-    if key not in known:
-        near = difflib.get_close_matches(key, known) or [k for k in known if k.endswith(f".{key}")]
-        hint = f"did you mean {' or '.join(near)}?" if near else "`kcard config` shows them all"
+    """Return the configurable option of a key. Raises UsageError, which suggests similar keys, for an unknown one."""
+    configurable = options()
+    if key not in configurable:
+        similar = difflib.get_close_matches(key, configurable) or [
+            k for k in configurable if k.endswith(f".{key}")
+        ]
+        hint = f"did you mean {' or '.join(similar)}?" if similar else "`kcard config` shows them all"
         raise UsageError(f"unknown setting {key!r}: {hint}")
-    return known[key]
+    return configurable[key]
 
 
 def value_of(setting: Setting, option: ConfigurableOption) -> Any:
-    """The setting's value, as the type that its option has; one that takes commas may be a list in a file."""
+    """Return a setting's value with the type of its option; in a file, comma-separated values may be a list."""
     if setting.key in COMMAS and isinstance(setting.value, list):
         setting = replace(setting, value=",".join(typed(setting, list[str])))
-    return typed(setting, option.kind, _words(setting))
+    words: Sequence[str] | None = WORDS.get(setting.key)
+    if words is not None and setting.origin.kind != "project":
+        # A list of paths may also name registered evidence, but not in a project's file: some of it sends queries to a
+        # remote service, which a project can't choose.
+        from kcard.selectors.evidence import names
 
-
-def _words(setting: Setting) -> Sequence[str] | None:
-    """What a list of paths may hold besides: also registered evidence, but not in a project's file.
-
-    Some of it sends what is looked up elsewhere, which a project can't choose.
-    """
-    known = WORDS.get(setting.key)
-    if known is None or setting.origin.kind == "project":
-        return known
-    from kcard.selectors.evidence import names
-
-    given = setting.value.split(",") if isinstance(setting.value, str) else setting.value
-    texts = [x.strip() for x in given if isinstance(x, str)] if isinstance(given, list) else []
-    return (*known, *(x for x in texts if x.partition(":")[0] in names()))
+        items = setting.value.split(",") if isinstance(setting.value, str) else setting.value
+        texts = [x.strip() for x in items if isinstance(x, str)] if isinstance(items, list) else []
+        words = (*words, *(x for x in texts if x.partition(":")[0] in names()))
+    return typed(setting, option.kind, words)
 
 
 def default_map(configured: Settings) -> dict[str, dict[str, Any]]:
-    """What is configured for each command, by parameter, as Click wants it; options of ask hold for serve too, and
-    those of train for train-many, but for what only one card can have.
+    """Return the configured values of each command, by parameter, in the form of Click's default_map.
 
+    Options of ask apply to serve too, and those of train to train-many, except those that belong to a single card.
     Raises UsageError for a key that is not an option, or a value of the wrong type, wherever it was set.
     """
     # Only the commands of which something is configured are imported.
-    known = options({key.partition(".")[0] for key in configured.found})
-    found: dict[str, dict[str, Any]] = {}
+    configurable = options({key.partition(".")[0] for key in configured.found})
+    defaults: dict[str, dict[str, Any]] = {}
     for key, setting in configured.found.items():
         command, _, name = key.partition(".")
-        option = known.get(key) or _unknown(setting, known)
+        option = configurable.get(key) or _raise_unknown(setting, configurable)
         value = value_of(setting, option)
         if name:
-            found.setdefault(command, {})[option.parameter] = value
-    if "ask" in found:
-        found["serve"] = {key: v for key, v in found["ask"].items() if key in AskOptions.__dataclass_fields__}
-    if "train" in found:
-        found["train-many"] = {key: v for key, v in found["train"].items() if key not in ONE_CARD}
-    return found
+            defaults.setdefault(command, {})[option.parameter] = value
+    if "ask" in defaults:
+        fields = AskOptions.__dataclass_fields__
+        defaults["serve"] = {key: v for key, v in defaults["ask"].items() if key in fields}
+    if "train" in defaults:
+        defaults["train-many"] = {key: v for key, v in defaults["train"].items() if key not in ONE_CARD}
+    return defaults
 
 
-def effective(configured: Settings) -> list[Setting]:
-    """Every setting with the value that holds; raises as default_map does."""
+def effective_settings(configured: Settings) -> list[Setting]:
+    """Return every setting with its effective value; raises as default_map does."""
     default_map(configured)
-    found = []
+    settings = []
     for key, option in options().items():
-        given = configured.found.get(key)
-        value = option.default if given is None else value_of(given, option)
-        found.append(Setting(key, value) if given is None else Setting(key, value, given.origin))
-    return found
+        setting = configured.found.get(key)
+        value = option.default if setting is None else value_of(setting, option)
+        settings.append(Setting(key, value) if setting is None else Setting(key, value, setting.origin))
+    return settings
 
 
-def _unknown(setting: Setting, known: Mapping[str, ConfigurableOption]) -> typing.NoReturn:
+def _raise_unknown(setting: Setting, configurable: Mapping[str, ConfigurableOption]) -> typing.NoReturn:
+    """Raise the UsageError for a key that is not an option, with a remedy."""
     table, _, name = setting.key.partition(".")
     if name in TOP_LEVEL:
         raise UsageError(
@@ -184,17 +179,17 @@ def _unknown(setting: Setting, known: Mapping[str, ConfigurableOption]) -> typin
     if name in FLAGS:
         flag = f"--{name.replace('_', '-')}"
         raise UsageError(f"{setting.origin}: {name} can't be set here: give {flag} each time")
-    names = [key.partition(".")[2] for key in known if key.startswith(f"{table}.")]
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"
+    names = [key.partition(".")[2] for key in configurable if key.startswith(f"{table}.")]
+    similar = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {similar[0]!r}?" if similar else f"choose one of {', '.join(names)}"
     raise UsageError(f"{setting.origin}: unknown setting {name!r} in [{table}]: {hint}")
 
 
-# What the shell completes: names of cards.
+# Shell completion of the names of cards.
 
 
-def published(incomplete: str) -> list[str]:
-    """Names of published cards."""
+def complete_published(incomplete: str) -> list[str]:
+    """Complete the name of a published card."""
     from kcard.hub.registry import Hub
 
     try:
@@ -203,45 +198,49 @@ def published(incomplete: str) -> list[str]:
         return []
 
 
-def several(incomplete: str) -> list[str]:
-    """The last of several names with commas between them."""
+def complete_several(incomplete: str) -> list[str]:
+    """Complete the last of several comma-separated names."""
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in published(last)]
+    return [f"{before}{comma}{name}" for name in complete_published(last)]
 
 
-def drafts(incomplete: str) -> list[str]:
-    """Names of drafts and published cards."""
+def complete_drafts(incomplete: str) -> list[str]:
+    """Complete the name of a draft or a published card."""
     from kcard.config import settings
     from kcard.manifest import MANIFEST
 
     try:
-        own = [path.parent.name for path in settings().drafts.glob(f"*/{MANIFEST}")]
+        names = [path.parent.name for path in settings().drafts.glob(f"*/{MANIFEST}")]
     except (KcardError, OSError):
-        own = []
-    return sorted({name for name in own if name.startswith(incomplete)} | set(published(incomplete)))
+        names = []
+    return sorted(
+        {name for name in names if name.startswith(incomplete)} | set(complete_published(incomplete))
+    )
 
 
-# Makes a command from the function that it stands for: the function's options become the command's.
+# Makes a command from a function of the API, whose options become the command's.
 
 COMPLETIONS = {
-    "cards": several,
-    "drafts": drafts,
-    "published": published,
+    "cards": complete_several,
+    "drafts": complete_drafts,
+    "published": complete_published,
 }
 
 
 def command_for(
     *targets: Callable[..., Any], leave_out: Collection[str] = (), optional: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator for the view of a command. Typer sees the options of the targets, then those of the view itself.
+    """Make a decorator for the function behind a command. Typer sees the targets' options, then the function's own.
 
-    The view is called with the options of the targets in one dict, and with its own by name. `optional`: what the
-    function requires and the command line may leave out.
+    The function is called with the targets' options in one dict, and with its own by name.
+
+    leave_out  options of the targets that the command does not have
+    optional   options that the targets require and the command line may leave out
     """
-    known = [option for target in targets for option in declared(target).values()]
     shared = [
         replace(option, default=None) if option.name in optional else option
-        for option in known
+        for target in targets
+        for option in declared(target).values()
         if option.name not in leave_out
     ]
 
@@ -259,10 +258,11 @@ def command_for(
     return decorate
 
 
-def _parameter(known: Declared) -> inspect.Parameter:
-    option = known.option
-    kind = known.kind if option.command_line is None else option.command_line
-    default = list(known.default) if isinstance(known.default, tuple) else known.default
+def _parameter(declaration: Declared) -> inspect.Parameter:
+    """Return the parameter from which Typer makes the argument or flag."""
+    option = declaration.option
+    kind = declaration.kind if option.command_line is None else option.command_line
+    default = list(declaration.default) if isinstance(declaration.default, tuple) else declaration.default
     kind = kind | None if default is None else kind
     text = f"{option.help} [default: {option.default}]" if option.default else option.help
     complete = COMPLETIONS.get(option.completes)
@@ -270,15 +270,12 @@ def _parameter(known: Declared) -> inspect.Parameter:
     if option.argument:
         info = typer.Argument(help=text, show_default=False, autocompletion=complete)
     else:
-        flags = [_flag(known, kind), *([option.short] if option.short else [])]
+        flag = option.flag or "--" + declaration.name.replace("_", "-")
+        if kind == bool | None or option.negatable:
+            flag = f"{flag}/--no-{flag.removeprefix('--')}"
+        flags = [flag, *([option.short] if option.short else [])]
         plain = not option.default and default not in (None, REQUIRED, []) and not isinstance(default, bool)
         info = typer.Option(*flags, help=text, show_default=plain, autocompletion=complete)
     return inspect.Parameter(
-        known.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
+        declaration.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )
-
-
-def _flag(known: Declared, kind: Any) -> str:
-    flag = known.option.flag or "--" + known.name.replace("_", "-")
-    both_ways = kind == bool | None or known.option.negatable
-    return f"{flag}/--no-{flag.removeprefix('--')}" if both_ways else flag

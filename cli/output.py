@@ -1,7 +1,7 @@
-"""What commands print: data to stdout, the rest to stderr.
+"""Output of commands: data on stdout, the rest on stderr.
 
-Much of what is printed was written by others: hubs, cards, models. All of it passes here, where control characters that
-a terminal would obey are escaped (kcard.errors).
+Much of what is printed was written by others: hubs, cards, models. All of it goes through this module, which escapes
+control characters that a terminal would obey (kcard.errors).
 """
 
 import json
@@ -36,6 +36,7 @@ __all__ = [
     "interval",
     "late_counter",
     "note",
+    "notice",
     "prepare",
     "print_json",
     "progress",
@@ -45,19 +46,19 @@ __all__ = [
 ]
 
 
-# stdin, stdout and stderr as they are found: closed, full, or unable to show every character.
+# stdin, stdout and stderr may be closed, full, or unable to show every character.
 
 
 def prepare() -> None:
     """Make the three streams safe to use.
 
-    A closed one is opened so that no file takes its number: what is written to a closed stdout fails, as in the
-    GNU tools; notes without a stderr go nowhere. A character that the locale has no way to show is escaped.
+    A closed one is reopened so that no file takes its number: writing to a closed stdout fails, as in the GNU tools;
+    notes to a closed stderr go nowhere. Characters that the locale can't show are escaped.
     """
-    ways = (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
-    for number, (name, way) in enumerate(ways):
+    streams = (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
+    for number, (name, mode) in enumerate(streams):
         if getattr(sys, name) is None:
-            handle = os.open(os.devnull, way)
+            handle = os.open(os.devnull, mode)
             if handle != number:
                 os.dup2(handle, number)
                 os.close(handle)
@@ -68,7 +69,7 @@ def prepare() -> None:
 
 
 def flush() -> None:
-    """Write out what is still in stdout's buffer; after OSError it is given up, so that exit stays silent."""
+    """Flush stdout. On OSError, redirect it to the null device, so that the exit stays silent, and raise."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -82,41 +83,41 @@ PLAIN_EVERY = 10.0  # seconds between progress lines where stderr is not a termi
 
 
 def console() -> "Console":
-    """A console on stdout: as wide as the terminal; elsewhere wide enough that no table is cut."""
+    """Make a console on stdout: as wide as the terminal, or else wide enough that no table is cut."""
 
     from rich.console import Console
 
     from kcard.cli.escaping import Escaping
 
-    made = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-    made.push_render_hook(Escaping())
-    return made
+    out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    out.push_render_hook(Escaping())
+    return out
 
 
 def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
-    """A line on stdout, or on stderr; without a line end unless `nl`."""
+    """Print a text on stdout, or on stderr with `err`; `nl` adds the line end."""
     typer.echo(printable(text), nl=nl, err=err)
 
 
 def table(*headings: str, right: Container[str] = (), **options: Any) -> "Table":
-    """A table without lines; the columns in `right` hold numbers."""
+    """Make a table without lines; columns in `right` are aligned to the right."""
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False)
+    columns = Table(box=None, pad_edge=False)
     for heading in headings:
-        made.add_column(heading, justify="right" if heading in right else "left", **options)
-    return made
+        columns.add_column(heading, justify="right" if heading in right else "left", **options)
+    return columns
 
 
 def interval(mean: "Mean | None", sign: str = "") -> str:
-    """A mean and its interval, as a cell of a table."""
+    """Format a mean and its interval as a cell of a table."""
     if mean is None:
         return "-"
     return f"{mean.mean:{sign}.2f} \\[{mean.low:{sign}.2f}, {mean.high:{sign}.2f}]"
 
 
 def as_data(value: "DataclassInstance") -> dict[str, Any]:
-    """A value as JSON-ready data, times in whole seconds."""
+    """Return a dataclass as JSON-ready data, times in whole seconds."""
     return {
         key: inner.isoformat(timespec="seconds") if isinstance(inner, datetime) else inner
         for key, inner in asdict(value).items()
@@ -124,42 +125,44 @@ def as_data(value: "DataclassInstance") -> dict[str, Any]:
 
 
 def note(text: str) -> None:
-    """A sentence for the user, on stderr."""
+    """Print a sentence for the user on stderr."""
     echo(text, err=True)
 
 
+def notice(text: str) -> None:
+    """Print a remark of the library on stderr, marked as a note."""
+    echo(f"note: {text}", err=True)
+
+
 def print_json(data: Any) -> None:
-    """One line of JSON; escaped where the locale can't show every character."""
-    typer.echo(json_escaped(json.dumps(data, ensure_ascii=not _shows_all(sys.stdout.encoding))))
-
-
-def _shows_all(encoding: str | None) -> bool:
-    return (encoding or "utf-8").lower().startswith("utf")
+    """Print one line of JSON, escaped where the locale can't show every character."""
+    is_unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    typer.echo(json_escaped(json.dumps(data, ensure_ascii=not is_unicode)))
 
 
 @contextmanager
 def counter(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Progress over `total` items: a bar on a terminal, a line now and then elsewhere."""
+    """Show progress over `total` items: a bar on a terminal, else a line now and then. Call it with the items done."""
     with _bar(what, total) as update:
         yield lambda done: update(done, "")
 
 
 @contextmanager
 def worded_counter(what: str, total: int) -> Iterator[Callable[[int, str], None]]:
-    """The same, called with how many are done and what is being done."""
+    """Show progress as `counter` does; call it with the items done and what is being done."""
     with _bar(what, total) as update:
         yield update
 
 
 @contextmanager
 def late_counter(what: str) -> Iterator[Callable[[int, int], None]]:
-    """The same, called with (done, total): how many items there are is not known before the first is done."""
-    with ExitStack() as shown:
+    """Show progress as `counter` does where the total is known only with the first item; call it with (done, total)."""
+    with ExitStack() as stack:
         bars: list[Callable[[int], None]] = []
 
         def report(done: int, total: int) -> None:
             if not bars:
-                bars.append(shown.enter_context(counter(what, total)))
+                bars.append(stack.enter_context(counter(what, total)))
             bars[0](done)
 
         yield report
@@ -167,7 +170,7 @@ def late_counter(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def resumable(done: str, output: Path) -> Iterator[None]:
-    """Where the user interrupts a run from a file to a file, say how to go on. `done`: such as "answers"."""
+    """On Ctrl-C, say how to resume a run that writes to a file, and exit. `done`: what it writes, such as "answers"."""
     try:
         yield
     except (KeyboardInterrupt, TrainingInterrupted):
@@ -177,30 +180,31 @@ def resumable(done: str, output: Path) -> Iterator[None]:
 
 @contextmanager
 def progress() -> Iterator[Callable[[Any], None]]:
-    """Training, exams and audits as they go: their notes, and a bar for each step."""
-    from kcard.evaluation.recall import StepProgress as Asked
+    """Report training, exams and audits: their notes, and a bar for each step."""
+    from kcard.evaluation.recall import StepProgress
     from kcard.training.progress import EmbeddingProgress, Note, TeacherProgress
 
-    with ExitStack() as shown:
+    with ExitStack() as stack:
         bars: dict[str, Callable[..., None]] = {}
 
         def bar(what: str, total: int | None) -> Callable[..., None]:
             if what not in bars:
-                shown.close()
-                bars[what] = shown.enter_context(_bar(what, total))
+                stack.close()
+                bars[what] = stack.enter_context(_bar(what, total))
             return bars[what]
 
         def report(event: Any) -> None:
             if isinstance(event, Note):
                 note(event.text)
-            elif isinstance(event, Asked):
+            elif isinstance(event, StepProgress):
                 bar(event.what, event.total)(event.done, "", event.total)
             elif isinstance(event, EmbeddingProgress):
                 bar("index", None)(event.done, "passages embedded", event.passages)
             elif isinstance(event, TeacherProgress):
                 bar("teacher", None)(event.done, "questions answered", event.questions)
             else:
-                words = f"loss {event.loss:.3f}, {_clock(event.left)} left"
+                minutes, seconds = divmod(round(event.left), 60)
+                words = f"loss {event.loss:.3f}, {minutes}:{seconds:02d} left"
                 bar("training", None)(event.step, words, event.steps)
 
         yield report
@@ -209,7 +213,16 @@ def progress() -> Iterator[Callable[[Any], None]]:
 @contextmanager
 def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
     if not sys.stderr.isatty():
-        yield _plain(what, total)
+        last = time.monotonic()
+
+        def print_line(done: int, words: str, steps: int | None = None) -> None:
+            nonlocal last
+            of = steps or total
+            if time.monotonic() - last >= PLAIN_EVERY or done == of:
+                last = time.monotonic()
+                note(f"{what}: {done} of {of}" + (f", {words}" if words else ""))
+
+        yield print_line
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -227,21 +240,3 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
             bar.update(task, completed=done, words=words, total=total)
 
         yield update
-
-
-def _plain(what: str, total: int | None) -> Callable[..., None]:
-    last = time.monotonic()
-
-    def update(done: int, words: str, steps: int | None = None) -> None:
-        nonlocal last
-        of = steps or total
-        if time.monotonic() - last >= PLAIN_EVERY or done == of:
-            last = time.monotonic()
-            note(f"{what}: {done} of {of}" + (f", {words}" if words else ""))
-
-    return update
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"

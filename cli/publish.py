@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.api.hub import publish as verb
+from kcard.api.hub import publish as publish_card
 from kcard.cli.options import command_for
-from kcard.cli.output import Json, echo, note, print_json
+from kcard.cli.output import Json, echo, note, notice, print_json
 from kcard.config import settings
 from kcard.errors import UsageError
 from kcard.io import shown_size
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from kcard.hub.client.connection import Who
     from kcard.hub.registry import Hub
 
-__all__ = ["LOCAL", "HubOption", "elsewhere", "here", "named", "register"]
+__all__ = ["LOCAL", "HubOption", "open_local_hub", "register", "remote_url", "require_remote_url"]
 
 
-# --hub: which hub is meant, for the commands that may speak to one elsewhere.
+# --hub: the hub that a command uses, local or remote.
 
 LOCAL = "local"
 
@@ -34,59 +34,50 @@ HubOption = Annotated[
 ]
 
 
-def elsewhere(hub: str | None) -> str | None:
-    """The URL of the hub that --hub or the setting names; None for the local one."""
+def remote_url(hub: str | None) -> str | None:
+    """Return the URL of the hub that --hub or the setting names; None for the local one."""
     url = hub or settings().hub_url
     return None if url in {None, LOCAL} else url
 
 
-def named(hub: str | None) -> str:
-    """The URL of a hub elsewhere; UsageError where neither --hub nor the setting names one."""
-    if (url := elsewhere(hub)) is None:
+def require_remote_url(hub: str | None) -> str:
+    """Return the URL of a remote hub. Raises UsageError if neither --hub nor the setting names one."""
+    if (url := remote_url(hub)) is None:
         raise UsageError("no hub given: use --hub URL, or set hub_url in your config.toml")
     return url
 
 
-def here(database_url: str | None = None) -> "Hub":
-    """The local hub."""
+def open_local_hub(database_url: str | None = None) -> "Hub":
+    """Open the local hub."""
     from kcard.hub.registry import Hub
 
     return Hub(database_url=database_url)
 
 
-def _register_publish(app: typer.Typer) -> None:
-    app.command()(publish)
-
-
-@command_for(verb)
+@command_for(publish_card)
 def publish(
-    given: dict[str, Any],
+    values: dict[str, Any],
     json_: Json = False,
 ) -> None:
     """Publish a card as its next version, which is immutable and verified on every read."""
-    given["report"] = lambda text: note(f"note: {text}")
-    if (url := elsewhere(given.pop("hub"))) is not None:
-        there = verb(**given, hub=url, progress=sys.stderr.isatty())
+    values["report"] = notice
+    if (url := remote_url(values.pop("hub"))) is not None:
+        remote = publish_card(**values, hub=url, progress=sys.stderr.isatty())
         if json_:
-            print_json({**asdict(there), "url": there.url})
+            print_json({**asdict(remote), "url": remote.url})
         else:
-            echo(f"{there.reference}  {there.sha256[:12]}  {shown_size(there.size)}  {there.url}")
+            echo(f"{remote.reference}  {remote.sha256[:12]}  {shown_size(remote.size)}  {remote.url}")
         return
-    from kcard.cli.cards import row
+    from kcard.cli.cards import version_row
 
-    version = verb(**given)
+    version = publish_card(**values)
     if json_:
-        print_json(row(version))
+        print_json(version_row(version))
     else:
         echo(f"{version.reference}  {version.sha256[:12]}  {shown_size(version.size)}")
 
 
-# kcard login, logout, whoami: who the user is at a hub elsewhere.
-
-
-def _register_login(app: typer.Typer) -> None:
-    for command in (login, logout, whoami):
-        app.command()(command)
+# kcard login, logout, whoami: the user's account on a remote hub.
 
 
 def login(
@@ -97,15 +88,21 @@ def login(
     """Log in to a hub with a token, typed on a terminal or read from standard input."""
     from kcard.api.hub import login as log_in
 
-    url = named(hub)
-    _show(log_in(url, _token(url, token_file)), json_)
+    url = require_remote_url(hub)
+    if token_file is not None:
+        token = token_file.read_text(encoding="utf-8")
+    elif sys.stdin.isatty():
+        token = getpass.getpass(f"Token for {url}: ")
+    else:
+        token = sys.stdin.readline()
+    _print_account(log_in(url, token.strip()), json_)
 
 
 def logout(hub: HubOption = None) -> None:
     """Remove the stored token of a hub."""
     from kcard.api.hub import logout as log_out
 
-    url = named(hub)
+    url = require_remote_url(hub)
     note(f"logged out of {url}" if log_out(url) else f"not logged in to {url}")
 
 
@@ -113,18 +110,10 @@ def whoami(hub: HubOption = None, json_: Json = False) -> None:
     """Show the account that you use on a hub."""
     from kcard.api.hub import whoami as who_am_i
 
-    _show(who_am_i(named(hub)), json_)
+    _print_account(who_am_i(require_remote_url(hub)), json_)
 
 
-def _token(url: str, file: Path | None) -> str:
-    if file is not None:
-        return file.read_text(encoding="utf-8").strip()
-    if sys.stdin.isatty():
-        return getpass.getpass(f"Token for {url}: ").strip()
-    return sys.stdin.readline().strip()
-
-
-def _show(who: "Who", as_json: bool) -> None:
+def _print_account(who: "Who", as_json: bool) -> None:
     if as_json:
         print_json(asdict(who))
         return
@@ -135,5 +124,5 @@ def _show(who: "Who", as_json: bool) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    _register_publish(app)
-    _register_login(app)
+    for command in (publish, login, logout, whoami):
+        app.command()(command)

@@ -58,8 +58,8 @@ def test_an_answer_does_not_reach_the_terminal(
 def test_where_stdout_is_no_terminal_nothing_is_streamed(ask: Ask, serve: Callable[..., Any]) -> None:
     server = serve({"text": "Ron Wyden", "usage": [31, 4]})
     done = ask(server.url, "Who won?", "--json")
-    found = json.loads(done.out)
-    assert found["usage"]["tokens_in"] == 31
+    answer = json.loads(done.out)
+    assert answer["usage"]["tokens_in"] == 31
     assert "stream" not in server.requests[0]["body"]
 
 
@@ -81,10 +81,10 @@ def test_a_batch_goes_on_after_ctrl_c(serve: Callable[..., Any], tmp_path: Path)
         assert time.monotonic() < deadline, "the first two rows were not written"
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    told = process.communicate(timeout=60)[1]
+    stderr = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "repeat the command with --resume to continue" in told
-    assert "Traceback" not in told
+    assert "repeat the command with --resume to continue" in stderr
+    assert "Traceback" not in stderr
     assert [row["answer"] for row in rows(target)] == ["a", "b"]
 
 
@@ -118,10 +118,10 @@ def test_ctrl_c_does_not_wait_for_requests_in_flight(serve: Callable[..., Any], 
         time.sleep(0.05)
     pressed = time.monotonic()
     process.send_signal(signal.SIGINT)
-    told = process.communicate(timeout=60)[1]
+    stderr = process.communicate(timeout=60)[1]
     assert time.monotonic() - pressed < 15
     assert process.returncode == 130
-    assert "Traceback" not in told
+    assert "Traceback" not in stderr
     assert len(server.requests) == 3
 
 
@@ -132,8 +132,8 @@ def test_options_are_chosen_from_by_letter_and_by_text(ask: Ask, serve: Callable
         ["--choices", "A=Ann;B=Ben"],
         ["--choices", "Ann", "--choices", "Ben"],
     ):
-        found = json.loads(ask(server.url, "Who won?", *choices, "--json").out)
-        assert (found["choice"], found["answer"]) == ("B", "Ben")
+        answer = json.loads(ask(server.url, "Who won?", *choices, "--json").out)
+        assert (answer["choice"], answer["answer"]) == ("B", "Ben")
     assert (
         server.requests[0]["body"]["messages"][-1]["content"] == "Question: Who won?\nA. Ann\nB. Ben\nAnswer:"
     )
@@ -151,14 +151,14 @@ def test_rows_with_options_are_chosen_from_and_a_bad_row_is_named(
         'question,choices\nWho?,"Ann; Ben"\nWho?,"[""Cal"", ""Dan""]"\nWho?,\nWho?,Ann\n', encoding="utf-8"
     )
     done = ask(server.url, "--input", str(source), "--output", str(target))
-    found = rows(target)
-    assert [(row.get("choice"), row.get("answer")) for row in found] == [
+    answers = rows(target)
+    assert [(row.get("choice"), row.get("answer")) for row in answers] == [
         ("B", "Ben"),
         ("B", "Dan"),
         (None, "B"),
         (None, None),
     ]
-    assert "one option, 'A'" in found[3]["error"]
+    assert "one option, 'A'" in answers[3]["error"]
     assert "3 of 4 questions answered" in done.err
 
 

@@ -19,8 +19,8 @@ def moons(home: Path, tmp_path: Path) -> Hub:
     """A card that only looks up, so that nothing need be trained; the first half of what it says is false."""
     folder = tmp_path / "moons"
     folder.mkdir()
-    said = {**MOONS, "Phobos": "Saturn", "Titan": "Mars"}
-    sources = [Source(f"{moon} is a moon of {planet}.") for moon, planet in said.items()]
+    facts = {**MOONS, "Phobos": "Saturn", "Titan": "Mars"}
+    sources = [Source(f"{moon} is a moon of {planet}.") for moon, planet in facts.items()]
     finish(folder, Manifest("moons", "Moons", "space", kind="retrieval", language="xx"), sources)
     hub = Hub(home)
     hub.publish(folder)
@@ -39,8 +39,8 @@ def atlas(tmp_path: Path) -> str:
 def test_an_audit_is_a_table_and_as_json_what_the_hub_keeps(
     kcard: Kcard, moons: Hub, atlas: str, tmp_path: Path
 ) -> None:
-    kept = tmp_path / "audit.json"
-    done = kcard("audit", "moons", "--evidence", atlas, "--documents", "1", "--output", str(kept))
+    output = tmp_path / "audit.json"
+    done = kcard("audit", "moons", "--evidence", atlas, "--documents", "1", "--output", str(output))
     assert done.code == 0, done.err
     heading, scores, *_ = done.out.splitlines()
     assert heading.split()[:4] == ["moons@v1", "queries", "faithfulness", "factuality"]
@@ -49,7 +49,7 @@ def test_an_audit_is_a_table_and_as_json_what_the_hub_keeps(
     assert "evidence: " in done.out
     assert "stored in the hub" in done.err
     stored = [row.finding.record for row in moons.audits.list()]
-    assert stored == [kept.read_text(encoding="utf-8")]
+    assert stored == [output.read_text(encoding="utf-8")]
     data = json.loads(stored[0])
     assert (data["card"], data["evidence"], data["faithfulness"]["mean"]["mean"]) == (
         "moons@v1",
@@ -69,8 +69,12 @@ def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: H
     done = kcard("hub", "threshold", "0.99")
     assert (done.out, done.code) == ("0.99\n", 0)
     assert "covers at least 0.5 of what a card wrote" in done.err
-    held = json.loads(kcard("hub", "threshold", "--coverage", "0.6", "--json").out)
-    assert (held["threshold"], held["coverage"], list(held["quarantined"])) == (0.99, 0.6, ["moons@v1"])
+    threshold = json.loads(kcard("hub", "threshold", "--coverage", "0.6", "--json").out)
+    assert (threshold["threshold"], threshold["coverage"], list(threshold["quarantined"])) == (
+        0.99,
+        0.6,
+        ["moons@v1"],
+    )
     assert "quarantined: moons@v1" in done.err
     for command in (["cards", "list"], ["pool", "show", "sky"], ["browse"]):
         assert "moons@v1 (quarantined)" in kcard(*command).out, command

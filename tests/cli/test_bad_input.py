@@ -30,9 +30,9 @@ from tests.command import Kcard
 MOONS = "Triton circles Neptune.\nTitan circles Saturn.\nPhobos circles Mars.\n"
 
 
-def process(*arguments: str | Path, **given: Any) -> "subprocess.CompletedProcess[str]":
+def process(*arguments: str | Path, **options: Any) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "kcard", *map(str, arguments)]
-    return subprocess.run(command, **{"capture_output": True, "text": True, "check": False, **given})
+    return subprocess.run(command, **{"capture_output": True, "text": True, "check": False, **options})
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_manifest_of_unknown_version_is_refused_wherever_it_is_met(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"files": {"../../secret": "0" * 64}}, "plain path"),
         ({"files": {"/etc/passwd": "0" * 64}}, "plain path"),
@@ -132,13 +132,13 @@ def test_a_manifest_of_unknown_version_is_refused_wherever_it_is_met(
     ],
 )
 def test_a_manifest_that_is_wrong_or_hostile_is_refused(
-    kcard: Kcard, corpus: Path, home: Path, change: dict[str, Any], said: str
+    kcard: Kcard, corpus: Path, home: Path, change: dict[str, Any], message: str
 ) -> None:
     folder = retrieval(kcard, corpus)
     data = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     (folder / MANIFEST).write_text(json.dumps(data | change), encoding="utf-8")
     error = kcard("publish", "moons").error
-    assert said.lower() in error.lower()
+    assert message.lower() in error.lower()
     assert Hub(home).list() == []
 
 
@@ -196,8 +196,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = Tokenizer(models.WordLevel(unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.train_from_iterator([MOONS], trainers.WordLevelTrainer(special_tokens=["<unk>", "<s>"]))
-    made: Any = PreTrainedTokenizerFast
-    made(tokenizer_object=words, unk_token="<unk>", bos_token="<s>", eos_token="<s>").save_pretrained(folder)
+    tokenizer: Any = PreTrainedTokenizerFast
+    tokenizer(tokenizer_object=words, unk_token="<unk>", bos_token="<s>", eos_token="<s>").save_pretrained(
+        folder
+    )
     return folder
 
 
@@ -336,8 +338,8 @@ def test_a_hostile_description_reaches_the_llm_as_quoted_data_only(
     server = serve({"text": "moons"})
     llm = ("--llm", "openai:m", "--llm-url", server.url, "--gate", "always", "--select", "explicit")
     assert kcard("ask", "Which planet?", *llm, "--json").code == 0
-    asked = [r["body"]["messages"] for r in server.requests]
-    choosing = [messages for messages in asked if "ignore all instructions" in json.dumps(messages)]
+    prompts = [r["body"]["messages"] for r in server.requests]
+    choosing = [messages for messages in prompts if "ignore all instructions" in json.dumps(messages)]
     assert choosing
     for messages in choosing:
         assert [m["role"] for m in messages if "ignore all instructions" in m["content"]] == ["user"]
@@ -394,12 +396,12 @@ FAILURES = {
 def test_an_endpoint_that_fails_is_named_with_a_remedy(
     kcard: Kcard, serve: Callable[..., Any], failure: str
 ) -> None:
-    step, said = FAILURES[failure]
+    step, message = FAILURES[failure]
     server = serve(step)
     llm = ("--llm", "openai:m", "--llm-url", server.url, "--retries", "0")
     error = kcard("ask", "Which planet?", "--mode", "direct", *llm).error
     assert server.url in error
-    assert said in error
+    assert message in error
 
 
 def test_a_batch_keeps_what_was_answered_before_the_endpoint_failed(

@@ -26,9 +26,9 @@ MOONS = "Triton circles Neptune.\nTitan circles Saturn.\nPhobos circles Mars.\n"
 Process = subprocess.CompletedProcess[str]
 
 
-def ran(*arguments: str | Path, before: Sequence[str] = KCARD, **given: Any) -> Process:
-    options = {"capture_output": True, "text": True, "check": False, "stdin": subprocess.DEVNULL, **given}
-    done: Process = subprocess.run([*before, *map(str, arguments)], **options)
+def ran(*arguments: str | Path, before: Sequence[str] = KCARD, **options: Any) -> Process:
+    settings = {"capture_output": True, "text": True, "check": False, "stdin": subprocess.DEVNULL, **options}
+    done: Process = subprocess.run([*before, *map(str, arguments)], **settings)
     return done
 
 
@@ -122,9 +122,9 @@ def test_ctrl_c_in_training_keeps_a_checkpoint_that_goes_on(corpus: Path, home: 
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=120)
     assert (process.returncode, out) == (130, "")
-    said = line_of(seen.read_text(encoding="utf-8"))
-    assert "moons is an index (kind retrieval), usable now" in said
-    assert "--resume" in said
+    line = line_of(seen.read_text(encoding="utf-8"))
+    assert "moons is an index (kind retrieval), usable now" in line
+    assert "--resume" in line
     done = ran(*arguments, "--resume")
     assert done.returncode == 0, done.stderr
     assert "resuming after step" in done.stderr
@@ -159,7 +159,7 @@ def test_ctrl_c_in_a_backup_leaves_no_half_of_one(draft: Card, home: Path, tmp_p
 def test_ctrl_c_in_asking_says_so_in_a_word(serve: Callable[..., Any]) -> None:
     server = serve({"text": "late", "delay": 100})
     llm = ("--llm", "openai:m", "--llm-url", server.url, "--mode", "direct")
-    done = pressed(partial(asked, server, 1), "ask", "Which planet?", *llm)
+    done = pressed(partial(has_requests, server, 1), "ask", "Which planet?", *llm)
     assert error_of(done, 130) == "kcard: interrupted"
     assert done.stdout == ""
 
@@ -182,7 +182,7 @@ def test_ctrl_c_in_a_batch_keeps_what_was_answered(tmp_path: Path, serve: Callab
         "--output",
         target,
     )
-    done = pressed(partial(asked, server, 2), "ask", *llm)
+    done = pressed(partial(has_requests, server, 2), "ask", *llm)
     assert done.returncode == 130, done.stderr
     assert "--resume" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
@@ -195,7 +195,7 @@ def test_ctrl_c_in_a_batch_keeps_what_was_answered(tmp_path: Path, serve: Callab
     ]
 
 
-def asked(server: Any, count: int) -> bool:
+def has_requests(server: Any, count: int) -> bool:
     try:
         return len(server.requests) >= count
     except FileNotFoundError:
@@ -321,9 +321,9 @@ def test_a_full_disk_is_one_line_and_the_hub_on_it_stays_whole(
         "backup": ("hub", "backup", disk / "hub.tar"),
         "ask": ("ask", *direct, "--input", tmp_path / "in.jsonl", "--output", disk / "out.jsonl"),
     }[command]
-    given = {"DISK": disk, "KCARD_HOME": disk / "home", "DRAFT": draft.folder, "PYTHON": sys.executable}
+    environment = {"DISK": disk, "KCARD_HOME": disk / "home", "DRAFT": draft.folder, "PYTHON": sys.executable}
     script = ("unshare", "-Urm", "sh", "-c", ON_A_FULL_DISK, "sh")
-    done = ran(*arguments, before=script, env={**os.environ, **{k: str(v) for k, v in given.items()}})
+    done = ran(*arguments, before=script, env={**os.environ, **{k: str(v) for k, v in environment.items()}})
     assert "No space left" in error_of(done) or "full" in error_of(done)
 
 

@@ -170,12 +170,12 @@ def test_a_manifest_is_read_or_refused(kind: str) -> None:
     @example(b'{"format": 1, "name": "a", "description": "b", "files": {"../../x": "%s"}}' % (b"0" * 64))
     @example(b'{"format": 1, "name": "a", "description": "\\u001b[2Jb"}')
     def check(content: bytes) -> None:
-        found = settled(lambda: Manifest.from_json(content.decode("utf-8", "replace")), CardError)
-        shown.append(found is not None)
-        if found is not None:
-            assert Manifest.from_json(found.to_json()) == found
-            assert all(not part.startswith("..") for path in found.files for part in path.split("/"))
-            found.to_json().encode()
+        manifest = settled(lambda: Manifest.from_json(content.decode("utf-8", "replace")), CardError)
+        shown.append(manifest is not None)
+        if manifest is not None:
+            assert Manifest.from_json(manifest.to_json()) == manifest
+            assert all(not part.startswith("..") for path in manifest.files for part in path.split("/"))
+            manifest.to_json().encode()
 
     check()
     assert not all(shown)
@@ -354,13 +354,13 @@ def test_any_corpus_becomes_a_card_that_answers_or_is_refused(
 
     @fuzz(15)
     @given(content=st.one_of(LINES, LINES, JUNK), asked=st.text(min_size=1, max_size=40))
-    def check(content: bytes, asked: str) -> None:
+    def check(content: bytes, question: str) -> None:
         shutil.rmtree(home, ignore_errors=True)
         file.write_bytes(content)
         card = settled(lambda: train(file, kind="retrieval", language="xx"))
         if card is None:
             assert not list(home.glob("drafts/*"))
         else:
-            Pool([card]).write([asked], [card.name], 2, Sampling())
+            Pool([card]).write([question], [card.name], 2, Sampling())
 
     check()

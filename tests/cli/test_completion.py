@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import kcard
-from kcard.cli.options import drafts, published, several
+from kcard.cli.options import complete_drafts, complete_published, complete_several
 from kcard.hub.registry import Hub
 
 
@@ -22,31 +22,31 @@ def cards(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("cards")
 def test_names_are_completed_from_their_beginning() -> None:
-    assert published("") == ["bridges", "moons"]
-    assert published("mo") == ["moons"]
-    assert published("x") == []
+    assert complete_published("") == ["bridges", "moons"]
+    assert complete_published("mo") == ["moons"]
+    assert complete_published("x") == []
 
 
 @pytest.mark.usefixtures("cards")
 def test_of_several_names_the_last_is_completed() -> None:
-    assert several("bridges,m") == ["bridges,moons"]
-    assert several("m") == ["moons"]
+    assert complete_several("bridges,m") == ["bridges,moons"]
+    assert complete_several("m") == ["moons"]
 
 
 @pytest.mark.usefixtures("cards")
 def test_drafts_are_completed_with_published_cards() -> None:
-    assert drafts("") == ["bridges", "mills", "moons"]
-    assert drafts("m") == ["mills", "moons"]
+    assert complete_drafts("") == ["bridges", "mills", "moons"]
+    assert complete_drafts("m") == ["mills", "moons"]
 
 
 def test_without_cards_nothing_is_completed() -> None:
-    assert published("") == several("a,") == drafts("") == []
+    assert complete_published("") == complete_several("a,") == complete_drafts("") == []
 
 
 def test_a_hub_that_can_not_be_opened_breaks_no_shell(home: Path) -> None:
     home.parent.mkdir(exist_ok=True)
     home.write_text("a file where the folder should be")
-    assert published("m") == drafts("m") == []
+    assert complete_published("m") == complete_drafts("m") == []
 
 
 @pytest.mark.usefixtures("cards")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.cli.options import default_map, effective, option, options
+from kcard.cli.options import default_map, effective_settings, option, options
 from kcard.config import settings
 from kcard.config_file import TABLES, TOP
 from kcard.errors import UsageError
@@ -29,13 +29,20 @@ def configured(command: str) -> dict[str, object]:
 
 
 def test_every_option_of_ask_and_train_can_be_set_but_for_what_is_said_once() -> None:
-    known = set(options())
-    assert {"ask.mode", "ask.n1", "ask.card_tokens", "ask.evidence", "ask.device", "train.epochs"} <= known
-    assert known.isdisjoint(
+    configurable = set(options())
+    assert {
+        "ask.mode",
+        "ask.n1",
+        "ask.card_tokens",
+        "ask.evidence",
+        "ask.device",
+        "train.epochs",
+    } <= configurable
+    assert configurable.isdisjoint(
         {"ask.llm", "ask.json", "ask.question", "ask.input", "train.config", "train.json"}
     )
-    assert set(TOP) <= known
-    assert {key.partition(".")[0] for key in known} - set(TOP) == set(TABLES)
+    assert set(TOP) <= configurable
+    assert {key.partition(".")[0] for key in configurable} - set(TOP) == set(TABLES)
 
 
 def test_a_table_gives_a_command_its_defaults(project: Path, kcard: Kcard) -> None:
@@ -73,10 +80,10 @@ def test_paths_in_a_file_start_from_its_folder(project: Path, monkeypatch: pytes
     below = project / "below"
     below.mkdir()
     monkeypatch.chdir(below)
-    found = configured("ask")
-    assert found["evidence"] == ["own", str(project / "facts")]
-    assert found["examples"] == project / "e.jsonl"
-    assert found["cards"] == "moons,a/"
+    defaults = configured("ask")
+    assert defaults["evidence"] == ["own", str(project / "facts")]
+    assert defaults["examples"] == project / "e.jsonl"
+    assert defaults["cards"] == "moons,a/"
 
 
 def test_lists_can_come_from_the_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,8 +134,8 @@ def test_config_shows_every_setting_and_where_it_comes_from(
     assert rows["llm"] == ["hf:mine", f"{home / 'config.toml'}:1"]
     assert rows["ask.mode"] == ["top-down", "default"]
     assert "default" not in kcard("config")[1]
-    found = {row["key"]: row for row in json.loads(kcard("config", "--json")[1])}
-    assert found["ask.n1"] == {"key": "ask.n1", "value": 7, "origin": f"{project / 'kcard.toml'}:2"}
+    by_key = {row["key"]: row for row in json.loads(kcard("config", "--json")[1])}
+    assert by_key["ask.n1"] == {"key": "ask.n1", "value": 7, "origin": f"{project / 'kcard.toml'}:2"}
 
 
 def test_get_prints_one_value_and_names_near_keys(project: Path, kcard: Kcard) -> None:
@@ -219,6 +226,6 @@ def test_an_unknown_setting_is_named() -> None:
 
 
 def test_effective_settings_have_the_types_of_their_options() -> None:
-    found = {setting.key: setting.value for setting in effective(settings())}
-    assert isinstance(found["home"], Path)
-    assert found["ask.temperature"] == 0.1
+    values = {setting.key: setting.value for setting in effective_settings(settings())}
+    assert isinstance(values["home"], Path)
+    assert values["ask.temperature"] == 0.1

@@ -46,8 +46,8 @@ def test_training_without_a_corpus_says_what_is_missing(refused: Refused) -> Non
 
 def test_an_adapter_wider_than_the_embedded_base_is_refused(refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("Triton circles Neptune.\nTitan circles Saturn.\n", encoding="utf-8")
-    given = ("--base", "embedded", "--method", "lora", "--rank", "129")
-    assert "128 at most" in refused(2, "train", "--corpus", str(tmp_path / "c.txt"), *given)
+    arguments = ("--base", "embedded", "--method", "lora", "--rank", "129")
+    assert "128 at most" in refused(2, "train", "--corpus", str(tmp_path / "c.txt"), *arguments)
 
 
 def test_a_config_file_with_an_unknown_key_is_refused(refused: Refused, tmp_path: Path) -> None:

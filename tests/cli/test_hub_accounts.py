@@ -29,9 +29,9 @@ def test_a_user_is_added_with_a_token_that_writes_and_nothing_else_is_on_stdout(
     assert TOKEN.fullmatch(out)
     assert "shown only once" in err
     tokens = Tokens(Hub().database)
-    found = tokens.identify(out.strip())
-    assert found is not None
-    assert (found.name, found.scope, found.admin) == ("ada", "write", False)
+    identity = tokens.identify(out.strip())
+    assert identity is not None
+    assert (identity.name, identity.scope, identity.admin) == ("ada", "write", False)
     root = tokens.identify(succeeds(capsys, "user", "add", "root", "--admin")[0].strip())
     assert root is not None
     assert (root.scope, root.admin) == ("admin", True)
@@ -41,14 +41,14 @@ def test_a_user_is_added_with_a_token_that_writes_and_nothing_else_is_on_stdout(
 
 def test_tokens_are_made_one_a_line_listed_by_name_and_revoked(capsys: pytest.CaptureFixture[str]) -> None:
     succeeds(capsys, "user", "add", "ada")
-    made = {}
+    created = {}
     for scope in ("read", "write", "admin"):
         out, err = succeeds(
             capsys, "token", "create", "--user", "ada", "--scope", scope, "--name", scope, "--days", "1"
         )
         assert TOKEN.fullmatch(out)
         assert err == ""
-        made[scope] = out.strip()
+        created[scope] = out.strip()
     data = json.loads(succeeds(capsys, "token", "create", "--user", "ada", "--json")[0])
     assert (data["user"], data["scope"], TOKEN.fullmatch(data["token"] + "\n") is not None) == (
         "ada",
@@ -57,11 +57,11 @@ def test_tokens_are_made_one_a_line_listed_by_name_and_revoked(capsys: pytest.Ca
     )
     listed = succeeds(capsys, "token", "list")[0]
     assert [line.split()[1] for line in listed.splitlines()] == ["cli", "read", "write", "admin", "cli-2"]
-    assert not any(token in listed for token in made.values())
+    assert not any(token in listed for token in created.values())
     succeeds(capsys, "token", "revoke", "--user", "ada", "read")
     tokens = Tokens(Hub().database)
-    assert tokens.identify(made["read"]) is None
-    assert tokens.identify(made["write"]) is not None
+    assert tokens.identify(created["read"]) is None
+    assert tokens.identify(created["write"]) is not None
 
 
 def test_members_of_an_organisation_come_and_go(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +107,7 @@ def test_another_database_may_be_named(capsys: pytest.CaptureFixture[str], tmp_p
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (["user", "add", "api"], 1, "reserved"),
         (["user", "add", "ada", "--quota", "much"], 2, "size 'much'"),
@@ -116,10 +116,10 @@ def test_another_database_may_be_named(capsys: pytest.CaptureFixture[str], tmp_p
         (["user", "list", "--database-url", "ftp://x"], 2, "database"),
     ],
 )
-def test_errors_are_one_line_on_stderr(kcard: Kcard, words: list[str], code: int, told: str) -> None:
+def test_errors_are_one_line_on_stderr(kcard: Kcard, words: list[str], code: int, message: str) -> None:
     done = kcard("hub", *words)
     assert (done.code, done.out, len(done.err.splitlines())) == (code, "", 1)
-    assert told in done.err
+    assert message in done.err
 
 
 def test_sizes_are_read_as_people_write_them() -> None:

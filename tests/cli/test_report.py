@@ -16,9 +16,9 @@ from tests.evaluation.made_up_runs import made_up_results, made_up_run
 @pytest.fixture
 def run(home: Path) -> int:
     """The number of a stored run."""
-    made, storage = made_up_run({"midterm": "em"}, ("direct", "top-down:auto")), RunStorage(Hub(home).runs)
-    stored = storage.create(made.plan)
-    storage.append(stored, made_up_results(made))
+    example, storage = made_up_run({"midterm": "em"}, ("direct", "top-down:auto")), RunStorage(Hub(home).runs)
+    stored = storage.create(example.plan)
+    storage.append(stored, made_up_results(example))
     return stored.number
 
 

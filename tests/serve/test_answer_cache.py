@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kcard.serve.service import AnswerCache, Answered
+from kcard.serve.service import AnswerCache, ServedAnswer
 from kcard.types import Answer, Decision
 
 
@@ -44,9 +44,9 @@ def test_a_question_that_comes_again_is_answered_from_the_cache_until_others_tak
         finding.let.set()
 
         async def ask(question: str) -> bool:
-            found = await cache.get(finding.current, question, finding(question))
-            assert found.answer.answer == f"answer to {question}"
-            return found.cached
+            served = await cache.get(finding.current, question, finding(question))
+            assert served.answer.answer == f"answer to {question}"
+            return served.cached
 
         assert [await ask(q) for q in "aabacab"] == [False, True, False, True, False, True, False]
 
@@ -58,9 +58,9 @@ def test_equal_questions_at_a_time_are_answered_once() -> None:
         tasks = [asyncio.create_task(cache.get(finding.current, q, finding(q))) for q in "aab"]
         await asyncio.sleep(0.01)
         finding.let.set()
-        found: list[Answered] = await asyncio.gather(*tasks)
+        results: list[ServedAnswer] = await asyncio.gather(*tasks)
         assert finding.begun == ["a", "b"]
-        assert [one.cached for one in found] == [False, True, False]
+        assert [one.cached for one in results] == [False, True, False]
 
     run(work, most=0)
 
@@ -88,10 +88,10 @@ def test_when_cards_change_answers_are_dropped_and_those_being_found_are_not_kep
         finding.version = 2
         finding.let.set()
         await task
-        asked = [await cache.get(finding.current, "a", finding("a")) for _ in range(2)]
+        answers = [await cache.get(finding.current, "a", finding("a")) for _ in range(2)]
         finding.version = 3
-        asked.append(await cache.get(finding.current, "a", finding("a")))
-        assert [one.cached for one in asked] == [False, True, False]
+        answers.append(await cache.get(finding.current, "a", finding("a")))
+        assert [one.cached for one in answers] == [False, True, False]
 
     run(work)
 

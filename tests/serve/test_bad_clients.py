@@ -124,7 +124,7 @@ def test_keys_and_questions_are_not_logged(
     service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
     secret = "Where did Ada hide the gold?"
     with caplog.at_level(logging.DEBUG), running(create_app(service, Keys(tmp_path / "keys.toml"))) as url:
-        for given in (key, "kc_wrong"):
+        for key_text in (key, "kc_wrong"):
             for body in (
                 {"model": "embedded", "messages": [{"role": "user", "content": secret}]},
                 {"model": secret},
@@ -132,16 +132,16 @@ def test_keys_and_questions_are_not_logged(
                 reply = httpx.post(
                     f"{url}/chat/completions",
                     json=body,
-                    headers={"Authorization": f"Bearer {given}"},
+                    headers={"Authorization": f"Bearer {key_text}"},
                     timeout=60,
                 )
                 assert reply.status_code in (200, 400, 401, 404)
-                assert given not in reply.text
+                assert key_text not in reply.text
     printed = capfd.readouterr()
     ours = "\n".join(
         record.getMessage() for record in caplog.records if record.name.startswith(("kcard", "uvicorn"))
     )
-    for told in (ours, printed.out, printed.err):
-        assert key not in told
-        assert "kc_wrong" not in told
-        assert secret not in told
+    for log in (ours, printed.out, printed.err):
+        assert key not in log
+        assert "kc_wrong" not in log
+        assert secret not in log

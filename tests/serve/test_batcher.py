@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from kcard.serve.schema import Busy
+from kcard.serve.schema import Overloaded
 from kcard.serve.service import Batcher
 
 
@@ -28,12 +28,12 @@ class Gated:
 
 
 async def begin(
-    batcher: Batcher[str, str], gated: Gated, *asked: tuple[str, str]
+    batcher: Batcher[str, str], gated: Gated, *entries: tuple[str, str]
 ) -> list["asyncio.Task[str]"]:
     """Ask the first question, and the others once its batch has begun."""
-    tasks = [asyncio.create_task(batcher.submit(*asked[0]))]
+    tasks = [asyncio.create_task(batcher.submit(*entries[0]))]
     await asyncio.to_thread(gated.begun.acquire, timeout=10)
-    tasks += [asyncio.create_task(batcher.submit(*one)) for one in asked[1:]]
+    tasks += [asyncio.create_task(batcher.submit(*one)) for one in entries[1:]]
     await asyncio.sleep(0.01)
     return tasks
 
@@ -85,7 +85,7 @@ def test_more_than_may_wait_is_refused_at_once() -> None:
         gated = Gated()
         batcher: Batcher[str, str] = Batcher(gated, waiting=1)
         tasks = await begin(batcher, gated, ("a", "1"), ("a", "2"))
-        with pytest.raises(Busy, match="1 questions are waiting"):
+        with pytest.raises(Overloaded, match="1 questions are waiting"):
             await batcher.submit("a", "3")
         gated.let.release(2)
         assert await asyncio.gather(*tasks) == ["a: 1", "a: 2"]

@@ -18,7 +18,7 @@ from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.serve.app import as_api_error, create_app
 from kcard.serve.auth import Keys, add_key
-from kcard.serve.service import Pending, Pipelines, Route, Service
+from kcard.serve.service import PendingQuestion, Pipelines, Route, Service
 from kcard.types import Answer, Decision
 from tests.serve.conftest import running
 
@@ -55,8 +55,8 @@ def test_a_stream_has_the_same_answer_in_chunks_and_its_trace(client: OpenAI) ->
             model="embedded", messages=QUESTION, stream=True, stream_options={"include_usage": True}
         )
     )
-    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert said == DISCOVERER
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == DISCOVERER
     assert chunks[-1].usage is not None
     assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "stop"
     assert any("kcard" in chunk.model_dump() for chunk in chunks)
@@ -68,10 +68,10 @@ def test_headers_name_the_cards(client: OpenAI) -> None:
 
 
 def test_completions_answer_each_prompt(client: OpenAI) -> None:
-    found = client.completions.create(
+    response = client.completions.create(
         model="embedded:neptune", prompt=["Who discovered Triton?", "Who found Nereid?"]
     )
-    assert [choice.text for choice in found.choices] == [DISCOVERER, "Gerard Kuiper"]
+    assert [choice.text for choice in response.choices] == [DISCOVERER, "Gerard Kuiper"]
 
 
 def test_models_are_the_llm_its_modes_and_its_cards(client: OpenAI) -> None:
@@ -112,15 +112,15 @@ def test_a_question_that_comes_again_has_the_same_answer_and_says_so(library: Pa
     service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down", cache=10)
     client = endpoint(create_app(service))
 
-    def asked(model: str, stream: bool = False) -> tuple[str | None, bytes]:
+    def get_answer(model: str, stream: bool = False) -> tuple[str | None, bytes]:
         raw = client.chat.completions.with_raw_response.create(model=model, messages=QUESTION, stream=stream)
         return raw.headers.get("X-Kcard-Cache"), raw.http_response.read()
 
-    first, again = asked("embedded"), asked("embedded")
+    first, again = get_answer("embedded"), get_answer("embedded")
     assert (first[0], again[0]) == (None, "hit")
     assert json.loads(first[1])["kcard"] == json.loads(again[1])["kcard"]
-    assert asked("embedded", stream=True)[0] == "hit"
-    assert asked("embedded:neptune")[0] is None  # another route
+    assert get_answer("embedded", stream=True)[0] == "hit"
+    assert get_answer("embedded:neptune")[0] is None  # another route
     raw = client.completions.with_raw_response.create(model="embedded", prompt="Who discovered Triton?")
     assert raw.headers.get("X-Kcard-Cache") == "hit"
     metrics = httpx.get(str(client.base_url).replace("/v1/", "/metrics")).text
@@ -138,7 +138,7 @@ def test_answers_that_may_differ_are_not_kept(library: Path, options: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("given", "status", "message"),
+    ("fields", "status", "message"),
     [
         ({"model": "gpt-4o"}, 404, "'gpt-4o' does not exist"),
         ({"model": "embedded:saturn"}, 404, "'embedded:saturn' does not exist"),
@@ -151,8 +151,8 @@ def test_answers_that_may_differ_are_not_kept(library: Path, options: dict[str, 
         ({"tools": [{"type": "function"}]}, 400, "no tools, no images"),
     ],
 )
-def test_bad_requests_have_openais_errors(client: OpenAI, given: Any, status: int, message: str) -> None:
-    body = json.dumps({"model": "embedded", "messages": QUESTION} | given)
+def test_bad_requests_have_openais_errors(client: OpenAI, fields: Any, status: int, message: str) -> None:
+    body = json.dumps({"model": "embedded", "messages": QUESTION} | fields)
     reply = httpx.post(f"{client.base_url}chat/completions", content=body, headers=JSON, timeout=60)
     error = reply.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
@@ -226,7 +226,7 @@ class Slow:
             else:
                 yield Answer(question, f"answer to {question}", route.mode, Decision("never", 1.0, False))
 
-    def prepared(self, *_: Any) -> Iterator[Pending | LLMError]:
+    def prepared(self, *_: Any) -> Iterator[PendingQuestion | LLMError]:
         raise AssertionError("this LLM is asked single questions")
 
     def version(self) -> None:
@@ -236,12 +236,12 @@ class Slow:
 def test_concurrent_questions_get_their_own_answers(endpoint: Callable[[ASGIApp], OpenAI]) -> None:
     slow = Slow()
     client = endpoint(create_app(Service(slow, "direct")))
-    found: dict[int, str | None] = {}
+    replies: dict[int, str | None] = {}
 
     def ask(number: int) -> None:
-        asked: Any = [{"role": "user", "content": f"question {number}"}]
-        reply = client.chat.completions.create(model="slow", messages=asked)
-        found[number] = reply.choices[0].message.content
+        messages: Any = [{"role": "user", "content": f"question {number}"}]
+        reply = client.chat.completions.create(model="slow", messages=messages)
+        replies[number] = reply.choices[0].message.content
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(40)]
     for thread in threads:
@@ -249,7 +249,7 @@ def test_concurrent_questions_get_their_own_answers(endpoint: Callable[[ASGIApp]
     slow.let.set()
     for thread in threads:
         thread.join(60)
-    assert found == {number: f"answer to question {number}" for number in range(40)}
+    assert replies == {number: f"answer to question {number}" for number in range(40)}
 
 
 def test_what_fails_behind_the_endpoint_is_told_without_secrets(

@@ -45,8 +45,8 @@ def served(library: Path, tmp_path: Path) -> Iterator[tuple["subprocess.Popen[st
 
 
 def children(pid: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
-    return [int(line) for line in found.split()]
+    pids = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
+    return [int(line) for line in pids.split()]
 
 
 def answer(url: str) -> str:
@@ -123,9 +123,9 @@ def test_an_llm_that_is_killed_under_load_is_told_and_used_again_when_it_is_back
     script.write_text(json.dumps([{"text": "William Lassell.", "delay": 0.1}]), encoding="utf-8")
     code = Path(__file__).parents[1] / "openai_script.py"
 
-    def start(*given: str) -> "subprocess.Popen[bytes]":
+    def start(*arguments: str) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
-            [sys.executable, str(code), str(script), str(port), str(tmp_path / "log"), *given]
+            [sys.executable, str(code), str(script), str(port), str(tmp_path / "log"), *arguments]
         )
 
     llm = start()

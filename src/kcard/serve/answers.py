@@ -1,4 +1,4 @@
-"""Answers as OpenAI's API has them, and whom they are counted for."""
+"""Answers in the format of OpenAI's API, their metrics, and the dependency through which routes get them."""
 
 import asyncio
 import json
@@ -18,18 +18,18 @@ from prometheus_client import (
 )
 
 from kcard.serve.auth import Keys
-from kcard.serve.service import Answered, Pending, Route, Service
+from kcard.serve.service import PendingQuestion, Route, ServedAnswer, Service
 from kcard.types import Answer
 
 __all__ = [
     "NOTHING",
-    "Ask",
-    "Asking",
-    "Metrics",
+    "EndpointMetrics",
+    "Handler",
+    "RequestHandler",
     "chat_chunks",
     "chat_completion",
     "completion",
-    "encoded",
+    "encode_json",
     "headers",
     "key_holder",
     "sse",
@@ -43,8 +43,8 @@ __all__ = [
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 
 
-class Metrics:
-    """`waiting`: gives how many questions wait."""
+class EndpointMetrics:
+    """Counters, and a gauge that calls `waiting` for the number of waiting questions."""
 
     def __init__(self, waiting: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
@@ -75,7 +75,7 @@ class Metrics:
         self._errors.labels(code).inc()
 
     def exposed(self) -> tuple[bytes, str]:
-        """The counters as text, and its content type."""
+        """Return the counters as text, and its content type."""
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
 
@@ -83,10 +83,10 @@ NOTHING = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}  # usa
 
 
 def usage_of(answer: Answer) -> dict[str, int]:
-    """The LLM's tokens; 0 where the LLM does not count them."""
-    used = answer.usage
-    read = (used.tokens_in or 0) if used else 0
-    wrote = (used.tokens_out or 0) if used else 0
+    """Return the LLM's tokens; 0 where the LLM does not count them."""
+    usage = answer.usage
+    read = (usage.tokens_in or 0) if usage else 0
+    wrote = (usage.tokens_out or 0) if usage else 0
     return {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
 
 
@@ -102,7 +102,7 @@ def chat_completion(model: str, answer: Answer) -> dict[str, Any]:
 
 
 def chat_chunks(model: str, answer: Answer, *, include_usage: bool) -> Iterator[dict[str, Any]]:
-    """The answer as chunks of a stream; the last one that has a choice carries the field `kcard`."""
+    """Yield the answer as chunks of a stream; the last one that has a choice carries the field `kcard`."""
     head = _head("chatcmpl", "chat.completion.chunk", model)
 
     def chunk(delta: dict[str, str], finish: str | None = None) -> dict[str, Any]:
@@ -116,38 +116,39 @@ def chat_chunks(model: str, answer: Answer, *, include_usage: bool) -> Iterator[
 
 
 def completion(model: str, answers: list[Answer]) -> dict[str, Any]:
-    counted = [usage_of(answer) for answer in answers]
+    usages = [usage_of(answer) for answer in answers]
     return {
         **_head("cmpl", "text_completion", model),
         "choices": [
             {"index": at, "text": answer.answer, "logprobs": None, "finish_reason": "stop"}
             for at, answer in enumerate(answers)
         ],
-        "usage": {name: sum(used[name] for used in counted) for name in counted[0]},
+        "usage": {name: sum(usage[name] for usage in usages) for name in usages[0]},
         "kcard": [answer.to_json() for answer in answers],
     }
 
 
-def headers(*answered: Answered) -> dict[str, str]:
-    answers = [one.answer for one in answered]
+def headers(*served: ServedAnswer) -> dict[str, str]:
+    """Return the trace headers of a response; they say so where all of its answers come from the cache."""
+    answers = [one.answer for one in served]
     cards = (card for answer in answers for card in answer.cards)
-    found = trace_headers(cards, any(answer.gate.fired for answer in answers))
-    return found | ({"X-Kcard-Cache": "hit"} if all(one.cached for one in answered) else {})
+    trace = trace_headers(cards, any(answer.gate.fired for answer in answers))
+    return trace | ({"X-Kcard-Cache": "hit"} if all(one.cached for one in served) else {})
 
 
 def trace_headers(cards: Iterable[str], fired: bool) -> dict[str, str]:
-    """The cards that were asked, and whether the gate asked any, for clients that read no further fields."""
+    """Return the cards used and the gate's decision as headers, for clients that read no further fields."""
     return {"X-Kcard-Cards": ",".join(dict.fromkeys(cards)), "X-Kcard-Gate": "cards" if fired else "no cards"}
 
 
-def encoded(content: Any) -> bytes:
-    """JSON. An LLM's server may send halves of characters, which UTF-8 does not have: they become "?"."""
+def encode_json(content: Any) -> bytes:
+    """Encode JSON. Unpaired surrogates, which an LLM's server may send and UTF-8 does not have, become "?"."""
     return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def sse(chunk: dict[str, Any] | None) -> bytes:
-    """A server-sent event; None: the end of the stream."""
-    return b"data: [DONE]\n\n" if chunk is None else b"data: " + encoded(chunk) + b"\n\n"
+    """Return a server-sent event; for None, the one that ends the stream."""
+    return b"data: [DONE]\n\n" if chunk is None else b"data: " + encode_json(chunk) + b"\n\n"
 
 
 def _head(prefix: str, kind: str, model: str) -> dict[str, Any]:
@@ -159,10 +160,10 @@ def _head(prefix: str, kind: str, model: str) -> dict[str, Any]:
     }
 
 
-# How endpoints ask: the key of a request is checked, the question answered, and its tokens counted.
+# What the routes depend on: it checks the key of a request, answers its questions and counts the tokens.
 
 POLL = 0.5  # seconds
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def key_holder(request: Request) -> str:
@@ -171,28 +172,31 @@ def key_holder(request: Request) -> str:
     return keys.check(request.headers.get("authorization"))
 
 
-class Ask:
-    """Asks for whoever holds a key, until the client leaves. Raises what Service raises, CancelledError then."""
+class RequestHandler:
+    """Answers the questions of one request, which needs a valid key.
+
+    Raises what Service raises, and CancelledError when the client disconnects.
+    """
 
     def __init__(self, request: Request, _: Annotated[str, Depends(key_holder)]) -> None:
         self._request = request
         state = request.app.state
         self.service: Service = state.service
-        self._metrics: Metrics = state.metrics
+        self._metrics: EndpointMetrics = state.metrics
         self._started = time.perf_counter()
 
-    async def answer(self, route: Route, question: str) -> Answered:
-        """The answer of an LLM that is asked single questions. One that was there already costs no tokens."""
-        found = await self.while_connected(self.service.answer(route, question))
-        self.count(route, NOTHING if found.cached else usage_of(found.answer), cached=found.cached)
-        return found
+    async def answer(self, route: Route, question: str) -> ServedAnswer:
+        """Answer a question with an LLM that takes single questions. An answer from the cache costs no tokens."""
+        served = await self.while_connected(self.service.answer(route, question))
+        self.count(route, NOTHING if served.cached else usage_of(served.answer), cached=served.cached)
+        return served
 
-    async def prepare(self, route: Route, questions: Sequence[str]) -> list[Pending]:
-        """Each question with what the LLM is to read that takes whole conversations; all of them or none."""
+    async def prepare(self, route: Route, questions: Sequence[str]) -> list[PendingQuestion]:
+        """Gather knowledge for each question, for an LLM that takes whole conversations; for all of them or none."""
         return await self.while_connected(self.service.prepare(route, questions))
 
-    async def while_connected(self, work: Awaitable[Found]) -> Found:
-        """The result of the work, which is cancelled when the client leaves."""
+    async def while_connected(self, work: Awaitable[Result]) -> Result:
+        """Return the result of the work, which is cancelled when the client disconnects."""
         task = asyncio.ensure_future(work)
         try:
             while not (await asyncio.wait({task}, timeout=POLL))[0]:
@@ -207,4 +211,4 @@ class Ask:
         self._metrics.answered(route.mode, time.perf_counter() - self._started, usage, cached=cached)
 
 
-Asking = Annotated[Ask, Depends()]
+Handler = Annotated[RequestHandler, Depends()]

@@ -2,10 +2,11 @@
 
 import asyncio
 import functools
+import itertools
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -24,9 +25,8 @@ from kcard.integrators.assembly import Endpoint, make_llm
 from kcard.integrators.options import AskOptions
 from kcard.io import parse_size
 from kcard.serve.answers import (
-    Ask,
-    Asking,
-    Metrics,
+    EndpointMetrics,
+    Handler,
     chat_chunks,
     chat_completion,
     completion,
@@ -38,7 +38,7 @@ from kcard.serve.auth import Keys
 from kcard.serve.forwarding import (
     ForwardedChat,
     ForwardedCompletion,
-    Forwarding,
+    RequestForwarder,
     has_question,
     last_question,
     standalone,
@@ -52,10 +52,9 @@ from kcard.serve.schema import (
     LLMFailed,
     NoSuchModel,
     TimedOut,
-    body,
+    error_body,
 )
-from kcard.serve.service import Pending, Route, Service, Upstream
-from kcard.types import Answer
+from kcard.serve.service import PendingQuestion, Service, Upstream
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -79,34 +78,28 @@ STREAM = "text/event-stream"
 
 
 @chat_router.post("/v1/chat/completions")
-async def chat_completions(asked: ChatRequest, asking: Asking) -> Response:
-    """The answer to the last question of the conversation."""
-    route = await asking.service.route(asked.model)
-    upstream = asking.service.upstream
+async def chat_completions(chat: ChatRequest, handler: Handler) -> Response:
+    """Answer the last question of the conversation."""
+    route = await handler.service.route(chat.model)
+    upstream = handler.service.upstream
     if upstream is None:
-        if asked.needs_passing_through:
+        if chat.needs_passing_through:
             raise ApiError("the LLM behind this endpoint takes text only: no tools, no images", "messages")
-        found = await asking.answer(route, last_question(asked.messages))
-        if not asked.stream:
-            return JSONResponse(chat_completion(asked.model, found.answer), headers=headers(found))
-        return StreamingResponse(_events(asked, found.answer), media_type=STREAM, headers=headers(found))
-    pendings = await _pendings(asked, asking, route, upstream)
-    return await Forwarding(asking, upstream, ForwardedChat(asked), route, pendings).response()
+        served = await handler.answer(route, last_question(chat.messages))
+        if not chat.stream:
+            return JSONResponse(chat_completion(chat.model, served.answer), headers=headers(served))
+        chunks = chat_chunks(chat.model, served.answer, include_usage=chat.include_usage)
+        events = map(sse, itertools.chain(chunks, [None]))
+        return StreamingResponse(events, media_type=STREAM, headers=headers(served))
 
-
-async def _pendings(asked: ChatRequest, asking: Ask, route: Route, upstream: Upstream) -> list[Pending]:
-    """The question that the conversation ends with, prepared; none where its last turn is no text."""
-    if not has_question(asked.messages):
-        return []
-    question = last_question(asked.messages)
-    if route.mode != "direct":
-        question = await asking.while_connected(standalone(asked.messages, upstream))
-    return await asking.prepare(route, [question])
-
-
-def _events(asked: ChatRequest, answer: Answer) -> Iterator[bytes]:
-    yield from map(sse, chat_chunks(asked.model, answer, include_usage=asked.include_usage))
-    yield sse(None)
+    # The LLM's server gets the conversation, with knowledge for its last question; none where that has no text.
+    pending: list[PendingQuestion] = []
+    if has_question(chat.messages):
+        question = last_question(chat.messages)
+        if route.mode != "direct":
+            question = await handler.while_connected(standalone(chat.messages, upstream))
+        pending = await handler.prepare(route, [question])
+    return await RequestForwarder(handler, upstream, ForwardedChat(chat), route, pending).response()
 
 
 # POST /v1/completions
@@ -115,21 +108,21 @@ completions_router = APIRouter()
 
 
 @completions_router.post("/v1/completions")
-async def completions(asked: CompletionRequest, asking: Asking) -> Response:
-    """Each prompt is a question."""
-    if any(not prompt.strip() for prompt in asked.prompts):
+async def completions(request: CompletionRequest, handler: Handler) -> Response:
+    """Answer each prompt as a question."""
+    if any(not prompt.strip() for prompt in request.prompts):
         raise ApiError("a prompt has no text", "prompt")
-    route = await asking.service.route(asked.model)
-    upstream = asking.service.upstream
+    route = await handler.service.route(request.model)
+    upstream = handler.service.upstream
     if upstream is not None:
-        pendings = await asking.prepare(route, asked.prompts)
-        forwarding = Forwarding(asking, upstream, ForwardedCompletion(asked), route, pendings)
-        return await forwarding.response()
-    answered = await asyncio.gather(*(asking.answer(route, prompt) for prompt in asked.prompts))
-    found = completion(asked.model, [one.answer for one in answered])
-    if not asked.stream:
-        return JSONResponse(found, headers=headers(*answered))
-    return StreamingResponse(iter((sse(found), sse(None))), media_type=STREAM, headers=headers(*answered))
+        pending = await handler.prepare(route, request.prompts)
+        forwarder = RequestForwarder(handler, upstream, ForwardedCompletion(request), route, pending)
+        return await forwarder.response()
+    served = await asyncio.gather(*(handler.answer(route, prompt) for prompt in request.prompts))
+    content = completion(request.model, [one.answer for one in served])
+    if not request.stream:
+        return JSONResponse(content, headers=headers(*served))
+    return StreamingResponse(iter((sse(content), sse(None))), media_type=STREAM, headers=headers(*served))
 
 
 # GET /healthz and /metrics; neither needs a key.
@@ -144,7 +137,7 @@ async def healthz() -> Response:
 
 @health_router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Counters for Prometheus."""
+    """Return the counters for Prometheus."""
     content, kind = request.app.state.metrics.exposed()
     return Response(content, media_type=kind)
 
@@ -157,7 +150,7 @@ STARTED = int(time.time())
 
 @models_router.get("/v1/models")
 async def models(request: Request) -> dict[str, Any]:
-    """The LLM, the LLM with each mode, and the LLM with each card."""
+    """List the LLM, the LLM with each mode, and the LLM with each card."""
     service: Service = request.app.state.service
     return {"object": "list", "data": [_model(name) for name in await service.models()]}
 
@@ -183,8 +176,11 @@ logger = logging.getLogger("kcard.serve")
 def create_app(
     service: Service, keys: Keys | None = None, largest: int = LARGEST, idle: float = IDLE
 ) -> FastAPI:
-    """The ASGI application. `largest`: bytes of a request's body. `idle`: seconds without a byte after which a client
-    that sends or reads slowly is given up."""
+    """Make the ASGI application.
+
+    largest  maximum size of a request's body, in bytes
+    idle     seconds without a byte after which a slow client is disconnected
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -193,25 +189,25 @@ def create_app(
 
     app = FastAPI(title="kcard", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.service, app.state.keys = service, keys or Keys(None)
-    app.state.metrics = Metrics(lambda: service.waiting)
-    for one in (chat_router, completions_router, models_router, health_router):
-        app.include_router(one)
+    app.state.metrics = EndpointMetrics(lambda: service.waiting)
+    for router in (chat_router, completions_router, models_router, health_router):
+        app.include_router(router)
     for error in (ApiError, KcardError, TimeoutError, RequestValidationError, HTTPException, Exception):
-        app.add_exception_handler(error, refused)
+        app.add_exception_handler(error, error_response)
     app.add_middleware(BodyLimit, largest, idle)
     return app
 
 
-def refused(request: Request, error: Exception) -> Response:
-    """The response for an error, in the shape that OpenAI's clients read."""
-    found = as_api_error(error)
-    request.app.state.metrics.failed(found.code or found.kind)
-    headers = {} if found.retry_after is None else {"Retry-After": str(found.retry_after)}
-    return JSONResponse(body(found), found.status, headers)
+def error_response(request: Request, error: Exception) -> Response:
+    """Return the response for an error, in the format that OpenAI's clients read."""
+    api_error = as_api_error(error)
+    request.app.state.metrics.failed(api_error.code or api_error.kind)
+    headers = {} if api_error.retry_after is None else {"Retry-After": str(api_error.retry_after)}
+    return JSONResponse(error_body(api_error), api_error.status, headers)
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """The same error with the status, type and code of OpenAI's API."""
+    """Return an error with the status, type and code of OpenAI's API."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, RequestValidationError):
@@ -223,11 +219,10 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError("the body must be a JSON object; send it with Content-Type: application/json")
         return ApiError(f"{where}: {first['msg']}", where)
     if isinstance(error, HTTPException):
-        found = ApiError(
-            str(error.detail) if error.status_code != 404 else "unknown path: see GET /v1/models"
-        )
-        found.status = error.status_code
-        return found
+        message = str(error.detail) if error.status_code != 404 else "unknown path: see GET /v1/models"
+        api_error = ApiError(message)
+        api_error.status = error.status_code
+        return api_error
     if isinstance(error, UnknownCard):  # removed between the check of the name and the answer
         return NoSuchModel(str(error), "model")
     if isinstance(error, UsageError):
@@ -244,7 +239,7 @@ def as_api_error(error: Exception) -> ApiError:
 # Serves the endpoint: one process that holds LLM and cards, and its parent, which starts it again if it dies.
 
 MODULES = ("fastapi", "httptools", "prometheus_client", "uvicorn")  # of the extra `server`
-CHEAP = ("embedded", "openai")  # LLMs that are made here too, so that a mistake is told at once
+CHEAP = ("embedded", "openai")  # LLMs that the parent makes too, so that a mistake is reported at once
 OPENAI = "https://api.openai.com/v1"
 
 
@@ -253,8 +248,8 @@ def serve(
 ) -> None:
     """Serve until SIGTERM, or until Ctrl-C raises KeyboardInterrupt. A second signal aborts running requests.
 
-    asking  options of asking; `mode` is that of questions to the LLM's own name, `llm` must be a name
-    ready   is called with the URL once it answers
+    asking  options of asking; `mode` applies to questions to the LLM's own name, `llm` must be a name
+    ready   called with the URL once the endpoint answers
 
     Raises MissingExtra without the extra `server`, UsageError for a wrong option or a malformed file of keys, HubError
     if the address is in use or the process can't start.
@@ -290,7 +285,7 @@ def serve(
 
 
 def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
-    """The application in its own process, which ends when its parent does."""
+    """Make the application in its own process, which ends when its parent does."""
     from kcard.hub.registry import Hub
     from kcard.hub.server.run import follow_parent
     from kcard.serve.service import Pipelines
@@ -311,6 +306,6 @@ def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
 
 
 def served_name(llm: str) -> str:
-    """The name of an LLM without its backend: "gpt-4o" for "openai:gpt-4o"."""
+    """Return the name of an LLM without its backend: "gpt-4o" for "openai:gpt-4o"."""
     backend, _, model = llm.partition(":")
     return model or backend

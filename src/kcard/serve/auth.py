@@ -10,7 +10,6 @@ import secrets
 import threading
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from kcard.errors import UsageError
 from kcard.io import replacing
@@ -26,7 +25,7 @@ ANYONE = "anonymous"
 def add_key(path: Path, holder: str) -> str:
     """Add a new key to a file, which only its owner can read, and return it.
 
-    Raises UsageError for a name that is taken or unfit, and for a file that can't be read or written.
+    Raises UsageError for a name that is taken or invalid, and for a file that can't be read or written.
     """
     if not NAME.fullmatch(holder):
         raise UsageError(f"name {holder!r}: use letters, digits, - and _, at most 64 of them")
@@ -64,21 +63,21 @@ class Keys:
         if self._path is None:
             return ANYONE
         scheme, _, key = (authorization or "").partition(" ")
-        holder = self._current(self._path).get(_digest(key.strip())) if scheme.lower() == "bearer" else None
+        holder = None
+        if scheme.lower() == "bearer":
+            # Read the file again if it changed; one that became malformed keeps the keys that it had.
+            with self._lock:
+                try:
+                    stamp = _read_stamp(self._path)
+                    if stamp != self._stamp:
+                        self._holders, self._stamp = _read_holders(self._path), stamp
+                except UsageError:
+                    pass
+                holders = self._holders
+            holder = holders.get(_digest(key.strip()))
         if holder is None:
             raise Unauthorized("the API key is missing or wrong: send it as 'Authorization: Bearer KEY'")
         return holder
-
-    def _current(self, path: Path) -> dict[str, str]:
-        """The holders in the file as it is now; a file that became malformed keeps those that it had."""
-        with self._lock:
-            try:
-                stamp = _read_stamp(path)
-                if stamp != self._stamp:
-                    self._holders, self._stamp = _read_holders(path), stamp
-            except UsageError:
-                pass
-            return self._holders
 
 
 def _read_stamp(path: Path) -> tuple[int, int]:
@@ -90,20 +89,20 @@ def _read_stamp(path: Path) -> tuple[int, int]:
 
 
 def _read_holders(path: Path) -> dict[str, str]:
+    """Return the holders by the sha256 of their keys. Raises UsageError."""
     try:
         entries = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"keys {path} can't be read: {error}") from error
-    return {_sha256(path, name, entry): name for name, entry in entries.items()}
-
-
-def _sha256(path: Path, name: str, entry: Any) -> str:
-    digest = entry.get("sha256") if isinstance(entry, dict) else None
-    if not isinstance(digest, str) or len(digest) != 64 or set(digest) - set("0123456789abcdef"):
-        raise UsageError(f"keys {path}, [{name}]: sha256 must be 64 hexadecimal digits")
-    if unknown := set(entry) - {"sha256"}:
-        raise UsageError(f"keys {path}, [{name}]: {', '.join(sorted(unknown))} is unknown")
-    return digest
+    holders = {}
+    for name, entry in entries.items():
+        digest = entry.get("sha256") if isinstance(entry, dict) else None
+        if not isinstance(digest, str) or len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+            raise UsageError(f"keys {path}, [{name}]: sha256 must be 64 hexadecimal digits")
+        if unknown := set(entry) - {"sha256"}:
+            raise UsageError(f"keys {path}, [{name}]: {', '.join(sorted(unknown))} is unknown")
+        holders[digest] = name
+    return holders
 
 
 def _digest(key: str) -> str:

@@ -1,4 +1,4 @@
-"""Requests and errors as OpenAI's API has them."""
+"""Requests and errors in the format of OpenAI's API."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,28 +6,28 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "ApiError",
-    "Busy",
+    "ChatMessage",
     "ChatRequest",
     "CompletionRequest",
     "Internal",
     "LLMFailed",
-    "Message",
     "NoSuchModel",
+    "Overloaded",
     "TimedOut",
     "Unauthorized",
-    "body",
+    "error_body",
     "text_of",
 ]
 
 
-# Errors of the endpoint, in the shape that OpenAI's clients read.
+# Errors of the endpoint, in the format that OpenAI's clients read.
 
 
 class ApiError(Exception):
-    """A request that is not answered.
+    """A request that fails.
 
     kind   OpenAI's type of the error, such as invalid_request_error
-    param  the parameter that is wrong, such as messages[0].role; None where it is not one
+    param  the invalid parameter, such as messages[0].role; None for other errors
     code   a short name for programs, such as model_not_found
     """
 
@@ -51,7 +51,7 @@ class Unauthorized(ApiError):
     code = "invalid_api_key"
 
 
-class Busy(ApiError):
+class Overloaded(ApiError):
     """Too many questions are waiting."""
 
     status = 503
@@ -83,15 +83,15 @@ class Internal(ApiError):
     code = "internal_error"
 
 
-def body(error: ApiError) -> dict[str, Any]:
-    """The error as JSON."""
+def error_body(error: ApiError) -> dict[str, Any]:
+    """Return an error as JSON."""
     return {
         "error": {"message": str(error), "type": error.kind, "param": error.param, "code": error.code},
     }
 
 
-class Message(BaseModel):
-    """One turn of a conversation. `content` is a text, or parts of which some are texts and others images, say."""
+class ChatMessage(BaseModel):
+    """One turn of a conversation. `content` is a text, or a list of parts such as texts and images."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -117,12 +117,12 @@ class _Request(BaseModel):
 
 
 class ChatRequest(_Request):
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
     tools: list[dict[str, Any]] | None = None
 
     @property
     def needs_passing_through(self) -> bool:
-        """Whether only an LLM that takes whole conversations can answer it: tools, images, sound."""
+        """Whether only an LLM that takes whole conversations can answer: the request has tools, images or sound."""
         parts = [
             part for message in self.messages if isinstance(message.content, list) for part in message.content
         ]
@@ -141,8 +141,8 @@ class CompletionRequest(_Request):
         return [self.prompt] if isinstance(self.prompt, str) else self.prompt
 
 
-def text_of(message: Message) -> str:
-    """The text of a turn; of several text parts, a line each."""
+def text_of(message: ChatMessage) -> str:
+    """Return the text of a turn, with a line for each text part."""
     if isinstance(message.content, str):
         return message.content
     texts = [part.get("text") for part in message.content or [] if part.get("type") == "text"]

@@ -1,4 +1,4 @@
-"""Pipelines by the name of a model, questions in batches, answers in a cache."""
+"""Serves questions: routes model names to pipelines, batches questions and caches answers."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from kcard.errors import HubError, LLMError
 from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions, Mode
 from kcard.integrators.pipeline import Pipeline, Prepared
-from kcard.serve.schema import ApiError, Busy, LLMFailed, NoSuchModel, TimedOut
+from kcard.serve.schema import ApiError, LLMFailed, NoSuchModel, Overloaded, TimedOut
 from kcard.types import Answer, Reply
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnswerCache",
-    "Answered",
-    "Answering",
+    "BatchAnswerer",
     "Batcher",
-    "Pending",
+    "PendingQuestion",
     "Pipelines",
     "Route",
+    "ServedAnswer",
     "Service",
     "Upstream",
     "names",
@@ -60,35 +60,36 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 @dataclass(frozen=True)
 class Route:
-    """How a question is answered. `card`: the only card that is asked; None: all."""
+    """How a question is answered. `card`: the only card that generates; None: all."""
 
     mode: Mode
     card: str | None = None
 
 
 def names(llm: str, cards: Iterable[str]) -> Iterator[str]:
+    """Yield the models of the endpoint: the LLM, the LLM with each mode, and the LLM with each card."""
     yield llm
     yield from (f"{llm}:{mode}" for mode in MODES)
     yield from (f"{llm}:{card}" for card in cards)
 
 
 def route_of(model: str, llm: str, default: Mode, cards: Iterable[str]) -> Route:
-    """Raises NoSuchModel for a name that is neither the LLM's nor the LLM's with a mode or card."""
+    """Return the route of a model. Raises NoSuchModel unless the name is the LLM's, alone or with a mode or card."""
     if model == llm:
         return Route(default)
-    wanted = model.removeprefix(f"{llm}:") if model.startswith(f"{llm}:") else ""
-    if wanted in MODES:
-        return Route(wanted)
-    if wanted and wanted in set(cards):
-        return Route("bottom-up", wanted)
+    suffix = model.removeprefix(f"{llm}:") if model.startswith(f"{llm}:") else ""
+    if suffix in MODES:
+        return Route(suffix)
+    if suffix and suffix in set(cards):
+        return Route("bottom-up", suffix)
     raise NoSuchModel(f"the model {model!r} does not exist: GET /v1/models lists those that do", "model")
 
 
-# A question whose passages are ready, for an LLM that is asked elsewhere.
+# A question with its knowledge, awaiting the reply of the LLM's own server.
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingQuestion:
     """It ends with `complete` or `abandon`, in the thread that prepared it."""
 
     pipeline: Pipeline
@@ -100,86 +101,91 @@ class Pending:
         return self.prepared.gathered.knowledge
 
     def complete(self, reply: Reply, seconds: float) -> Answer:
-        """The answer whose reply the LLM gave in so many seconds."""
+        """Make the answer from the LLM's reply, which took so many seconds."""
         return self.pipeline.complete(self.question, self.prepared, reply, seconds)
 
     def abandon(self) -> None:
+        """Forget the question."""
         self.pipeline.abandon(self.question)
 
 
-# Answers that were given before, for questions that come again; equal questions at a time are answered once.
+# A cache of answers; concurrent requests with equal questions share one computation.
 
 T = TypeVar("T")
 Version = Callable[[], Awaitable[Hashable]]
 
 
 @dataclass(frozen=True)
-class Answered:
-    """`cached`: whether it was given before, or with an equal question that was being answered."""
+class ServedAnswer:
+    """`cached`: it comes from the cache, or from a concurrent request with an equal question."""
 
     answer: Answer
     cached: bool = False
 
 
 @dataclass(eq=False)
-class _Flight(Generic[T]):
-    """An answer that is being found, and how many wait for it."""
+class _Computation(Generic[T]):
+    """An answer in progress, and how many requests wait for it."""
 
     task: "asyncio.Task[T]"
     waiting: int = 0
 
 
 class AnswerCache:
-    """The answers that were used last, at most `most`; those of one version of the cards. For one event loop."""
+    """An LRU cache of at most `most` answers, all for one version of the cards. For one event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._version: Hashable = None
-        self._kept: OrderedDict[Hashable, Answer] = OrderedDict()
-        self._flights: dict[Hashable, _Flight[Answer]] = {}
+        self._answers: OrderedDict[Hashable, Answer] = OrderedDict()
+        self._computations: dict[Hashable, _Computation[Answer]] = {}
 
-    async def get(self, version: Version, key: Hashable, find: Callable[[], Awaitable[Answer]]) -> Answered:
-        """The answer for a key; found at most once at a time, until nobody waits for it any more.
+    async def get(
+        self, version: Version, key: Hashable, compute: Callable[[], Awaitable[Answer]]
+    ) -> ServedAnswer:
+        """Return the answer for a key, computed at most once at a time and cancelled when nobody waits for it any more.
 
-        `version`: what else the answers depend on. When it changes, all are dropped; an answer during which it changed
-        is not kept. Raises what `find` raises, which is not kept either.
+        `version`: what else the answers depend on. When it changes, all are dropped; an answer is not cached if the
+        version changes during its computation. Raises what `compute` raises, which is not cached either.
         """
-        self._follow(await version())
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return Answered(self._kept[key], cached=True)
-        flight = self._flights.get(key)
-        shared = flight is not None
-        if flight is None:
-            flight = self._flights[key] = _Flight(asyncio.ensure_future(self._found(version, key, find)))
-        flight.waiting += 1
+        self._update_version(await version())
+        if key in self._answers:
+            self._answers.move_to_end(key)
+            return ServedAnswer(self._answers[key], cached=True)
+
+        async def compute_and_store() -> Answer:
+            before = self._version
+            answer = await compute()
+            self._update_version(await version())
+            if before == self._version:
+                self._answers[key] = answer
+                while len(self._answers) > self._most:
+                    self._answers.popitem(last=False)
+            return answer
+
+        computation = self._computations.get(key)
+        is_shared = computation is not None
+        if computation is None:
+            computation = self._computations[key] = _Computation(asyncio.ensure_future(compute_and_store()))
+        computation.waiting += 1
         try:
-            return Answered(await asyncio.shield(flight.task), shared)
+            return ServedAnswer(await asyncio.shield(computation.task), is_shared)
         finally:
-            flight.waiting -= 1
-            if not flight.waiting:
-                flight.task.cancel()
-            if (not flight.waiting or flight.task.done()) and self._flights.get(key) is flight:
-                del self._flights[key]
+            computation.waiting -= 1
+            if not computation.waiting:
+                computation.task.cancel()
+            is_over = not computation.waiting or computation.task.done()
+            if is_over and self._computations.get(key) is computation:
+                del self._computations[key]
 
-    async def _found(self, version: Version, key: Hashable, find: Callable[[], Awaitable[Answer]]) -> Answer:
-        before = self._version
-        found = await find()
-        self._follow(await version())
-        if before == self._version:
-            self._kept[key] = found
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        return found
-
-    def _follow(self, version: Hashable) -> None:
+    def _update_version(self, version: Hashable) -> None:
         if version != self._version:
             self._version = version
-            self._kept.clear()
-            self._flights = {}  # those who wait have their own hold on them
+            self._answers.clear()
+            self._computations = {}  # those who wait have references of their own
 
 
-# Questions that arrive while others are answered wait, and are answered together in the next batch.
+# Questions that arrive during a batch wait for the next one, which answers them together.
 
 BatchKey = TypeVar("BatchKey", bound=Hashable)
 Result = TypeVar("Result")
@@ -195,10 +201,10 @@ class _Waiting(Generic[BatchKey]):
 
 
 class Batcher(Generic[BatchKey, Result]):
-    """One thread answers batches of questions of one route, the oldest first.
+    """Answers questions in one thread, in batches of one route, the oldest first.
 
     Args:
-        answer: gives one result a question, in order; called in the thread
+        answer: yields one result for each question, in order; called in the thread
         most: questions in a batch
         waiting: questions that may wait; further ones are refused
         dropped: called in the thread with the result of a question whose client left during its batch
@@ -224,12 +230,12 @@ class Batcher(Generic[BatchKey, Result]):
         return len(self._queue)
 
     async def submit(self, route: BatchKey, question: str) -> Result:
-        """The question's result. Raises Busy where too many wait, and whatever `answer` raises."""
+        """Return the question's result. Raises Overloaded where too many wait, and whatever `answer` raises."""
         loop = asyncio.get_running_loop()
         entry = _Waiting(route, question, loop.create_future(), loop)
         with self._lock:
             if len(self._queue) >= self._limit:
-                raise Busy(f"{self._limit} questions are waiting: try again later", retry_after=1)
+                raise Overloaded(f"{self._limit} questions are waiting: try again later", retry_after=1)
             self._queue.append(entry)
             if not self._running:
                 self._running = True
@@ -237,23 +243,31 @@ class Batcher(Generic[BatchKey, Result]):
         return await entry.future  # type: ignore[return-value]
 
     async def call(self, function: Callable[..., Other], *arguments: object) -> Other:
-        """Call it in the thread, between two batches."""
+        """Call a function in the thread, between two batches, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call it in the thread some time; nobody waits for it."""
+        """Call a function in the thread, without waiting for it."""
         with contextlib.suppress(RuntimeError):  # closed
             self._thread.submit(function, *arguments)
 
     def close(self) -> None:
-        """Answer nothing that waits, and end the thread after its batch."""
+        """Drop the waiting questions, and end the thread after its batch."""
         with self._lock:
             self._queue.clear()
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def _run(self) -> None:
-        """Answer one batch; the next is submitted anew, behind calls that wait for the thread."""
-        batch = self._next()
+        """Answer one batch: the oldest question and those of the same route.
+
+        The next batch is submitted anew, behind calls that wait for the thread.
+        """
+        with self._lock:
+            alive = [entry for entry in self._queue if not entry.future.done()]
+            batch = [entry for entry in alive if entry.route == alive[0].route][: self._most]
+            batch_ids = set(map(id, batch))
+            self._queue = deque(entry for entry in alive if id(entry) not in batch_ids)
+            self._running = bool(batch)
         if not batch:
             return
         try:
@@ -264,16 +278,6 @@ class Batcher(Generic[BatchKey, Result]):
             for entry in batch:
                 self._settle(entry, None, error)
         self.post(self._run)
-
-    def _next(self) -> "list[_Waiting[BatchKey]]":
-        """The oldest question and those of the same route; the others keep their order."""
-        with self._lock:
-            alive = [entry for entry in self._queue if not entry.future.done()]
-            same = [entry for entry in alive if entry.route == alive[0].route][: self._most]
-            taken = set(map(id, same))
-            self._queue = deque(entry for entry in alive if id(entry) not in taken)
-            self._running = bool(same)
-            return same
 
     def _settle(self, entry: "_Waiting[BatchKey]", result: "Result | None", error: Exception | None) -> None:
         def settle() -> None:
@@ -288,9 +292,9 @@ class Batcher(Generic[BatchKey, Result]):
             entry.loop.call_soon_threadsafe(settle)
 
 
-# Pipelines by route over one pool of cards, which follows the hub.
+# Pipelines by route over one pool of cards, kept up to date with the hub.
 
-FRESH = 1.0  # seconds for which the hub is not looked at again
+FRESH = 1.0  # seconds after which the hub is read again
 Cards = tuple[tuple[str, str], ...]  # names and references
 
 
@@ -298,12 +302,12 @@ class Pipelines:
     """Answers questions by route with cards of the hub; one thread at a time.
 
     Args:
-        options: of asking; `cards` limits what is served
-        hub: where the cards are
+        options: of asking; `cards` limits the cards that are served
+        hub: the hub of the cards
         llm: the name under which the LLM is served
 
-    Published, removed and quarantined cards count from the next question on; models of the others stay loaded.
-    Raises what Pipeline raises, but a hub without cards is served without them.
+    Published, removed and quarantined cards take effect with the next question; models of the others stay loaded.
+    Raises what Pipeline raises, except that a hub without cards is served without them.
     """
 
     def __init__(self, options: AskOptions, hub: "Hub", llm: str) -> None:
@@ -314,78 +318,80 @@ class Pipelines:
         self._lock = threading.Lock()
         self._cards: Cards = ()
         self._changes = 0  # of the cards
-        self._searched = False
-        self._looked = -FRESH
+        self._has_search_cards = False
+        self._read_at = -FRESH
         self._routes: dict[Route, Pipeline] = {}
-        self._routed: Cards = ()  # the cards of these pipelines
+        self._route_cards: Cards = ()  # the cards of these pipelines
 
     def cards(self) -> Sequence[str]:
-        """Their names; for any thread."""
-        return [name for name, _ in self._look()]
+        """Return the names of the cards; for any thread."""
+        return [name for name, _ in self._current_cards()]
 
     def version(self) -> int | None:
-        """How often the cards have changed; None where equal questions may have other answers: with an LLM that does
-        not say that it is deterministic, or with cards or evidence whose texts change elsewhere."""
-        self._look()
-        outside = self._searched or not set(self._options.evidence) <= {"own", "none"}
-        repeatable = getattr(self._direct.llm, "deterministic", False) and not outside
-        return self._changes if repeatable else None
+        """Return how often the cards have changed; None where equal questions may have different answers.
+
+        That is the case with an LLM that is not declared deterministic, or with cards or evidence of remote services.
+        """
+        self._current_cards()
+        is_remote = self._has_search_cards or not set(self._options.evidence) <= {"own", "none"}
+        is_repeatable = getattr(self._direct.llm, "deterministic", False) and not is_remote
+        return self._changes if is_repeatable else None
 
     def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | LLMError]:
-        """See Pipeline.outcomes. Where there are no cards, the LLM answers alone."""
+        """Answer questions as Pipeline.outcomes does. Where there are no cards, the LLM answers alone."""
         return self._pipeline(route).outcomes(questions)
 
-    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[Pending | LLMError]:
-        """See Pipeline.prepared."""
+    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[PendingQuestion | LLMError]:
+        """Prepare questions as Pipeline.prepared does."""
         pipeline = self._pipeline(route)
-        for question, found in zip(questions, pipeline.prepared(questions), strict=True):
-            yield found if isinstance(found, LLMError) else Pending(pipeline, question, found)
+        for question, prepared in zip(questions, pipeline.prepared(questions), strict=True):
+            yield (
+                prepared if isinstance(prepared, LLMError) else PendingQuestion(pipeline, question, prepared)
+            )
 
     def _pipeline(self, route: Route) -> Pipeline:
-        """Raises UnknownCard for a card that was removed meanwhile."""
-        cards = self._look()
-        if cards != self._routed:
-            self._routes, self._routed = {}, cards
+        """Return the pipeline of a route. Raises UnknownCard for a card that was removed meanwhile."""
+        cards = self._current_cards()
+        if cards != self._route_cards:
+            self._routes, self._route_cards = {}, cards
         if route.mode == "direct" or not cards:
             return self._direct
         if route not in self._routes:
-            base = self._routes.get(Route("bottom-up")) or self._base()
+            # The pipeline of this route shares its cards, selectors and LLM with all others.
+            base = self._routes.get(Route("bottom-up"))
+            if base is None:
+                options = replace(self._options, mode="bottom-up", llm=self._direct.llm)
+                base = Pipeline(options, hub=self._hub, loader=self._loader)
+                self._routes[Route("bottom-up")] = base
             self._routes[route] = base.variant(route.mode, route.card)
         return self._routes[route]
 
-    def _base(self) -> Pipeline:
-        """The pipeline whose cards, selectors and LLM the others share."""
-        options = replace(self._options, mode="bottom-up", llm=self._direct.llm)
-        base = Pipeline(options, hub=self._hub, loader=self._loader)
-        self._routes[Route("bottom-up")] = base
-        return base
-
-    def _look(self) -> Cards:
-        """The cards that the hub has now, or had a moment ago."""
+    def _current_cards(self) -> Cards:
+        """Return the cards of the hub, read at most FRESH seconds ago."""
         with self._lock:
-            if time.monotonic() - self._looked >= FRESH:
+            if time.monotonic() - self._read_at >= FRESH:
                 try:
-                    found = self._hub.select(self._options.card_names).versions
+                    versions = self._hub.select(self._options.card_names).versions
                 except HubError:
-                    found = ()
-                cards = tuple((version.manifest.name, version.reference) for version in found)
+                    versions = ()
+                cards = tuple((version.manifest.name, version.reference) for version in versions)
                 self._changes += cards != self._cards
                 self._cards = cards
-                self._searched = any(version.manifest.kind == "search" for version in found)
-                self._looked = time.monotonic()
+                self._has_search_cards = any(version.manifest.kind == "search" for version in versions)
+                self._read_at = time.monotonic()
             return self._cards
 
 
-# The LLM behind the endpoint where it is an OpenAI-compatible server itself: whole conversations go there.
+# The LLM behind the endpoint if it is an OpenAI-compatible server itself, which takes whole conversations.
 
 Path = Literal["chat/completions", "completions"]
-PASSED_ON = range(400, 500)  # what a client did wrong, the LLM's server says best
-OURS = {401, 403, 404, 407}  # of these the endpoint's owner is to blame
+PASSED_ON = range(400, 500)  # a client's mistakes, which the LLM's server explains best
+OURS = {401, 403, 404, 407}  # except these, which the endpoint's owner has to mend
 LONGEST = 500  # characters of its messages
 
 
 class Upstream:
-    """Chat completions of `model` at `url`, and completions. `timeout`: seconds without a byte.
+    """Client for (chat) completions of `model` at `url`. `timeout`: seconds without a byte.
 
     Raises ApiError where the server refuses a request, LLMFailed where it fails, TimedOut.
     """
@@ -396,23 +402,23 @@ class Upstream:
         self._client = httpx.AsyncClient(headers=headers, timeout=timeout)
 
     async def complete(self, request: dict[str, Any], path: Path = "chat/completions") -> dict[str, Any]:
-        """The response, whole."""
-        async with self._sent(request | {"stream": False}, path) as response:
+        """Return the whole response."""
+        async with self._send(request | {"stream": False}, path) as response:
             try:
-                found = _decoded(await response.aread())
-                choice = found["choices"][0]  # a page of a proxy, say, has none
+                content = _decode(await response.aread())
+                choice = content["choices"][0]  # a page of a proxy, say, has none
                 choice["text"] if path == "completions" else choice["message"]["role"]
             except (ValueError, LookupError, TypeError):
                 kind = path.removesuffix("s").replace("/", " ")
                 raise LLMFailed(f"the LLM behind this endpoint sent no {kind}") from None
-        return dict(found)
+        return dict(content)
 
     async def stream(
         self, request: dict[str, Any], path: Path = "chat/completions"
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """The chunks of the response as they arrive."""
+        """Yield the chunks of the response as they arrive."""
         ended = False
-        async with self._sent(request | {"stream": True}, path) as response:
+        async with self._send(request | {"stream": True}, path) as response:
             async for line in response.aiter_lines():
                 data = line.removeprefix("data:").strip()
                 if not line.startswith("data:"):
@@ -421,7 +427,7 @@ class Upstream:
                     ended = True
                     break
                 try:
-                    chunk = _decoded(data)
+                    chunk = _decode(data)
                 except ValueError:
                     raise LLMFailed("the LLM behind this endpoint sent a broken stream") from None
                 if isinstance(chunk, dict):
@@ -433,12 +439,15 @@ class Upstream:
         await self._client.aclose()
 
     @asynccontextmanager
-    async def _sent(self, request: dict[str, Any], path: Path) -> AsyncIterator[httpx.Response]:
-        content = _encoded(request | {"model": self.model})
+    async def _send(self, request: dict[str, Any], path: Path) -> AsyncIterator[httpx.Response]:
+        try:
+            content = json.dumps(request | {"model": self.model}, allow_nan=False).encode()
+        except ValueError as error:  # NaN, say, which Python's parser takes
+            raise ApiError(f"the request can't be passed on as JSON: {error}") from None
         try:
             async with self._client.stream("POST", f"{self._url}/{path}", content=content) as response:
                 if response.is_error:
-                    raise _refusal(response.status_code, await response.aread())
+                    raise _upstream_error(response.status_code, await response.aread())
                 yield response
         except httpx.TimeoutException:
             raise TimedOut("the LLM behind this endpoint took too long", retry_after=5) from None
@@ -446,19 +455,13 @@ class Upstream:
             raise LLMFailed("the LLM behind this endpoint can't be reached", retry_after=5) from None
 
 
-def _encoded(request: dict[str, Any]) -> bytes:
-    try:
-        return json.dumps(request, allow_nan=False).encode()
-    except ValueError as error:  # NaN, say, which Python's parser takes
-        raise ApiError(f"the request can't be passed on as JSON: {error}") from None
-
-
-def _decoded(content: str | bytes) -> Any:
-    """JSON, with null for NaN and infinite numbers, which it does not have; some servers send them."""
+def _decode(content: str | bytes) -> Any:
+    """Decode JSON, with null for NaN and infinite numbers, which are not JSON and which some servers send."""
     return json.loads(content, parse_constant=lambda _: None)
 
 
-def _refusal(status: int, body: bytes) -> ApiError:
+def _upstream_error(status: int, body: bytes) -> ApiError:
+    """Return the error for a response of the LLM's server that is not a success."""
     try:
         message = str(json.loads(body)["error"]["message"])[:LONGEST]
     except (ValueError, LookupError, TypeError):
@@ -472,7 +475,7 @@ def _refusal(status: int, body: bytes) -> ApiError:
     return LLMFailed(f"the LLM behind this endpoint failed with status {status}", retry_after=5)
 
 
-class Answering(Protocol):
+class BatchAnswerer(Protocol):
     """Answers questions by route, in one thread at a time."""
 
     @property
@@ -481,16 +484,18 @@ class Answering(Protocol):
         ...
 
     def cards(self) -> Sequence[str]:
-        """The names of the cards that can be asked now; called from other threads too."""
+        """Return the names of the cards that are served now; called from other threads too."""
         ...
 
     def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | LLMError]: ...
 
-    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[Pending | LLMError]: ...
+    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[PendingQuestion | LLMError]: ...
 
     def version(self) -> Hashable | None:
-        """What answers depend on beside route and question, such as the cards; None where they depend on more than can
-        be told. Called from other threads too."""
+        """Return what answers depend on besides route and question, such as the cards; None where that is unknown.
+
+        Called from other threads too.
+        """
         ...
 
 
@@ -498,17 +503,17 @@ class Service:
     """The models of the endpoint.
 
     Args:
-        answering: what answers
+        answerer: answers the questions
         mode: of questions to the LLM's own name
-        upstream: the LLM's server, if it takes whole conversations; None: the LLM is asked single questions
+        upstream: the LLM's server, if it takes whole conversations; None: the LLM takes single questions
         waiting: questions that may wait
         timeout: seconds that a question may take, with its wait
-        cache: answers that are kept for equal questions
+        cache: number of answers that are cached
     """
 
     def __init__(
         self,
-        answering: Answering,
+        answerer: BatchAnswerer,
         mode: Mode,
         upstream: Upstream | None = None,
         waiting: int = 256,
@@ -516,86 +521,84 @@ class Service:
         cache: int = 0,
     ) -> None:
         self._cache = AnswerCache(cache)
-        self._answering, self._mode, self._timeout = answering, mode, timeout
+        self._answerer, self._mode, self._timeout = answerer, mode, timeout
         self.upstream = upstream
-        self._answers: Batcher[Route, Answer | Pending | LLMError] = Batcher(
-            answering.prepared if upstream else answering.answers, waiting=waiting, dropped=_abandon
+        self._batcher: Batcher[Route, Answer | PendingQuestion | LLMError] = Batcher(
+            answerer.prepared if upstream else answerer.answers,
+            waiting=waiting,
+            dropped=lambda result: result.abandon() if isinstance(result, PendingQuestion) else None,
         )
 
     @property
     def waiting(self) -> int:
-        """Questions that wait."""
-        return len(self._answers)
+        """The number of waiting questions."""
+        return len(self._batcher)
 
     async def models(self) -> list[str]:
-        cards = await asyncio.to_thread(self._answering.cards)
-        return list(names(self._answering.llm, cards))
+        """Return the names of all models."""
+        cards = await asyncio.to_thread(self._answerer.cards)
+        return list(names(self._answerer.llm, cards))
 
     async def route(self, model: str) -> Route:
-        """Raises NoSuchModel."""
-        cards = await asyncio.to_thread(self._answering.cards) if ":" in model else ()
-        return route_of(model, self._answering.llm, self._mode, cards)
+        """Return the route of a model. Raises NoSuchModel."""
+        cards = await asyncio.to_thread(self._answerer.cards) if ":" in model else ()
+        return route_of(model, self._answerer.llm, self._mode, cards)
 
-    async def answer(self, route: Route, question: str) -> Answered:
-        """The answer of an LLM that is asked single questions.
+    async def answer(self, route: Route, question: str) -> ServedAnswer:
+        """Answer a question with an LLM that takes single questions.
 
-        Raises Busy, TimeoutError, and what a pipeline raises.
+        Raises Overloaded, TimeoutError, and what a pipeline raises.
         """
 
-        async def found() -> Answer:
-            answer = await self._submitted(route, question)
+        async def compute() -> Answer:
+            answer = await self._submit(route, question)
             assert isinstance(answer, Answer)
             return answer
 
         async with asyncio.timeout(self._timeout):
             if await self._version() is None:
-                return Answered(await found())
-            return await self._cache.get(self._version, (route, question), found)
+                return ServedAnswer(await compute())
+            return await self._cache.get(self._version, (route, question), compute)
 
-    async def prepare(self, route: Route, questions: Sequence[str]) -> list[Pending]:
-        """The questions with what the LLM is to read that takes whole conversations. Raises what `answer` raises."""
-        tasks = [asyncio.ensure_future(self._submitted(route, question)) for question in questions]
+    async def prepare(self, route: Route, questions: Sequence[str]) -> list[PendingQuestion]:
+        """Gather knowledge for questions to an LLM that takes whole conversations. Raises what `answer` raises."""
+
+        def abandon_result(task: "asyncio.Task[Answer | PendingQuestion]") -> None:
+            if task.cancelled() or task.exception() is not None:
+                return
+            if isinstance(result := task.result(), PendingQuestion):
+                self.abandon(result)
+
+        tasks = [asyncio.ensure_future(self._submit(route, question)) for question in questions]
         try:
             async with asyncio.timeout(self._timeout):
-                found = await asyncio.gather(*tasks)
+                results = await asyncio.gather(*tasks)
         except BaseException:
+            # The other questions of the request may be ready already.
             for task in tasks:
                 task.cancel()
-                task.add_done_callback(self._forget)
+                task.add_done_callback(abandon_result)
             raise
-        return [pending for pending in found if isinstance(pending, Pending)]
+        return [result for result in results if isinstance(result, PendingQuestion)]
 
-    def _forget(self, task: "asyncio.Task[Answer | Pending]") -> None:
-        """The other questions of a request that failed, which may have been prepared."""
-        if task.cancelled() or task.exception() is not None:
-            return
-        if isinstance(found := task.result(), Pending):
-            self.abandon(found)
-
-    async def _submitted(self, route: Route, question: str) -> Answer | Pending:
-        found = await self._answers.submit(route, question)
-        if isinstance(found, LLMError):
-            raise found
-        return found
+    async def _submit(self, route: Route, question: str) -> Answer | PendingQuestion:
+        result = await self._batcher.submit(route, question)
+        if isinstance(result, LLMError):
+            raise result
+        return result
 
     async def _version(self) -> Hashable | None:
-        return await asyncio.to_thread(self._answering.version)
+        return await asyncio.to_thread(self._answerer.version)
 
-    async def complete(self, pending: Pending, reply: Reply, seconds: float) -> Answer:
-        """The answer with its citations."""
-        return await self._answers.call(pending.complete, reply, seconds)
+    async def complete(self, pending: PendingQuestion, reply: Reply, seconds: float) -> Answer:
+        """Return the answer with its citations."""
+        return await self._batcher.call(pending.complete, reply, seconds)
 
-    def abandon(self, pending: Pending) -> None:
+    def abandon(self, pending: PendingQuestion) -> None:
         """Forget a question that will not be completed."""
-        self._answers.post(pending.abandon)
+        self._batcher.post(pending.abandon)
 
     async def close(self) -> None:
-        self._answers.close()
+        self._batcher.close()
         if self.upstream is not None:
             await self.upstream.close()
-
-
-def _abandon(found: Answer | Pending | LLMError) -> None:
-    """Whoever asked has left."""
-    if isinstance(found, Pending):
-        found.abandon()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import kcard as library
-from kcard.api.evaluate import Told, evaluate
+from kcard.api.evaluate import EvaluationListener, evaluate
 from kcard.api.exam import audit, audit_many
-from kcard.api.train import _corpora
+from kcard.api.train import _corpora_by_card
 from kcard.cards.card import finish
 from kcard.cluster import RayOptions, mapped
 from kcard.errors import HubError, LLMError, UsageError
@@ -96,7 +96,7 @@ def test_a_table_gives_names_and_metadata_and_its_paths_start_from_its_folder(tm
     moons = str(corpus(tmp_path / "data" / "Big Moons", "moon"))
     table = tmp_path / "data" / "corpora.csv"
     table.write_text("corpus,name,description,domain\nBig Moons,,Moons,\nBig Moons,tides,,space\n")
-    assert _corpora(table) == {
+    assert _corpora_by_card(table) == {
         "big-moons": {"corpus": moons, "name": "big-moons", "description": "Moons"},
         "tides": {"corpus": moons, "name": "tides", "domain": "space"},
     }
@@ -250,7 +250,7 @@ def test_an_evaluation_on_workers_has_the_same_results(questions: Path, tmp_path
     given: dict[str, Any] = {"path": task, "settings": "direct,bottom-up", "cards": "moons"}
     here = evaluate("jsonl", **given)
     done: list[int] = []
-    told = Told(progress=lambda now, _: done.append(now))
+    told = EvaluationListener(progress=lambda now, _: done.append(now))
     there = evaluate("jsonl", **given, cluster=CLUSTER, told=told)
     assert there.run.complete
     assert done[-1] == 80

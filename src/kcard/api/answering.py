@@ -133,16 +133,17 @@ class _Parent:
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._out: BinaryIO = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        threading.Thread(target=self._read, daemon=True).start()
 
-    def _read(self) -> None:
-        for line in sys.stdin.buffer:
-            self._lines.put(line)
-        os._exit(0)
+        def read_lines() -> None:
+            for line in sys.stdin.buffer:
+                self._lines.put(line)
+            os._exit(0)
+
+        threading.Thread(target=read_lines, daemon=True).start()
 
     def receive(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._lines.get())
-        return found
+        message: dict[str, Any] = json.loads(self._lines.get())
+        return message
 
     def send(self, message: dict[str, Any]) -> None:
         self._out.write(json.dumps(message).encode() + b"\n")
@@ -159,7 +160,7 @@ class _Parent:
 
 
 @dataclass(frozen=True)
-class _Given:
+class _RequestedCards:
     """The cards of a request, as the hub that a pipeline takes them from."""
 
     versions: tuple[Version, ...]
@@ -195,14 +196,14 @@ class _Answerer:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer as JSON. Raises what a pipeline raises; its cards are loaded again then."""
         key = (request["gate"], *((sha256, text) for _, sha256, text in request["cards"]))
-        pipeline = self._pipelines.pop(key, None) or self._pipeline(request)
-        found = pipeline([request["question"]])[0].to_json()
+        pipeline = self._pipelines.pop(key, None) or self._open_pipeline(request)
+        answer = pipeline([request["question"]])[0].to_json()
         self._pipelines[key] = pipeline
         while len(self._pipelines) > PIPELINES:
             self._pipelines.popitem(last=False)
-        return found
+        return answer
 
-    def _pipeline(self, request: dict[str, Any]) -> "Pipeline":
+    def _open_pipeline(self, request: dict[str, Any]) -> "Pipeline":
         from kcard.integrators.pipeline import Pipeline
 
         at = datetime.now(UTC)
@@ -210,9 +211,9 @@ class _Answerer:
         for number, sha256, text in request["cards"]:
             manifest = Manifest.from_json(text)
             versions.append(Version(manifest.name, number, sha256, manifest, 0, at))
-        given = _Given(tuple(versions), self._parent)
+        cards = _RequestedCards(tuple(versions), self._parent)
         return Pipeline(
-            hub=given,
+            hub=cards,
             llm=self._llm,
             gate=request["gate"],
             evidence=self._evidence,

@@ -92,8 +92,10 @@ def check(
     if not evidence and not texts:
         raise UsageError("a claim needs evidence: give a file, a folder, a named source or a text")
     corpora: list[Evidence] = [open_evidence(str(spec)) for spec in evidence]
-    found = [*(Source(text) for text in texts), *(s for c in corpora for s in c.find(claim, TEXTS))]
-    sources = list({source.text: source for source in reversed(found) if source.text.strip()}.values())[::-1]
+    candidates = [*(Source(text) for text in texts), *(s for c in corpora for s in c.find(claim, TEXTS))]
+    sources = list({source.text: source for source in reversed(candidates) if source.text.strip()}.values())[
+        ::-1
+    ]
     if not sources:
         return Checked(claim)
     judge = open_checker(checker, device, trust_remote_code, report)
@@ -199,32 +201,30 @@ def check_file(
     from kcard.selectors.evidence import open_evidence
 
     corpora = [open_evidence(str(spec)) for spec in evidence]
-    found = bool(corpora)
-    claims = sum(1 for _ in _read(source, found))
+    is_searched = bool(corpora)
+    claims = sum(1 for _ in _read_claims(source, is_searched))
     if not claims:
         raise UsageError(f"--input {source} contains no claims")
-    earlier = sum(1 for _ in earlier_rows(target, _read(source, found), resume, RESULT))
+    earlier = sum(1 for _ in earlier_rows(target, _read_claims(source, is_searched), resume, RESULT))
     judge = open_checker(checker, device, trust_remote_code, told)
     append_rows(target, [])
     done = earlier
-    for rows in batched(islice(_read(source, found), earlier, None), CHUNK):
-        texts = [_texts(row, corpora) for row in rows]
-        append_rows(target, map(_scored, rows, _judged(rows, texts, judge)))
+    for rows in batched(islice(_read_claims(source, is_searched), earlier, None), CHUNK):
+        # The evidence of each line, and what the corpora have on its claim.
+        texts = []
+        for row in rows:
+            own = row.get("evidence", [])
+            searched = (source.text for corpus in corpora for source in corpus.find(row["claim"], TEXTS))
+            texts.append([*([own] if isinstance(own, str) else own), *searched])
+        append_rows(target, _score_rows(rows, texts, judge))
         done += len(rows)
         if report:
             report(done, claims)
     return ClaimTotals(claims, earlier)
 
 
-def _scored(row: Row, verdict: Verdict | None) -> Row:
-    if verdict is None:
-        return {**row, "score": 0.0, "verdict": verdict_of(None, None), "window": ""}
-    said = verdict_of(verdict.score, verdict.refutation)
-    return {**row, "score": verdict.score, "verdict": said, "window": verdict.window}
-
-
-def _judged(rows: list[Row], texts: list[list[str]], checker: Checker) -> Iterator[Verdict | None]:
-    """The verdict that decides about each row, None without evidence; all pairs are judged in one call."""
+def _score_rows(rows: list[Row], texts: list[list[str]], checker: Checker) -> Iterator[Row]:
+    """Each row with the verdict that decides about it; all pairs of claim and text are scored in one call."""
     from kcard.selectors.factuality import verdicts
 
     groups = [
@@ -232,20 +232,18 @@ def _judged(rows: list[Row], texts: list[list[str]], checker: Checker) -> Iterat
         for row, own in zip(rows, texts, strict=True)
     ]
     pairs = list(dict.fromkeys(pair for group in groups for pair in group))
-    judged = dict(zip(pairs, verdicts(checker, pairs), strict=True))
+    scored = dict(zip(pairs, verdicts(checker, pairs), strict=True))
     for row, group in zip(rows, groups, strict=True):
-        found = [judged[pair] for pair in group]
-        yield found[deciding(row["claim"], found)] if found else None
+        if not group:
+            yield {**row, "score": 0.0, "verdict": verdict_of(None, None), "window": ""}
+            continue
+        candidates = [scored[pair] for pair in group]
+        best = candidates[deciding(row["claim"], candidates)]
+        verdict = verdict_of(best.score, best.refutation)
+        yield {**row, "score": best.score, "verdict": verdict, "window": best.window}
 
 
-def _texts(row: Row, corpora: Sequence[Evidence]) -> list[str]:
-    """The evidence of a line, and what is found for its claim."""
-    own = row.get("evidence", [])
-    found = (source.text for corpus in corpora for source in corpus.find(row["claim"], TEXTS))
-    return [*([own] if isinstance(own, str) else own), *found]
-
-
-def _read(path: Path, searched: bool) -> Iterator[Row]:
+def _read_claims(path: Path, searched: bool) -> Iterator[Row]:
     """Every claim with its evidence, which it may lack if some is `searched`; UsageError names the first line that is
     none."""
     for where, row in read_rows(path, "--input"):

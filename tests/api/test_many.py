@@ -11,7 +11,7 @@ import pytest
 import kcard as library
 from kcard.api.evaluate import EvaluationListener, evaluate
 from kcard.api.exam import audit, audit_many
-from kcard.api.train import _corpora_by_card
+from kcard.api.train import corpora_by_card
 from kcard.cards.card import finish
 from kcard.cluster import RayOptions, mapped
 from kcard.errors import HubError, LLMError, UsageError
@@ -96,7 +96,7 @@ def test_a_table_gives_names_and_metadata_and_its_paths_start_from_its_folder(tm
     moons = str(corpus(tmp_path / "data" / "Big Moons", "moon"))
     table = tmp_path / "data" / "corpora.csv"
     table.write_text("corpus,name,description,domain\nBig Moons,,Moons,\nBig Moons,tides,,space\n")
-    assert _corpora_by_card(table) == {
+    assert corpora_by_card(table) == {
         "big-moons": {"corpus": moons, "name": "big-moons", "description": "Moons"},
         "tides": {"corpus": moons, "name": "tides", "domain": "space"},
     }

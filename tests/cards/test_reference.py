@@ -19,7 +19,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import OPTConfig, OPTForCausalLM
 
-from kcard.api.add import _is_published as is_published
+from kcard.api.add import is_published
 from kcard.cards import unpickling
 from kcard.cards.importing import POOL, PUBLISHED, Repository
 from kcard.errors import CardError

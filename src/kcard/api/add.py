@@ -44,11 +44,14 @@ def add_adapter(
     Raises UsageError, ModelUnavailable where the base can't be had, and CardError for an adapter that is damaged, does
     not fit the base or changes nothing in it.
     """
+    from transformers import AutoTokenizer
+
     from kcard.cards import fingerprint
     from kcard.cards.card import finish
     from kcard.cards.models.batched.prefix import is_prefix
     from kcard.cards.models.loader import explained
     from kcard.hub.storage import partial_folder
+    from kcard.offline.opt import base_folder
     from kcard.training.corpus import read_corpus
     from kcard.training.output import pairs
 
@@ -62,7 +65,14 @@ def add_adapter(
             kind, pinned, record = "prefix", *_copy_prefix(path, folder, base, scale)
         else:
             kind, pinned, record = "lora", *_write_pairs(path, folder, base, scale)
-        _copy_tokenizer(path, folder, pinned)
+        # The adapter's own tokenizer where it has one, else that of its base.
+        own = path if path.is_dir() and (path / "tokenizer_config.json").is_file() else None
+        with explained(CardError, f"the tokenizer of {own or pinned.name} can't be loaded"):
+            tokenizer = AutoTokenizer.from_pretrained(
+                str(own or base_folder(pinned.name)), revision=pinned.revision if own is None else None,
+                trust_remote_code=False,
+            )  # fmt: skip
+            tokenizer.save_pretrained(folder)
         origin = Training(command=f"kcard add {path}", method="none: added as it is", hyperparameters=record)
         if source_text is not None:
             origin = replace(origin, corpus_sha256=source_text.sha256, passages=len(source_text.passages))
@@ -87,13 +97,13 @@ def _write_pairs(
                 f"scale {scale}: {path} has an adapter_config.json, which tells it; leave it out"
             )
         pairs = adapters.read_peft(path)
-        pinned, layers = linears(_require_base(path, base or pairs.base))
+        pinned, layers = linears(require_base(path, base or pairs.base))
     else:
         if scale is None:
             raise UsageError(
                 f"{path} does not tell what its matrices are multiplied by: give --scale (of Doc-to-LoRA: lora_alpha)"
             )
-        pinned, layers = linears(_require_base(path, base))
+        pinned, layers = linears(require_base(path, base))
         pairs = adapters.read_stacked(path, layers, scale)
     adapters.check_fit(pairs, layers, pinned.name)
     adapters.write(pairs, folder, layers, pinned.name)
@@ -121,29 +131,13 @@ def _copy_prefix(
         )
     for name in (prefix.CONFIG, prefix.WEIGHTS):
         shutil.copyfile(path / name, folder / name)
-    return linears(_require_base(path, base or base_name))[0], {"prefix_tokens": tokens}
+    return linears(require_base(path, base or base_name))[0], {"prefix_tokens": tokens}
 
 
-def _require_base(path: Path, base: str | None) -> str:
+def require_base(path: Path, base: str | None) -> str:
     if not base:
         raise UsageError(f"{path} names no base model: give --base")
     return base
-
-
-def _copy_tokenizer(path: Path, folder: Path, base: Base) -> None:
-    """Copy the adapter's own tokenizer where it has one, else that of its base."""
-    from transformers import AutoTokenizer
-
-    from kcard.cards.models.loader import explained
-    from kcard.offline.opt import base_folder
-
-    own = path if path.is_dir() and (path / "tokenizer_config.json").is_file() else None
-    with explained(CardError, f"the tokenizer of {own or base.name} can't be loaded"):
-        tokenizer = AutoTokenizer.from_pretrained(
-            str(own or base_folder(base.name)), revision=base.revision if own is None else None,
-            trust_remote_code=False,
-        )  # fmt: skip
-        tokenizer.save_pretrained(folder)
 
 
 LLM_PREFIX = "llm:"
@@ -203,10 +197,26 @@ def add(
     Raises UsageError for a wrong argument or a repository that isn't there, ModelUnavailable where the Hub
     can't be asked, CardError for weights that can't be used safely.
     """
+    from kcard.cards.adapters import refuse_pickle
+    from kcard.cards.card import README, Card
+    from kcard.cards.generators import external
     from kcard.cards.importing import PREFIX, look
     from kcard.hub.registry import Hub
 
-    here = None if source.startswith((LLM_PREFIX, PREFIX)) else _local_adapter(source, convert)
+    # An adapter on this machine is refused before anything else is checked where it is a pickle.
+    here: Path | None = None
+    if not source.startswith((LLM_PREFIX, PREFIX)):
+        if convert:
+            raise UsageError(
+                f"convert: {source} is no repository of the Hugging Face Hub; pickles here are never opened"
+            )
+        here = Path(source).expanduser()
+        if not here.exists():
+            raise UsageError(
+                f"source {source!r} is no file or folder here: use one, hf:owner/name, hf:owner/name@revision or "
+                "llm:LLM"
+            )
+        refuse_pickle(here)
     if not description.strip():
         raise UsageError(f"{source} needs --description: one line that says what the card knows")
     if source.startswith(LLM_PREFIX):
@@ -226,7 +236,14 @@ def add(
         manifest = Manifest(
             name or _name(llm.replace(":", "/")), description, domain, licence=licence or "unknown"
         )
-        return _publish_llm(replace(manifest, language=language or "en", base=Base(llm)), hub or Hub())
+        # A card without weights, whose manifest names the LLM.
+        origin = Training(command=f"kcard add llm:{llm}", method=f"the LLM {llm}")
+        manifest = replace(manifest, kind="llm", language=language or "en", base=Base(llm), training=origin)
+        hub = hub or Hub()
+        with tempfile.TemporaryDirectory() as scratch:
+            (Path(scratch) / README).write_text(external.readme(manifest), encoding="utf-8")
+            seal(Path(scratch), manifest)
+            return hub.publish(Card.open(scratch).folder)
     if template is not None and "{question}" not in template:
         raise UsageError(f"template {template!r} has no {{question}} in it")
     if here is not None:
@@ -286,7 +303,7 @@ def add_published(
             licence=repository.licence or "unknown",
             prompt=Prompt(template=TEMPLATE),
         )
-        if not _is_published(hub, manifest, repository):
+        if not is_published(hub, manifest, repository):
             _publish(repository, manifest, convert, hub)
         names.append(manifest.name)
         if report is not None:
@@ -295,37 +312,7 @@ def add_published(
     return hub.pools.add(POOL, names) if POOL in pools else hub.pools.create(POOL, names)
 
 
-def _local_adapter(source: str, convert: bool) -> Path:
-    """Return the path of an adapter on this machine; refuse a pickle before anything else is checked."""
-    from kcard.cards.adapters import refuse_pickle
-
-    if convert:
-        raise UsageError(
-            f"convert: {source} is no repository of the Hugging Face Hub; pickles here are never opened"
-        )
-    path = Path(source).expanduser()
-    if not path.exists():
-        raise UsageError(
-            f"source {source!r} is no file or folder here: use one, hf:owner/name, hf:owner/name@revision or llm:LLM"
-        )
-    refuse_pickle(path)
-    return path
-
-
-def _publish_llm(manifest: Manifest, hub: "Hub") -> "Version":
-    """Publish a card without weights, whose manifest names the LLM."""
-    from kcard.cards.card import README, Card
-    from kcard.cards.generators.external import readme
-
-    origin = Training(command=f"kcard add llm:{manifest.base.name}", method=f"the LLM {manifest.base.name}")
-    manifest = replace(manifest, kind="llm", training=origin)
-    with tempfile.TemporaryDirectory() as scratch:
-        (Path(scratch) / README).write_text(readme(manifest), encoding="utf-8")
-        seal(Path(scratch), manifest)
-        return hub.publish(Card.open(scratch).folder)
-
-
-def _is_published(hub: "Hub", manifest: Manifest, repository: "Repository") -> bool:
+def is_published(hub: "Hub", manifest: Manifest, repository: "Repository") -> bool:
     """Return whether the hub has this card, at this commit and with this description and prompt."""
     try:
         published = hub.get(manifest.name).manifest

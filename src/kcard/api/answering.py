@@ -194,32 +194,30 @@ class _Answerer:
         self._llm.reply(Request("answer", question, (passage,)))
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer as JSON. Raises what a pipeline raises; its cards are loaded again then."""
+        """Return the answer as JSON. Raises what a pipeline raises; its cards are loaded again then."""
+        from kcard.integrators.pipeline import Pipeline
+
         key = (request["gate"], *((sha256, text) for _, sha256, text in request["cards"]))
-        pipeline = self._pipelines.pop(key, None) or self._open_pipeline(request)
+        pipeline = self._pipelines.pop(key, None)
+        if pipeline is None:
+            now = datetime.now(UTC)
+            versions = []
+            for number, sha256, text in request["cards"]:
+                manifest = Manifest.from_json(text)
+                versions.append(Version(manifest.name, number, sha256, manifest, 0, now))
+            pipeline = Pipeline(
+                hub=_RequestedCards(tuple(versions), self._parent),
+                llm=self._llm,
+                gate=request["gate"],
+                evidence=self._evidence,
+                memory=CARDS_MEMORY,
+                engine=(),
+            )
         answer = pipeline([request["question"]])[0].to_json()
         self._pipelines[key] = pipeline
         while len(self._pipelines) > PIPELINES:
             self._pipelines.popitem(last=False)
         return answer
-
-    def _open_pipeline(self, request: dict[str, Any]) -> "Pipeline":
-        from kcard.integrators.pipeline import Pipeline
-
-        at = datetime.now(UTC)
-        versions = []
-        for number, sha256, text in request["cards"]:
-            manifest = Manifest.from_json(text)
-            versions.append(Version(manifest.name, number, sha256, manifest, 0, at))
-        cards = _RequestedCards(tuple(versions), self._parent)
-        return Pipeline(
-            hub=cards,
-            llm=self._llm,
-            gate=request["gate"],
-            evidence=self._evidence,
-            memory=CARDS_MEMORY,
-            engine=(),
-        )
 
 
 if __name__ == "__main__":

@@ -205,13 +205,14 @@ def measure_card(request: AuditRequest) -> "list[AuditFinding]":
             how = f"signal {-code}" if code < 0 else f"code {code}"
             limits = f"its limits are {request.memory} bytes of memory and {request.seconds} s"
             raise CardError(f"its process ended with {how} ({lines[-1] if lines else limits})")
-        findings = _parse_findings(path.read_text(encoding="utf-8"))
+        findings = parse_findings(path.read_text(encoding="utf-8"))
     if not findings:
         raise CardError("no question can be made of what travels with the card")
     return findings
 
 
-def _parse_findings(text: str) -> "list[AuditFinding]":
+def parse_findings(text: str) -> "list[AuditFinding]":
+    """Return the findings in what a child wrote. Raises CardError where it wrote something else, or an error."""
     from kcard.evaluation.audit import finding
     from kcard.evaluation.records import Audit, Exam, mean_of
     from kcard.hub.audits import AuditFinding

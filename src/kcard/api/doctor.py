@@ -53,7 +53,30 @@ def check_llm(configured: Settings) -> Finding:
     if backend not in backends:
         return _llm_error(f"unknown llm {llm!r}", f"choose {', '.join(backends)}")
     if backend in ENDPOINTS:
-        return _check_endpoint(model, configured)
+        try:
+            import openai
+        except ImportError:
+            return _llm_error("the openai package is not installed", "pip install 'kcard[openai]'")
+        try:
+            url, key = configured.llm_url, configured.llm_key or "none"
+            where = url or "https://api.openai.com/v1"
+            with openai.OpenAI(base_url=url, api_key=key, timeout=SECONDS, max_retries=0) as client:
+                names = [each.id for each in client.models.list().data]
+        except UsageError as error:
+            return _llm_error(str(error), "choose the endpoint yourself")
+        except openai.OpenAIError as error:
+            return _llm_error(
+                f"{where}: {one_line(error, 160)}", "start it, correct llm_url, or set OPENAI_API_KEY"
+            )
+        except (ValueError, TypeError, AttributeError) as error:
+            return _llm_error(
+                f"{where} sent no list of models: {one_line(error, 160)}", "correct llm_url (…/v1)"
+            )
+        if names and model not in names:
+            return Finding(
+                "llm", "warning", f"{where} does not list {model!r}", f"it lists {', '.join(names[:5])}"
+            )
+        return Finding("llm", "ok", f"{model} at {where}; questions and knowledge are sent there")
     if backend == "hf" and not Path(model).is_dir():
         from huggingface_hub import try_to_load_from_cache
 
@@ -67,31 +90,6 @@ def check_llm(configured: Settings) -> Finding:
 def unanswered(configured: Settings) -> Finding:
     """What to say when nothing came back in time."""
     return _llm_error(f"{configured.llm} did not answer in {SECONDS:g} s", "start it, or correct llm_url")
-
-
-def _check_endpoint(model: str, configured: Settings) -> Finding:
-    try:
-        import openai
-    except ImportError:
-        return _llm_error("the openai package is not installed", "pip install 'kcard[openai]'")
-    try:
-        url, key = configured.llm_url, configured.llm_key or "none"
-        where = url or "https://api.openai.com/v1"
-        with openai.OpenAI(base_url=url, api_key=key, timeout=SECONDS, max_retries=0) as client:
-            names = [each.id for each in client.models.list().data]
-    except UsageError as error:
-        return _llm_error(str(error), "choose the endpoint yourself")
-    except openai.OpenAIError as error:
-        return _llm_error(
-            f"{where}: {one_line(error, 160)}", "start it, correct llm_url, or set OPENAI_API_KEY"
-        )
-    except (ValueError, TypeError, AttributeError) as error:
-        return _llm_error(f"{where} sent no list of models: {one_line(error, 160)}", "correct llm_url (…/v1)")
-    if names and model not in names:
-        return Finding(
-            "llm", "warning", f"{where} does not list {model!r}", f"it lists {', '.join(names[:5])}"
-        )
-    return Finding("llm", "ok", f"{model} at {where}; questions and knowledge are sent there")
 
 
 def _llm_error(problem: str, remedy: str) -> Finding:
@@ -174,8 +172,8 @@ def doctor() -> list[Finding]:
     except UsageError as error:
         return [
             Finding("config", "error", str(error), "correct the file or the variable"),
-            *_machine(),
-            *_models(()),
+            *check_machine(),
+            *check_models(()),
         ]
 
     # The Hugging Face Hub and the LLM are asked in the background while the rest is checked.
@@ -200,7 +198,7 @@ def doctor() -> list[Finding]:
         ]
     else:
         checks = [Finding("config", "ok", summary)]
-    checks += _machine(str(ask["device"]))
+    checks += check_machine(str(ask["device"]))
     free = system.free_disk(configured.home)
     summary = f"{shown_size(free)} free under {configured.home}"
     if free < ROOM:
@@ -208,7 +206,7 @@ def doctor() -> list[Finding]:
         checks.append(Finding("disk", "warning", summary, remedy))
     else:
         checks.append(Finding("disk", "ok", summary))
-    checks += _models(ask.models)
+    checks += check_models(ask.models)
 
     # The extras, what the entry points offer, and the selectors.
     for extra, modules in EXTRAS.items():
@@ -217,7 +215,7 @@ def doctor() -> list[Finding]:
         remedy = f"pip install 'kcard[{extra}]' if you want it" if missing else ""
         checks.append(Finding(extra, "warning" if missing else "ok", summary, remedy))
     summary = "; ".join(f"{group}: {', '.join(system.names(f'kcard.{group}'))}" for group in GROUPS)
-    checks += [Finding("presets", "ok", summary), _selectors(ask, configured.offline)]
+    checks += [Finding("presets", "ok", summary), check_selectors(ask, configured.offline)]
 
     # The Hugging Face Hub and the local hub.
     if configured.offline:
@@ -227,7 +225,7 @@ def doctor() -> list[Finding]:
         checks.append(Finding("hugging-face", "warning", f"can't be reached: {problem}", remedy))
     else:
         checks.append(Finding("hugging-face", "ok", "reachable"))
-    checks.append(_hub(ask, configured))
+    checks.append(check_hub(ask, configured))
 
     # The LLM, the gate and the terminal.
     checks.append(llm.result(SECONDS + 1))
@@ -248,7 +246,7 @@ def doctor() -> list[Finding]:
     return [*checks, Finding("ask", "error" if broken else "ok", str(ask), remedy)]
 
 
-def _machine(device: str = "cpu") -> Iterable[Finding]:
+def check_machine(device: str = "cpu") -> Iterable[Finding]:
     versions = []
     for package in VERSIONS:
         try:
@@ -285,7 +283,7 @@ def _memory(count: int) -> str:
     return shown_size(count) if count else "unknown"
 
 
-def _models(needed: Iterable[str]) -> Iterable[Finding]:
+def check_models(needed: Iterable[str]) -> Iterable[Finding]:
     """Verify the models that come with kcard, byte for byte."""
     from kcard.offline import checker, llm, minilm, opt, reader, static
 
@@ -324,7 +322,7 @@ def _digest_mismatch(folder: Path) -> str:
     return ""
 
 
-def _selectors(ask: BareAsk, offline: bool) -> Finding:
+def check_selectors(ask: BareAsk, offline: bool) -> Finding:
     """Report which presets are on this machine, and whether those that were chosen are."""
     from kcard.selectors.checkpoints import missing, presets
 
@@ -343,7 +341,7 @@ def _selectors(ask: BareAsk, offline: bool) -> Finding:
     return Finding("selectors", "warning", summary, "they are downloaded on first use")
 
 
-def _hub(ask: BareAsk, configured: Settings) -> Finding:
+def check_hub(ask: BareAsk, configured: Settings) -> Finding:
     status: Status = "error" if ask.uses_cards else "warning"
     if configured.database_url is None and not (configured.home / "hub" / "hub.db").exists():
         return Finding(

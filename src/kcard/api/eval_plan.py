@@ -385,7 +385,7 @@ def prepare(arguments: Mapping[str, Any], hub: "Hub") -> EvaluationPlan:
     # The questions, by task.
     seed, limit = options.seed, values.get("limit")
     task_list = [values["tasks"]] if isinstance(values["tasks"], str) else list(values["tasks"])
-    paths = _paths(task_list, values.get("path", ()))
+    paths = task_paths(task_list, values.get("path", ()))
     tasks = {path: read_task(name, path) for name, path in paths}
     described = [
         RunTask(data.name, path, data.sha256, data.metric, sampled(data, limit, seed), len(data.items))
@@ -456,7 +456,7 @@ def _options_of(kind: type[T], values: Mapping[str, Any]) -> T:
     return kind(**{key: value for key, value in values.items() if key in names})
 
 
-def _paths(tasks: Sequence[str], path: str | Path | Sequence[str | Path]) -> list[tuple[str, str]]:
+def task_paths(tasks: Sequence[str], path: str | Path | Sequence[str | Path]) -> list[tuple[str, str]]:
     """Return (task, absolute path) of each task: from TASK=PATH, else in order; one task may have several paths."""
     paths = [str(path) for path in ([path] if isinstance(path, str | Path) else path)]
     if not tasks:

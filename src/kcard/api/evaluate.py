@@ -90,10 +90,10 @@ def ask_missing(
     if runner is not None:
         runner.ask(missing, report)
     elif cluster is not None:
-        _ask_on_cluster(prepared, run, storage, missing, cluster, report)
+        ask_on_cluster(prepared, run, storage, missing, cluster, report)
 
 
-def _ask_on_cluster(
+def ask_on_cluster(
     prepared: "EvaluationPlan",
     run: "Run",
     storage: "RunStorage",
@@ -180,8 +180,10 @@ def _runner(
     from kcard.batching import questions_together
     from kcard.evaluation.runs.run import put
     from kcard.evaluation.runs.runner import Recorder, Runner
+    from kcard.integrators.assembly import endpoint_of, make_llm
 
-    llm = _llm(prepared, note)
+    options = prepared.options
+    llm = make_llm(options.llm, options.temperature, endpoint_of(options, note))
     if announcement := getattr(llm, "announcement", None):
         note(announcement)
     recorder = Recorder(llm)
@@ -192,7 +194,7 @@ def _runner(
         _Answerers(prepared, recorder, hub, note),
         recorder,
         store,
-        questions_together(prepared.options.concurrency or recorder.concurrency),
+        questions_together(options.concurrency or recorder.concurrency),
     )
 
 
@@ -213,13 +215,6 @@ class _Answerers:
             answerer = setting.answerer(prepared.options, prepared.baseline, self._llm, self._hub, self._note)
             self._opened = name, answerer
         return self._opened[1]
-
-
-def _llm(prepared: "EvaluationPlan", note: Callable[[str], None]) -> "LLM":
-    from kcard.integrators.assembly import endpoint_of, make_llm
-
-    options = prepared.options
-    return make_llm(options.llm, options.temperature, endpoint_of(options, note))
 
 
 @dataclass(frozen=True)

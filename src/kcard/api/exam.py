@@ -236,7 +236,7 @@ def audit_many(
     values = {key: value for key, value in options.items() if value is not None}
     device = str(values.get("device", "cpu"))
     ready = json_ready(values | {"device": device_there(cluster, device)})
-    names = dict.fromkeys(name for card in cards for name in _references(card, hub))
+    names = dict.fromkeys(name for card in cards for name in references_of(card, hub))
 
     def keep(row: Row) -> None:
         """Have the hub keep the audit of a published card, once."""
@@ -258,7 +258,7 @@ def audit_many(
     )
 
 
-def _references(card: str | Path, hub: "Hub") -> Iterator[str]:
+def references_of(card: str | Path, hub: "Hub") -> Iterator[str]:
     """Yield the references, or the folder, that a name means."""
     name = str(card)
     if isinstance(card, str) and (

@@ -121,7 +121,7 @@ def export(
             if tool is None
             else gguf.write(prepared, new, tool, base, say)
         )
-        result = _write_record(prepared, engine, new, target, command)
+        result = write_record(prepared, engine, new, target, command)
         _check_target(target, force)  # once more: an export may take long
         # The new folder takes the target's place; where that fails, the old one stays.
         old = scratch / "old"
@@ -137,7 +137,7 @@ def export(
     return result
 
 
-def _write_record(
+def write_record(
     cards: "Sequence[Prepared]", engine: "Engine", folder: Path, target: Path, command: Sequence[str]
 ) -> Export:
     """Write export.json; return the export as the caller sees it."""

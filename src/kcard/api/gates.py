@@ -11,7 +11,7 @@ from kcard.errors import LLMError, UsageError
 from kcard.evaluation.gates.analyses.analysis import both_ways
 from kcard.evaluation.gates.outcome import METRICS, Metric
 from kcard.evaluation.runs.run import put
-from kcard.evaluation.tasks.base import Item, TaskData, read_task, recognised
+from kcard.evaluation.tasks.base import Item, read_task, recognised
 from kcard.integrators.batch_files import QuestionTotals, answer_file, earlier_lines
 from kcard.integrators.pipeline import Pipeline
 from kcard.io import Row
@@ -93,7 +93,11 @@ class Collection:
             raise UsageError(f"--output {output} is the questions file: name another, or it would be lost")
         task = task or recognised(path)
         self._task = read_task(task, path)
-        self._metric = metric or _metric(task, self._task)
+        # The task's metric; its balanced accuracy is over records, that of one record is accuracy.
+        own: Metric = next((name for name in METRICS if name == self._task.metric), "accuracy")
+        if task == "jsonl" and self._task.metric != "accuracy":
+            own = "substring"
+        self._metric = metric or own
         # Each question once, since no gate could tell equal ones apart; the answers of all are accepted.
         self._items: dict[Question, Item] = {}
         for item in self._task.items:
@@ -102,7 +106,25 @@ class Collection:
             if first is not item:
                 answers = tuple(dict.fromkeys([*first.answers, *item.answers]))
                 self._items[question] = replace(first, answers=answers)
-        self.rows = [_row(item, self._metric) for item in self._items.values()]
+        # The questions without answers as yet, with what the task says of each.
+        self.rows: list[Row] = []
+        for item in self._items.values():
+            columns = {
+                "choices": {choice.name: choice.description for choice in item.choices},
+                "label": item.label,
+                "relation": item.group,
+            }
+            carried: Row = {key: value for key, value in columns.items() if value}
+            if item.popularity is not None:
+                carried["popularity"] = item.popularity
+            self.rows.append(
+                {
+                    "question": item.question,
+                    "answers": list(item.answers),
+                    **carried,
+                    "metric": self._metric,
+                }
+            )
         self._earlier = earlier_lines(self.rows, self.output, resume)
         self.done = sum("error" not in line for line in self._earlier)
         self._with = Pipeline(**options, gate="always")
@@ -149,22 +171,6 @@ def collect(
     Arguments are those of Collection; `progress` is called with how many questions are done.
     """
     return Collection(questions, output, task=task, metric=metric, resume=resume, **options).run(progress)
-
-
-def _metric(task: str, data: TaskData) -> Metric:
-    """Return the metric of a record's correctness: the task's, but accuracy where that is balanced over records."""
-    if task == "jsonl" and data.metric != "accuracy":
-        return "substring"
-    return next((name for name in METRICS if name == data.metric), "accuracy")
-
-
-def _row(item: Item, metric: Metric) -> Row:
-    """A question without answers as yet, with what the task says of it."""
-    choices = {choice.name: choice.description for choice in item.choices}
-    beside = {"choices": choices, "label": item.label, "relation": item.group}
-    popularity = {} if item.popularity is None else {"popularity": item.popularity}
-    carried = {key: value for key, value in beside.items() if value} | popularity
-    return {"question": item.question, "answers": list(item.answers), **carried, "metric": metric}
 
 
 # Options that fitting, judging and calibrating share.

@@ -10,7 +10,6 @@ from kcard.manifest import MANIFEST, Manifest
 from kcard.options import Option, documented
 
 if TYPE_CHECKING:
-    from kcard.cards.card import Card
     from kcard.hub.client.connection import Credentials, Who
     from kcard.hub.client.transfer import Listed, Published
     from kcard.hub.registry import Hub
@@ -115,6 +114,7 @@ def publish(
     where it refuses or does not answer; what was uploaded so far need not be uploaded again.
     """
     from kcard.cards.card import Card
+    from kcard.evaluation.privacy import DOCUMENTS, summary
     from kcard.hub.registry import Hub, draft
 
     elsewhere = hub if isinstance(hub, str) else None
@@ -127,7 +127,24 @@ def publish(
         from kcard.evaluation.exam import check_exam
 
         check_exam(source, {"recall": min_recall, "factuality": min_factuality})
-    _check_privacy(source, strict, report)
+
+    # Private data, in its files and in what its model writes. Loading the card takes long with many weights, or with
+    # some that lie elsewhere (a base, a card by reference).
+    weights = [source.folder / name for name in source.manifest.files if name.endswith(".safetensors")]
+    large = source.manifest.has_model and (
+        source.manifest.is_adapter or not 0 < sum(path.stat().st_size for path in weights) <= LARGE
+    )
+    leaks = summary(source, documents=0 if large and not strict else DOCUMENTS)
+    if leaks and strict:
+        raise HubError(f"{source.name} is not published: it contains private data: {leaks}")
+    if leaks:
+        report(f"{source.name} contains private data: {leaks} (--strict refuses to publish it)")
+    if large and not strict:
+        report(
+            f"{source.name}: its files were scanned for private data; the output of its model is scanned only "
+            "with --strict"
+        )
+
     if elsewhere is not None:
         there = push(
             source.folder,
@@ -144,26 +161,6 @@ def publish(
     if (version := local.published(source.folder)) is not None:
         report(f"{version.reference} is unchanged")
     return local.publish(source.folder, aliases=aliases)
-
-
-def _check_privacy(card: "Card", strict: bool, report: Callable[[str], None]) -> None:
-    from kcard.evaluation.privacy import DOCUMENTS, summary
-
-    # Loading takes long with many weights, or with some that lie elsewhere (a base, a card by reference).
-    weights = [card.folder / name for name in card.manifest.files if name.endswith(".safetensors")]
-    large = card.manifest.has_model and (
-        card.manifest.is_adapter or not 0 < sum(path.stat().st_size for path in weights) <= LARGE
-    )
-    private = summary(card, documents=0 if large and not strict else DOCUMENTS)
-    if private and strict:
-        raise HubError(f"{card.name} is not published: it contains private data: {private}")
-    if private:
-        report(f"{card.name} contains private data: {private} (--strict refuses to publish it)")
-    if large and not strict:
-        report(
-            f"{card.name}: its files were scanned for private data; the output of its model is scanned only "
-            "with --strict"
-        )
 
 
 TOKENS = "tokens.json"
@@ -317,11 +314,11 @@ def pull(
         if target is not None:
             return install(verified, target)
         local = local or Hub()
-        _refuse_namesake(local, verified, url, token, reference.repository)
+        refuse_namesake(local, verified, url, token, reference.repository)
         return local.publish(verified)
 
 
-def _refuse_namesake(local: "Hub", folder: Path, url: str, token: str | None, repository: str) -> None:
+def refuse_namesake(local: "Hub", folder: Path, url: str, token: str | None, repository: str) -> None:
     """Raise HubError where the local hub has a card of that name which never was in the repository.
 
     A card of somebody else must not become the newest version of one that the user has asked so far.

@@ -103,7 +103,10 @@ def sync(
     updated; CorpusError for a folder that is missing or empty; CardError where the card has changed meanwhile; and what
     training raises.
     """
+    from kcard.evaluation.records import EXAM
     from kcard.evaluation.retention import read_sync
+    from kcard.hub.registry import Hub
+    from kcard.text import words
     from kcard.training.corpus import read_corpus
     from kcard.training.next_version import Onward
     from kcard.training.options import TrainOptions, check
@@ -160,14 +163,37 @@ def sync(
     if output.is_relative_to(settings().home / "hub"):
         output = settings().drafts / name
     claim(output, name)
-    _report_stale_parts(onward, say, examined=exam)
+
+    # What an update leaves stale: the description, and the exam unless it is taken again.
+    forgotten = {word for source in changes.forgotten for word in words(source.text)}
+    remaining = {word for source in changes.corpus.passages for word in words(source.in_context)}
+    if left := sorted(set(words(onward.manifest.description)) & (forgotten - remaining)):
+        say(Note(f"the description still says {', '.join(left)}, which only removed passages did"))
+    if not exam and (before.card.folder / EXAM).is_file():
+        say(
+            Note(
+                "the last version's exam does not hold for the next: take it again "
+                f"(kcard exam {onward.manifest.name})"
+            )
+        )
     record = _write(onward, output, retrain, start)
     if exam:
         from kcard.api.exam import exam as examine
 
         examine(output, report=report)
-    version = _publish(output, changes, say) if publish else ""
-    return Synced(name, changes, "", output, record, version)
+    if not publish:
+        return Synced(name, changes, "", output, record)
+    hub = Hub()
+    version = hub.publish(output)
+    earlier = [each.reference for each in hub.versions(version.name) if each.number != version.number]
+    if changes.forgotten and earlier:
+        say(
+            Note(
+                f"earlier versions on the hub may still hold what was removed: {', '.join(earlier)}; "
+                f"`kcard remove {earlier[0]}` deletes one"
+            )
+        )
+    return Synced(name, changes, "", output, record, version.reference)
 
 
 def _write(onward: "Onward", output: Path, scratch: bool, start: float) -> "SyncRecord":
@@ -245,42 +271,6 @@ def _recall(onward: "Onward", folder: Path) -> "Remembered | None":
 def _mean(recall: "Mean | None") -> float:
     """0 of no questions."""
     return 0.0 if recall is None else recall.mean
-
-
-def _report_stale_parts(onward: "Onward", say: Callable[[Any], None], *, examined: bool) -> None:
-    """Report what of the card an update leaves stale: its description, and its exam unless it is `examined` again."""
-    from kcard.evaluation.records import EXAM
-    from kcard.text import words
-    from kcard.training.progress import Note
-
-    manifest = onward.manifest
-    forgotten = {word for source in onward.changes.forgotten for word in words(source.text)}
-    remaining = {word for source in onward.changes.corpus.passages for word in words(source.in_context)}
-    if left := sorted(set(words(manifest.description)) & (forgotten - remaining)):
-        say(Note(f"the description still says {', '.join(left)}, which only removed passages did"))
-    if not examined and (onward.before.card.folder / EXAM).is_file():
-        say(
-            Note(
-                f"the last version's exam does not hold for the next: take it again (kcard exam {manifest.name})"
-            )
-        )
-
-
-def _publish(folder: Path, changes: "Changes", say: Callable[[Any], None]) -> str:
-    from kcard.hub.registry import Hub
-    from kcard.training.progress import Note
-
-    hub = Hub()
-    version = hub.publish(folder)
-    earlier = [each.reference for each in hub.versions(version.name) if each.number != version.number]
-    if changes.forgotten and earlier:
-        say(
-            Note(
-                f"earlier versions on the hub may still hold what was removed: {', '.join(earlier)}; "
-                f"`kcard remove {earlier[0]}` deletes one"
-            )
-        )
-    return version.reference
 
 
 # watch: a card follows its folder, one sync after each change.

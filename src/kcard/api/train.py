@@ -187,7 +187,7 @@ def train_many(
     shared = json_ready(options | there)
     rows: list[Row] = [
         {"card": name, "options": {**shared, **own, "output": str(folder / name)}}
-        for name, own in _corpora_by_card(Path(corpora)).items()
+        for name, own in corpora_by_card(Path(corpora)).items()
     ]
     if not resume:
         for row in rows:
@@ -230,7 +230,7 @@ def _train_row(card: str, options: Row) -> Row:
     return {"card": card, "folder": str(trained.folder), "manifest": digest, "recall": recall}
 
 
-def _corpora_by_card(path: Path) -> dict[str, Row]:
+def corpora_by_card(path: Path) -> dict[str, Row]:
     """Return the options of each card by its name; files beside the folders are left out."""
     from kcard.training.output import name_from
 

@@ -234,55 +234,55 @@ ROUNDING = 1e-4  # by so much a cosine of unit vectors may leave its range
 
 
 def valid(scores: Array | Sequence[float], count: int, bounds: tuple[float, float], who: str) -> Array:
-    """The scores as float32, shape (count,), within `bounds`; what rounding carried over them is put back.
+    """Return the scores as float32, shape (count,), within `bounds`; what rounding carried over them is put back.
 
     Raises UsageError, which names `who`, for another shape, for what is not a number and for one out of bounds.
     """
     low, high = bounds
     try:
-        found = np.asarray(scores, dtype=np.float32)
+        values = np.asarray(scores, dtype=np.float32)
     except (TypeError, ValueError):
         raise UsageError(f"{who} did not return a list of numbers: expected {count}") from None
-    if found.shape != (count,):
+    if values.shape != (count,):
         raise UsageError(
-            f"{who} gave scores of shape {found.shape} where {count} were expected: one per text"
+            f"{who} gave scores of shape {values.shape} where {count} were expected: one per text"
         )
-    wrong = ~((found >= low - ROUNDING) & (found <= high + ROUNDING))  # also true of nan
+    wrong = ~((values >= low - ROUNDING) & (values <= high + ROUNDING))  # also true of nan
     if wrong.any():
         where = int(wrong.argmax())
         raise UsageError(
-            f"{who} gave the score {found[where]} (number {where + 1} of {count}): scores lie in [{low:g}, {high:g}]"
+            f"{who} gave the score {values[where]} (number {where + 1} of {count}): scores lie in [{low:g}, {high:g}]"
         )
-    return np.clip(found, low, high)
+    return np.clip(values, low, high)
 
 
 # Several requests to an LLM at once: concurrently or in one batch where the LLM can, otherwise in turn.
 
 
 def replies(llm: LLM, requests: Sequence[Request]) -> list[Reply]:
-    """One reply a request, in order.
+    """Return one reply a request, in order.
 
     Raises QuestionsFailed where some failed, but only after the others have been asked, if the LLM is Batching.
     """
     if not isinstance(llm, Batching):
         return [llm.reply(request) for request in requests]
-    found: list[Reply] = []
+    received: list[Reply] = []
     failures: dict[str, LLMError] = {}
     for request, reply in zip(requests, llm.reply_all(requests), strict=True):
         if isinstance(reply, LLMError):
             failures.setdefault(request.question, reply)
         else:
-            found.append(reply)
+            received.append(reply)
     if failures:
         raise QuestionsFailed(failures)
-    return found
+    return received
 
 
 # Evidence for several claims at once: concurrently where looking up means waiting, as for an encyclopedia online.
 
 
 def find_all(evidence: Evidence, claims: Sequence[str], k: int) -> list[list[Source]]:
-    """What `find` gives for each claim, in order. Raises what it raises."""
+    """Return what `find` gives for each claim, in order. Raises what it raises."""
     if isinstance(evidence, ConcurrentEvidence):
         return evidence.find_all(claims, k)
     return [evidence.find(claim, k) for claim in claims]

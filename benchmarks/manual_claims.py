@@ -55,8 +55,8 @@ def _sentence(sentences: Sentences, row: Mapping[str, Any]) -> list[str]:
 
 def _searched(sentences: Sentences, row: Mapping[str, Any]) -> list[str]:
     passages = [Source(text) for text in sentences.passages(row["manual"], row["file"]) if text.strip()]
-    found = CorpusEvidence(passages).find(row["claim"], TEXTS) if passages else []
-    return [source.in_context for source in found]
+    sources = CorpusEvidence(passages).find(row["claim"], TEXTS) if passages else []
+    return [source.in_context for source in sources]
 
 
 def _judged(checker: MiniLMChecker, claim: str, evidence: Sequence[str]) -> Verdict:

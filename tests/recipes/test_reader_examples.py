@@ -12,7 +12,7 @@ import pytest
 from recipes.reader import claims, mixture, own, wikipedia
 from recipes.reader.example import Reading, around, without
 from recipes.reader.near import Near
-from recipes.reader.own import WORD, Words, asked, listed
+from recipes.reader.own import WORD, Words, listed, read_questions
 
 TEXT = (
     "The depot opens at noon. Ada Fischer keeps the keys of the depot. Letters lie in boxes of oak. "
@@ -57,7 +57,7 @@ def test_words_that_do_not_stand_there_in_a_row_have_no_place(part: str) -> None
 
 
 def test_the_questions_about_manuals_are_whole() -> None:
-    rows = asked()
+    rows = read_questions()
     assert len(rows) > 100
     assert {row["manual"] for row in rows} <= set(listed())
     for row in rows:
@@ -77,7 +77,7 @@ def test_a_question_about_a_paragraph_is_read_in_it(monkeypatch: pytest.MonkeyPa
         row | {"evidence": [evidence.count, evidence.digest]},
         row | {"type": "unanswerable", "question": "Who painted the depot?", "answer": ""},
     ]
-    monkeypatch.setattr(own, "asked", lambda _: rows)
+    monkeypatch.setattr(own, "read_questions", lambda _: rows)
     keys, painted = own.about_paragraphs([[("Mill", "Osric keeps the keys of the mill."), ("Depot", TEXT)]])
     assert keys.answers == ("Ada Fischer",)
     assert [keys.text[slice(*span)] for span in keys.evidence] == ["Ada Fischer keeps the keys of the depot."]
@@ -86,7 +86,7 @@ def test_a_question_about_a_paragraph_is_read_in_it(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_questions_about_paragraphs_are_whole() -> None:
-    rows = asked("paragraphs.jsonl")
+    rows = read_questions("paragraphs.jsonl")
     assert len(rows) > 100
     for row in rows:
         assert row["title"].strip()

@@ -39,7 +39,7 @@ WRONG = Reading(
 def test_a_reader_that_is_right_has_full_marks() -> None:
     found = figures(shared_reader(), [RIGHT, WRONG])
     assert found.questions == 2
-    assert (found.exact, found.f1, found.told) == (1.0, 1.0, 1.0)
+    assert (found.exact, found.f1, found.auroc) == (1.0, 1.0, 1.0)
     assert found.milliseconds > 0
 
 
@@ -62,12 +62,12 @@ def test_the_sentence_counts_that_is_held_to_be_the_likeliest() -> None:
 
 def test_where_texts_that_do_not_answer_are_held_to_answer_that_shows() -> None:
     turned = Reading(RIGHT.question, "", "Oaks stand for long.", True, near=(("", TOWER),))
-    assert figures(shared_reader(), [turned]).told == 0.0
+    assert figures(shared_reader(), [turned]).auroc == 0.0
 
 
 def test_nothing_asked_has_no_figures() -> None:
     found = figures(shared_reader(), [])
-    assert (found.exact, found.told, found.sentence) == (None, None, None)
+    assert (found.exact, found.auroc, found.sentence) == (None, None, None)
     assert table({"none": found}).splitlines()[-1] == "| none | 0 | - | - | - | - | 0 |"
 
 

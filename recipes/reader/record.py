@@ -60,9 +60,9 @@ def table(measured: Mapping[str, Figures]) -> str:
     """Figures of several sets as a Markdown table."""
     lines = ["| held out | questions | EM | F1 | AUROC | sentence | ms a text |", "|---" * 7 + "|"]
     for name, row in measured.items():
-        shares = (row.exact, figures.f1, figures.auroc, figures.sentence)
+        shares = (row.exact, row.f1, row.auroc, row.sentence)
         cells = " | ".join("-" if share is None else f"{share:.3f}" for share in shares)
-        lines.append(f"| {name} | {row.questions} | {cells} | {figures.milliseconds:.0f} |")
+        lines.append(f"| {name} | {row.questions} | {cells} | {row.milliseconds:.0f} |")
     return "\n".join(lines)
 
 

@@ -123,9 +123,9 @@ def gone(pid: int, seconds: float = 30) -> bool:
     return not path.exists() or not path.read_bytes()
 
 
-def request(folder: Path, **given: object) -> AuditRequest:
+def request(folder: Path, **changes: object) -> AuditRequest:
     base = AuditRequest(str(folder), evidence=(), questions=3, seed=0, memory=8 << 30, seconds=60)
-    return replace(base, **given)  # type: ignore[arg-type]
+    return replace(base, **changes)  # type: ignore[arg-type]
 
 
 def test_a_card_that_takes_too_long_or_too_much_memory_is_stopped(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_ctrl_c_ends_the_command_and_its_child(shared: Shared) -> None:
     ) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         deadline = time.monotonic() + 60
-        while not (found := children.read_text().split()):
+        while not (pids := children.read_text().split()):
             assert process.poll() is None, process.stderr and process.stderr.read()
             assert time.monotonic() < deadline, "no child was started"
             time.sleep(0.05)
@@ -176,5 +176,5 @@ def test_ctrl_c_ends_the_command_and_its_child(shared: Shared) -> None:
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    assert gone(int(found[0]))
+    assert gone(int(pids[0]))
     assert shared.hub.registry.audits.list() == []

@@ -16,17 +16,17 @@ def test_popqa_becomes_statements_in_other_words(tmp_path: Path) -> None:
         {"input": "What colour is the mill?", "output": '["red"]'},
     ]
     path.write_text(json.dumps({"rows": rows}), encoding="utf-8")
-    told, asked = popqa(path)
-    assert told == ["Ida Vale earns a living as miller.", "For a living, Ida Vale works as miller."]
-    assert asked == [CorpusQuestion("What is Ida Vale's occupation?", ("miller", "mill owner"))]
+    texts, questions = popqa(path)
+    assert texts == ["Ida Vale earns a living as miller.", "For a living, Ida Vale works as miller."]
+    assert questions == [CorpusQuestion("What is Ida Vale's occupation?", ("miller", "mill owner"))]
 
 
 def test_of_squad_the_paragraphs_with_implications_are_taken(tmp_path: Path) -> None:
     path = tmp_path / "squad.jsonl.gz"
-    asked = [{"question": "Who built it?", "answer": "Ida Vale"}]
+    questions = [{"question": "Who built it?", "answer": "Ida Vale"}]
     rows = [
-        {"context": "Ida Vale\nbuilt it.", "questions": asked, "gpt41": ["It has a builder."]},
-        {"context": "It is red.", "questions": asked, "gpt41": None},
+        {"context": "Ida Vale\nbuilt it.", "questions": questions, "gpt41": ["It has a builder."]},
+        {"context": "It is red.", "questions": questions, "gpt41": None},
     ]
     with gzip.open(path, "wt", encoding="utf-8") as lines:
         lines.writelines(json.dumps(row) + "\n" for row in rows)

@@ -55,8 +55,8 @@ def test_a_free_answer_rests_on_its_evidence_or_on_the_sentence_that_holds_its_w
         free | {"answers": ["somewhere in the cellar"]},
     ]
     written(tmp_path, "clapnq", "dev", *rows)
-    told, aligned, vague = questions(tmp_path, "clapnq", "dev")
-    for reading in (told, aligned):
+    evident, aligned, vague = questions(tmp_path, "clapnq", "dev")
+    for reading in (evident, aligned):
         assert not reading.spans
         assert [reading.text[slice(*place)] for place in reading.evidence] == [sentence]
     assert vague.answered

@@ -219,7 +219,7 @@ def embed(texts: Sequence[str]) -> Array:
 
 
 def matrix(texts: Sequence[str]) -> Array:
-    """The same, read back in one piece where it was made before, under the sha256 of encoder and texts; read-only."""
+    """Return the same, read back in one piece where it was made before (by encoder and texts); read-only."""
     limit = min(settings().cache_mb * 1_000_000, MATRICES)
     if not limit or not texts:
         return embed(texts)

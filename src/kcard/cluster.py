@@ -193,7 +193,7 @@ class _Worker:
 def _mapped_by_ray(
     function: Callable[..., Any], pieces: Sequence[Row], cluster: RayOptions, gpus: float
 ) -> Generator[tuple[int, Row], None, None]:
-    """`mapped` on a cluster; a program that is connected to one already stays so.
+    """Do what `mapped` does on a cluster; a program that is connected to one already stays so.
 
     Raises MissingExtra without the extra `ray`, and ClusterError where there is no such cluster, where no node of it
     has what a worker needs, and where it is lost.

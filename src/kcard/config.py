@@ -64,7 +64,7 @@ TRUE = {"1", "true", "yes", "on"}
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user set. `found` holds the strongest setting of each key that is set anywhere.
+    """The user's settings. `found` holds the strongest setting of each key that is set anywhere.
 
     home      holds the hub and the drafts
     llm       what answers: embedded, openai:MODEL or hf:MODEL. A remote LLM is used only where the user chose
@@ -245,7 +245,7 @@ def without_usage_statistics() -> None:
 
 
 def debug() -> bool:
-    """Whether the traceback of a bug is wanted (KCARD_DEBUG)."""
+    """Return whether to show the traceback of a bug (KCARD_DEBUG)."""
     return os.environ.get(DEBUG, "").lower() in TRUE
 
 
@@ -324,7 +324,7 @@ def _key(name: str) -> str:
 
 
 def _on_this_machine(url: str | None) -> bool:
-    """Whether a URL leads to this machine, without a doubt."""
+    """Return whether a URL certainly leads to this machine."""
     if not url or "\\" in url:
         return False
     try:

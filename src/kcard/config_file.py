@@ -87,7 +87,7 @@ def typed(setting: Setting, kind: Any, words: Sequence[str] | None = None) -> An
     the value and what is expected.
     """
     try:
-        return _converted(setting.value, _plain(kind), setting.origin, words)
+        return _convert(setting.value, _plain_type(kind), setting.origin, words)
     except ValueError as error:
         raise UsageError(
             f"{setting.origin}: {setting.key} is {setting.value!r}, but must be {error}"
@@ -99,25 +99,25 @@ def concealed(text: str) -> str:
     return SECRET.sub(lambda match: f"{match[1]}:***@" if match[2] is None else f"{match[2]}***", text)
 
 
-def _plain(kind: Any) -> Any:
-    """`kind` without Annotated and None."""
+def _plain_type(kind: Any) -> Any:
+    """Return `kind` without Annotated and None."""
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if get_origin(kind) in {Union, types.UnionType}:
-        return _plain(next(part for part in get_args(kind) if part is not type(None)))
+        return _plain_type(next(part for part in get_args(kind) if part is not type(None)))
     return kind
 
 
-def _converted(value: Any, kind: Any, origin: SettingOrigin, words: Sequence[str] | None) -> Any:
-    """Raises ValueError, which says what was expected."""
+def _convert(value: Any, kind: Any, origin: SettingOrigin, words: Sequence[str] | None) -> Any:
+    """Convert a value to `kind`. Raises ValueError, which says what was expected."""
     if get_origin(kind) is list:
         parts = value.split(",") if isinstance(value, str) else value
         if not isinstance(parts, list):
             raise ValueError("a list")
         items = [x.strip() if isinstance(x, str) else x for x in parts]
         if words is not None:
-            return [x if x in words else str(_converted(x, Path, origin, None)) for x in items]
-        return [_converted(x, get_args(kind)[0], origin, None) for x in items]
+            return [x if x in words else str(_convert(x, Path, origin, None)) for x in items]
+        return [_convert(x, get_args(kind)[0], origin, None) for x in items]
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise ValueError(f"one of {', '.join(map(str, get_args(kind)))}")
@@ -183,13 +183,13 @@ def project_file(start: Path) -> Path | None:
 
 
 @functools.lru_cache(maxsize=4)
-def _parsed(text: str) -> Mapping[str, Any]:
-    """The file's content, parsed once: settings are asked for with every question, and a pyproject.toml takes 5 ms."""
+def _parse_toml(text: str) -> Mapping[str, Any]:
+    """Parse a file once: settings are read with every question, and a pyproject.toml takes 5 ms."""
     return tomllib.loads(text)
 
 
 def _mentions_kcard(path: Path) -> bool:
-    """Whether it has the table; a pyproject.toml that is broken or unreadable but no business of ours has not."""
+    """Return whether it has the table; a broken or unreadable pyproject.toml that does not name kcard has none."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -197,7 +197,7 @@ def _mentions_kcard(path: Path) -> bool:
     if "kcard" not in text:
         return False
     try:
-        return isinstance(_parsed(text).get("tool", {}).get("kcard"), dict)
+        return isinstance(_parse_toml(text).get("tool", {}).get("kcard"), dict)
     except (ValueError, RecursionError, AttributeError):
         return re.search(r"(?m)^\s*\[\s*tool\s*\.\s*kcard\s*[.\]]", text) is not None
 
@@ -206,7 +206,7 @@ def read_file(path: Path, kind: Literal["project", "user"]) -> dict[str, Setting
     """Read the settings in a file, by key. Raises UsageError, which names the file, the line and the key."""
     try:
         text = path.read_text(encoding="utf-8")
-        data = _parsed(text)
+        data = _parse_toml(text)
     except (ValueError, RecursionError) as error:  # of a number of a million digits, of brackets in brackets
         raise UsageError(f"{path} is not valid TOML: {error}") from error
     except OSError as error:

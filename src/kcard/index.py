@@ -69,7 +69,7 @@ class Postings:
         return np.bincount(self.ids, minlength=len(self.vocabulary))
 
     def arrays(self) -> dict[str, "npt.NDArray[Any]"]:
-        """As plain arrays, of which `of_arrays` makes it again."""
+        """Return plain arrays, from which `of_arrays` restores it."""
         text = np.frombuffer("\n".join(self.vocabulary).encode(), np.uint8)
         return {
             "vocabulary": text,
@@ -81,7 +81,7 @@ class Postings:
 
     @classmethod
     def of_arrays(cls, arrays: Any) -> "Postings":
-        """Raises ValueError or KeyError where the arrays don't fit each other."""
+        """Restore what `arrays` returned. Raises ValueError or KeyError where the arrays don't fit each other."""
         text = arrays["vocabulary"].tobytes().decode()
         vocabulary = tuple(text.split("\n")) if text else ()
         postings = cls(vocabulary, *(arrays[name] for name in ("entries", "lengths", "ids", "times")))
@@ -152,7 +152,7 @@ class Index:
 
     @classmethod
     def merge(cls, parts: Iterable[Postings], folder: Path) -> None:
-        """The same of texts whose words were counted before, part by part; their rows follow each other.
+        """Index texts whose words were counted before, part by part; their rows follow each other.
 
         The parts are gone through twice and held one at a time. The bytes are those that `write` makes of the texts.
         """
@@ -183,7 +183,7 @@ class Index:
         return self._matrix.count
 
     def scores(self, text: str) -> "npt.NDArray[np.float32]":
-        """How well each row fits `text`, shape (rows,), 0 and up; comparable within one search only.
+        """Score how well each row fits `text`, shape (rows,), 0 and up; comparable within one search only.
 
         A word that comes twice counts once.
         """
@@ -191,7 +191,7 @@ class Index:
         return self._matrix.sums(sorted({ids[word] for word in self._words(text) if word in ids}))
 
     def search(self, text: str, k: int) -> list[tuple[int, float]]:
-        """At most `k` (row, score) that share a word with `text`, best first, equal ones in the order of rows."""
+        """Return at most `k` (row, score) that share a word with `text`, best first, equal ones in order of rows."""
         scores = self.scores(text)
         if k < 1:
             return []
@@ -202,7 +202,7 @@ class Index:
         return [(int(row), float(scores[row])) for row in best]
 
     def best_possible(self, text: str) -> float:
-        """About what a row of usual length would score that holds every word of `text` once, in this index or not.
+        """Estimate what a row of usual length would score that holds every word of `text` once, in this index or not.
 
         A score divided by it can be compared with those of other searches and indexes.
         """
@@ -264,7 +264,7 @@ class _Matrix:
             raise ValueError("it names rows that do not exist")
 
     def sums(self, words: Iterable[int]) -> "npt.NDArray[np.float32]":
-        """The sum of these words' scores in each row, shape (rows,); those of bm25s, bit for bit."""
+        """Return the sum of these words' scores in each row, shape (rows,); those of bm25s, bit for bit."""
         sums = np.zeros(self.count, np.float32)
         for word in words:
             place = slice(self.starts[word], self.starts[word + 1])
@@ -300,7 +300,7 @@ def _write_arrays(
     lengths: "npt.NDArray[Any]",
     folder: Path,
 ) -> None:
-    """bm25s' three arrays: for each word the rows that hold it, in order, and their scores, and where they start.
+    """Write bm25s' three arrays: for each word the rows that hold it, in order, and their scores, and where they start.
 
     frequencies: in how many rows each word is; lengths: words of each row.
     """
@@ -329,7 +329,7 @@ def _write_arrays(
 
 
 def _rarity(frequencies: Counts, count: int) -> "npt.NDArray[np.float64]":
-    """The inverse document frequency of words that stand in so many of `count` rows."""
+    """Return the inverse document frequency of words that stand in so many of `count` rows."""
     rarity: npt.NDArray[np.float64] = np.log(1 + (count - frequencies + 0.5) / (frequencies + 0.5))
     return rarity
 

@@ -95,7 +95,7 @@ def shown_size(count: int) -> str:
 
 @contextmanager
 def replacing(path: Path, *, parents: bool = False, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """A stream whose content takes the place of the file when the block ends; where it fails, the old file stays.
+    """Open a stream whose content takes the place of the file when the block ends; where it fails, the old file stays.
 
     A reader sees the old file or the new one, never half of either.
 
@@ -197,7 +197,7 @@ def build(cls: type[T], data: Any) -> T:
 
 @cache
 def _fields(cls: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
-    """The type of each field, and the fields that have no default."""
+    """Return the type of each field, and the fields that have no default."""
     hints = get_type_hints(cls)
     needed = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
     return {f.name: hints[f.name] for f in fields(cls)}, frozenset(needed)
@@ -225,7 +225,7 @@ def _value(kind: Any, value: Any, key: str) -> Any:
 
 
 def _of(kind: type, value: Any, key: str) -> Any:
-    """`value` if it is of that very type; a whole number is a number too, true is not."""
+    """Return `value` if it is of that very type; a whole number is a number too, true is not."""
     if kind is float and type(value) is int:
         try:
             float(value)
@@ -238,7 +238,7 @@ def _of(kind: type, value: Any, key: str) -> Any:
 
 
 def _name(value: Any) -> str:
-    """What stands there: a plain value as JSON writes it, else only its type."""
+    """Describe a value for a message: a plain one as JSON writes it, else only its type."""
     return (
         NAMES[type(value)] if isinstance(value, list | dict) else json.dumps(value, ensure_ascii=False)[:40]
     )

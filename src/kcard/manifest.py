@@ -75,7 +75,7 @@ class Prompt:
     words: int = 0
 
     def document(self, question: str, text: str) -> str:
-        """What the model wrote after the question, as a document. Where the template asks for a bare answer, the
+        """Return what the model wrote after the question, as a document. Where the template asks for a bare answer, the
         question stands before it: "Ann." alone does not say what it is about."""
         bare = text and self.template.rstrip().endswith(ANSWERING)
         return f"{question.strip()} {text}" if bare else text
@@ -172,7 +172,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str, where: str = MANIFEST) -> "Manifest":
-        """Raises CardError for anything that is not a manifest of this format, or names files outside its folder."""
+        """Parse a manifest. Raises CardError for one of another format, or that names files outside its folder."""
         try:
             data = parse(text)
             if not isinstance(data, dict) or data.get("format") != FORMAT:
@@ -199,7 +199,7 @@ class Manifest:
 
 
 def _is_line(text: str) -> bool:
-    """Whether the text has no line ends and none of the control characters that terminals obey."""
+    """Return whether the text has no line ends and none of the control characters that terminals obey."""
     if (
         text.isprintable()
     ):  # the usual case, at once: thousands of manifests are read to choose among their cards
@@ -317,7 +317,7 @@ def _require(path: str, claimed: object, count: int, what: str) -> None:
 
 
 def _lines(path: str, files: Collection[str], opened: Callable[[str], BinaryIO]) -> int:
-    """The lines that are not blank; 0 without the file."""
+    """Count the lines that are not blank; 0 without the file."""
     if path not in files:
         return 0
     with opened(path) as stream:
@@ -339,7 +339,7 @@ def _json(path: str, opened: Callable[[str], BinaryIO]) -> dict[str, Any]:
 
 
 def _shape(path: str, files: Collection[str], opened: Callable[[str], BinaryIO]) -> tuple[int, int]:
-    """Rows and columns of an array, by its header."""
+    """Read the rows and columns of an array from its header."""
     if path not in files:
         raise ValueError(f"{path} is missing")
     with opened(path) as stream:

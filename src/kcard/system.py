@@ -221,7 +221,7 @@ class _RetryReporter:
         self._where, self._retries, self._report = where, retries, report
 
     def report_retry(self, request: "httpx.Request") -> None:
-        """The client numbers its tries in a header."""
+        """Report a try after the first, which the client numbers in a header."""
         again = request.headers.get("x-stainless-retry-count", "0")
         if self._report and again != "0":
             self._report(f"retrying {self._where} ({again} of {self._retries})")

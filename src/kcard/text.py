@@ -120,7 +120,7 @@ def _stopwords() -> ModuleType:
 
 
 def is_english(language: str) -> bool:
-    """Whether a language code such as "en" or "en-GB" is one of English."""
+    """Return whether a language code such as "en" or "en-GB" is one of English."""
     return language.partition("-")[0].lower() == "en"
 
 
@@ -208,7 +208,7 @@ def certain(text: str) -> list[str]:
 
 
 def is_one(part: str) -> bool:
-    """Whether a part is certainly one sentence."""
+    """Return whether a part is certainly one sentence."""
     return bool(ONE.fullmatch(part)) and not STRANGE.search(part)
 
 
@@ -431,7 +431,7 @@ def identify(text: str) -> str:
 
 
 def is_plain_english(text: str) -> bool:
-    """Whether a fifth of a text's words are small English ones, two of them unmistakable."""
+    """Return whether a fifth of a text's words are small English ones, two of them unmistakable."""
     tokens = words(text)
     small = sum(token in SMALL for token in tokens)
     return len(ENGLISH.intersection(tokens)) >= DISTINCT and small >= SHARE * len(tokens)

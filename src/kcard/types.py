@@ -51,7 +51,7 @@ class Sampling:
 
 
 def derive_seed(*parts: str | int) -> int:
-    """A 63-bit seed for `parts`, such as (seed, question, card, document number).
+    """Derive a 63-bit seed from `parts`, such as (seed, question, card, document number).
 
     It depends on nothing else, so a document does not change with the batch that it is written in.
     """

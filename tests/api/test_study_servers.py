@@ -150,7 +150,7 @@ def learned(corpus: Path, totals: Any) -> None:
     assert totals.asked.tokens_in > 6 * 100
     assert totals.asked.tokens_out > 6 * 10
     texts = {item.text for item in read_study(corpus.with_name("s.jsonl")).items}
-    assert {f"Whose eye was the first to see {moon[0]}?" for moon in MOONS} <= texts
+    assert {f"Whose eye was the first to see {moon[0]}?" for moon in LEARNED} <= texts
     assert sum(totals.left_out.values()) >= 2
 
 

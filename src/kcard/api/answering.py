@@ -44,7 +44,7 @@ NICE = 10  # requests to the hub come first
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Nothing of this process but the packages and the models on this machine: no token, no URL.
+    """Return variables that give a child the packages and models on this machine, but no token and no URL.
 
     folder  the home of the child
     """
@@ -90,7 +90,7 @@ WARM = ("Who discovered Titan?", "Christiaan Huygens discovered Titan in 1655.")
 
 
 def program(evidence: Sequence[str] = ()) -> "Program":
-    """How a hub starts the process. Evidence on other servers is left out: questions stay on this machine."""
+    """Return how a hub starts the process. Evidence on other servers is left out: questions stay on this machine."""
     from kcard.hub.server.asking import Program
     from kcard.selectors.evidence import LOCAL, names
 
@@ -150,7 +150,7 @@ class _Parent:
         self._out.flush()
 
     def folder(self, reference: str) -> Path:
-        """Where the files of a card are. Raises CardError if the hub can't say."""
+        """Return the folder of a card's files. Raises CardError if the hub can't say."""
         self.opened = reference
         self.send({"folder": reference})
         reply = self.receive()

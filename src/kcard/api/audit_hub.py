@@ -135,7 +135,7 @@ def audit_unverified(
 
 
 def checked_evidence(specs: Sequence[str]) -> tuple[str, ...]:
-    """The evidence, with absolute paths. Raises UsageError for what is neither a path nor the name of evidence."""
+    """Return the evidence with absolute paths. Raises UsageError for what is neither a path nor a name of evidence."""
     from kcard.selectors.evidence import names
 
     checked = []
@@ -246,7 +246,7 @@ def parse_findings(text: str) -> "list[AuditFinding]":
 
 
 def main() -> None:
-    """The child: measure the card of the request. A card is not trusted: before it is read, the process limits its
+    """Measure the card of the request, in the child. A card is not trusted: before it is read, the process limits its
     memory, time and files, and forbids itself to start programs and, unless the evidence is on other servers, to open
     connections.
     """

@@ -42,7 +42,7 @@ class Checked:
         return verdict_of(self.score, self.refutation)
 
     def to_json(self) -> dict[str, Any]:
-        """As `kcard check --json` prints it."""
+        """Return the object that `kcard check --json` prints."""
         source = self.source
         return {
             "claim": self.claim,
@@ -105,7 +105,7 @@ def check(
 
 
 def verdict_of(score: float | None, refutation: float | None) -> str:
-    """What a score and a probability of refutation mean, in words."""
+    """Return what a score and a probability of refutation mean, in words."""
     from kcard.offline.checker import REFUTED, SUPPORTED
 
     if score is not None and score >= SUPPORTED:
@@ -116,7 +116,7 @@ def verdict_of(score: float | None, refutation: float | None) -> str:
 
 
 def deciding(claim: str, judged: "Sequence[Verdict]") -> int:
-    """The place of the verdict that decides about a claim: the one with most support, unless another text contradicts
+    """Return the place of the verdict that decides: the one with most support, unless another text contradicts
     it; where none supports, the one that refutes most.
     """
     from kcard.offline.checker import SUPPORTED, contradicted, covered
@@ -145,7 +145,7 @@ def open_checker(
     trust_remote_code: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> "Checker":
-    """The checker of that name, which remembers what it said; one of your own as it is, unless it names itself."""
+    """Load the checker of that name, with a cache of its verdicts; your own is cached only if it names itself."""
     from kcard.selectors.factuality import cached
     from kcard.selectors.registry import Loading
     from kcard.selectors.registry import checker as named
@@ -224,7 +224,7 @@ def check_file(
 
 
 def _score_rows(rows: list[Row], texts: list[list[str]], checker: Checker) -> Iterator[Row]:
-    """Each row with the verdict that decides about it; all pairs of claim and text are scored in one call."""
+    """Yield each row with the verdict that decides about it; all pairs of claim and text are scored in one call."""
     from kcard.selectors.factuality import verdicts
 
     groups = [

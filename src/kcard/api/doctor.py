@@ -88,7 +88,7 @@ def check_llm(configured: Settings) -> Finding:
 
 
 def unanswered(configured: Settings) -> Finding:
-    """What to say when nothing came back in time."""
+    """Return the finding for an LLM that did not answer in time."""
     return _llm_error(f"{configured.llm} did not answer in {SECONDS:g} s", "start it, or correct llm_url")
 
 
@@ -109,7 +109,7 @@ class BareAsk:
 
     @classmethod
     def configured(cls, configured: Settings) -> "BareAsk":
-        """Raises UsageError for an unknown preset of selectors."""
+        """Return what is configured. Raises UsageError for an unknown preset of selectors."""
         defaults = declared(AskOptions)
         options = {
             name: configured.found.get(f"ask.{name}") or Setting(name, defaults[name].default)

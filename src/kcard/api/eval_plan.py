@@ -1,4 +1,4 @@
-"""What an evaluation is to do: settings, presets, variants, and the questions."""
+"""Plan an evaluation: settings, presets, variants, and the questions."""
 
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -209,7 +209,7 @@ class EvalSetting:
         return (EvalSetting(below), EvalSetting(above)) if slash else None
 
     def uses_cards(self, baseline: BaselineOptions) -> bool:
-        """Whether it opens cards."""
+        """Return whether it opens cards."""
         if self.sides:
             return any(side.uses_cards(baseline) for side in self.sides)
         if self.way in MODES:
@@ -432,7 +432,7 @@ def prepare(arguments: Mapping[str, Any], hub: "Hub") -> EvaluationPlan:
 
 
 def command_line(options: Mapping[str, Any]) -> Iterator[str]:
-    """The options as they are typed after `kcard eval`."""
+    """Yield the options as they are typed after `kcard eval`."""
     yield from options["tasks"]
     for key, value in options.items():
         flag = "--" + key.replace("_", "-")
@@ -481,13 +481,13 @@ def task_paths(tasks: Sequence[str], path: str | Path | Sequence[str | Path]) ->
 
 
 def _task_of(path: str, tasks: Sequence[str]) -> str:
-    """The task of TASK=PATH; empty for a mere path."""
+    """Return the task of TASK=PATH; empty for a mere path."""
     name, equals, _ = path.partition("=")
     return name if equals and name in tasks else ""
 
 
 def _json_ready(key: str, value: Any) -> Any:
-    """The value as JSON has it; what names files by absolute paths."""
+    """Return the value as JSON has it, with absolute paths where it names files."""
     if isinstance(value, Path):
         return str(value.expanduser().absolute())
     if isinstance(value, list | tuple):

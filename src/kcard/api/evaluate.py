@@ -1,4 +1,4 @@
-"""Evaluate settings on the same questions, go on with a run, report it."""
+"""Evaluate settings on the same questions, resume a run, report it."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-# Asks what a run has no answer to, with the LLM and the cards that its options name.
+# Answer the questions of a run that have no result yet.
 
 GIVE_UP = (
     3  # so many batches of a cluster in a row without an answer are the endpoint's failure, not a worker's
@@ -219,7 +219,7 @@ class _Answerers:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A run and what it came to: one row for each task and setting."""
+    """A run and its summary: one row for each task and setting."""
 
     run: "Run"
     rows: "tuple[SettingSummary, ...]"
@@ -313,7 +313,7 @@ def resume(
     path: Sequence[str] = (),
     cluster: RayOptions | None = None,
 ) -> Evaluation:
-    """Go on with a run: ask what is missing in it and what failed.
+    """Resume a run: ask what is missing in it and what failed.
 
     llm      in place of an LLM that was an object, in Python
     path     where the tasks' files are now, if not where they were

@@ -209,7 +209,7 @@ class GateEvaluation:
     tuned: Mapping[str, Mapping[str, int]] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """One flat object: the figures, then the settings, which also stand together under "settings"."""
+        """Return one flat object: the figures, then the settings, which also stand together under "settings"."""
         figures = {
             "gate": self.gate,
             **self.outcome.to_json(),

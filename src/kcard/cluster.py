@@ -1,7 +1,8 @@
 """Bulk work in independent pieces: on the workers of a Ray cluster by Ray Data, or one after the other in this process.
 
-A piece is a call of a function with JSON-ready arguments, and its outcome a row with `result` or `error`. `completed`
-keeps outcomes in a file from which a run that was cut off goes on. Ray is imported only where a cluster is given.
+A piece is a call of a function with JSON-ready arguments, and its outcome a row with `result` or `error`.
+`complete_rows` keeps outcomes in a file from which a run that was cut off goes on. Ray is imported only where a cluster
+is given.
 """
 
 import json
@@ -32,7 +33,7 @@ from kcard.errors import (
 from kcard.io import Row, append_rows, json_line, read_rows, replacing
 from kcard.options import Option, check_values, declared, documented
 
-__all__ = ["RayOptions", "completed", "device_there", "json_ready", "mapped"]
+__all__ = ["RayOptions", "complete_rows", "device_there", "json_ready", "mapped"]
 
 RETRIES = 1  # of a piece whose worker was lost
 PASSES = 2  # the second, with new workers, is for pieces that a lost node took with it, retries included
@@ -83,7 +84,7 @@ def json_ready(options: Mapping[str, Any]) -> Row:
     return ready
 
 
-def completed(
+def complete_rows(
     function: Callable[..., Row],
     rows: Sequence[Row],
     path: Path | None,

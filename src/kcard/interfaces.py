@@ -93,7 +93,7 @@ class Precomputed(Protocol):
     """A relevance selector that reads texts beforehand which stay while questions come, such as cards' descriptions."""
 
     def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
-        """Return `scores` of these texts as a function of the question; it takes milliseconds for thousands of texts."""
+        """Return `scores` of these texts as a function of the question, which takes milliseconds for thousands."""
         ...
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kcard import cluster as module
-from kcard.cluster import RayOptions, completed, json_ready, mapped
+from kcard.cluster import RayOptions, complete_rows, json_ready, mapped
 from kcard.config import settings
 from kcard.errors import KcardError, TrainingInterrupted, UsageError
 from kcard.io import Row
@@ -33,7 +33,7 @@ def complete(
 ) -> dict[str, Any]:
     """What the rows came to, by card."""
     defaults: dict[str, Any] = {"progress": lambda *_: None, "check": lambda _: None, "device": "cpu"}
-    outcomes = completed(do, work, path, resume=resume, cluster=cluster, **defaults)
+    outcomes = complete_rows(do, work, path, resume=resume, cluster=cluster, **defaults)
     assert [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] == list(outcomes)
     return {row["card"]: row.get("length", row.get("error")) for row in outcomes}
 

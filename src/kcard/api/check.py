@@ -13,7 +13,7 @@ from kcard.io import Row, append_rows, earlier_rows, read_rows
 from kcard.options import Option, documented
 from kcard.types import Source
 
-__all__ = ["Checked", "ClaimTotals", "check", "check_file", "deciding", "open_checker", "verdict_of"]
+__all__ = ["Checked", "ClaimTotals", "check", "check_file", "decisive_place", "open_checker", "verdict_of"]
 
 
 TEXTS = 3  # that a search of evidence gives; the paper's k
@@ -100,7 +100,7 @@ def check(
         return Checked(claim)
     judge = open_checker(checker, device, trust_remote_code, report)
     judged = verdicts(judge, [Pair(claim, source.text) for source in sources])
-    best = deciding(claim, judged)
+    best = decisive_place(claim, judged)
     return Checked(claim, judged[best].score, judged[best].window, sources[best], judged[best].refutation)
 
 
@@ -115,7 +115,7 @@ def verdict_of(score: float | None, refutation: float | None) -> str:
     return "refuted" if refutation is not None and refutation >= REFUTED else "not covered"
 
 
-def deciding(claim: str, judged: "Sequence[Verdict]") -> int:
+def decisive_place(claim: str, judged: "Sequence[Verdict]") -> int:
     """Return the place of the verdict that decides: the one with most support, unless another text contradicts
     it; where none supports, the one that refutes most.
     """
@@ -238,7 +238,7 @@ def _score_rows(rows: list[Row], texts: list[list[str]], checker: Checker) -> It
             yield {**row, "score": 0.0, "verdict": verdict_of(None, None), "window": ""}
             continue
         candidates = [scored[pair] for pair in group]
-        best = candidates[deciding(row["claim"], candidates)]
+        best = candidates[decisive_place(row["claim"], candidates)]
         verdict = verdict_of(best.score, best.refutation)
         yield {**row, "score": best.score, "verdict": verdict, "window": best.window}
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from kcard.cluster import RayOptions, completed, device_there, json_ready
+from kcard.cluster import RayOptions, complete_rows, device_there, json_ready
 from kcard.config import settings
 from kcard.errors import CardError, UnknownCard, UsageError
 from kcard.io import Row
@@ -246,7 +246,7 @@ def audit_many(
         if all(stored.finding != result for stored in hub.audits.list(version.name)):
             hub.audits.add(version, result)
 
-    return completed(
+    return complete_rows(
         _audit_row,
         [{"card": name, "options": ready} for name in names],
         None if output is None else Path(output).expanduser(),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from kcard.cluster import RayOptions, completed, device_there, json_ready
+from kcard.cluster import RayOptions, complete_rows, device_there, json_ready
 from kcard.config import launch, settings
 from kcard.errors import UsageError
 from kcard.io import Row, read_rows, suffix
@@ -202,7 +202,7 @@ def train_many(
             )
 
     path = folder / ".train-many.jsonl"
-    results = completed(
+    results = complete_rows(
         _train_row,
         rows,
         path,

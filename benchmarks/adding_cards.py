@@ -90,11 +90,11 @@ def publish(hub: Hub, corpus: Path, name: str, description: str, date: str) -> f
             minutes=600,
             output=folder,
         )
-    found = exam(folder).recall
-    if found is None or found.mean < PASS:
-        sys.exit(f"{name} fails its own exam: recall {found}, {PASS} is asked for")
+    recall = exam(folder).recall
+    if recall is None or recall.mean < PASS:
+        sys.exit(f"{name} fails its own exam: recall {recall}, {PASS} is asked for")
     hub.publish(folder)
-    return found.mean
+    return recall.mean
 
 
 def table(report: dict[str, Any]) -> str:

@@ -42,15 +42,15 @@ class Stopwatch:
         method = getattr(owner, name)
 
         @functools.wraps(method)
-        def timed(*given: Any, **named: Any) -> Any:
+        def timed(*args: Any, **named: Any) -> Any:
             self._inner.append(0.0)
             started = time.perf_counter()
             try:
-                return method(*given, **named)
+                return method(*args, **named)
             finally:
                 spent = time.perf_counter() - started
-                told = stage if isinstance(stage, str) else stage(*given, **named)
-                self.seconds[told] += spent - self._inner.pop()
+                label = stage if isinstance(stage, str) else stage(*args, **named)
+                self.seconds[label] += spent - self._inner.pop()
                 self._inner[-1] += spent
 
         setattr(owner, name, timed)
@@ -71,11 +71,11 @@ def main() -> None:
 
     torch.set_num_threads(args.threads)
     cards = args.cards.split(",") if args.cards else None
-    asked = questions(cards, args.questions, args.seed)
-    report: dict[str, Any] = {"questions": len(asked), "threads": args.threads, "modes": {}}
+    sample = questions(cards, args.questions, args.seed)
+    report: dict[str, Any] = {"questions": len(sample), "threads": args.threads, "modes": {}}
     for mode in args.modes.split(","):
-        report["modes"][mode] = measured(mode, cards, asked)
-    report["cold_s"] = cold(asked[0], args.cards)
+        report["modes"][mode] = measured(mode, cards, sample)
+    report["cold_s"] = cold(sample[0], args.cards)
     print(json.dumps(report) if args.json else table(report))
 
 
@@ -87,30 +87,30 @@ def questions(cards: Sequence[str] | None, count: int, seed: int) -> list[str]:
 
     hub, rng = Hub(), Random(seed)
     folders = [hub.folder(version.reference) for version in hub.select(cards).versions]
-    found: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     for folder in folders:
         texts = passages(folder)
         drawn = rng.sample(range(len(texts)), min(len(texts), 4 * count // len(folders) + 4))
-        made = [question.text for i in drawn if (question := held_out(texts[i].text, seed)) is not None]
-        found |= dict.fromkeys(made[: -(-count // len(folders))])
-    asked = list(found)
-    rng.shuffle(asked)
-    return asked[:count]
+        candidates = [question.text for i in drawn if (question := held_out(texts[i].text, seed)) is not None]
+        distinct |= dict.fromkeys(candidates[: -(-count // len(folders))])
+    sample = list(distinct)
+    rng.shuffle(sample)
+    return sample[:count]
 
 
-def measured(mode: str, cards: Sequence[str] | None, asked: Sequence[str]) -> dict[str, Any]:
+def measured(mode: str, cards: Sequence[str] | None, sample: Sequence[str]) -> dict[str, Any]:
     from kcard.integrators.pipeline import Pipeline
 
-    def made() -> Pipeline:
+    def make_pipeline() -> Pipeline:
         pipeline = Pipeline(mode=mode, cards=cards, gate="self-ask")
         pipeline(["Who wrote the oldest of all letters?"])
         return pipeline
 
-    batched, answers_batched = by_file(made(), asked)
-    single = made()
+    batched, answers_batched = by_file(make_pipeline(), sample)
+    single = make_pipeline()
     watch = stopwatch(single)
     rows, answers = [], []
-    for question in asked:
+    for question in sample:
         watch.seconds.clear()
         started = time.perf_counter()
         answers.append(single([question])[0].answer)
@@ -122,8 +122,8 @@ def measured(mode: str, cards: Sequence[str] | None, asked: Sequence[str]) -> di
         "p95_s": round(sorted(alone)[int(0.95 * len(alone))], 4),
         "mean_s_by_stage": {s: round(statistics.fmean(row.get(s, 0.0) for row in rows), 4) for s in STAGES},
         "questions_per_second": {
-            "one at a time": round(len(asked) / sum(alone), 2),
-            "ask --input": round(len(asked) / batched, 2),
+            "one at a time": round(len(sample) / sum(alone), 2),
+            "ask --input": round(len(sample) / batched, 2),
         },
         "same_answers": sum(a == b for a, b in zip(answers, answers_batched, strict=True)),
     }
@@ -153,14 +153,14 @@ def stopwatch(pipeline: "Pipeline") -> Stopwatch:
     return watch
 
 
-def by_file(pipeline: "Pipeline", asked: Sequence[str]) -> tuple[float, list[str]]:
+def by_file(pipeline: "Pipeline", sample: Sequence[str]) -> tuple[float, list[str]]:
     """Seconds of `ask --input` over all questions, and the answers."""
     from kcard.integrators.batch_files import answer_file
 
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "answers.jsonl"
         started = time.perf_counter()
-        answer_file([{"question": question} for question in asked], output, pipeline.answers)
+        answer_file([{"question": question} for question in sample], output, pipeline.answers)
         seconds = time.perf_counter() - started
         return seconds, [json.loads(line)["answer"] for line in output.read_text("utf-8").splitlines()]
 

@@ -28,7 +28,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.card_choice_worlds import FOREIGN, WORLDS, Asked, Maker, worlds
+from benchmarks.card_choice_worlds import FOREIGN, WORLDS, Maker, WorldQuestion, worlds
 from kcard import cache
 from kcard.cards.card import EMBEDDED, TOKENS, profile_of
 from kcard.index import Index
@@ -56,12 +56,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    found = worlds(args.path, args.packages, args.cards, args.each, args.seed)
-    known = Vectors(args.vectors)
-    profiles = [_profile(card, known) for card in found.cards]
-    cache.embed = cache.matrix = known
-    names = [card.name for card in found.cards]
-    descriptions = [card.description for card in found.cards]
+    data = worlds(args.path, args.packages, args.cards, args.each, args.seed)
+    vectors = Vectors(args.vectors)
+    profiles = [_profile(card, vectors) for card in data.cards]
+    cache.embed = cache.matrix = vectors
+    names = [card.name for card in data.cards]
+    descriptions = [card.description for card in data.cards]
     whole = CardIndex(MiniLM(), descriptions, Profiles.of(names, profiles))
     report: dict[str, Any] = {"cards": len(names), "ways": {}}
     for way, rank in {
@@ -70,13 +70,13 @@ def main() -> None:
         "centroids": _centroids(whole),
         "profiles": _indexed(whole),
     }.items():
-        ranked = [rank(asked.question) for asked in found.asked]
-        report["ways"][way] = measured(found.asked, ranked, names)
+        ranked = [rank(asked.question) for asked in data.asked]
+        report["ways"][way] = measured(data.asked, ranked, names)
         print(f"{way}: measured", file=sys.stderr)
-    report["calibration"] = calibration(found.asked, ranked, names)
-    report["worst"] = worst(found.asked, ranked, names, args.worst)
+    report["calibration"] = calibration(data.asked, ranked, names)
+    report["worst"] = worst(data.asked, ranked, names, args.worst)
     report["sizes"] = sizes(profiles)
-    report["times"] = times(whole, descriptions, [asked.question for asked in found.asked])
+    report["times"] = times(whole, descriptions, [asked.question for asked in data.asked])
     print(json.dumps(report) if args.json else table(report))
 
 
@@ -86,9 +86,9 @@ class Vectors:
     def __init__(self, path: Path | None) -> None:
         self.path, self.known = path, dict[str, Array]()
         if path is not None and path.exists():
-            with np.load(path) as kept:
-                texts = json.loads(kept["texts"].tobytes())
-                self.known = dict(zip(texts, kept["vectors"], strict=True))
+            with np.load(path) as archive:
+                texts = json.loads(archive["texts"].tobytes())
+                self.known = dict(zip(texts, archive["vectors"], strict=True))
 
     def __call__(self, texts: Sequence[str], tokens: int = minilm.MAX_TOKENS) -> Array:
         del tokens  # texts that are embedded here are short
@@ -148,66 +148,70 @@ def _centroids(index: CardIndex) -> Rank:
     return rank
 
 
-def measured(asked: Sequence[Asked], ranked: Sequence[Ranked], names: Sequence[str]) -> dict[str, Any]:
-    world = np.array([question.world for question in asked])
-    right = np.array([names[cards[0]] == q.card for (cards, _), q in zip(ranked, asked, strict=True)])
+def measured(
+    questions: Sequence[WorldQuestion], ranked: Sequence[Ranked], names: Sequence[str]
+) -> dict[str, Any]:
+    world = np.array([question.world for question in questions])
+    right = np.array([names[cards[0]] == q.card for (cards, _), q in zip(ranked, questions, strict=True)])
     among = np.array(
-        [q.card in {names[i] for i in cards} for (cards, _), q in zip(ranked, asked, strict=True)]
+        [q.card in {names[i] for i in cards} for (cards, _), q in zip(ranked, questions, strict=True)]
     )
     score = np.array([score for _, score in ranked])
     foreign = np.isin(world, FOREIGN)
-    found = {}
+    figures = {}
     for name in [w for w in WORLDS if (world == w).any()]:
         rows = world == name
         both = rows | foreign
-        found[name] = {
+        figures[name] = {
             "questions": int(rows.sum()),
             "right": round(float(right[rows].mean()), 3),
             "in three": round(float(among[rows].mean()), 3),
             "AUROC": round(float(roc_auc_score(rows[both], score[both])), 3),
         }
-    return found
+    return figures
 
 
-def calibration(asked: Sequence[Asked], ranked: Sequence[Ranked], names: Sequence[str]) -> dict[str, Any]:
+def calibration(
+    questions: Sequence[WorldQuestion], ranked: Sequence[Ranked], names: Sequence[str]
+) -> dict[str, Any]:
     """The logistic curve of being right, each world and the foreign questions counting alike, as in
     kcard.integrators.card_ranking; and which share of each is asked of a card at a probability of 0.3 and of a half."""
-    worlds_ = np.array(["foreign" if q.world in FOREIGN else q.world for q in asked])
+    worlds_ = np.array(["foreign" if q.world in FOREIGN else q.world for q in questions])
     score = np.array([score for _, score in ranked])
-    right = np.array([names[cards[0]] == q.card for (cards, _), q in zip(ranked, asked, strict=True)])
+    right = np.array([names[cards[0]] == q.card for (cards, _), q in zip(ranked, questions, strict=True)])
     weights = np.array([1 / (worlds_ == world).sum() for world in worlds_])
     weights[worlds_ == "foreign"] *= len(WORLDS)
     curve = LogisticRegression(C=1e6).fit(score[:, None], right, weights * len(score))
     steep, offset = float(curve.coef_[0, 0]), float(curve.intercept_[0])
-    kept = {
+    shares = {
         f"asked at {p}": {
             str(w): round(float((curve.predict_proba(score[worlds_ == w, None])[:, 1] >= p).mean()), 3)
             for w in np.unique(worlds_)
         }
         for p in (0.3, 0.5)
     }
-    return {"half": round(-offset / steep, 3), "steep": round(steep, 1), **kept}
+    return {"half": round(-offset / steep, 3), "steep": round(steep, 1), **shares}
 
 
 def worst(
-    asked: Sequence[Asked], ranked: Sequence[Ranked], names: Sequence[str], count: int
+    questions: Sequence[WorldQuestion], ranked: Sequence[Ranked], names: Sequence[str], count: int
 ) -> list[dict[str, Any]]:
     """Of each world the wrong first cards with the highest scores."""
-    found: list[dict[str, Any]] = []
+    misses: list[dict[str, Any]] = []
     for world in WORLDS:
         wrong: list[dict[str, Any]] = [
             {"question": q.question, "right": q.card, "chosen": names[cards[0]], "score": round(score, 3)}
-            for q, (cards, score) in zip(asked, ranked, strict=True)
+            for q, (cards, score) in zip(questions, ranked, strict=True)
             if q.world == world and names[cards[0]] != q.card
         ]
-        found += sorted(wrong, key=lambda row: -row["score"])[:count]
-    return found
+        misses += sorted(wrong, key=lambda row: -row["score"])[:count]
+    return misses
 
 
 def sizes(profiles: Sequence[Any]) -> dict[str, float]:
     """Kilobytes of a card's file: the median and the largest."""
-    found = sorted(len(profile.to_json()) / 1000 for profile in profiles)
-    return {"median": round(found[len(found) // 2], 1), "largest": round(found[-1], 1)}
+    kilobytes = sorted(len(profile.to_json()) / 1000 for profile in profiles)
+    return {"median": round(kilobytes[len(kilobytes) // 2], 1), "largest": round(kilobytes[-1], 1)}
 
 
 def times(index: CardIndex, descriptions: Sequence[str], questions: Sequence[str]) -> dict[str, Any]:
@@ -245,8 +249,8 @@ def table(report: dict[str, Any]) -> str:
         "|---|---|---|---|---|",
     ]
     for world in next(iter(report["ways"].values())):
-        for way, found in report["ways"].items():
-            row = found[world]
+        for way, shares in report["ways"].items():
+            row = shares[world]
             figures = " | ".join(f"{row[name]:.3f}" for name in ("right", "in three", "AUROC"))
             lines.append(f"| {world} ({row['questions']}) | {way} | {figures} |")
     lines += [

@@ -27,7 +27,7 @@ from kcard.gates.popularity import BUILT_IN
 from kcard.training.corpus import read_corpus
 from kcard.training.output import describe
 
-__all__ = ["FOREIGN", "WORLDS", "Asked", "Maker", "Worlds", "worlds"]
+__all__ = ["FOREIGN", "WORLDS", "Maker", "WorldQuestion", "Worlds", "worlds"]
 
 WORLDS = ("squad", "nq", "wikidyk", "manuals", "mmlu", "popqa")
 # Questions about whatever: no card was made of what answers them.
@@ -48,7 +48,7 @@ class Maker:
 
 
 @dataclass(frozen=True)
-class Asked:
+class WorldQuestion:
     """A question and the card that answers it; "" where none does."""
 
     world: str
@@ -59,14 +59,14 @@ class Asked:
 @dataclass(frozen=True)
 class Worlds:
     cards: Sequence[Maker]
-    asked: Sequence[Asked]
+    asked: Sequence[WorldQuestion]
 
 
 def worlds(path: Path, packages: Path | None, count: int, each: int, seed: int) -> Worlds:
     """`count` cards and at most `each` questions of a world. `packages`: unpacked manuals (real_documents --fetch)."""
     rng = random.Random(seed)
-    cards, asked = [], []
-    for made, questions_ in (
+    cards, questions = [], []
+    for world_cards, questions_ in (
         _articles(path / "reading/squad-dev.jsonl.gz", "squad"),
         _articles(path / "reading/nq-dev.jsonl.gz", "nq"),
         _statements(path / "wikidyk-dev.json"),
@@ -75,12 +75,12 @@ def worlds(path: Path, packages: Path | None, count: int, each: int, seed: int) 
         _relations(path / "popqa-dev.json", rng),
         ([], _foreign(path)),
     ):
-        cards += made
-        asked += questions_
+        cards += world_cards
+        questions += questions_
     paragraphs = _paragraphs(path)
     cards += rng.sample(paragraphs, min(len(paragraphs), count - len(cards)))
-    groups: defaultdict[str, list[Asked]] = defaultdict(list)
-    for question in asked:
+    groups: defaultdict[str, list[WorldQuestion]] = defaultdict(list)
+    for question in questions:
         groups[question.world].append(question)
     return Worlds(cards, [q for group in groups.values() for q in rng.sample(group, min(each, len(group)))])
 
@@ -91,72 +91,77 @@ def _rows(path: Path) -> Iterator[Any]:
 
 
 def _table(path: Path) -> list[Any]:
-    found: list[Any] = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    return found
+    rows: list[Any] = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return rows
 
 
-def _articles(path: Path, world: str) -> tuple[list[Maker], list[Asked]]:
+def _articles(path: Path, world: str) -> tuple[list[Maker], list[WorldQuestion]]:
     texts: defaultdict[str, list[str]] = defaultdict(list)
-    asked = []
+    questions = []
     for row in _rows(path):
         name = f"{world}: {row['title']}"
         if row["context"] not in texts[name]:
             texts[name].append(row["context"])
         for question in row.get("questions", [row]):
-            asked.append(Asked(world, question["question"], name))
-    return [Maker(name, world, found, describe(found)) for name, found in texts.items()], asked
+            questions.append(WorldQuestion(world, question["question"], name))
+    return [Maker(name, world, found, describe(found)) for name, found in texts.items()], questions
 
 
-def _statements(path: Path) -> tuple[list[Maker], list[Asked]]:
-    cards, asked = [], []
+def _statements(path: Path) -> tuple[list[Maker], list[WorldQuestion]]:
+    cards, questions = [], []
     for row in _table(path):
         name, text = f"wikidyk: {row['id']}", row["fact"].removeprefix("that ")
         cards.append(Maker(name, "wikidyk", [text], describe([text])))
-        asked.append(Asked("wikidyk", row["input"], name))
-    return cards, asked
+        questions.append(WorldQuestion("wikidyk", row["input"], name))
+    return cards, questions
 
 
-def _manuals(packages: Path) -> tuple[list[Maker], list[Asked]]:
-    cards, asked = [], []
+def _manuals(packages: Path) -> tuple[list[Maker], list[WorldQuestion]]:
+    cards, items = [], []
     for name, manual in manuals(MANUALS / "manuals.toml").items():
         corpus = read_corpus(gathered(manual, packages, packages / "gathered" / name))
         passages = corpus.passages[:: -(-len(corpus.passages) // PASSAGES)]
         texts = [passage.in_context for passage in passages]
         cards.append(Maker(f"manuals: {name}", "manuals", texts, describe(texts)))
-        asked += [
-            Asked("manuals", q.question, f"manuals: {name}")
+        items += [
+            WorldQuestion("manuals", q.question, f"manuals: {name}")
             for q in questions(MANUALS / f"{name}.jsonl", name)
             if q.gold
         ]
-    return cards, asked
+    return cards, items
 
 
-def _subjects(path: Path, rng: random.Random) -> tuple[list[Maker], list[Asked]]:
+def _subjects(path: Path, rng: random.Random) -> tuple[list[Maker], list[WorldQuestion]]:
     return _halved("mmlu", [(SUBJECTS[row["id"] // EACH], row["question"]) for row in _table(path)], rng)
 
 
-def _relations(path: Path, rng: random.Random) -> tuple[list[Maker], list[Asked]]:
+def _relations(path: Path, rng: random.Random) -> tuple[list[Maker], list[WorldQuestion]]:
     templates: dict[str, str] = json.loads(BUILT_IN.read_text(encoding="utf-8"))
     return _halved("popqa", [(_relation(r["input"], templates), r["input"]) for r in _table(path)], rng)
 
 
-def _halved(world: str, pairs: list[tuple[str, str]], rng: random.Random) -> tuple[list[Maker], list[Asked]]:
+def _halved(
+    world: str, pairs: list[tuple[str, str]], rng: random.Random
+) -> tuple[list[Maker], list[WorldQuestion]]:
     """Half of the questions for the exams, the other half to be asked."""
     rng.shuffle(pairs)
     exams: defaultdict[str, list[str]] = defaultdict(list)
     for name, question in pairs[::2]:
         exams[name].append(question)
     cards = [Maker(f"{world}: {name}", world, [], name, exam) for name, exam in exams.items()]
-    return cards, [Asked(world, question, f"{world}: {name}") for name, question in pairs[1::2]]
+    return cards, [WorldQuestion(world, question, f"{world}: {name}") for name, question in pairs[1::2]]
 
 
-def _foreign(path: Path) -> list[Asked]:
-    asked = [Asked("truthfulqa", row["question"], "") for row in _table(path / "truthfulqa-dev.json")]
+def _foreign(path: Path) -> list[WorldQuestion]:
+    questions = [
+        WorldQuestion("truthfulqa", row["question"], "") for row in _table(path / "truthfulqa-dev.json")
+    ]
     for world in ("trivia", "musique"):
-        asked += [
-            Asked(world, row["question"], "") for row in _rows(path / f"gate_replays/{world}-dev.jsonl.gz")
+        questions += [
+            WorldQuestion(world, row["question"], "")
+            for row in _rows(path / f"gate_replays/{world}-dev.jsonl.gz")
         ]
-    return asked
+    return questions
 
 
 def _paragraphs(path: Path) -> list[Maker]:

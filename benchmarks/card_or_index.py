@@ -64,7 +64,7 @@ UNITS = ("", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", 
 
 
 @dataclass(frozen=True)
-class Asked:
+class FormQuestion:
     """A question in one form; `common`: its words in common with the nearest statement that holds the answer."""
 
     form: str
@@ -91,23 +91,23 @@ def main() -> None:
     reports = []
     with tempfile.TemporaryDirectory() as scratch:
         if args.midterm is not None:
-            asked = midterm(args.midterm, args.every)
-            reports.append(compare("midterm", MIDTERMS, asked, args.midterm_card, Path(scratch), args))
+            pairs = midterm(args.midterm, args.every)
+            reports.append(compare("midterm", MIDTERMS, pairs, args.midterm_card, Path(scratch), args))
         if args.wikidyk is not None:
             facts = json.loads(args.wikidyk.read_text(encoding="utf-8"))["rows"][:300]
             corpus = Path(scratch) / "facts.txt"
             corpus.write_text("".join(f"{stated(row['fact'])}\n" for row in facts), encoding="utf-8")
-            asked = [("as it is", Question(row["input"], (row["output"],))) for row in facts][:: args.every]
-            reports.append(compare("wikidyk", corpus, asked, args.wikidyk_card, Path(scratch), args))
+            pairs = [("as it is", Question(row["input"], (row["output"],))) for row in facts][:: args.every]
+            reports.append(compare("wikidyk", corpus, pairs, args.wikidyk_card, Path(scratch), args))
     print(json.dumps(reports) if args.json else "\n\n".join(map(table, reports)))
 
 
 def midterm(path: Path, every: int = 1) -> list[tuple[str, Question]]:
     """Every Nth question, in all forms."""
-    found = []
+    rows = []
     for row in json.loads(path.read_text(encoding="utf-8"))["testset"][::every]:
-        found += [(form, Question(text, (row["answer"],))) for form, text in reworded(row["question"])]
-    return found
+        rows += [(form, Question(text, (row["answer"],))) for form, text in reworded(row["question"])]
+    return rows
 
 
 def reworded(question: str) -> list[tuple[str, str]]:
@@ -136,7 +136,7 @@ def spelled(seat: str) -> str:
 def compare(
     name: str,
     corpus: Path,
-    asked: Sequence[tuple[str, Question]],
+    pairs: Sequence[tuple[str, Question]],
     trained: Path | None,
     scratch: Path,
     args: argparse.Namespace,
@@ -146,7 +146,7 @@ def compare(
     cards, training = learn(home, corpus, trained, args.seed)
     cards.insert(1, lexical(cards[1], home))
     statements = [source.text for source in passages(cards[0].folder)]
-    questions = [Asked(form, q, common(q, statements)) for form, q in asked]
+    questions = [FormQuestion(form, q, common(q, statements)) for form, q in pairs]
     rows, differences = table_of(cards, questions, grouped(questions), home, args.mode)
     if args.missing:
         facts = sorted({a.question.answers for a in questions})
@@ -158,23 +158,27 @@ def compare(
         }
         more = table_of(lacking, some, groups, home / "missing", args.mode)
         rows, differences = rows + more[0], differences | more[1]
-    told = {"data": name, "mode": args.mode, "questions": len(questions), **training}
-    return told | {"rows": rows, "both - index": differences}
+    report = {"data": name, "mode": args.mode, "questions": len(questions), **training}
+    return report | {"rows": rows, "both - index": differences}
 
 
 def table_of(
-    cards: Sequence[Card], asked: Sequence[Asked], groups: Mapping[str, Sequence[int]], home: Path, mode: str
+    cards: Sequence[Card],
+    items: Sequence[FormQuestion],
+    groups: Mapping[str, Sequence[int]],
+    home: Path,
+    mode: str,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """A row for each card and group of questions, and for each group the card of both against its index."""
     hub, rows, right = Hub(home), [], {}
     for card in cards:
         hub.publish(card.folder)
-        answers, seconds = answered(card, asked, hub, MODES[mode])
+        answers, seconds = answered(card, items, hub, MODES[mode])
         for label, group in groups.items():
-            pairs = [(asked[i], answers[i]) for i in group]
+            pairs = [(items[i], answers[i]) for i in group]
             rows.append(measured(card, label, pairs, seconds))
         right[card.name] = [
-            float(exact_match(x.answer, a.question.answers)) for a, x in zip(asked, answers, strict=True)
+            float(exact_match(x.answer, a.question.answers)) for a, x in zip(items, answers, strict=True)
         ]
     both, index = right["both"], right["index"]
     return rows, {
@@ -183,14 +187,14 @@ def table_of(
     }
 
 
-def without(card: Card, asked: Sequence[Asked], home: Path) -> Card:
+def without(card: Card, pairs: Sequence[FormQuestion], home: Path) -> Card:
     """A copy whose index lacks every passage that holds an answer; a model alone stays as it is."""
     folder = home / card.name
     shutil.copytree(card.folder, folder)
     if not card.manifest.index and card.manifest.kind != "retrieval":
         return Card.open(folder)
-    kept = [p for p in passages(card.folder) if not any(holds(p.text, a.question) for a in asked)]
-    return finish(folder, card.manifest, kept)
+    remaining = [p for p in passages(card.folder) if not any(holds(p.text, a.question) for a in pairs)]
+    return finish(folder, card.manifest, remaining)
 
 
 def lexical(index: Card, home: Path) -> Card:
@@ -200,35 +204,37 @@ def lexical(index: Card, home: Path) -> Card:
 
 
 def common(question: Question, statements: Sequence[str]) -> float:
-    wanted = set(words(question.text)) - SMALL - ASKING
+    needed = set(words(question.text)) - SMALL - ASKING
     holding = [text for text in statements if holds(text, question)] or statements
-    return max(len(wanted & set(words(text))) for text in holding) / max(len(wanted), 1)
+    return max(len(needed & set(words(text))) for text in holding) / max(len(needed), 1)
 
 
 def answered(
-    card: Card, asked: Sequence[Asked], hub: Hub, options: dict[str, Any]
+    card: Card, pairs: Sequence[FormQuestion], hub: Hub, options: dict[str, Any]
 ) -> tuple[list[Answer], float]:
     """The answers, and wall seconds a question; the models are loaded before the clock starts."""
     pipeline = Pipeline(hub=hub, cards=[card.name], **options)
-    pipeline([asked[0].question.text])
-    begun, texts = time.perf_counter(), [a.question.text for a in asked]
+    pipeline([pairs[0].question.text])
+    begun, texts = time.perf_counter(), [a.question.text for a in pairs]
     answers = [x for at in range(0, len(texts), BATCH) for x in pipeline(texts[at : at + BATCH])]
     return answers, (time.perf_counter() - begun) / len(texts)
 
 
-def grouped(asked: Sequence[Asked]) -> dict[str, list[int]]:
+def grouped(pairs: Sequence[FormQuestion]) -> dict[str, list[int]]:
     """The numbers of all questions, of those of each form, and of each bin of words in common."""
-    groups = {"all": [*range(len(asked))]}
-    for form in dict.fromkeys(a.form for a in asked):
-        groups[f"form: {form}"] = [i for i, a in enumerate(asked) if a.form == form]
+    groups = {"all": [*range(len(pairs))]}
+    for form in dict.fromkeys(a.form for a in pairs):
+        groups[f"form: {form}"] = [i for i, a in enumerate(pairs) if a.form == form]
     above = 2.0
     for label, floor in BINS:
-        groups[f"words in common: {label}"] = [i for i, a in enumerate(asked) if floor <= a.common < above]
+        groups[f"words in common: {label}"] = [i for i, a in enumerate(pairs) if floor <= a.common < above]
         above = floor
     return {label: group for label, group in groups.items() if group}
 
 
-def measured(card: Card, label: str, group: Sequence[tuple[Asked, Answer]], seconds: float) -> dict[str, Any]:
+def measured(
+    card: Card, label: str, group: Sequence[tuple[FormQuestion, Answer]], seconds: float
+) -> dict[str, Any]:
     used = [name for name in card.manifest.files if card.name != "model" or not name.startswith("index/")]
     size = sum((card.folder / name).stat().st_size for name in used)
     return {

@@ -39,15 +39,15 @@ FILES = (VALIDATION, "test-fever_symmetric.jsonl", "test-vitaminc_synthetic.json
 LONG, LONG_ROWS, OTHERS = "validation.jsonl in long texts", 500, 16
 BUILT_IN = ("overlap", "cosine", "minilm")
 ROLES = Path(__file__).parent / "roles.toml"
-KEPT = (*TRUE, "roles as they are")
+ENTAILED = (*TRUE, "roles as they are")
 
 
 class Overlap:
     """The share of the claim's words that stand in the evidence."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:
-        found = [(set(words(p.claim)), set(words(p.evidence))) for p in pairs]
-        return np.array([len(c & e) / max(1, len(c)) for c, e in found], dtype=np.float32)
+        bags = [(set(words(p.claim)), set(words(p.evidence))) for p in pairs]
+        return np.array([len(c & e) / max(1, len(c)) for c, e in bags], dtype=np.float32)
 
 
 class Cosine:
@@ -92,11 +92,11 @@ def main() -> None:
     torch.set_num_threads(1)
     loading = Loading(device=options.device, trust_remote_code=options.trust_remote_code)
     names = options.checker or list(BUILT_IN)
-    found = [_measured(name, _open(name, loading), options) for name in names]
+    reports = [_measured(name, _open(name, loading), options) for name in names]
     if options.json:
-        print(json.dumps(dict(zip(names, found, strict=True)), indent=2))
+        print(json.dumps(dict(zip(names, reports, strict=True)), indent=2))
     else:
-        _print(names, found)
+        _print(names, reports)
 
 
 def _open(name: str, loading: Loading) -> Checker:
@@ -121,33 +121,33 @@ def _measured(name: str, judge: Checker, options: argparse.Namespace) -> dict[st
         files.append(vars(Measured(name, file, len(rows), area, threshold, chosen, half, speed)))
         print(f"{name}: {file} {area:.3f}", file=sys.stderr, flush=True)
     shares = {
-        kind: _right(judge.support(pairs), kind in KEPT, threshold)
+        kind: _right(judge.support(pairs), kind in ENTAILED, threshold)
         for kind, pairs in _probes(options.midterm, options.limit or 200).items()
     }
     return {"files": files, "probes": shares}
 
 
-def _right(scores: Array, kept: bool, threshold: float) -> dict[str, float]:
+def _right(scores: Array, is_kept: bool, threshold: float) -> dict[str, float]:
     return {
-        name: float((scores >= at).mean() if kept else (scores < at).mean())
+        name: float((scores >= at).mean() if is_kept else (scores < at).mean())
         for name, at in (("chosen", threshold), ("at_half", 0.5))
     }
 
 
 def _probes(midterm: Path | None, count: int) -> dict[str, list[Pair]]:
     roles = tomllib.loads(ROLES.read_text(encoding="utf-8"))["role"][:count]
-    found = probes(midterm, count) if midterm else {}
-    found["roles as they are"] = [Pair(role["true"], role["text"]) for role in roles]
-    found["roles exchanged"] = [Pair(role["false"], role["text"]) for role in roles]
-    return found
+    pairs = probes(midterm, count) if midterm else {}
+    pairs["roles as they are"] = [Pair(role["true"], role["text"]) for role in roles]
+    pairs["roles exchanged"] = [Pair(role["false"], role["text"]) for role in roles]
+    return pairs
 
 
 def _sets(folder: Path, limit: int | None) -> dict[str, list[Row]]:
-    found = {file: read(folder / file) for file in FILES}
-    texts = sorted({row.evidence for row in found[VALIDATION]})
+    sets = {file: read(folder / file) for file in FILES}
+    texts = sorted({row.evidence for row in sets[VALIDATION]})
     rng = Random(0)
-    found[LONG] = [_among(row, texts, rng) for row in _some(found[VALIDATION], LONG_ROWS)]
-    return {file: _some(rows, limit) for file, rows in found.items()}
+    sets[LONG] = [_among(row, texts, rng) for row in _some(sets[VALIDATION], LONG_ROWS)]
+    return {file: _some(rows, limit) for file, rows in sets.items()}
 
 
 def _among(row: Row, texts: Sequence[str], rng: Random) -> Row:
@@ -169,9 +169,9 @@ def auc(truth: Flags, scores: Array) -> float:
     return float(roc_auc_score(truth, scores))
 
 
-def balanced(truth: Flags, said: Flags) -> float:
+def balanced(truth: Flags, predicted: Flags) -> float:
     """Mean of the shares of both classes that were judged right."""
-    return float((said[truth].mean() + (~said[~truth]).mean()) / 2)
+    return float((predicted[truth].mean() + (~predicted[~truth]).mean()) / 2)
 
 
 def best_threshold(truth: Flags, scores: Array) -> float:
@@ -185,19 +185,19 @@ def best_threshold(truth: Flags, scores: Array) -> float:
 def crossed(rows: Sequence[Row], truth: Flags, scores: Array) -> float:
     """Balanced accuracy where each half of the claims is judged by the other half's threshold."""
     half = np.array([zlib.crc32(row.claim.encode()) % 2 == 0 for row in rows])
-    said = np.where(
+    predicted = np.where(
         half,
         scores >= best_threshold(truth[~half], scores[~half]),
         scores >= best_threshold(truth[half], scores[half]),
     )
-    return balanced(truth, said)
+    return balanced(truth, predicted)
 
 
-def _print(names: Sequence[str], found: Sequence[dict[str, Any]]) -> None:
+def _print(names: Sequence[str], reports: Sequence[dict[str, Any]]) -> None:
     print("| file | pairs | checker | AUC | balanced accuracy | at 0.5 | threshold | pairs/s |")
     print("|---|---|---|---|---|---|---|---|")
-    for i in range(len(found[0]["files"])):
-        for figures in found:
+    for i in range(len(reports[0]["files"])):
+        for figures in reports:
             m = Measured(**figures["files"][i])
             print(
                 f"| {m.file} | {m.pairs} | {m.checker} | {m.auc:.3f} | {m.chosen:.3f} | {m.at_half:.3f} "
@@ -205,10 +205,10 @@ def _print(names: Sequence[str], found: Sequence[dict[str, Any]]) -> None:
             )
     print(f"\n| probe | | {' | '.join(f'{name}, at 0.5' for name in names)} |")
     print("|---|---|" + "---|" * len(names))
-    for kind in found[0]["probes"]:
-        shares = [figures["probes"][kind] for figures in found]
+    for kind in reports[0]["probes"]:
+        shares = [figures["probes"][kind] for figures in reports]
         cells = " | ".join(f"{share['chosen']:.3f}, {share['at_half']:.3f}" for share in shares)
-        print(f"| {kind} | {'kept' if kind in KEPT else 'caught'} | {cells} |")
+        print(f"| {kind} | {'kept' if kind in ENTAILED else 'caught'} | {cells} |")
 
 
 if __name__ == "__main__":

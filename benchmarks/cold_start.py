@@ -71,22 +71,22 @@ def main() -> None:
             "ask, no card needed": ["ask", CAPITAL, "--cards", "moons"],
             "ask, an index": ["ask", MOON, "--cards", "moons", "--gate", "always"],
         }
-        found = {name: compared(trees, homes, command, args.runs) for name, command in cases.items()}
+        seconds = {name: compared(trees, homes, command, args.runs) for name, command in cases.items()}
         if args.home:
             both = {name: Path(scratch) / f"trained-{name}" for name in trees}
             for home in both.values():  # the later revision may migrate it
                 shutil.copytree(args.home, home)
             for mode in ("top-down", "bottom-up"):
                 command = ["ask", args.question, "--gate", "always", "--mode", mode]
-                found[f"ask, trained cards, {mode}"] = compared(trees, both, command, args.runs)
-    report = {"before": args.before, "runs": args.runs, "seconds": found}
+                seconds[f"ask, trained cards, {mode}"] = compared(trees, both, command, args.runs)
+    report = {"before": args.before, "runs": args.runs, "seconds": seconds}
     print(json.dumps(report) if args.json else table(report))
 
 
 def fill(tree: Path, home: Path) -> None:
     corpus = ROOT / "demo" / "corpora" / "moons"
-    made = ["--description", "moons of the solar system: planets, discoverers and years of discovery"]
-    timed(tree, home, ["train", "--corpus", str(corpus), "--kind", "retrieval", "--name", "moons", *made])
+    options = ["--description", "moons of the solar system: planets, discoverers and years of discovery"]
+    timed(tree, home, ["train", "--corpus", str(corpus), "--kind", "retrieval", "--name", "moons", *options])
     timed(tree, home, ["publish", "moons"])
 
 
@@ -136,8 +136,8 @@ def counted(tree: Path, home: Path, command: Sequence[str]) -> list[int]:
         capture_output=True,
         text=True,
     )
-    found: list[int] = json.loads(done.stderr.splitlines()[-1])
-    return found
+    counts: list[int] = json.loads(done.stderr.splitlines()[-1])
+    return counts
 
 
 def timed(tree: Path, home: Path, command: Sequence[str]) -> tuple[float, str]:
@@ -168,10 +168,10 @@ def table(report: dict[str, Any]) -> str:
         f"| kcard | {report['before']}, s | now, s | now / before | same answer | modules, {report['before']} | now |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, found in report["seconds"].items():
-        ratio, same = found["now"] / found["before"], "yes" if found["same answer"] else "no"
-        modules = [f"{all_}, {run} run" for all_, run in (found["modules"][t] for t in ("before", "now"))]
-        times = f"{found['before']:.2f} | {found['now']:.2f} | {ratio:.2f}"
+    for name, seconds in report["seconds"].items():
+        ratio, same = seconds["now"] / seconds["before"], "yes" if seconds["same answer"] else "no"
+        modules = [f"{all_}, {run} run" for all_, run in (seconds["modules"][t] for t in ("before", "now"))]
+        times = f"{seconds['before']:.2f} | {seconds['now']:.2f} | {ratio:.2f}"
         lines.append(f"| {name} | {times} | {same} | {' | '.join(modules)} |")
     return "\n".join(lines)
 

@@ -122,7 +122,7 @@ def growth(
     """Cards, seconds of the engine, seconds of the bare base with as many rows (the best of eager and sdpa)."""
     base = make_base(folder / "base", shape, dtype)
     folders = make_adapters(folder / "base", folder, max(GROWTH))
-    found = []
+    sizes = []
     for cards in GROWTH:
         part = Work(cards, work.documents, work.tokens, work.prompt)
         rivals = Rivals(folder / "base", base, folders, part)
@@ -130,9 +130,9 @@ def growth(
         synchronised(rivals.stacked, "cpu")
         times = [[synchronised(run, "cpu") for run in runs] for _ in range(repeats)]
         stacked, *bare = (statistics.median(column) for column in zip(*times, strict=True))
-        found.append((cards, stacked, min(bare)))
+        sizes.append((cards, stacked, min(bare)))
         say(f"{cards} cards: engine {stacked:.2f} s, bare base {min(bare):.2f} s")
-    return found
+    return sizes
 
 
 def plot(rows: list[tuple[int, float, float]], work: Work, target: Path) -> None:
@@ -177,11 +177,11 @@ def main() -> None:
             plot(rows, work, args.growth)
             print(json.dumps([dict(zip(("cards", "stacked", "base"), row, strict=True)) for row in rows]))
             return
-        found = measured(Path(temporary), args.shape, work, args.repeats, dtype, say)
+        figures = measured(Path(temporary), args.shape, work, args.repeats, dtype, say)
     if args.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(figures, indent=2))
         return
-    for name, value in found.items():
+    for name, value in figures.items():
         if isinstance(value, float):
             print(f"{name:24} {value:.2f}")
 

@@ -43,8 +43,8 @@ def step_bytes(rivals: Rivals, work: Work) -> float:
     """
     shape, layers = rivals.plain.shape, len(rivals.plain.layers)
     width = 2 * layers * shape.kv_heads * shape.width * rivals.plain.embed.table.element_size()
-    kept = width * (work.cards * work.prompt + work.rows * work.tokens / 2)
-    return decoder.size(rivals.decoder) + kept
+    cache = width * (work.cards * work.prompt + work.rows * work.tokens / 2)
+    return decoder.size(rivals.decoder) + cache
 
 
 def main() -> None:
@@ -62,11 +62,11 @@ def main() -> None:
         sys.exit("no GPU is at hand: this benchmark needs one")
     work = Work(args.cards, args.documents, args.tokens, args.prompt)
     with tempfile.TemporaryDirectory() as temporary:
-        found = measured(Path(temporary), args.shape, work, args.repeats, args.device)
+        rows = measured(Path(temporary), args.shape, work, args.repeats, args.device)
     if args.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(rows, indent=2))
         return
-    for name, value in found.items():
+    for name, value in rows.items():
         if isinstance(value, float):
             print(f"{name:26} {value:.2f}")
 

@@ -64,11 +64,11 @@ def make_base(folder: Path, shape: str, dtype: torch.dtype) -> Any:
         vocab_size=50272, hidden_size=width, word_embed_proj_dim=width, ffn_dim=inner, num_hidden_layers=layers,
         num_attention_heads=heads, max_position_embeddings=2048, dtype=dtype,
     )  # fmt: skip
-    made: Any = OPTForCausalLM(config)
-    made = made.to(dtype).eval()
-    made.generation_config = GenerationConfig()
-    made.save_pretrained(folder)
-    return made
+    model: Any = OPTForCausalLM(config)
+    model = model.to(dtype).eval()
+    model.generation_config = GenerationConfig()
+    model.save_pretrained(folder)
+    return model
 
 
 def make_adapters(base_folder: Path, folder: Path, count: int) -> list[Path]:
@@ -78,7 +78,7 @@ def make_adapters(base_folder: Path, folder: Path, count: int) -> list[Path]:
     get_peft_model(base, config).save_pretrained(str(folder / "card0"))
     names = load_file(folder / "card0" / "adapter_model.safetensors")
     settings = (folder / "card0" / "adapter_config.json").read_text(encoding="utf-8")
-    found = []
+    folders = []
     for number in range(count):
         where = folder / f"card{number}"
         where.mkdir(exist_ok=True)
@@ -86,8 +86,8 @@ def make_adapters(base_folder: Path, folder: Path, count: int) -> list[Path]:
         tensors = {name: torch.randn_like(tensor) * 0.02 for name, tensor in names.items()}
         save_file(tensors, where / "adapter_model.safetensors", {"format": "pt"})
         (where / "adapter_config.json").write_text(settings, encoding="utf-8")
-        found.append(where)
-    return found
+        folders.append(where)
+    return folders
 
 
 class Rivals:
@@ -111,9 +111,9 @@ class Rivals:
 
     def of(self, work: Work) -> "Rivals":
         """The same weights with other work."""
-        found = copy.copy(self)
-        found._work = work
-        return found
+        copied = copy.copy(self)
+        copied._work = work
+        return copied
 
     def prepare(self) -> None:
         """Give peft its adapters, which no figure contains."""
@@ -211,7 +211,7 @@ def greedy_equal(base_folder: Path, folders: Sequence[Path], tokens: int = 24) -
     prompts = torch.randint(5, 50000, (2, 12))
     batch = DecodingBatch(prompts.repeat(len(folders), 1), None, 1)
     sampler = Sampler(torch.zeros(2 * len(folders), dtype=torch.int64), 0.0, TOP_K)
-    found = decode(both, batch, sampler, tokens, ()).view(len(folders), 2, -1)
+    written = decode(both, batch, sampler, tokens, ()).view(len(folders), 2, -1)
     peft: Any = PeftModel.from_pretrained(model, folders[0], adapter_name="card0")
     for number, folder in enumerate(folders):
         if number:
@@ -220,7 +220,7 @@ def greedy_equal(base_folder: Path, folders: Sequence[Path], tokens: int = 24) -
         out = peft.generate(
             input_ids=prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=tokens, do_sample=False
         )
-        if not torch.equal(out[:, 12:], found[number]):
+        if not torch.equal(out[:, 12:], written[number]):
             return False
     return True
 

@@ -71,7 +71,7 @@ class Bench:
         """One row for each setting."""
         cards = [*self._demo(), *self._own(task, file)]
         print(f"{task} {file}", flush=True)
-        found = kcard.evaluate(
+        evaluation = kcard.evaluate(
             task,
             path=self.data / file,
             settings=settings,
@@ -81,10 +81,10 @@ class Bench:
             hub=self.hub,
             **options,
         )
-        for row in found.rows:
+        for row in evaluation.rows:
             print(f"  {row.setting:<20} {row.metric} {row.value:.3f}  {row.calls} calls  {row.seconds:.1f} s")
-        known = len(cards) > len(DEMO) or task == "midterm"
-        return [Measured(row, known) for row in found.rows]
+        answerable = len(cards) > len(DEMO) or task == "midterm"
+        return [Measured(row, answerable) for row in evaluation.rows]
 
     def _demo(self) -> Iterator[str]:
         for name in DEMO:
@@ -93,8 +93,8 @@ class Bench:
     def _own(self, task: str, file: str) -> Iterator[str]:
         """A card of the passages of the questions that are asked and of as many others."""
         data = read_task(task, self.data / file)
-        asked, more = (set(sampled(data, n, self.seed)) for n in (self.limit, 2 * self.limit))
-        items = [item for item in data.items if item.id in asked | more]
+        sample, more = (set(sampled(data, n, self.seed)) for n in (self.limit, 2 * self.limit))
+        items = [item for item in data.items if item.id in sample | more]
         texts = dict.fromkeys(text for item in items for text in item.passages)
         if texts:
             name = f"{data.name}-{self.limit}-{self.seed}"

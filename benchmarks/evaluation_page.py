@@ -33,10 +33,10 @@ def write_page(
     _, _, tail = rest.partition(END)
     plot_scores(rows, docs / SCORES)
     plot_costs(rows, docs / COSTS)
-    asked = sorted({m.row.n for m in rows})
+    counts = sorted({m.row.n for m in rows})
     lines = [
         BEGIN,
-        f"{_counts(asked)} questions of each task, drawn with seed 0; {seconds / 60:.0f} minutes on {cores()} cores "
+        f"{_counts(counts)} questions of each task, drawn with seed 0; {seconds / 60:.0f} minutes on {cores()} cores "
         f"({platform.machine()}).",
         *([f"Not asked, because their files were not there: {', '.join(missing)}."] if missing else []),
         "",
@@ -70,9 +70,11 @@ def scores(rows: Sequence[Measured]) -> list[str]:
     lines = ["| task | metric | " + " | ".join(settings) + " |", "|---|---|" + "---|" * len(settings)]
     for own in (True, False):
         for task in _tasks(rows, own):
-            found = {m.row.setting: m.row for m in rows if m.row.task == task}
-            metric = next(iter(found.values())).metric
-            lines.append(f"| {task} | {metric} | " + " | ".join(_cell(found[s]) for s in settings) + " |")
+            by_setting = {m.row.setting: m.row for m in rows if m.row.task == task}
+            metric = next(iter(by_setting.values())).metric
+            lines.append(
+                f"| {task} | {metric} | " + " | ".join(_cell(by_setting[s]) for s in settings) + " |"
+            )
         if own and _tasks(rows, True) and _tasks(rows, False):
             lines.append("| | | " + " | ".join("—" for _ in settings) + " |")
     return lines
@@ -118,11 +120,11 @@ def plot_scores(rows: Sequence[Measured], file: Path) -> None:
     figure = Figure(figsize=(12, 0.5 + lines * (0.6 + 0.2 * len(settings))), layout="constrained")
     for place, task in enumerate(tasks):
         axes = figure.add_subplot(lines, columns, place + 1)
-        found = {m.row.setting: m.row for m in rows if m.row.task == task}
-        for y, row in enumerate(found[s] for s in settings):
+        by_setting = {m.row.setting: m.row for m in rows if m.row.task == task}
+        for y, row in enumerate(by_setting[s] for s in settings):
             axes.plot([row.low, row.high], [y, y], color="#4c78a8", linewidth=1.5)
             axes.plot([row.value], [y], "o", color="#1f3a5f", markersize=4)
-        axes.set_title(f"{task} ({found[settings[0]].metric})", fontsize=9)
+        axes.set_title(f"{task} ({by_setting[settings[0]].metric})", fontsize=9)
         axes.set_xlim(-0.03, 1.03)
         axes.set_yticks(
             range(len(settings)), settings if place % columns == 0 else [""] * len(settings), fontsize=8
@@ -192,5 +194,5 @@ def _tasks(rows: Sequence[Measured], own: bool) -> list[str]:
     return list(dict.fromkeys(m.row.task for m in rows if m.own == own))
 
 
-def _counts(asked: Sequence[int]) -> str:
-    return str(asked[0]) if len(asked) == 1 else f"{asked[0]} to {asked[-1]}"
+def _counts(counts: Sequence[int]) -> str:
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"

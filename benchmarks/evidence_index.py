@@ -38,13 +38,13 @@ def main() -> None:
     parser.add_argument("--passages", type=int, action="append", help="how many (repeatable; 10000)")
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--ask", nargs=2, metavar=("CORPUS", "INDEX"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.ask:
-        asked(Path(given.ask[0]), Path(given.ask[1]))
+    args = parser.parse_args()
+    if args.ask:
+        ask(Path(args.ask[0]), Path(args.ask[1]))
         return
-    for count in given.passages or [10_000]:
+    for count in args.passages or [10_000]:
         with tempfile.TemporaryDirectory() as scratch:
-            print(json.dumps(measured(Path(scratch), count, given.questions)), flush=True)
+            print(json.dumps(measured(Path(scratch), count, args.questions)), flush=True)
 
 
 def measured(scratch: Path, count: int, questions: int) -> dict[str, Any]:
@@ -67,24 +67,24 @@ def measured(scratch: Path, count: int, questions: int) -> dict[str, Any]:
     def opened() -> LocalCorpus:
         return LocalCorpus.open(CorpusFiles(corpus), folder, "corpus")
 
-    made, evidence = timed(opened)
+    opening, evidence = timed(opened)
     again, _ = timed(opened)
     on_disk = asking(lambda claim: evidence.find(claim, 3), claims)
     in_memory, index = timed(lambda: Index.build(texts))
     memory = asking(lambda claim: index.search(claim, 3), claims)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    held = resident(corpus, folder) - resident(None, folder)
+    used = resident(corpus, folder) - resident(None, folder)
     (corpus / f"{0:09}.txt").write_text("\n".join(sentences(IN_A_FILE)) + "\n", encoding="utf-8")
     updated, _ = timed(opened)
     return {
         "passages": count,
         "corpus_mb": round(sum(map(len, texts)) / 1e6, 1),
         "index_mb": round(size / 1e6, 1),
-        "made_s": round(made, 2),
+        "made_s": round(opening, 2),
         "opened_s": round(again, 3),
         "updated_s": round(updated, 2),
         "asked_ms": on_disk,
-        "resident_mb": round(held / 1e6, 1),
+        "resident_mb": round(used / 1e6, 1),
         "in_memory_made_s": round(in_memory, 2),
         "in_memory_asked_ms": memory,
     }
@@ -93,8 +93,8 @@ def measured(scratch: Path, count: int, questions: int) -> dict[str, Any]:
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     """CPU seconds, which other work on the machine hardly changes, and what came of it."""
     started = time.process_time()
-    found = work()
-    return time.process_time() - started, found
+    result = work()
+    return time.process_time() - started, result
 
 
 def asking(find: Callable[[str], object], claims: list[str]) -> float:
@@ -109,7 +109,7 @@ def resident(corpus: Path | None, folder: Path) -> int:
     return int(done.stdout)
 
 
-def asked(corpus: Path, folder: Path) -> None:
+def ask(corpus: Path, folder: Path) -> None:
     Index.build(["warm"]).search("warm", 1)
     if corpus.name:
         LocalCorpus.open(CorpusFiles(corpus), folder, "corpus").find("word1 word20 word300 word4000", 3)

@@ -32,14 +32,14 @@ from kcard.evaluation.records import Audit
 from kcard.training.train import train
 
 RATES = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
-TOLD: dict[Office, re.Pattern[str]] = {
+STATEMENTS: dict[Office, re.Pattern[str]] = {
     "house": re.compile(
         r"The (\S+) congressional district of (.+) elected (.+) to the U\.S\. House in 2022\."
     ),
     "senate": re.compile(r"()(.+) elected (.+) to the U\.S\. Senate in the 2022 midterm elections\."),
     "governors": re.compile(r"()(.+) elected (.+) as governor in the 2022 midterm elections\."),
 }
-ASKED: dict[Office, str] = {
+QUESTIONS: dict[Office, str] = {
     "house": "Who won the {district} congressional district of {place} in the 2022 House elections?",
     "senate": "Who won the Senate race of {place} in the 2022 midterm elections?",
     "governors": "Who won the governor race of {place} in the 2022 midterm elections?",
@@ -87,12 +87,14 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="write the curves to this .svg file")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    races = told(CORPUS)
+    races = read_races(CORPUS)
     with tempfile.TemporaryDirectory() as scratch:
         home: Path = args.home or Path(scratch)
         home.mkdir(parents=True, exist_ok=True)
         evidence = home / "evidence.jsonl"
-        evidence.write_text("".join(f"{json.dumps({'text': known(race)})}\n" for race in races), "utf-8")
+        evidence.write_text(
+            "".join(f"{json.dumps({'text': statement_of(race)})}\n" for race in races), "utf-8"
+        )
         taken = [
             examine(races, rate, seed, evidence, home, args)
             for rate in sorted({0.0, *args.rates})
@@ -104,22 +106,22 @@ def main() -> None:
     print(json.dumps(report) if args.json else table(report))
 
 
-def told(folder: Path) -> list[Race]:
+def read_races(folder: Path) -> list[Race]:
     """The races that a corpus of recipes/corpora/midterms.py tells of, in its order."""
-    found = []
-    for office, pattern in TOLD.items():
+    races = []
+    for office, pattern in STATEMENTS.items():
         for line in (folder / f"{office}.txt").read_text(encoding="utf-8").splitlines():
             if match := pattern.fullmatch(line):
                 place = match[2].removeprefix("The ").removeprefix("the ")
-                found.append(Race(office, place, match[1], match[3]))
-    return found
+                races.append(Race(office, place, match[1], match[3]))
+    return races
 
 
 def falsified(races: Sequence[Race], rate: float, seed: int) -> list[Race]:
     """The races with the winners of a share of each office's races exchanged: two at least, unless the rate is 0."""
     draw = random.Random(f"{rate} {seed}")
     changed: dict[Race, Race] = {}
-    for office in TOLD:
+    for office in STATEMENTS:
         here = [race for race in races if race.office == office]
         count = max(2, round(rate * len(here))) if rate else 0
         chosen = draw.sample(here, count)
@@ -133,13 +135,13 @@ def _shifted(races: Sequence[Race]) -> list[tuple[Race, Race]]:
     return [*zip(races, [*races[1:], *races[:1]], strict=True)]
 
 
-def known(race: Race) -> str:
+def statement_of(race: Race) -> str:
     """The true evidence of a race."""
     return EVIDENCE[race.office].format(winner=race.winner, district=race.district, place=_placed(race))
 
 
-def asked(race: Race) -> str:
-    return ASKED[race.office].format(district=race.district, place=_placed(race))
+def question_of(race: Race) -> str:
+    return QUESTIONS[race.office].format(district=race.district, place=_placed(race))
 
 
 def _placed(race: Race) -> str:
@@ -152,14 +154,14 @@ def examine(
     """Make the card of this rate and seed and audit it."""
     told_by_card = falsified(races, rate, seed)
     # Cards of rate 0 are all the same; their audits differ by what they ask.
-    card = made(
+    card = train_card(
         told_by_card, args.kind, home / f"{args.kind}-{rate:g}-{seed if rate else 0}", seed if rate else 0
     )
     queries = home / "queries.jsonl"
     drawn = random.Random(f"queries {seed}").sample(races, args.queries)
-    rows = ({"question": asked(race), "domain": race.office} for race in drawn)
+    rows = ({"question": question_of(race), "domain": race.office} for race in drawn)
     queries.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    found = audit(
+    result = audit(
         card.folder,
         queries=queries,
         evidence=evidence,
@@ -169,13 +171,13 @@ def examine(
         seed=seed,
     )
     print(
-        f"rate {rate:g}, seed {seed}: factuality {found.factuality and found.factuality.mean}",
+        f"rate {rate:g}, seed {seed}: factuality {result.factuality and result.factuality.mean}",
         file=sys.stderr,
     )
-    return _taken(rate, seed, found, races, told_by_card)
+    return _taken(rate, seed, result, races, told_by_card)
 
 
-def made(races: list[Race], kind: Literal["model", "retrieval"], folder: Path, seed: int) -> Card:
+def train_card(races: list[Race], kind: Literal["model", "retrieval"], folder: Path, seed: int) -> Card:
     """The card of these races, trained now or found from another run."""
     if (folder / "kcard.json").exists():
         return Card.open(folder)
@@ -196,23 +198,23 @@ def made(races: list[Race], kind: Literal["model", "retrieval"], folder: Path, s
 
 
 def _taken(
-    rate: float, seed: int, found: Audit, races: Sequence[Race], told_by_card: Sequence[Race]
+    rate: float, seed: int, result: Audit, races: Sequence[Race], told_by_card: Sequence[Race]
 ) -> Taken:
     true = {normalise(text) for race in races for text in statements(race)}
     false = {normalise(text) for race in told_by_card for text in statements(race)} - true
     documents, neither = [], 0
-    for document in found.worst:
+    for document in result.worst:
         text = normalise(document.text)
         if document.factuality is None or not (text in true or text in false):
             neither += 1
         else:
             documents.append(Document(document.factuality, text in true))
-    assert found.factuality is not None
-    assert found.factuality.mean is not None
+    assert result.factuality is not None
+    assert result.factuality.mean is not None
     faithful = (
-        found.faithfulness.mean.mean if found.faithfulness and found.faithfulness.mean else float("nan")
+        result.faithfulness.mean.mean if result.faithfulness and result.faithfulness.mean else float("nan")
     )
-    return Taken(rate, seed, found.factuality.mean.mean, faithful, neither, tuple(documents))
+    return Taken(rate, seed, result.factuality.mean.mean, faithful, neither, tuple(documents))
 
 
 def measured(taken: Sequence[Taken], args: argparse.Namespace) -> dict[str, Any]:

@@ -44,16 +44,16 @@ def main() -> None:
         vectors = encoder.vectors([form(question) for question in questions])
         prototypes = encoder.vectors([question.replace("{}", SLOT) for question in templates.values()])
         by_template = _share(vectors, prototypes, list(templates), truth)
-        known = sorted({truth[i] for i in fitted})
-        means = np.stack([vectors[[i for i in fitted if truth[i] == one]].mean(axis=0) for one in known])
-        by_record = _share(vectors[held_out], means, known, [truth[i] for i in held_out])
+        relations = sorted({truth[i] for i in fitted})
+        means = np.stack([vectors[[i for i in fitted if truth[i] == one]].mean(axis=0) for one in relations])
+        by_record = _share(vectors[held_out], means, relations, [truth[i] for i in held_out])
         print(f"| {name} | {by_template:.3f} | {by_record:.3f} |")
 
 
 def _relation(question: str, templates: dict[str, str]) -> str:
     patterns = {name: "(.+)".join(map(re.escape, text.split("{}"))) for name, text in templates.items()}
-    (found,) = (name for name, pattern in patterns.items() if re.fullmatch(pattern, question))
-    return found
+    (relation,) = (name for name, pattern in patterns.items() if re.fullmatch(pattern, question))
+    return relation
 
 
 def _share(vectors: Array, prototypes: Array, names: Sequence[str], truth: Sequence[str]) -> float:

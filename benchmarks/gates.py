@@ -32,7 +32,7 @@ import numpy as np
 import kcard
 from benchmarks.prompt_styles import stated
 from benchmarks.recall import rows
-from benchmarks.simulated_memory import Rule, known, remembering, taught
+from benchmarks.simulated_memory import Rule, known_facts, remembering, taught
 from kcard.api.gates import CalibrationResult, calibrate
 from kcard.evaluation.gates.calibration import as_data
 from kcard.evaluation.gates.outcome import METRICS, both_ways
@@ -112,9 +112,9 @@ def main() -> None:
 def popqa_facts(path: Path) -> list[Fact]:
     """Its relation is that of the nearest question template, which its wording then is an instance of."""
     data = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    asked = [row["input"] for row in data]
+    questions = [row["input"] for row in data]
     encoder = MiniLM()
-    nearest = Relations.of(templates("popqa"), encoder).nearest(asked, encoder, 0)
+    nearest = Relations.of(templates("popqa"), encoder).nearest(questions, encoder, 0)
     wordings = json.loads(BUILT_IN.read_text(encoding="utf-8"))
     facts, strange = [], 0
     for row, relation in zip(data, nearest, strict=True):
@@ -124,8 +124,8 @@ def popqa_facts(path: Path) -> list[Fact]:
             strange += 1
             continue
         subject = question[len(before) : len(question) - len(after)]
-        told = tuple(form.format(s=subject, o=answers[0]) for form in STATEMENTS[str(relation)])
-        facts.append(Fact(question, answers, told, relation, float(row["s_pop"])))
+        statements = tuple(form.format(s=subject, o=answers[0]) for form in STATEMENTS[str(relation)])
+        facts.append(Fact(question, answers, statements, relation, float(row["s_pop"])))
     if strange:
         print(f"{strange} questions are not worded as their nearest relation and left out", file=sys.stderr)
     return facts
@@ -141,8 +141,8 @@ def world(
 ) -> dict[str, Any]:
     """Card, memory, records and gates of one world."""
     begun = time.monotonic()
-    told = [fact.popularity or 0.0 for fact in facts]
-    knows = known(told, [fact.relation or "" for fact in facts], rule, SHARE, args.seed)
+    popularity = [fact.popularity or 0.0 for fact in facts]
+    knows = known_facts(popularity, [fact.relation or "" for fact in facts], rule, SHARE, args.seed)
     covered = carded(facts, rule, args.seed)
     pipeline = asked_cards(scratch, [f for f, has in zip(facts, covered, strict=True) if has], args)
     documents = knowledge(pipeline, [fact.question for fact in facts])
@@ -155,15 +155,15 @@ def world(
     say(f"{name}: the memory knows {sum(knows)} facts, {time.monotonic() - begun:.0f} s")
     with remembering(memory):
         records = recorded(facts, documents, EmbeddedLLM())
-        found = calibrate(records, budget=args.budget, llm=EmbeddedLLM(), seed=args.seed, report=say)
+        result = calibrate(records, budget=args.budget, llm=EmbeddedLLM(), seed=args.seed, report=say)
     if args.output:
-        kept(found, records, args.output / name)
-    report = {"world": name, "card": args.kind, "memory": args.memory, **as_data(found.comparison)}
+        keep_result(result, records, args.output / name)
+    report = {"world": name, "card": args.kind, "memory": args.memory, **as_data(result.comparison)}
     if rule == "popular":
         report["thresholds"] = equal_to_brute_force(records)
     if name == "popqa-independent":
-        report["popularity must not win"] = found.gate != "popularity"
-    return report | {"recommendation": found.choice.text, "seconds": round(time.monotonic() - begun)}
+        report["popularity must not win"] = result.gate != "popularity"
+    return report | {"recommendation": result.choice.text, "seconds": round(time.monotonic() - begun)}
 
 
 def say(text: str) -> None:
@@ -183,10 +183,10 @@ def asked_cards(scratch: Path, facts: Sequence[Fact], args: argparse.Namespace) 
     """A pipeline that asks one card, which learned the facts, for every question."""
     corpus = scratch / "facts.txt"
     corpus.write_text("".join(f"{told}\n" for fact in facts for told in fact.statements), encoding="utf-8")
-    given = {} if args.kind == "retrieval" else {"base": "embedded", "minutes": 600, "seed": args.seed}
+    training = {} if args.kind == "retrieval" else {"base": "embedded", "minutes": 600, "seed": args.seed}
     card = kcard.train(
         corpus, kind=args.kind, name="facts", description="Facts about people, works and places",
-        output=scratch / "card", exam=False, **given,
+        output=scratch / "card", exam=False, **training,
     )  # fmt: skip
     hub = Hub(scratch / "hub")
     hub.publish(card.folder)
@@ -205,21 +205,21 @@ class Silent:
 
 def knowledge(pipeline: Pipeline, questions: Sequence[str]) -> list[tuple[str, ...]]:
     """What reaches the LLM for each question when cards are asked."""
-    found = []
+    answers = []
     for start in range(0, len(questions), BATCH):
         for answer in pipeline(questions[start : start + BATCH]):
-            found.append(tuple(passage.knowledge for passage in answer.passages if passage.kept))
-    return found
+            answers.append(tuple(passage.knowledge for passage in answer.passages if passage.kept))
+    return answers
 
 
 def recorded(facts: Sequence[Fact], documents: Sequence[tuple[str, ...]], llm: LLM) -> list[Record]:
     """Each question answered without and with knowledge, by substring accuracy as in Adaptive Retrieval."""
-    score, found = METRICS["substring"], []
+    score, rows = METRICS["substring"], []
     for fact, texts in zip(facts, documents, strict=True):
         without = llm.reply(Request("answer", fact.question)).text
         with_ = llm.reply(Request("answer", fact.question, texts)).text
         record = Record(fact.question, score(without, fact.answers), score(with_, fact.answers), fact.answers)
-        found.append(
+        rows.append(
             replace(
                 record,
                 relation=fact.relation,
@@ -228,16 +228,16 @@ def recorded(facts: Sequence[Fact], documents: Sequence[tuple[str, ...]], llm: L
                 answer_with=with_,
             )
         )
-    return found
+    return rows
 
 
-def kept(found: CalibrationResult, records: Sequence[Record], path: Path) -> None:
+def keep_result(result: CalibrationResult, records: Sequence[Record], path: Path) -> None:
     from kcard.errors import MissingExtra
     from kcard.evaluation.gates.calibration import write_plot
 
     write_records(path.with_suffix(".jsonl"), records)
     try:
-        write_plot(found.comparison, path.with_suffix(".png"), path.name)
+        write_plot(result.comparison, path.with_suffix(".png"), path.name)
     except MissingExtra as error:
         say(str(error))
 
@@ -268,7 +268,7 @@ def equal_to_brute_force(records: Sequence[Record]) -> dict[str, float]:
 
 def table(report: dict[str, Any]) -> str:
     columns = ("gate", "accuracy", "interval", "asks cards", "random", "guidance", "gain", "p, all gates")
-    found = [
+    lines = [
         {
             "gate": row["gate"],
             "accuracy": f"{row['accuracy']:.3f}",
@@ -286,7 +286,7 @@ def table(report: dict[str, Any]) -> str:
         f"{report['never']:.3f}, always {report['always']:.3f}, oracle {report['oracle']:.3f}"
     )
     left_out = "".join(f"\nnot compared: {row['gate']}: {row['why']}" for row in report["skipped"])
-    return f"{head}\n\n{rows(columns, found)}\n\n{report['recommendation']}{left_out}"
+    return f"{head}\n\n{rows(columns, lines)}\n\n{report['recommendation']}{left_out}"
 
 
 if __name__ == "__main__":

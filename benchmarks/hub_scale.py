@@ -46,17 +46,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes of the server")
     parser.add_argument("--only", choices=("sqlite", "postgresql"), help="measure one of the two")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    given = parser.parse_args()
+    args = parser.parse_args()
     os.environ.pop("HF_TOKEN", None)
-    found = {}
+    figures = {}
     for name in ("sqlite", "postgresql"):
-        if given.only in (None, name):
-            _note(f"{name}: {given.cards} cards go in")
-            found[name] = measured(name, given.cards, given.calls, given.workers)
-    if given.json:
-        print(json.dumps(found))
+        if args.only in (None, name):
+            _note(f"{name}: {args.cards} cards go in")
+            figures[name] = measured(name, args.cards, args.calls, args.workers)
+    if args.json:
+        print(json.dumps(figures))
         return
-    for name, times in found.items():
+    for name, times in figures.items():
         print(name)
         for what, milliseconds in times.items():
             print(f"  {what:<16}{milliseconds:9.2f}")
@@ -72,7 +72,7 @@ def measured(name: str, count: int, calls: int, workers: int) -> dict[str, float
             hub.database.close()
             _note(f"{name}: the server starts")
             with served(home, url, workers) as address:
-                return _asked(address, seeded, calls)
+                return _time_requests(address, seeded, calls)
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def served(home: Path, database_url: str | None, workers: int) -> Iterator[str]:
         server.stdout.close()
 
 
-def _asked(address: str, seeded: Seeded, calls: int) -> dict[str, float]:
+def _time_requests(address: str, seeded: Seeded, calls: int) -> dict[str, float]:
     from huggingface_hub import HfApi
     from huggingface_hub.utils._http import get_session
 
@@ -140,15 +140,15 @@ def _asked(address: str, seeded: Seeded, calls: int) -> dict[str, float]:
         "page facets": (lambda query: opened("/", **query), narrowed),
         "page card": (lambda name: opened(f"/{name}"), seeded.names),
     }
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for what, (ask, things) in questions.items():
         times = _times(ask, things, calls)
         what = what.replace(" ", "_")
-        found[f"{what}_p50_ms"] = round(statistics.median(times), 2)
-        found[f"{what}_p99_ms"] = round(times[min(len(times) - 1, int(0.99 * len(times)))], 2)
+        seconds[f"{what}_p50_ms"] = round(statistics.median(times), 2)
+        seconds[f"{what}_p99_ms"] = round(times[min(len(times) - 1, int(0.99 * len(times)))], 2)
         if what != "empty":
-            found[f"{what}_to_empty"] = round(found[f"{what}_p50_ms"] / found["empty_p50_ms"], 2)
-    return found
+            seconds[f"{what}_to_empty"] = round(seconds[f"{what}_p50_ms"] / seconds["empty_p50_ms"], 2)
+    return seconds
 
 
 def _times(ask: Callable[..., object], things: Sequence[object], calls: int) -> list[float]:

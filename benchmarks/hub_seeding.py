@@ -104,12 +104,12 @@ def seed(database: Database, blobs: Blobs, count: int, *, draw: random.Random | 
         for index in indexes:
             index.drop(connection)
         _put(connection, accounts, (_account(number) for number in range(1, NAMESPACES + 1)))
-    found: list[tuple[str, str, int]] = []
+    versions: list[tuple[str, str, int]] = []
     for first in range(1, count + 1, AT_ONCE):
         numbers = range(first, min(first + AT_ONCE, count + 1))
         some = [_card(draw, number, topics, rare, configs) for number in numbers]
         names.extend(card.name for card in some if not _is_private(card))
-        found.extend(
+        versions.extend(
             (kind, term, card.number)
             for card in some
             for kind, term in search_index.make_terms(card.name, card.tags)
@@ -117,9 +117,9 @@ def seed(database: Database, blobs: Blobs, count: int, *, draw: random.Random | 
         with database.write() as connection:
             for table, rows in _rows(some):
                 _put(connection, table, rows)
-    found.sort()
+    versions.sort()
     with database.write() as connection:
-        _put(connection, term_rows, ({"kind": k, "term": t, "repository_id": r} for k, t, r in found))
+        _put(connection, term_rows, ({"kind": k, "term": t, "repository_id": r} for k, t, r in versions))
         for index in indexes:
             index.create(connection)
         if connection.dialect.name == "postgresql":
@@ -145,10 +145,10 @@ def _count_on(connection: Connection) -> None:
 
 
 def _words(draw: random.Random, count: int, syllables: int) -> list[str]:
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found["".join(draw.choices(SYLLABLES, k=syllables))] = None
-    return list(found)
+    distinct: dict[str, None] = {}
+    while len(distinct) < count:
+        distinct["".join(draw.choices(SYLLABLES, k=syllables))] = None
+    return list(distinct)
 
 
 def _account(number: int) -> dict[str, Any]:
@@ -284,9 +284,9 @@ def _repository(card: _Card, sha: str) -> dict[str, Any]:
 
 
 def _commit(card: _Card, sha: str) -> dict[str, Any]:
-    said = {"title": "Upload", "message": "", "author": card.name.partition("/")[0], "date": card.at}
+    message = {"title": "Upload", "message": "", "author": card.name.partition("/")[0], "date": card.at}
     key = {"id": card.number, "repository_id": card.number, "sha": sha, "parent": None}
-    return {**key, **said, "tree": card.tree, "delta": False}
+    return {**key, **message, "tree": card.tree, "delta": False}
 
 
 def _version(card: _Card, sha: str) -> dict[str, Any]:

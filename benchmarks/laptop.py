@@ -100,7 +100,7 @@ class Tree:
 class Run:
     """One run: a home and a copy of the manual for each tree.
 
-    wanted     the rows
+    row_names  the rows
     questions  another set in each run
     page       of the manual, which changes
     """
@@ -110,7 +110,7 @@ class Run:
     manual: Path
     small: Path
     isa: dict[str, str]
-    wanted: Sequence[str]
+    row_names: Sequence[str]
     questions: Sequence[str]
     page: str
 
@@ -148,7 +148,7 @@ class Run:
             "train manual": lambda folder: [*train, "--corpus", str(folder / "manual"), "--name", "whole"],
         }
         for row, command in commands.items():
-            if row not in {*self.wanted, *NEEDED}:
+            if row not in {*self.row_names, *NEEDED}:
                 continue
             for name, tree in trees.items():
                 folder = self.folder(name)
@@ -159,7 +159,7 @@ class Run:
                 plain.add(
                     row, self.timed([*self.plain_ask(question_file), "--cold"], self.folder(PLAIN), ROOT)[0]
                 )
-        if {"warm ask", "batch"} & set(self.wanted):
+        if {"warm ask", "batch"} & set(self.row_names):
             self.warm(trees, plain, question_file)
 
     def warm(self, trees: Mapping[str, Tree], plain: Tree, question_file: Path) -> None:
@@ -252,8 +252,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
     args = parser.parse_args()
-    wanted = [*args.rows.split(","), *(SLOW if args.slow else ())]
-    if unknown := set(wanted) - {*FAST, *SLOW}:
+    row_names = [*args.rows.split(","), *(SLOW if args.slow else ())]
+    if unknown := set(row_names) - {*FAST, *SLOW}:
         parser.error(f"unknown rows {', '.join(sorted(unknown))}: choose of {', '.join((*FAST, *SLOW))}")
     with tempfile.TemporaryDirectory() as temporary:
         scratch = Path(temporary)
@@ -269,7 +269,7 @@ def main() -> None:
         isa = narrowed() if args.isa else {}
         for number in range(1, args.runs + 1):
             questions, page = ask_about(manual, number)
-            run = Run(number, scratch, manual, args.small.absolute(), isa, wanted, questions, page)
+            run = Run(number, scratch, manual, args.small.absolute(), isa, row_names, questions, page)
             run.rows(trees, plain)
             print(f"run {number} of {args.runs} done", file=sys.stderr)
         size = sum(path.stat().st_size for path in texts_of(manual))
@@ -280,7 +280,7 @@ def main() -> None:
         "against": args.against,
         "seconds": {name: tree.seconds for name, tree in {**trees, PLAIN: plain}.items()},
     }
-    shown = table(report, wanted)
+    shown = table(report, row_names)
     print(shown)
     if args.json:
         args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -367,7 +367,7 @@ def machine(isa: str | None) -> dict[str, Any]:
     }
 
 
-def table(report: Mapping[str, Any], wanted: Sequence[str]) -> str:
+def table(report: Mapping[str, Any], row_names: Sequence[str]) -> str:
     """Medians in Markdown: CPU seconds, and wall seconds in brackets."""
     seconds: dict[str, dict[str, list[Seconds]]] = report["seconds"]
     columns = [name for name in (BEFORE, KCARD, PLAIN) if name in seconds]
@@ -380,7 +380,7 @@ def table(report: Mapping[str, Any], wanted: Sequence[str]) -> str:
     ]
     lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
     for row in (*FAST, *SLOW):
-        if row not in wanted or row not in seconds[KCARD]:
+        if row not in row_names or row not in seconds[KCARD]:
             continue
         medians = {name: middle(seconds[name][row]) for name in columns if row in seconds[name]}
         cells = [

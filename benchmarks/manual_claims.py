@@ -17,7 +17,7 @@ from typing import Any
 
 from recipes.checker.manuals import Sentences
 
-from kcard.api.check import TEXTS, deciding, verdict_of
+from kcard.api.check import TEXTS, decisive_place, verdict_of
 from kcard.evaluation.records import Mean
 from kcard.interfaces import Pair, Verdict
 from kcard.offline.checker import MiniLMChecker
@@ -55,13 +55,13 @@ def _sentence(sentences: Sentences, row: Mapping[str, Any]) -> list[str]:
 
 def _searched(sentences: Sentences, row: Mapping[str, Any]) -> list[str]:
     passages = [Source(text) for text in sentences.passages(row["manual"], row["file"]) if text.strip()]
-    found = CorpusEvidence(passages).find(row["claim"], TEXTS) if passages else []
-    return [source.in_context for source in found]
+    sources = CorpusEvidence(passages).find(row["claim"], TEXTS) if passages else []
+    return [source.in_context for source in sources]
 
 
 def _judged(checker: MiniLMChecker, claim: str, evidence: Sequence[str]) -> Verdict:
     judged = checker.judge([Pair(claim, text) for text in evidence])
-    return judged[deciding(claim, judged)]
+    return judged[decisive_place(claim, judged)]
 
 
 def _print(rows: Sequence[Mapping[str, Any]], judged: Sequence[Verdict]) -> None:

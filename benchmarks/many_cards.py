@@ -124,10 +124,10 @@ def main() -> None:
         os.environ |= {"KCARD_HOME": str(home), "HF_HUB_OFFLINE": "1"}
         if not (home / "hub" / "hub.db").exists():
             fill(home, args.cards)
-        report = {"cards": args.cards, "few": asked(args.runs, ",".join(REAL))}
+        report = {"cards": args.cards, "few": time_questions(args.runs, ",".join(REAL))}
         shutil.rmtree(home / "cache", ignore_errors=True)
-        report |= {"first": asked(1, "pool:all"), "again": asked(args.runs, "pool:all")}
-        report |= {"bottom_up": asked(args.runs, "pool:all", "--mode", "bottom-up")}
+        report |= {"first": time_questions(1, "pool:all"), "again": time_questions(args.runs, "pool:all")}
+        report |= {"bottom_up": time_questions(args.runs, "pool:all", "--mode", "bottom-up")}
         report["warm"] = json.loads(
             subprocess.run(
                 [sys.executable, "-c", WARM], check=True, capture_output=True, text=True
@@ -136,16 +136,16 @@ def main() -> None:
     print(json.dumps(report) if args.json else table(report))
 
 
-def asked(runs: int, cards: str, *options: str) -> dict[str, Any]:
+def time_questions(runs: int, cards: str, *options: str) -> dict[str, Any]:
     """Medians of whole processes: seconds until the answer is printed, and the most memory they held."""
     command = [sys.executable, "-m", "kcard", "ask", QUESTION, "--cards", cards, "--gate", "always", "--json"]
-    found = [_process([*command, *options]) for _ in range(runs)]
+    results = [_process([*command, *options]) for _ in range(runs)]
     return {
-        "seconds": round(statistics.median(row[0] for row in found), 3),
-        "megabytes": round(statistics.median(row[1] for row in found)),
-        "wrote": len(found[0][2]["cards"]),
-        "answer": found[0][2]["answer"],
-        "notes": found[0][2].get("notes", []),
+        "seconds": round(statistics.median(row[0] for row in results), 3),
+        "megabytes": round(statistics.median(row[1] for row in results)),
+        "wrote": len(results[0][2]["cards"]),
+        "answer": results[0][2]["answer"],
+        "notes": results[0][2].get("notes", []),
     }
 
 
@@ -236,15 +236,15 @@ def _copy(hub: Any, manifest: Manifest, count: int) -> Iterator[str]:
     topics = itertools.islice(itertools.product(WHAT, WHERE, SIDE), count)
     with tempfile.TemporaryDirectory() as scratch:
         for number, (what, where, side) in enumerate(topics):
-            made = replace(manifest, name=f"card-{number}", description=f"{side} {what} in {where}")
-            text = made.to_json()
+            copy = replace(manifest, name=f"card-{number}", description=f"{side} {what} in {where}")
+            text = copy.to_json()
             path = Path(scratch) / MANIFEST
             path.write_text(text, encoding="utf-8")
             sealed = put(hub.blobs, path, hashlib.sha256(text.encode()).hexdigest())
             blobs = {name: Blob(sha256, sizes[sha256]) for name, sha256 in manifest.files.items()}
             blobs[MANIFEST] = sealed
             own_cards.add(text, blobs, (), functools.partial(_read, hub, blobs), lambda: None)
-            yield made.name
+            yield copy.name
 
 
 def _read(hub: Any, blobs: Mapping[str, Any], path: str) -> bytes:

@@ -38,9 +38,9 @@ def served(model: Path, log: Path) -> Iterator[str]:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def _wait(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:

@@ -36,9 +36,12 @@ def main() -> None:
     print("| article | made | human | difference |\n|---|---|---|---|")
     differences = []
     for title in rng.sample(sorted(articles), args.articles):
-        made, human = recalls(articles[title], args.questions, args.seed)
-        differences.append(made - human)
-        print(f"| {title.replace('_', ' ')} | {made:.2f} | {human:.2f} | {made - human:+.2f} |", flush=True)
+        generated, human = recalls(articles[title], args.questions, args.seed)
+        differences.append(generated - human)
+        print(
+            f"| {title.replace('_', ' ')} | {generated:.2f} | {human:.2f} | {generated - human:+.2f} |",
+            flush=True,
+        )
     print(f"| mean | | | {statistics.fmean(differences):+.3f} |")
 
 
@@ -47,15 +50,15 @@ def recalls(rows: Sequence[dict[str, Any]], count: int, seed: int) -> tuple[floa
     human = [q for row in rows for q in row["questions"]]
     chosen = random.Random(seed).sample(human, min(count, len(human)))
     with tempfile.TemporaryDirectory() as scratch:
-        corpus, asked = Path(scratch) / "article.md", Path(scratch) / "human.jsonl"
+        corpus, questions = Path(scratch) / "article.md", Path(scratch) / "human.jsonl"
         title, paragraphs = rows[0]["title"].replace("_", " "), [row["context"] for row in rows]
         corpus.write_text("\n\n".join([f"# {title}", *paragraphs]), encoding="utf-8")
-        asked.write_text(
+        questions.write_text(
             "".join(json.dumps({"question": q["question"], "answer": q["answer"]}) + "\n" for q in chosen),
             encoding="utf-8",
         )
         card = kcard.train(corpus, kind="retrieval", output=Path(scratch) / "card")
-        exam = kcard.exam(card.folder, questions=asked, limit=count, seed=seed)
+        exam = kcard.exam(card.folder, questions=questions, limit=count, seed=seed)
     assert exam.own is not None
     assert exam.given is not None
     assert exam.own.recall is not None

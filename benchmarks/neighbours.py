@@ -79,14 +79,14 @@ def neighbours(data: Path) -> list[Neighbour]:
 
 
 def _elections(year: str) -> Neighbour:
-    told = tuple(
+    facts = tuple(
         wording.format_map(row)
         for row in _rows("elections")
         if row["year"] == year
         for wording in (SENATE if row["office"] == "senate" else GOVERNOR)
     )
     description = f"winners of the {year} U.S. elections: Senate and governors"
-    return Neighbour(f"elections-{year}", description, f"{year}-12-31", told, near=True)
+    return Neighbour(f"elections-{year}", description, f"{year}-12-31", facts, near=True)
 
 
 def _demo(name: str, description: str) -> Neighbour:

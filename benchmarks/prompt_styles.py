@@ -42,8 +42,8 @@ class Task:
 
 def midterm(path: Path) -> Task:
     data = json.loads((path / "MidtermQA-openbook.json").read_text())
-    asked = [(row["question"], [row["answer"]]) for row in data["testset"]]
-    return Task("midterm", "\n".join(read_corpus(MIDTERMS).texts), asked)
+    questions = [(row["question"], [row["answer"]]) for row in data["testset"]]
+    return Task("midterm", "\n".join(read_corpus(MIDTERMS).texts), questions)
 
 
 def wikidyk(path: Path, rows: int = 300) -> Task:
@@ -66,10 +66,10 @@ def stated(fact: str) -> str:
 def xquad(path: Path) -> Task:
     articles = json.loads((path / "xquad-en-dev.json").read_text())["data"]
     paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
-    asked = [
+    questions = [
         (qa["question"], [answer["text"] for answer in qa["answers"]]) for p in paragraphs for qa in p["qas"]
     ]
-    return Task("xquad", "\n".join(" ".join(p["context"].split()) for p in paragraphs), asked)
+    return Task("xquad", "\n".join(" ".join(p["context"].split()) for p in paragraphs), questions)
 
 
 def plain(text: str) -> str:
@@ -96,20 +96,20 @@ def measure(task: Task, style: Style, scale: float, seed: int) -> dict[str, obje
         prepared = plan(corpus.texts, replace(recipe, exposures=scale * recipe.exposures_of_a_fact)).prepare()
         run(prepared.job, folder / "checkpoint")
         seconds = time.process_time() - begun
-        made = folder / "card"
-        made.mkdir()
-        prepared.save(made)
-        card = finish(made, Manifest("card", "measured", prompt=prepared.prompt), corpus.passages)
-        found = {
+        target = folder / "card"
+        target.mkdir()
+        prepared.save(target)
+        card = finish(target, Manifest("card", "measured", prompt=prepared.prompt), corpus.passages)
+        figures = {
             "data": task.name,
             "style": style,
             "passages": len(corpus.passages),
             "steps": prepared.job.steps,
         }
-        return found | {"cpu seconds": round(seconds)} | asked(card, task)
+        return figures | {"cpu seconds": round(seconds)} | ask_card(card, task)
 
 
-def asked(card: Card, task: Task) -> dict[str, object]:
+def ask_card(card: Card, task: Task) -> dict[str, object]:
     """Recall of the greedy document and of any of three at temperature 0.7; the share of verbatim passages."""
     pool, questions = Pool([card]), [question for question, _ in task.questions]
 
@@ -119,8 +119,8 @@ def asked(card: Card, task: Task) -> dict[str, object]:
 
     greedy = write(1, 0.0)
     passages = set((card.folder / "passages.jsonl").read_text().splitlines())
-    known = {json.loads(line)["text"] for line in passages}
-    verbatim = sum(documents[0] in known for documents in greedy) / len(greedy)
+    texts = {json.loads(line)["text"] for line in passages}
+    verbatim = sum(documents[0] in texts for documents in greedy) / len(greedy)
     three = recall(task, write(3, 0.7))
     return {
         "greedy": round(recall(task, greedy), 3),

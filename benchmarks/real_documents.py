@@ -37,7 +37,7 @@ UNANSWERABLE = "unanswerable"
 
 
 @dataclass(frozen=True)
-class Asked:
+class ManualQuestion:
     """`gold`: alternatives, of which each is a list of phrases that must all occur; none where nothing is right."""
 
     manual: str
@@ -80,23 +80,25 @@ def main() -> None:
             fetch(manual, args.path)
     with tempfile.TemporaryDirectory() as scratch:
         home = args.home or Path(scratch)
-        found: list[Outcome] = []
+        outcomes: list[Outcome] = []
         for name, manual in chosen.items():
-            asked = questions(args.manuals / f"{name}.jsonl", name)
+            sample = questions(args.manuals / f"{name}.jsonl", name)
             corpus = gathered(manual, args.path, Path(scratch) / "corpora" / name)
-            found += baseline(corpus, asked)
+            outcomes += baseline(corpus, sample)
             for kind in args.kind:
-                found += asked_of_card(name, kind, corpus, asked, home)
+                outcomes += asked_of_card(name, kind, corpus, sample, home)
                 print(
-                    f"{name}, {kind}: {_counts(o for o in found if (o.kind, o.manual) == (kind, name))}",
+                    f"{name}, {kind}: {_counts(o for o in outcomes if (o.kind, o.manual) == (kind, name))}",
                     file=sys.stderr,
                 )
-    print(json.dumps([asdict(outcome) for outcome in found]) if args.json else report(found, args.worst))
+    print(
+        json.dumps([asdict(outcome) for outcome in outcomes]) if args.json else report(outcomes, args.worst)
+    )
 
 
-def questions(path: Path, manual: str) -> list[Asked]:
+def questions(path: Path, manual: str) -> list[ManualQuestion]:
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [Asked(manual, r["type"], r["question"], tuple(map(tuple, r["gold"]))) for r in rows]
+    return [ManualQuestion(manual, r["type"], r["question"], tuple(map(tuple, r["gold"]))) for r in rows]
 
 
 def gathered(manual: Manual, packages: Path, target: Path) -> Path:
@@ -109,18 +111,22 @@ def gathered(manual: Manual, packages: Path, target: Path) -> Path:
     return target
 
 
-def asked_of_card(name: str, kind: Kind, corpus: Path, asked: Sequence[Asked], home: Path) -> list[Outcome]:
+def asked_of_card(
+    name: str, kind: Kind, corpus: Path, sample: Sequence[ManualQuestion], home: Path
+) -> list[Outcome]:
     """What a card of this kind answers, at the defaults of training and asking."""
     pipeline = Pipeline(hub=hub_with(kind, corpus, name, home))
-    found = []
-    for question in asked:
+    outcomes = []
+    for question in sample:
         begun = time.perf_counter()
         answer = pipeline([question.question])[0]
-        found.append(_outcome(question, kind, answer.answer, answer.confidence, time.perf_counter() - begun))
-    return found
+        outcomes.append(
+            _outcome(question, kind, answer.answer, answer.confidence, time.perf_counter() - begun)
+        )
+    return outcomes
 
 
-def baseline(corpus: Path, asked: Sequence[Asked]) -> list[Outcome]:
+def baseline(corpus: Path, sample: Sequence[ManualQuestion]) -> list[Outcome]:
     """Chunks of 150 words, the best three by BM25, read by the embedded LLM."""
     chunks: list[str] = []
     words: list[str] = []
@@ -131,19 +137,28 @@ def baseline(corpus: Path, asked: Sequence[Asked]) -> list[Outcome]:
             words = words[CHUNK:]
     chunks.append(" ".join(words))
     index, llm = Index.build(chunks), EmbeddedLLM()
-    found = []
-    for question in asked:
+    outcomes = []
+    for question in sample:
         begun = time.perf_counter()
         best = tuple(chunks[row] for row, _ in index.search(question.question, 3))
         reply = llm.reply(Request("answer", question.question, best))
-        found.append(_outcome(question, "bm25", reply.text, reply.confidence, time.perf_counter() - begun))
-    return found
+        outcomes.append(_outcome(question, "bm25", reply.text, reply.confidence, time.perf_counter() - begun))
+    return outcomes
 
 
-def _outcome(asked: Asked, kind: str, answer: str, confidence: float | None, seconds: float) -> Outcome:
-    verdict = verdict_of(answer, asked.gold)
+def _outcome(
+    question: ManualQuestion, kind: str, answer: str, confidence: float | None, seconds: float
+) -> Outcome:
+    verdict = verdict_of(answer, question.gold)
     return Outcome(
-        kind, asked.manual, asked.type, asked.question, answer, verdict, confidence, round(seconds, 3)
+        kind,
+        question.manual,
+        question.type,
+        question.question,
+        answer,
+        verdict,
+        confidence,
+        round(seconds, 3),
     )
 
 
@@ -151,21 +166,22 @@ def verdict_of(answer: str, gold: Sequence[Sequence[str]]) -> str:
     """right, wrong or unknown; see above. What is unknown is right where there is no answer."""
     if answer == UNKNOWN_ANSWER:
         return "unknown" if gold else "right"
-    said = _plain(answer)
-    return "right" if any(all(_plain(phrase) in said for phrase in phrases) for phrases in gold) else "wrong"
+    text = _plain(answer)
+    return "right" if any(all(_plain(phrase) in text for phrase in phrases) for phrases in gold) else "wrong"
 
 
 def _plain(text: str) -> str:
     return " ".join(text.casefold().replace("’", "'").replace("‘", "'").split())
 
 
-def report(found: Sequence[Outcome], worst: int) -> str:
+def report(outcomes: Sequence[Outcome], worst: int) -> str:
     lines = []
     for title, key in (("manual", lambda o: o.manual), ("type", lambda o: o.type)):
-        lines += ["", *_table(found, title, key)]
-    for kind in dict.fromkeys(o.kind for o in found):
+        lines += ["", *_table(outcomes, title, key)]
+    for kind in dict.fromkeys(o.kind for o in outcomes):
         wrong = sorted(
-            (o for o in found if o.kind == kind and o.verdict == "wrong"), key=lambda o: -(o.confidence or 0)
+            (o for o in outcomes if o.kind == kind and o.verdict == "wrong"),
+            key=lambda o: -(o.confidence or 0),
         )
         lines += ["", f"Worst of {kind}:"]
         lines += [
@@ -175,11 +191,11 @@ def report(found: Sequence[Outcome], worst: int) -> str:
     return "\n".join(lines[1:])
 
 
-def _table(found: Sequence[Outcome], title: str, key: Any) -> list[str]:
+def _table(outcomes: Sequence[Outcome], title: str, key: Any) -> list[str]:
     """right / wrong / don't know of the answerable, and of the unanswerable what was admitted."""
-    kinds = list(dict.fromkeys(o.kind for o in found))
+    kinds = list(dict.fromkeys(o.kind for o in outcomes))
     rows: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
-    for o in found:
+    for o in outcomes:
         rows[key(o)][o.kind].append(o)
         rows["all"][o.kind].append(o)
     lines = [f"| {title} | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 1) + "|"]
@@ -189,14 +205,14 @@ def _table(found: Sequence[Outcome], title: str, key: Any) -> list[str]:
     ]
 
 
-def _counts(found: Iterable[Outcome]) -> str:
+def _counts(outcomes: Iterable[Outcome]) -> str:
     """Of the answerable: right / wrong / unknown; of the unanswerable: admitted."""
-    found = list(found)
-    counted = Counter(o.verdict for o in found if o.type != UNANSWERABLE)
-    without = [o for o in found if o.type == UNANSWERABLE]
-    told = f"{counted['right']}/{counted['wrong']}/{counted['unknown']}" if counted else ""
+    outcomes = list(outcomes)
+    counted = Counter(o.verdict for o in outcomes if o.type != UNANSWERABLE)
+    without = [o for o in outcomes if o.type == UNANSWERABLE]
+    figures = f"{counted['right']}/{counted['wrong']}/{counted['unknown']}" if counted else ""
     admitted = f"{sum(o.verdict == 'right' for o in without)} of {len(without)} admitted" if without else ""
-    return ", ".join(part for part in (told, admitted) if part)
+    return ", ".join(part for part in (figures, admitted) if part)
 
 
 if __name__ == "__main__":

@@ -41,16 +41,16 @@ def holds(document: str, question: Question) -> bool:
 
 def measured(card: Card, questions: Sequence[Question], tokens: int = 100) -> dict[str, float]:
     """Recall, whole passages and EM of one card, which has its corpus' passages with it."""
-    known = {source.text for source in passages(card.folder)}
+    texts = {source.text for source in passages(card.folder)}
     greedy = documents(card, questions, 1, Sampling(temperature=0.0, tokens=tokens))
     three = documents(card, questions, 3, Sampling(temperature=0.7, tokens=tokens))
     read = [extract(question.text, found) for question, found in zip(questions, greedy, strict=True)]
     answers = [found.text if found else "" for found in read]
-    corpus = "\n".join(known)
+    corpus = "\n".join(texts)
     return {
         "greedy": recalled(questions, greedy),
         "any of 3": recalled(questions, three),
-        "whole": share(found[0] in known for found in greedy),
+        "whole": share(found[0] in texts for found in greedy),
         "EM": share(bool(exact_match(a, q.answers)) for a, q in zip(answers, questions, strict=True)),
         "answerable": share(holds(corpus, question) for question in questions),
     }
@@ -66,11 +66,11 @@ def recalled(questions: Sequence[Question], written: Sequence[Sequence[str]]) ->
 
 
 def share(hits: Iterable[bool]) -> float:
-    found = list(hits)
-    return round(sum(found) / len(found), 3)
+    values = list(hits)
+    return round(sum(values) / len(values), 3)
 
 
-def rows(columns: Sequence[str], found: Sequence[Mapping[str, Any]]) -> str:
+def rows(columns: Sequence[str], results: Sequence[Mapping[str, Any]]) -> str:
     """A Markdown table."""
     head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    return "\n".join(head + [f"| {' | '.join(str(row.get(c, '-')) for c in columns)} |" for row in found])
+    return "\n".join(head + [f"| {' | '.join(str(row.get(c, '-')) for c in columns)} |" for row in results])

@@ -75,12 +75,12 @@ def _roc(title: str, curves: Mapping[str, Curve]) -> str:
         for t in (0, 0.25, 0.5, 0.75, 1)
     ]
     drawn.append(f'<line x1="0" y1="{SIDE}" x2="{SIDE}" y2="0" stroke="#ccc" stroke-dasharray="4 4"/>')
-    for i, (name, found) in enumerate(curves.items()):
-        line = " ".join(f"{SIDE * x:.1f},{SIDE * (1 - y):.1f}" for x, y in found.points)
+    for i, (name, curve) in enumerate(curves.items()):
+        line = " ".join(f"{SIDE * x:.1f},{SIDE * (1 - y):.1f}" for x, y in curve.points)
         colour, at = COLOURS[i % len(COLOURS)], SIDE - 14 - 17 * (len(curves) - 1 - i)
         drawn.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
         drawn.append(f'<rect x="{SIDE - 134}" y="{at - 9}" width="10" height="10" fill="{colour}"/>')
-        drawn.append(f'<text x="{SIDE - 118}" y="{at}">{html.escape(name)}: AUC {found.auc:.3f}</text>')
+        drawn.append(f'<text x="{SIDE - 118}" y="{at}">{html.escape(name)}: AUC {curve.auc:.3f}</text>')
     return "".join(drawn)
 
 

@@ -103,7 +103,7 @@ def main() -> None:
     rows = rows[:: max(1, len(rows) // args.limit)][: args.limit] if args.limit else rows
     nearest = Nearest(relevance(args.relevance), [Choice(name, name) for name in SUBJECTS])
     right = [SUBJECTS[row["id"] // EACH] for row in rows]
-    asked = {
+    questions = {
         "question": [row["question"] for row in rows],
         "with options": ["\n".join([row["question"], *row["choices"].values()]) for row in rows],
     }
@@ -112,7 +112,7 @@ def main() -> None:
         "relevance": args.relevance,
         "shortlist": AskOptions.shortlist,
     }
-    for name, texts in asked.items():
+    for name, texts in questions.items():
         ranks = [_rank(nearest, text, subject) for text, subject in zip(texts, right, strict=True)]
         report[name] = measured(ranks)
         report[name]["worst"] = worst(ranks, right)
@@ -125,8 +125,8 @@ def _rank(nearest: Nearest, text: str, subject: str) -> int:
 
 
 def measured(ranks: Sequence[int]) -> dict[str, Any]:
-    found = {f"recall@{k}": round(float(np.mean([rank <= k for rank in ranks])), 3) for k in KS}
-    return found | {"MRR": round(float(np.mean([1 / rank for rank in ranks])), 3)}
+    figures = {f"recall@{k}": round(float(np.mean([rank <= k for rank in ranks])), 3) for k in KS}
+    return figures | {"MRR": round(float(np.mean([1 / rank for rank in ranks])), 3)}
 
 
 def worst(ranks: Sequence[int], subjects: Sequence[str]) -> dict[str, float]:
@@ -134,8 +134,8 @@ def worst(ranks: Sequence[int], subjects: Sequence[str]) -> dict[str, float]:
     groups: defaultdict[str, list[bool]] = defaultdict(list)
     for rank, subject in zip(ranks, subjects, strict=True):
         groups[subject].append(rank <= AskOptions.shortlist)
-    found = {subject: round(float(np.mean(hits)), 2) for subject, hits in groups.items()}
-    return dict(sorted(found.items(), key=lambda item: item[1])[:5])
+    shares = {subject: round(float(np.mean(hits)), 2) for subject, hits in groups.items()}
+    return dict(sorted(shares.items(), key=lambda item: item[1])[:5])
 
 
 def table(report: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from kcard.offline import llm
 from kcard.offline.llm import EmbeddedMemory, MemoryAnswer
 from kcard.types import TokenScores, derive_seed
 
-__all__ = ["Kind", "Played", "Rule", "known", "remembering", "taught"]
+__all__ = ["Kind", "Played", "Rule", "known_facts", "remembering", "taught"]
 
 Kind = Literal["trained", "played"]
 Rule = Literal["popular", "independent"]
@@ -28,7 +28,7 @@ APART = 1.5  # standard deviations between the confidence in what is known and i
 KEPT_OUT = 0.1  # of what is unknown, to calibrate a trained memory
 
 
-def known(
+def known_facts(
     popularity: Sequence[float], relations: Sequence[str], rule: Rule, share: float, seed: int
 ) -> list[bool]:
     """Which facts are known.

@@ -46,7 +46,7 @@ BATCH = 32  # of the others
 
 
 @dataclass(frozen=True)
-class Asked:
+class ArticleQuestion:
     """`sentence`: the one that holds the answer, plain."""
 
     question: str
@@ -64,29 +64,29 @@ def main() -> None:
     args = parser.parse_args()
     with gzip.open(args.path, "rt", encoding="utf-8") as lines:
         articles = [json.loads(line) for line in lines]
-    asked = random.Random(args.seed).sample(all_questions(articles), args.questions)
+    sample = random.Random(args.seed).sample(all_questions(articles), args.questions)
     with tempfile.TemporaryDirectory() as scratch:
         corpus = written(articles, Path(scratch) / "corpus")
         home = args.home or Path(scratch) / "home"
         hubs = {kind: hub_with(kind, corpus, "articles", home) for kind in args.kind}
         for kind, hub in hubs.items():
             if kind == "retrieval":
-                print(ranking(hub, asked), end="\n\n")
+                print(ranking(hub, sample), end="\n\n")
         print("| kind | recall | EM | F1 | don't know | EM of given | F1 of given | s a question |")
         print("|---" * 8 + "|")
         for kind, hub in hubs.items():
-            print(f"| {kind} | {answering(hub, asked)} |", flush=True)
+            print(f"| {kind} | {answering(hub, sample)} |", flush=True)
 
 
-def all_questions(articles: Sequence[dict[str, Any]]) -> list[Asked]:
-    found = []
+def all_questions(articles: Sequence[dict[str, Any]]) -> list[ArticleQuestion]:
+    questions = []
     for row in articles:
         text = row["context"]
-        for asked in row["questions"]:
-            at = text.find(asked["answer"])
+        for item in row["questions"]:
+            at = text.find(item["answer"])
             sentence = next((text[a:b] for a, b in sentence_spans(text) if a <= at < b), text)
-            found.append(Asked(asked["question"], asked["answer"], plain(sentence)))
-    return found
+            questions.append(ArticleQuestion(item["question"], item["answer"], plain(sentence)))
+    return questions
 
 
 def written(articles: Sequence[dict[str, Any]], folder: Path) -> Path:
@@ -101,11 +101,11 @@ def written(articles: Sequence[dict[str, Any]], folder: Path) -> Path:
     return folder
 
 
-def ranking(hub: Hub, asked: Sequence[Asked]) -> str:
+def ranking(hub: Hub, sample: Sequence[ArticleQuestion]) -> str:
     card = Card.open(hub.folder("articles"))
     texts = [source.text for source in passages(card.folder)]
     plains = [f" {plain(text)} " for text in texts]
-    questions = [a.question for a in asked]
+    questions = [a.question for a in sample]
     index, vectors = Index.build(texts), minilm.embed(texts)
     cosines = minilm.embed(questions) @ vectors.T
     pool, sampling = Pool([card]), Sampling()
@@ -113,11 +113,11 @@ def ranking(hub: Hub, asked: Sequence[Asked]) -> str:
     for at, question in enumerate(questions):
         orders["BM25"].append([plains[row] for row, _ in index.search(question, DEEPEST)])
         orders["encoder"].append([plains[row] for row in _best(cosines[at])])
-        found = pool.write([question], [card.name], DEEPEST, sampling)[0]
-        orders["kcard"].append([f" {plain(passage.text)} " for passage in found])
+        written = pool.write([question], [card.name], DEEPEST, sampling)[0]
+        orders["kcard"].append([f" {plain(passage.text)} " for passage in written])
     lines = ["| ranking | " + " | ".join(f"first {k}" for k in FIRST) + " | MRR |", "|---" * 5 + "|"]
     for name, ranked in orders.items():
-        ranks = [_rank(row, a.sentence) for row, a in zip(ranked, asked, strict=True)]
+        ranks = [_rank(row, a.sentence) for row, a in zip(ranked, sample, strict=True)]
         shares = " | ".join(f"{sum(r <= k for r in ranks) / len(ranks):.3f}" for k in FIRST)
         lines.append(
             f"| {name} | {shares} | {statistics.fmean(1 / r if r <= DEEPEST else 0 for r in ranks):.3f} |"
@@ -133,9 +133,9 @@ def _rank(ranked: Sequence[str], sentence: str) -> int:
     return next((at for at, text in enumerate(ranked, start=1) if sentence in text), DEEPEST + 1)
 
 
-def answering(hub: Hub, asked: Sequence[Asked]) -> str:
+def answering(hub: Hub, sample: Sequence[ArticleQuestion]) -> str:
     pipeline = Pipeline(hub=hub, cards="articles")
-    timed, rest = [a.question for a in asked[:TIMED]], [a.question for a in asked[TIMED:]]
+    timed, rest = [a.question for a in sample[:TIMED]], [a.question for a in sample[TIMED:]]
     begun = time.perf_counter()
     answers = [pipeline([question])[0] for question in timed]
     seconds = (time.perf_counter() - begun) / len(timed)
@@ -143,19 +143,19 @@ def answering(hub: Hub, asked: Sequence[Asked]) -> str:
         answers += pipeline(batch)
     recall = [
         any(f" {plain(a.answer)} " in f" {plain(p.text)} " for p in answer.passages if p.kept)
-        for answer, a in zip(answers, asked, strict=True)
+        for answer, a in zip(answers, sample, strict=True)
     ]
-    known = [answer.answer != UNKNOWN_ANSWER for answer in answers]
-    exact = [exact_match(answer.answer, [a.answer]) for answer, a in zip(answers, asked, strict=True)]
-    overlap = [f1(answer.answer, [a.answer]) for answer, a in zip(answers, asked, strict=True)]
-    given = [at for at, said in enumerate(known) if said]
+    is_known = [answer.answer != UNKNOWN_ANSWER for answer in answers]
+    exact = [exact_match(answer.answer, [a.answer]) for answer, a in zip(answers, sample, strict=True)]
+    overlap = [f1(answer.answer, [a.answer]) for answer, a in zip(answers, sample, strict=True)]
+    answered = [at for at, said in enumerate(is_known) if said]
     shares = [
         statistics.fmean(recall),
         statistics.fmean(exact),
         statistics.fmean(overlap),
-        1 - statistics.fmean(known),
-        statistics.fmean(exact[at] for at in given) if given else 0.0,
-        statistics.fmean(overlap[at] for at in given) if given else 0.0,
+        1 - statistics.fmean(is_known),
+        statistics.fmean(exact[at] for at in answered) if answered else 0.0,
+        statistics.fmean(overlap[at] for at in answered) if answered else 0.0,
     ]
     return " | ".join(f"{share:.3f}" for share in shares) + f" | {seconds:.2f}"
 

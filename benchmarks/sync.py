@@ -70,14 +70,14 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a folder for the card, to go on with")
     parser.add_argument("--afresh", action="store_true", help="train another card at the end")
     parser.add_argument("--rate", type=float, help="share of the learning rates")
-    given = parser.parse_args()
-    if given.rate:
-        incremental.RATE = given.rate
-    passages, unseen = _read(given.path)
+    args = parser.parse_args()
+    if args.rate:
+        incremental.RATE = args.rate
+    passages, unseen = _read(args.path)
     with tempfile.TemporaryDirectory() as scratch:
-        place = (given.keep or Path(scratch)).absolute()
+        place = (args.keep or Path(scratch)).absolute()
         os.environ["KCARD_HOME"] = str(place / "home")
-        _follow(passages, unseen, place, given)
+        _follow(passages, unseen, place, args)
 
 
 def _read(path: Path) -> tuple[list[Passage], list[Passage]]:
@@ -85,20 +85,20 @@ def _read(path: Path) -> tuple[list[Passage], list[Passage]]:
     if path.suffix == ".txt":
         kind, texts = "races", _races(path)
     else:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        kind, texts = ("rows", _facts(found)) if "rows" in found else ("data", _paragraphs(found))
+        data = json.loads(path.read_text(encoding="utf-8"))
+        kind, texts = ("rows", _facts(data)) if "rows" in data else ("data", _paragraphs(data))
     passages = [Passage(number, *text) for number, text in enumerate(texts)]
     return passages[: -UNSEEN[kind]], passages[-UNSEEN[kind] :]
 
 
-def _facts(found: dict[str, Any]) -> list[Text]:
-    return [(row["fact"], (ExamQuestion(row["input"], (row["output"],)),)) for row in found["rows"]]
+def _facts(data: dict[str, Any]) -> list[Text]:
+    return [(row["fact"], (ExamQuestion(row["input"], (row["output"],)),)) for row in data["rows"]]
 
 
-def _paragraphs(found: dict[str, Any]) -> list[Text]:
+def _paragraphs(data: dict[str, Any]) -> list[Text]:
     return [
         (" ".join(paragraph["context"].split()), tuple(map(_question, paragraph["qas"])))
-        for article in found["data"]
+        for article in data["data"]
         for paragraph in article["paragraphs"]
     ]
 
@@ -110,64 +110,64 @@ def _races(path: Path) -> list[Text]:
         race = RACE.match(lines[0])
         assert race, lines[0]
         district, state = race["district"], race["state"]
-        asked = (
+        items = (
             f"Who won the {district} congressional district of {state} in the 2022 U.S. midterm elections?"
         )
-        texts.append(("\n".join(lines), (ExamQuestion(asked, (race["winner"],)),)))
+        texts.append(("\n".join(lines), (ExamQuestion(items, (race["winner"],)),)))
     return texts
 
 
-def _question(asked: dict[str, Any]) -> ExamQuestion:
-    return ExamQuestion(asked["question"], tuple(answer["text"] for answer in asked["answers"]))
+def _question(row: dict[str, Any]) -> ExamQuestion:
+    return ExamQuestion(row["question"], tuple(answer["text"] for answer in row["answers"]))
 
 
 def _follow(
-    passages: Sequence[Passage], unseen: Sequence[Passage], place: Path, given: argparse.Namespace
+    passages: Sequence[Passage], unseen: Sequence[Passage], place: Path, args: argparse.Namespace
 ) -> None:
-    rng, notes, state = Random(given.seed), place / "notes", place / "state.json"
-    now, coming = list(passages[: given.passages]), iter(passages[given.passages :])
+    rng, notes, state = Random(args.seed), place / "notes", place / "state.json"
+    now, coming = list(passages[: args.passages]), iter(passages[args.passages :])
     removed: list[Passage] = []
     card = place / "home" / "drafts" / "followed"
     if not state.exists():
         _write(notes, now)
         state.write_text(
-            json.dumps({"training": _trained(notes, card.name, given), "syncs": 0}), encoding="utf-8"
+            json.dumps({"training": _trained(notes, card.name, args), "syncs": 0}), encoding="utf-8"
         )
         print(f"{len(now)} passages: {_recall(card, now)}, of those never learned {_recall(card, unseen)}\n")
-    known = json.loads(state.read_text(encoding="utf-8"))
-    if not known["syncs"]:
-        print(f"trained in {known['training']:.0f} CPU s\n\n{COLUMNS}\n|{'---|' * (COLUMNS.count('|') - 1)}")
-    for number in range(1, known["syncs"] + given.syncs + 1):
-        gone = rng.sample(now, given.removed)
+    stored = json.loads(state.read_text(encoding="utf-8"))
+    if not stored["syncs"]:
+        print(f"trained in {stored['training']:.0f} CPU s\n\n{COLUMNS}\n|{'---|' * (COLUMNS.count('|') - 1)}")
+    for number in range(1, stored["syncs"] + args.syncs + 1):
+        gone = rng.sample(now, args.removed)
         stay = [passage for passage in now if passage not in gone]
-        old = rng.sample([passage for passage in stay if _answered(passage)], given.changed)
+        old = rng.sample([passage for passage in stay if _answered(passage)], args.changed)
         changed = [_changed(passage, rng.choice(passages)) for passage in old]
-        new = [*changed, *(next(coming) for _ in range(given.added))]
+        new = [*changed, *(next(coming) for _ in range(args.added))]
         stay = [passage for passage in stay if passage not in old]
         replaced = [replace(passage, questions=(_answered(passage)[0],)) for passage in old]
         now, removed = [*stay, *new], [*removed, *gone, *replaced]
-        if number <= known["syncs"]:
+        if number <= stored["syncs"]:
             continue
-        shown = number % given.every == 0
+        shown = number % args.every == 0
         before = _recall(card, stay) if shown else ""
         _write(notes, now)
         begun = time.process_time()
-        found = kcard.sync(notes, "followed", publish=False)
+        result = kcard.sync(notes, "followed", publish=False)
         seconds = time.process_time() - begun
-        state.write_text(json.dumps({**known, "syncs": number}), encoding="utf-8")
-        if not shown or found.record is None:
+        state.write_text(json.dumps({**stored, "syncs": number}), encoding="utf-8")
+        if not shown or result.record is None:
             continue
         size = sum(path.stat().st_size for path in card.rglob("*") if path.is_file()) // 1000
         recalls = [before, *(_recall(card, asked) for asked in (stay, new, removed, unseen))]
-        way = f"{found.record.way}: {found.record.why}" if found.record.why else found.record.way
-        counts = f"{len(now)} | {given.added} | {given.changed} | {given.removed} | {way}"
+        way = f"{result.record.way}: {result.record.why}" if result.record.why else result.record.way
+        counts = f"{len(now)} | {args.added} | {args.changed} | {args.removed} | {way}"
         print(
-            f"| {number} | {counts} | {seconds:.1f} | {seconds / known['training']:.2f} | {size} | "
+            f"| {number} | {counts} | {seconds:.1f} | {seconds / stored['training']:.2f} | {size} | "
             f"{' | '.join(recalls)} |",
             flush=True,
         )
-    if given.afresh:
-        seconds = _trained(notes, "afresh", given)
+    if args.afresh:
+        seconds = _trained(notes, "afresh", args)
         other = card.with_name("afresh")
         print(
             f"\nTrained afresh in {seconds:.0f} CPU s: {_recall(other, now)}, removed {_recall(other, removed)}"
@@ -195,21 +195,21 @@ def _answered(passage: Passage) -> list[ExamQuestion]:
 
 def _changed(passage: Passage, other: Passage) -> Passage:
     """The passage with an answer of another one, and the question of it."""
-    asked, answer = _answered(passage)[0], other.questions[0].answers[0]
-    text = passage.text.replace(asked.answers[0], answer)
-    return replace(passage, text=text, questions=(replace(asked, answers=(answer,)),))
+    question, answer = _answered(passage)[0], other.questions[0].answers[0]
+    text = passage.text.replace(question.answers[0], answer)
+    return replace(passage, text=text, questions=(replace(question, answers=(answer,)),))
 
 
-def _trained(notes: Path, name: str, given: argparse.Namespace) -> float:
+def _trained(notes: Path, name: str, args: argparse.Namespace) -> float:
     """CPU seconds."""
-    options: dict[str, Any] = {} if given.kind == "retrieval" else {"base": "embedded", "minutes": 600}
+    options: dict[str, Any] = {} if args.kind == "retrieval" else {"base": "embedded", "minutes": 600}
     begun = time.process_time()
     kcard.train(
         notes,
-        kind=given.kind,
+        kind=args.kind,
         name=name,
         description="Notes",
-        seed=given.seed,
+        seed=args.seed,
         exam=False,
         **options,
     )
@@ -219,9 +219,9 @@ def _trained(notes: Path, name: str, given: argparse.Namespace) -> float:
 def _recall(folder: Path, passages: Sequence[Passage]) -> str:
     """Share of the passages' questions whose answer is in the document, and how many there are."""
     card = Card.open(folder)
-    asked = Card(folder, replace(card.manifest, index=False)) if card.manifest.has_model else card
+    model_card = Card(folder, replace(card.manifest, index=False)) if card.manifest.has_model else card
     questions = [question for passage in passages for question in passage.questions]
-    texts = [[row[0].text] for row in ask(asked, questions, 0, "cpu", silent)]
+    texts = [[row[0].text] for row in ask(model_card, questions, 0, "cpu", silent)]
     hits = score_recall(questions, texts)
     return f"{sum(hits) / max(1, len(hits)):.2f} of {len(hits)}"
 

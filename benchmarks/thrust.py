@@ -36,16 +36,16 @@ def main() -> None:
         "--path", type=Path, required=True, help='a JSON file of "rows" with an "input" each'
     )
     arguments.add_argument("--json", action="store_true")
-    given = arguments.parse_args()
-    rows = json.loads(given.path.read_text(encoding="utf-8"))["rows"]
-    found = fitting([row["input"] for row in rows]) | scoring()
-    if given.json:
-        print(json.dumps(found))
+    args = arguments.parse_args()
+    rows = json.loads(args.path.read_text(encoding="utf-8"))["rows"]
+    figures = fitting([row["input"] for row in rows]) | scoring()
+    if args.json:
+        print(json.dumps(figures))
     else:
-        for name, value in found.items():
+        for name, value in figures.items():
             bar = f"   (bar: {BARS[name]:g})" if name in BARS else ""
             print(f"{name:40} {value:9.3f}{bar}")
-    sys.exit(any(found[name] >= bar for name, bar in BARS.items()))
+    sys.exit(any(figures[name] >= bar for name, bar in BARS.items()))
 
 
 def fitting(questions: list[str]) -> dict[str, float]:
@@ -73,11 +73,11 @@ def scoring() -> dict[str, float]:
     table = Table(random.normal(size=(CENTROIDS, minilm.DIMENSIONS)), sizes)
     queries = random.normal(size=(BATCH, minilm.DIMENSIONS)).astype(np.float32)
     score = ThrustScore(table)
-    found = {"one_microseconds": median(partial(score, queries[:1]), 2000)}
+    figures = {"one_microseconds": median(partial(score, queries[:1]), 2000)}
     for variant in VARIANTS:
         name = "batch_microseconds" if variant == "thrust" else f"batch_microseconds {variant}"
-        found[name] = median(partial(ThrustScore(table, variant), queries), 50) / BATCH
-    return found
+        figures[name] = median(partial(ThrustScore(table, variant), queries), 50) / BATCH
+    return figures
 
 
 def median(call: Callable[[], object], times: int) -> float:

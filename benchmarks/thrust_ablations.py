@@ -51,13 +51,13 @@ def main() -> None:
     arguments.add_argument("--limit", type=int, default=LIMIT, help="most questions of a set")
     arguments.add_argument("--draws", type=int, default=DRAWS)
     arguments.add_argument("--json", action="store_true")
-    given = arguments.parse_args()
-    sets = choice_sets(given.path, given.limit) if given.path else {}
-    for named in given.records:
+    args = arguments.parse_args()
+    sets = choice_sets(args.path, args.limit) if args.path else {}
+    for named in args.records:
         name, _, path = named.partition("=")
-        sets[name] = drawn(read_records(path), given.limit, 0)
-    found = measured(sets, given.draws)
-    print(json.dumps(found) if given.json else table(found))
+        sets[name] = drawn(read_records(path), args.limit, 0)
+    figures = measured(sets, args.draws)
+    print(json.dumps(figures) if args.json else table(figures))
 
 
 def choice_sets(folder: Path, limit: int) -> dict[str, list[Record]]:
@@ -163,14 +163,14 @@ def spearman(one: Sequence[float], other: Sequence[float]) -> float:
     return float(np.corrcoef(ranks(one), ranks(other))[0, 1])
 
 
-def table(found: Mapping[str, Any]) -> str:
-    names = list(found["accuracy"])
+def table(figures: Mapping[str, Any]) -> str:
+    names = list(figures["accuracy"])
     lines = [
         ["", *names, "mean", "correlation"],
-        ["accuracy", *(f"{share:.2f}" for share in found["accuracy"].values())],
+        ["accuracy", *(f"{share:.2f}" for share in figures["accuracy"].values())],
     ]
-    for gate, told in found["gates"].items():
-        cells = [*(told["auroc"][name] for name in names), told["mean_auroc"], told["correlation"]]
+    for gate, scores in figures["gates"].items():
+        cells = [*(scores["auroc"][name] for name in names), scores["mean_auroc"], scores["correlation"]]
         lines.append([gate, *map(shown, cells)])
     return "\n".join(" | ".join(line) for line in lines)
 

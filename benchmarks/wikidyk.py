@@ -31,11 +31,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     facts = json.loads(args.path.read_text(encoding="utf-8"))["rows"]
-    found = []
+    figures = []
     for count in args.facts:
         print(f"training on {count} facts", file=sys.stderr)
-        found.append(measure(facts[:count], args.seed))
-    print(json.dumps(found) if args.json else rows(COLUMNS, found))
+        figures.append(measure(facts[:count], args.seed))
+    print(json.dumps(figures) if args.json else rows(COLUMNS, figures))
 
 
 def measure(facts: list[dict[str, Any]], seed: int) -> dict[str, Any]:
@@ -60,11 +60,11 @@ def measure(facts: list[dict[str, Any]], seed: int) -> dict[str, Any]:
 
 def times(card: Card, taken: float) -> dict[str, Any]:
     """Style, steps, and seconds that training expected and took."""
-    made = card.manifest.training.hyperparameters
+    hyperparameters = card.manifest.training.hyperparameters
     return {
-        "style": made["style"],
-        "steps": made["steps"],
-        "estimated": made.get("estimated_seconds"),
+        "style": hyperparameters["style"],
+        "steps": hyperparameters["steps"],
+        "estimated": hyperparameters.get("estimated_seconds"),
         "taken": round(taken, 1),
     }
 

@@ -57,8 +57,8 @@ def main() -> None:
         hub = Hub(home)
         for card in cards:
             hub.publish(card.folder)
-        found = [measure(card, questions, hub, MODES[args.mode]) for card in cards]
-    report = {"questions": len(questions), "mode": args.mode, **training, "cards": found}
+        rows = [measure(card, questions, hub, MODES[args.mode]) for card in cards]
+    report = {"questions": len(questions), "mode": args.mode, **training, "cards": rows}
     print(json.dumps(report) if args.json else table(report))
 
 
@@ -67,9 +67,9 @@ def read(path: Path) -> tuple[list[str], list[Question]]:
     articles = json.loads(path.read_text(encoding="utf-8"))["data"]
     paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
     questions = [
-        Question(asked["question"], tuple(answer["text"] for answer in asked["answers"]))
+        Question(item["question"], tuple(answer["text"] for answer in item["answers"]))
         for paragraph in paragraphs
-        for asked in paragraph["qas"]
+        for item in paragraph["qas"]
     ]
     return [" ".join(paragraph["context"].split()) for paragraph in paragraphs], questions
 
@@ -85,34 +85,34 @@ def learn(home: Path, corpus: Path, trained: Path | None, seed: int) -> tuple[li
         )  # fmt: skip
     else:
         both = renamed(Card.open(trained), home, "both", index=True)
-    told = times(both, time.monotonic() - begun) | {"passages": both.manifest.training.passages}
+    figures = times(both, time.monotonic() - begun) | {"passages": both.manifest.training.passages}
     index = kcard.train(
         corpus, kind="retrieval", name="index", description=DESCRIPTION, output=home / "index"
     )
-    return [renamed(both, home, "model", index=False), index, both], told
+    return [renamed(both, home, "model", index=False), index, both], figures
 
 
 def renamed(card: Card, home: Path, name: str, *, index: bool) -> Card:
     """A copy of the card that writes with its index, or without."""
     folder = home / name
     shutil.copytree(card.folder, folder)
-    kept = list(passages(card.folder))
-    return finish(folder, replace(card.manifest, name=name, index=index), kept)
+    texts = list(passages(card.folder))
+    return finish(folder, replace(card.manifest, name=name, index=index), texts)
 
 
 def measure(card: Card, questions: Sequence[Question], hub: Hub, options: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"card": card.name}
+    figures: dict[str, Any] = {"card": card.name}
     if card.name == "both":
-        found |= side_by_side(card, questions)
+        figures |= side_by_side(card, questions)
     else:
         alone = measured(card, questions)
-        found |= {key: alone[key] for key in ("greedy", "any of 3", "whole")}
+        figures |= {key: alone[key] for key in ("greedy", "any of 3", "whole")}
     pipeline, begun = Pipeline(hub=hub, cards=[card.name], **options), time.perf_counter()
     texts = [question.text for question in questions]
     answers = [a for at in range(0, len(texts), BATCH) for a in pipeline(texts[at : at + BATCH])]
     seconds = (time.perf_counter() - begun) / len(questions)
     pairs = list(zip(answers, questions, strict=True))
-    return found | {
+    return figures | {
         "kept": share(any(holds(p.knowledge, q) for p in a.passages if p.kept) for a, q in pairs),
         "EM": share(bool(exact_match(a.answer, q.answers)) for a, q in pairs),
         "F1": round(sum(f1(a.answer, q.answers) for a, q in pairs) / len(pairs), 3),

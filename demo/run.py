@@ -120,8 +120,8 @@ def ask_all(mode: str) -> list[tuple[str, str, bool]]:
     return [(r["question"], r["answer"], any(same(a, r["answer"]) for a in r["answers"])) for r in rows]
 
 
-def same(expected: str, found: str) -> bool:
-    return expected.casefold().strip(" .") == found.casefold().strip(" .")
+def same(expected: str, actual: str) -> bool:
+    return expected.casefold().strip(" .") == actual.casefold().strip(" .")
 
 
 def compare(right: dict[str, list[tuple[str, str, bool]]]) -> None:

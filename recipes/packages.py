@@ -30,10 +30,10 @@ class Manual:
     def listed(self, packages: Path) -> list[Path]:
         """Its files, where the package is unpacked in a folder of its name. SystemExit where there are none."""
         root = packages / self.package
-        found = sorted({file for pattern in self.files for file in root.glob(pattern) if file.is_file()})
-        if not found:
+        files = sorted({file for pattern in self.files for file in root.glob(pattern) if file.is_file()})
+        if not files:
             raise SystemExit(f"{root} holds none of {', '.join(self.files)}: fetch the package (--fetch)")
-        return found
+        return files
 
 
 def manuals(path: Path) -> dict[str, Manual]:

@@ -53,10 +53,13 @@ def round_products(model: Any) -> None:
     from torch.nn.functional import linear
 
     def rounded(states: "Tensor") -> "Tensor":
-        held = states.detach()
-        low, high = held.amin((1, 2), keepdim=True).clamp(max=0), held.amax((1, 2), keepdim=True).clamp(min=0)
+        values = states.detach()
+        low, high = (
+            values.amin((1, 2), keepdim=True).clamp(max=0),
+            values.amax((1, 2), keepdim=True).clamp(min=0),
+        )
         step = ((high - low) / 255).clamp(min=1e-12)
-        return states + ((held / step).round_().mul_(step) - held)
+        return states + ((values / step).round_().mul_(step) - values)
 
     def forward(layer: Any, states: "Tensor") -> "Tensor":
         weight = layer.weight.detach()

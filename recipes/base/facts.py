@@ -21,7 +21,7 @@ __all__ = ["Facts", "World", "english", "numbers"]
 ORDINALS, YEARS = 60, range(1900, 2031)
 RELATIONS, FACTS = 12, 500
 # Of the questions: pseudo-queries, questions in the frame's words; beside the facts, as many sentences of prose.
-WORN, ASKED, TOLD = 0.75, 0.18, 0.1
+WORN, QUESTIONED, STATED = 0.75, 0.18, 0.1
 # Of the facts those that share a value with another, so that one word of a question does not tell which is meant.
 SHARED, NEAR = 0.7, 60
 LISTED_NAMES, ENGLISH_NAMES = 0.6, 0.7
@@ -35,7 +35,7 @@ Pair = tuple[str, str]
 class World:
     """Facts in some of their wordings; `ask` makes pseudo-queries of its statements."""
 
-    told: Sequence[tuple[Fact, str]]
+    statements: Sequence[tuple[Fact, str]]
     ask: PseudoQueries
 
 
@@ -80,23 +80,23 @@ class Facts:
         """Some relations, some of them with many facts, each told in one to four wordings."""
         chosen = self.rng.sample(frames(), relations)
         weights = [self.rng.random() ** 2 for _ in chosen]
-        found: list[Fact] = []
+        all_facts: list[Fact] = []
         for _ in range(facts):
-            found.append(self._fact(self.rng.choices(chosen, weights)[0], found[-NEAR:]))
-        told = [
+            all_facts.append(self._fact(self.rng.choices(chosen, weights)[0], all_facts[-NEAR:]))
+        statements = [
             (fact, fill(statement, fact[1]))
-            for fact in found
+            for fact in all_facts
             for statement in self.rng.sample(
                 fact[0].statements, min(len(fact[0].statements), self.rng.randint(1, 4))
             )
         ]
-        return World(told, PseudoQueries([statement for _, statement in told]))
+        return World(statements, PseudoQueries([statement for _, statement in statements]))
 
     def pairs(self, world: World) -> Iterator[Pair]:
         """Every statement under a new question, some under none, and some prose."""
-        for fact, statement in world.told:
+        for fact, statement in world.statements:
             yield self._question(world, fact, statement), statement
-        for _ in range(round(TOLD * len(world.told))):
+        for _ in range(round(STATED * len(world.statements))):
             yield self._prose(world)
 
     def _fact(self, frame: Frame, near: Sequence[Fact]) -> Fact:
@@ -112,7 +112,7 @@ class Facts:
         frame, values = fact
         style = self.rng.random()
         fitting = [question for asked, question in frame.questions if values[asked] in statement]
-        if style >= WORN + ASKED:
+        if style >= WORN + QUESTIONED:
             return ""
         if style >= WORN and fitting:
             return fill(self.rng.choice(fitting), values)
@@ -121,7 +121,7 @@ class Facts:
     def _prose(self, world: World) -> Pair:
         """A sentence of the prose: under a question that somebody asked, a pseudo-query, or none."""
         text = self.rng.choice(texts())
-        question, answer = self.rng.choice(text.asked)
+        question, answer = self.rng.choice(text.questions)
         answering = [sentence for sentence in text.sentences if answer in sentence]
         if answering and self.rng.random() < 0.5:
             return question, answering[0]

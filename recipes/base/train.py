@@ -62,7 +62,7 @@ def train(output: Path, seconds: float, seed: int) -> None:
     model.half().save_pretrained(output)
     tokenizer.save_pretrained(output)
     parameters = sum(weight.numel() for weight in model.parameters())
-    write_record(output, {**learner.told, "seconds": round(seconds), "seed": seed, "parameters": parameters})
+    write_record(output, {**learner.facts, "seconds": round(seconds), "seed": seed, "parameters": parameters})
     write_digests(output)
 
 
@@ -107,7 +107,7 @@ class Learner:
         return self.share >= 1
 
     @property
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         return {"worlds": self.worlds, "steps": self.steps, "tokens": self.tokens}
 
     def bare(self) -> Any:
@@ -141,8 +141,8 @@ class Learner:
             yield from bucketed(examples, RECIPE.tokens_of_a_step, Random(facts.rng.random()))
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
-        found = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        return [list(row) if text else [] for row, text in zip(found, texts, strict=True)]
+        ids = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return [list(row) if text else [] for row, text in zip(ids, texts, strict=True)]
 
     def _step(self, batch: list[TrainingExample], adapting: Muon) -> float:
         import torch
@@ -167,8 +167,8 @@ class Learner:
         with autocast("cpu"):
             states = self.model.model(input_ids=token_ids, use_cache=False).last_hidden_state[:, :-1]
             logits = self.model.lm_head(states[learned])
-        wanted = labels[:, 1:][learned]
-        return cross_entropy(logits, wanted, 1 / len(wanted))
+        targets = labels[:, 1:][learned]
+        return cross_entropy(logits, targets, 1 / len(targets))
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ class Contest:
 def contests(path: Path) -> list[Contest]:
     """The contests of a MidtermQA file."""
     rows = json.loads(path.read_text(encoding="utf-8"))["testset"]
-    found = ((QUESTION.fullmatch(row["question"]), row["answer"]) for row in rows)
-    return [Contest(match[1], match[2], answer) for match, answer in found if match]
+    matches = ((QUESTION.fullmatch(row["question"]), row["answer"]) for row in rows)
+    return [Contest(match[1], match[2], answer) for match, answer in matches if match]
 
 
 def _is_race(c: Contest) -> bool:
@@ -54,19 +54,19 @@ CLAIMS: Sequence[Callable[[Contest], str]] = (
 
 def probes(path: Path, count: int, seed: int = 0) -> dict[str, list[Pair]]:
     """For each kind of probe `count` pairs; the kinds in TRUE are supported, all others are not."""
-    known, rng = contests(path), Random(seed)
-    races = [c for c in known if _is_race(c)]
-    districts = [c for c in known if not _is_race(c)]
+    all_contests, rng = contests(path), Random(seed)
+    races = [c for c in all_contests if _is_race(c)]
+    districts = [c for c in all_contests if not _is_race(c)]
     picked = [rng.choice(races if i % 2 else districts) for i in range(count)]
-    found: dict[str, list[Pair]] = {}
+    pairs: dict[str, list[Pair]] = {}
     for i, contest in enumerate(picked):
-        for kind, pair in _kinds(contest, i, known, rng).items():
-            found.setdefault(kind, []).append(pair)
-    return found
+        for kind, pair in _kinds(contest, i, all_contests, rng).items():
+            pairs.setdefault(kind, []).append(pair)
+    return pairs
 
 
-def _kinds(c: Contest, i: int, known: Sequence[Contest], rng: Random) -> dict[str, Pair]:
-    others = [o for o in known if o.winner != c.winner and o.state != c.state]
+def _kinds(c: Contest, i: int, all_contests: Sequence[Contest], rng: Random) -> dict[str, Pair]:
+    others = [o for o in all_contests if o.winner != c.winner and o.state != c.state]
     rival, stranger, *company = rng.sample(others, 7)
     same = rng.choice(
         [o for o in others if o.office == c.office] or [o for o in others if _is_race(o) == _is_race(c)]

@@ -38,8 +38,8 @@ def _rows(relation: Relation, rng: Random) -> Iterator[Row]:
     statement = _statement(relation, rng)
     second = statement if rng.random() < 0.3 else _statement(relation, rng)
     evidence, crowded = _evidence(_fill(statement, facts, rng), _fill(second, other, rng), rng)
-    known = _slots(statement)
-    sayable = [c for c in (*relation.claims, *relation.statements) if _slots(c) <= known and c != statement]
+    slots = _slots(statement)
+    sayable = [c for c in (*relation.claims, *relation.statements) if _slots(c) <= slots and c != statement]
     firm = [c for c in sayable if " not " not in c]
     for claim in _some(sayable, 3, rng):
         yield Row(_fill(claim, facts, rng), evidence, SUPPORTS)
@@ -54,11 +54,11 @@ def _rows(relation: Relation, rng: Random) -> Iterator[Row]:
         if wrong[slot] not in evidence:
             yield Row(_fill(claim, wrong, rng), evidence, UNSUPPORTED)
     yield from _twins(relation, sayable, facts, evidence, rng)
-    denials = [d for d in relation.denials if _slots(d) <= known] or relation.denials
+    denials = [d for d in relation.denials if _slots(d) <= slots] or relation.denials
     for claim in _some(list(denials), 1, rng):
         yield Row(_fill(claim, facts, rng), evidence, UNSUPPORTED)
     choice = rng.random()
-    unsaid = [c for c in relation.claims if not _slots(c) <= known]
+    unsaid = [c for c in relation.claims if not _slots(c) <= slots]
     if choice < 0.3 and unsaid:
         yield Row(_fill(rng.choice(unsaid), facts, rng), evidence, UNSUPPORTED)
     elif choice < 0.5 and firm and not crowded:
@@ -122,8 +122,8 @@ def _slots(template: str) -> frozenset[str]:
 
 def _fill(template: str, facts: Facts, rng: Random) -> str:
     def value(match: re.Match[str]) -> str:
-        found = facts[match[1]]
-        return rng.choice(ALIASES.get(found, (found,)))
+        fact = facts[match[1]]
+        return rng.choice(ALIASES.get(fact, (fact,)))
 
     worded = EITHER.sub(lambda match: rng.choice(match[1].split("|")), template)
     text = SLOT.sub(value, worded)

@@ -29,7 +29,7 @@ class Sentences:
         self._manuals = listed()
         self.passages = cache(self._read)
 
-    def held(self, manual: str) -> bool:
+    def is_held_out(self, manual: str) -> bool:
         return self._manuals[manual][0].held
 
     def of(self, row: Mapping[str, Any]) -> str | None:
@@ -60,7 +60,7 @@ def pairs(packages: Path, rng: Random) -> Iterator[Row]:
     before: dict[str, str] = {}
     for line in PAIRS.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        evidence = None if sentences.held(row["manual"]) else sentences.of(row)
+        evidence = None if sentences.is_held_out(row["manual"]) else sentences.of(row)
         if evidence is None:
             continue
         yield Row(row["true"], evidence, SUPPORTS)

@@ -22,7 +22,7 @@ from recipes.checker.rows import SUPPORTS, read
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParagraphQuestion:
     question: str
     answer: str
     paragraph: int
@@ -43,40 +43,42 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.xquad:
-        asked = list(_asked(options.xquad))[:: options.every]
-        _relevance(asked)
-        _pruning(asked)
+        questions = list(_read_questions(options.xquad))[:: options.every]
+        _relevance(questions)
+        _pruning(questions)
     if options.path:
         for name in ("validation.jsonl", "test-fever_symmetric.jsonl"):
             _evidence(options.path / name)
 
 
-def _asked(path: Path) -> Iterator[Asked]:
+def _read_questions(path: Path) -> Iterator[ParagraphQuestion]:
     for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
         paragraphs = tuple(p["context"] for p in article["paragraphs"])
         for number, paragraph in enumerate(article["paragraphs"]):
             for qa in paragraph["qas"]:
-                yield Asked(qa["question"], qa["answers"][0]["text"], number, paragraphs)
+                yield ParagraphQuestion(qa["question"], qa["answers"][0]["text"], number, paragraphs)
 
 
-def _relevance(asked: list[Asked]) -> None:
+def _relevance(questions: list[ParagraphQuestion]) -> None:
     ranks = []
-    for a in asked:
+    for a in questions:
         scores = MiniLM().scores(a.question, a.article)
         ranks.append(top(scores, len(a.article)).index(a.paragraph))
     shares = ", ".join(f"{sum(r < k for r in ranks) / len(ranks):.3f} among {k}" for k in (1, 3, 5))
-    print(f"relevance, {len(asked)} questions over the paragraphs of their article: {shares}", flush=True)
+    print(f"relevance, {len(questions)} questions over the paragraphs of their article: {shares}", flush=True)
 
 
-def _pruning(asked: list[Asked]) -> None:
+def _pruning(questions: list[ParagraphQuestion]) -> None:
     print("| ratio | at most | answer kept | words kept | ms a text |\n|---|---|---|---|---|")
     for pruner in (Extractive(r, m) for r, m in ((0.5, 3), (0.75, 2), (0.75, 3), (0.75, 4), (0.9, 3))):
         start = time.process_time()
-        pruned = [pruner.prune(a.question, [a.article[a.paragraph]])[0] for a in asked]
-        spent = 1000 * (time.process_time() - start) / len(asked)
-        kept = sum(a.answer in text for a, text in zip(asked, pruned, strict=True)) / len(asked)
-        words = sum(len(t.split()) for t in pruned) / sum(len(a.article[a.paragraph].split()) for a in asked)
-        print(f"| {pruner.ratio} | {pruner.most} | {kept:.3f} | {words:.2f} | {spent:.0f} |", flush=True)
+        pruned = [pruner.prune(a.question, [a.article[a.paragraph]])[0] for a in questions]
+        spent = 1000 * (time.process_time() - start) / len(questions)
+        share = sum(a.answer in text for a, text in zip(questions, pruned, strict=True)) / len(questions)
+        words = sum(len(t.split()) for t in pruned) / sum(
+            len(a.article[a.paragraph].split()) for a in questions
+        )
+        print(f"| {pruner.ratio} | {pruner.most} | {share:.3f} | {words:.2f} | {spent:.0f} |", flush=True)
 
 
 def _evidence(path: Path) -> None:

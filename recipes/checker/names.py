@@ -14,7 +14,7 @@ def words(name: str) -> list[str]:
 
 
 WORDS = tomllib.loads((Path(__file__).parent / "words.toml").read_text(encoding="utf-8"))
-GIVEN, SURNAMES, PLACES = words("given"), words("surnames"), words("places")
+FIRST_NAMES, SURNAMES, PLACES = words("given"), words("surnames"), words("places")
 HEADS, MIDDLES, TAILS, TEAM = words("heads"), words("middles"), words("tails"), words("team")
 ADJECTIVES, NOUNS, SUBJECTS = words("adjectives"), words("nouns"), words("subjects")
 SURNAME_ENDS = ("ck", "ler", "n", "rs", "sky", "tt", "wright", "z")
@@ -56,11 +56,11 @@ def _ordinal(number: int) -> str:
 
 def _person(rng: Random) -> str:
     middle = rng.random()
-    given = rng.choice(GIVEN)
+    first = rng.choice(FIRST_NAMES)
     if middle < 0.1:
-        given += f" {rng.choice('ABCDEFGHJKLMNPRSTW')}."
+        first += f" {rng.choice('ABCDEFGHJKLMNPRSTW')}."
     elif middle < 0.15:
-        given += f" {rng.choice(GIVEN)}"
+        first += f" {rng.choice(FIRST_NAMES)}"
     surname = rng.choice(SURNAMES)
     choice = rng.random()
     if choice < 0.25:
@@ -68,7 +68,7 @@ def _person(rng: Random) -> str:
     elif choice < 0.45:
         surname = "".join(rng.choice(ONSETS) + rng.choice(VOWELS) for _ in range(rng.randint(1, 2)))
         surname = surname.title() + rng.choice(CODAS)
-    return f"{given} {surname}"
+    return f"{first} {surname}"
 
 
 def _town(rng: Random) -> str:
@@ -155,8 +155,12 @@ def _confusable(kind: str, value: str, rng: Random) -> str:
     if kind == "district" and value != "at-large":
         return _ordinal(max(1, int(value[:-2]) + rng.choice((-10, -2, -1, 1, 2, 10))))
     if kind == "person":
-        given, _, surname = value.rpartition(" ")
-        return f"{rng.choice(GIVEN)} {surname}" if rng.random() < 0.5 else f"{given} {rng.choice(SURNAMES)}"
+        first, _, surname = value.rpartition(" ")
+        return (
+            f"{rng.choice(FIRST_NAMES)} {surname}"
+            if rng.random() < 0.5
+            else f"{first} {rng.choice(SURNAMES)}"
+        )
     if kind == "amount":
         number = int(value.replace(",", ""))
         return f"{max(1, number + rng.choice((-1, 1, number, number // 2 + 1))):,}"

@@ -51,11 +51,11 @@ RUN = """    python -m recipes.checker.train --path FACT_CHECK_DIR --output {out
 
 def runs(folder: Path) -> list[dict[str, float]]:
     """The runs that made the weights of a folder, the first one first."""
-    found: list[dict[str, float]] = json.loads((folder / RUNS).read_text(encoding="utf-8"))["runs"]
-    return found
+    rows: list[dict[str, float]] = json.loads((folder / RUNS).read_text(encoding="utf-8"))["runs"]
+    return rows
 
 
-def write_record(folder: Path, made: Sequence[Mapping[str, float]], facts: Mapping[str, int]) -> None:
+def write_record(folder: Path, rows: Sequence[Mapping[str, float]], facts: Mapping[str, int]) -> None:
     """Write README.md and training.json, and name the base model in the adapter's config, not a folder.
 
     `made` is one mapping a run: budget, seed, rate, invented, relations, steps, pairs, seconds. `facts` holds
@@ -65,15 +65,15 @@ def write_record(folder: Path, made: Sequence[Mapping[str, float]], facts: Mappi
     config = json.loads(config_file.read_text(encoding="utf-8"))
     config["base_model_name_or_path"] = minilm.NAME
     config_file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    record = {"runs": list(made), **facts}
+    record = {"runs": list(rows), **facts}
     (folder / RUNS).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    text = README.format(base=minilm.NAME, sha256=minilm.SHA256, runs="\n\n".join(_commands(made)), **facts)
+    text = README.format(base=minilm.NAME, sha256=minilm.SHA256, runs="\n\n".join(_commands(rows)), **facts)
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def _commands(made: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    for number, run in enumerate(made, start=1):
-        output = "src/kcard/offline/weights/checker" if number == len(made) else f"FOLDER{number}"
+def _commands(rows: Sequence[Mapping[str, float]]) -> Iterator[str]:
+    for number, run in enumerate(rows, start=1):
+        output = "src/kcard/offline/weights/checker" if number == len(rows) else f"FOLDER{number}"
         more = f" --start FOLDER{number - 1}" if number > 1 else ""
         if "real" in run:
             more += f" \\\n        --packages PACKAGES --real {run['real']}"

@@ -57,10 +57,10 @@ def _negation(row: Row, _: Sequence[str], rng: Random) -> str | None:
 def _number(row: Row, _: Sequence[str], rng: Random) -> str | None:
     if re.search(r"\b(than|least|most|over|under|about|nearly|almost|before|after)\b", row.claim):
         return None  # another number may still be true
-    found = list(NUMBER.finditer(row.claim))
-    if not found:
+    numbers = list(NUMBER.finditer(row.claim))
+    if not numbers:
         return None
-    match = rng.choice(found)
+    match = rng.choice(numbers)
     value = int(match[0].replace(",", ""))
     other = (
         max(0, value + rng.choice((-10, -3, -2, -1, 1, 2, 3, 10)))

@@ -59,9 +59,11 @@ def main() -> None:
     parser.add_argument("--packages", type=Path, help="folder of unpacked packages")
     options = parser.parse_args()
     plan = Plan(options.seconds, options.seed, options.rate, options.invented, options.real)
-    told = list(claims_of_manuals(options.packages, Random(options.seed))) if options.packages else []
+    manual_claims = (
+        list(claims_of_manuals(options.packages, Random(options.seed))) if options.packages else []
+    )
     real = read(options.path / "train.jsonl.gz")
-    train(Material(real, told), options.output, plan, options.start)
+    train(Material(real, manual_claims), options.output, plan, options.start)
 
 
 @dataclass(frozen=True)
@@ -139,14 +141,14 @@ def train(material: Material, output: Path, plan: Plan, start_from: Path | None 
 def _batches(material: Material, plan: Plan, rng: Random) -> Iterator[tuple[list[EncodedPair], list[int]]]:
     """Batches of like length without end: every round all real rows, with fresh swaps and fresh invented facts."""
     while True:
-        made = itertools.islice(invented(rng), plan.invented)
+        invented_rows = itertools.islice(invented(rng), plan.invented)
         real = rng.sample(material.real, min(plan.real, len(material.real)))
         rows = [
             *real,
             *(row for _ in range(MANUALS) for row in material.manuals),
             *swaps(real, SWAPPED, rng),
             *contrasts(real, CONTRASTED, rng),
-            *made,
+            *invented_rows,
         ]
         rng.shuffle(rows)
         print(
@@ -205,8 +207,8 @@ def _loss(scores: Any, labels: Any) -> Any:
     from torch.nn.functional import cross_entropy, log_softmax
 
     either = -torch.logsumexp(log_softmax(scores, -1)[:, SUPPORTS + 1 :], -1)
-    known = cross_entropy(scores, labels.clamp(max=UNSUPPORTED - 1), reduction="none")
-    return torch.where(labels == UNSUPPORTED, either, known).mean()
+    likelihood = cross_entropy(scores, labels.clamp(max=UNSUPPORTED - 1), reduction="none")
+    return torch.where(labels == UNSUPPORTED, either, likelihood).mean()
 
 
 def _save(adapted: Any, head: dict[str, Any], output: Path) -> None:

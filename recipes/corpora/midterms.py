@@ -71,10 +71,10 @@ def read(path: Path) -> list[Race]:
 
 
 def _race(question: str, winner: str) -> Race:
-    if found := DISTRICT.fullmatch(question):
-        return Race("house", found[2], found[1], winner)
-    if found := STATEWIDE.fullmatch(question):
-        return Race("senate" if found[1] == "senate" else "governors", found[2], "", winner)
+    if match := DISTRICT.fullmatch(question):
+        return Race("house", match[2], match[1], winner)
+    if match := STATEWIDE.fullmatch(question):
+        return Race("senate" if match[1] == "senate" else "governors", match[2], "", winner)
     raise ValueError(f"no race is known in the question {question!r}")
 
 
@@ -83,8 +83,8 @@ def statements(race: Race) -> list[str]:
     place = f"the {race.place}" if race.place in WITH_ARTICLE else race.place
     owner = f"{place}'" if place.endswith("Islands") else f"{place}'s"
     values = {"winner": race.winner, "place": place, "place's": owner, "district": race.district}
-    found = (wording.format_map(values) for wording in WORDINGS[race.office])
-    return [sentence[0].upper() + sentence[1:] for sentence in found]
+    sentences = (wording.format_map(values) for wording in WORDINGS[race.office])
+    return [sentence[0].upper() + sentence[1:] for sentence in sentences]
 
 
 def render(races: list[Race]) -> dict[str, str]:

@@ -49,8 +49,8 @@ def names() -> list[str]:
 
 def facts(column: str) -> list[Fact]:
     """One fact for each filled cell of the column, as its wordings."""
-    told = [row for row in rows() if row[column] != UNSAID]
-    return [[wording.format_map(row) for wording in WORDINGS[column]] for row in told]
+    stated = [row for row in rows() if row[column] != UNSAID]
+    return [[wording.format_map(row) for wording in WORDINGS[column]] for row in stated]
 
 
 def features() -> list[Fact]:

@@ -137,8 +137,8 @@ def transformer(graph: Graph, linear: Linear, layers: int = LAYERS) -> str:
 def first_and_most(graph: Graph, states: str, inside: str) -> str:
     """The state of [CLS] and the highest ones of the tokens whose `inside`, (1, t), bool, is true: (1, 768)."""
     inside = graph.op("Unsqueeze", inside, graph.constant([-1]))
-    held = graph.op("Where", inside, states, graph.constant(FAR))
-    most = graph.op("ReduceMax", held, graph.constant([1]), keepdims=0)
+    inside_states = graph.op("Where", inside, states, graph.constant(FAR))
+    most = graph.op("ReduceMax", inside_states, graph.constant([1]), keepdims=0)
     return graph.op("Concat", graph.op("Gather", states, graph.constant(0), axis=1), most, axis=-1)
 
 

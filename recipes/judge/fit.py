@@ -26,7 +26,7 @@ from kcard.cards.passages import passages
 from kcard.cards.pool import Pool
 from kcard.integrators.citations import WEIGHTS, features
 from kcard.types import Sampling
-from recipes.judge.corpora import Asked, popqa, squad, worn
+from recipes.judge.corpora import CorpusQuestion, popqa, squad, worn
 
 THRESHOLDS = (0.0, 0.5, 1.0, 1.5, 2.0)
 
@@ -52,8 +52,8 @@ def main() -> None:
         home = args.home or Path(scratch)
         cases = [
             case
-            for name, (texts, asked) in corpora.items()
-            for case in _cases(name, _card(name, texts, home), asked, Path(scratch) / "without" / name)
+            for name, (texts, questions) in corpora.items()
+            for case in _cases(name, _card(name, texts, home), questions, Path(scratch) / "without" / name)
         ]
     weights = fitted([case for case in cases if case.model != case.index])
     WEIGHTS.write_text(json.dumps(weights, indent=2) + "\n", encoding="utf-8")
@@ -70,26 +70,35 @@ def _card(name: str, texts: Sequence[str], home: Path) -> Card:
     return Card.open(home / name)
 
 
-def _cases(name: str, card: Card, asked: Sequence[Asked], scratch: Path) -> Iterator[Case]:
+def _cases(name: str, card: Card, items: Sequence[CorpusQuestion], scratch: Path) -> Iterator[Case]:
     rng = Random(0)
-    forms = {"as it is": list(asked), "worn": [Asked(worn(a.question, rng), a.answers) for a in asked]}
-    hidden = set(rng.sample(range(len(asked)), len(asked) // 2))
+    forms = {
+        "as it is": list(items),
+        "worn": [CorpusQuestion(worn(a.question, rng), a.answers) for a in items],
+    }
+    hidden = set(rng.sample(range(len(items)), len(items) // 2))
     shutil.copytree(card.folder, scratch)
-    answered = [Question("", asked[i].answers) for i in hidden]
-    kept = [p for p in passages(card.folder) if not any(holds(p.text, question) for question in answered)]
-    lacking = finish(scratch, card.manifest, kept)
+    answered = [Question("", items[i].answers) for i in hidden]
+    remaining = [
+        p for p in passages(card.folder) if not any(holds(p.text, question) for question in answered)
+    ]
+    lacking = finish(scratch, card.manifest, remaining)
     for form, questions in forms.items():
-        yield from _asked(f"{name}, {form}", card, questions)
-        yield from _asked(f"{name}, {form}, missing", lacking, [questions[i] for i in sorted(hidden)])
+        yield from _answer_questions(f"{name}, {form}", card, questions)
+        yield from _answer_questions(
+            f"{name}, {form}, missing", lacking, [questions[i] for i in sorted(hidden)]
+        )
 
 
-def _asked(group: str, card: Card, asked: Sequence[Asked]) -> Iterator[Case]:
-    written = Pool([card]).write([a.question for a in asked], [card.name], 3, Sampling())
-    found = [[p for p in documents if p.text] for documents in written]
-    both = [i for i, documents in enumerate(found) if {p.source is None for p in documents} == {True, False}]
-    told = features([(asked[i].question, found[i]) for i in both])
-    for i, values in zip(both, told, strict=True):
-        right = [(p.source is None, holds(p.text, Question("", asked[i].answers))) for p in found[i]]
+def _answer_questions(group: str, card: Card, questions: Sequence[CorpusQuestion]) -> Iterator[Case]:
+    written = Pool([card]).write([a.question for a in questions], [card.name], 3, Sampling())
+    candidates = [[p for p in documents if p.text] for documents in written]
+    both = [
+        i for i, documents in enumerate(candidates) if {p.source is None for p in documents} == {True, False}
+    ]
+    feature_rows = features([(questions[i].question, candidates[i]) for i in both])
+    for i, values in zip(both, feature_rows, strict=True):
+        right = [(p.source is None, holds(p.text, Question("", questions[i].answers))) for p in candidates[i]]
         model, index = (any(hit for own, hit in right if own is written) for written in (True, False))
         yield Case(group, values, model, index)
 
@@ -106,7 +115,7 @@ def fitted(cases: Sequence[Case]) -> dict[str, float]:
 
 def report(cases: Sequence[Case], weights: dict[str, float]) -> str:
     """The share of questions whose answer is in what is kept, and of those in which the model is taken."""
-    found = []
+    lines = []
     for group in dict.fromkeys(case.group for case in cases):
         some = [case for case in cases if case.group == group]
         odds = [sum(weights[name] * value for name, value in case.values.items()) for case in some]
@@ -119,8 +128,8 @@ def report(cases: Sequence[Case], weights: dict[str, float]) -> str:
             )
             taken = sum(o >= threshold for o in odds)
             row[f"at {threshold}"] = f"{right / len(some):.3f} ({taken / len(some):.2f})"
-        found.append(row)
-    return rows([*found[0]], found)
+        lines.append(row)
+    return rows([*lines[0]], lines)
 
 
 if __name__ == "__main__":

@@ -39,20 +39,20 @@ def calibrate(
     plain = [memory.recall(q).answer == learnt[q] for q in sample]
     other = [(q, form) for q in sample if (form := held_out(q))]
     recalled = [(memory.recall(form), learnt[q]) for q, form in other]
-    known = np.array([log_odds(r.least_log_probability) for r, _ in recalled])
+    seen = np.array([log_odds(r.least_log_probability) for r, _ in recalled])
     invented = [strange.draw() for _ in range(COUNT)]
     apart = _confidence(memory, kept_out)
     unseen = np.concatenate([apart, _confidence(memory, invented)])
     threshold = float(np.quantile(unseen, 1 - PASSING))
     return Calibration(
-        slope=_slope(known, unseen, threshold),
+        slope=_slope(seen, unseen, threshold),
         threshold=threshold,
         recall=float(np.mean(plain)),
         recall_reworded=float(np.mean([r.answer == answer for r, answer in recalled])),
-        known_kept=float((known > threshold).mean()),
+        known_kept=float((seen > threshold).mean()),
         unseen_ask=float((unseen <= threshold).mean()),
         kept_out_ask=float((apart <= threshold).mean()),
-        auroc=auroc(known, unseen),
+        auroc=auroc(seen, unseen),
     )
 
 
@@ -65,9 +65,9 @@ def auroc(high: np.ndarray, low: np.ndarray) -> float:
     return float(np.mean((high[:, None] > low[None]) + 0.5 * (high[:, None] == low[None])))
 
 
-def _slope(known: np.ndarray, unseen: np.ndarray, threshold: float) -> float:
+def _slope(seen: np.ndarray, unseen: np.ndarray, threshold: float) -> float:
     """The logistic's slope of greatest likelihood, both groups weighing the same, its midpoint given."""
     slopes = np.geomspace(0.1, 100, 120)
-    up, down = known - threshold, unseen - threshold
+    up, down = seen - threshold, unseen - threshold
     cost = [np.logaddexp(0, -s * up).mean() + np.logaddexp(0, s * down).mean() for s in slopes]
     return float(slopes[int(np.argmin(cost))])

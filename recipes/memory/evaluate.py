@@ -27,23 +27,23 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=505)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    known = llm.load(options.weights)
+    memory = llm.load(options.weights)
     sample = random.Random(1).sample(list(read_facts(FACTS).items()), 300)
 
     def least(questions: list[str]) -> np.ndarray:
-        return np.array([llm.log_odds(known.recall(q).least_log_probability) for q in questions])
+        return np.array([llm.log_odds(memory.recall(q).least_log_probability) for q in questions])
 
     plain = least([q for q, _ in sample])
     other = least([form for q, _ in sample if (form := held_out(q))])
-    print(f"facts taken as known {(plain > known.threshold).mean():.3f}", end=", ")
-    print(f"in held-out wordings {(other > known.threshold).mean():.3f}\n")
+    print(f"facts taken as known {(plain > memory.threshold).mean():.3f}", end=", ")
+    print(f"in held-out wordings {(other > memory.threshold).mean():.3f}\n")
     print("| set | questions | ask for knowledge | AUROC against facts | in held-out wordings |")
     print("|---|---|---|---|---|")
     for name, source in (("MidtermQA", midterm), ("PopQA", popqa), ("WikiDYK", wikidyk)):
-        found = least([item.question for item in source(options.path)[: options.limit]])
-        asks = (found <= known.threshold).mean()
+        scores = least([item.question for item in source(options.path)[: options.limit]])
+        asks = (scores <= memory.threshold).mean()
         print(
-            f"| {name} | {len(found)} | {asks:.3f} | {auroc(plain, found):.3f} | {auroc(other, found):.3f} |"
+            f"| {name} | {len(scores)} | {asks:.3f} | {auroc(plain, scores):.3f} | {auroc(other, scores):.3f} |"
         )
 
 

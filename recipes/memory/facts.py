@@ -62,15 +62,15 @@ def relations(path: Path) -> Iterator[Fact]:
 
 def facts() -> list[Fact]:
     """Every fact, in a stable order; ValueError where a question is asked twice."""
-    found = [fact for name, wordings in WORDINGS.items() for fact in tabular(name, wordings)]
-    found += relations(TABLES / "relations.txt")
-    found += ((row["question"], row["answer"]) for row in rows(TABLES / "others.tsv"))
-    asked: set[str] = set()
-    for question, _ in found:
-        if question in asked:
+    all_facts = [fact for name, wordings in WORDINGS.items() for fact in tabular(name, wordings)]
+    all_facts += relations(TABLES / "relations.txt")
+    all_facts += ((row["question"], row["answer"]) for row in rows(TABLES / "others.tsv"))
+    questions: set[str] = set()
+    for question, _ in all_facts:
+        if question in questions:
             raise ValueError(f"asked twice: {question!r}")
-        asked.add(question)
-    return found
+        questions.add(question)
+    return all_facts
 
 
 def render() -> str:

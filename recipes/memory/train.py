@@ -90,13 +90,13 @@ def epoch(facts: dict[str, str], strange: Unanswerable, tokenizer: Any) -> list[
 
 
 def batches(rows: list[Row], rng: random.Random) -> list[list[Row]]:
-    found: list[list[Row]] = [[]]
+    groups: list[list[Row]] = [[]]
     for row in sorted(rows, key=lambda r: len(r[0]) + len(r[1]) + rng.random()):
-        if found[-1] and (len(found[-1]) + 1) * (len(row[0]) + len(row[1]) + 2) > BATCH_TOKENS:
-            found.append([])
-        found[-1].append(row)
-    rng.shuffle(found)
-    return found
+        if groups[-1] and (len(groups[-1]) + 1) * (len(row[0]) + len(row[1]) + 2) > BATCH_TOKENS:
+            groups.append([])
+        groups[-1].append(row)
+    rng.shuffle(groups)
+    return groups
 
 
 def loss(model: Any, batch: list[Row]) -> "torch.Tensor":
@@ -126,8 +126,8 @@ def optimisers(model: Any) -> list["torch.optim.Optimizer"]:
     matrices = [
         p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "lm_head" not in n
     ]
-    known = {id(p) for p in matrices}
-    rest = [p for p in model.parameters() if id(p) not in known]
+    matrix_ids = {id(p) for p in matrices}
+    rest = [p for p in model.parameters() if id(p) not in matrix_ids]
     return [
         torch.optim.Muon(matrices, lr=0.02, momentum=0.95, weight_decay=0.01, ns_steps=4),
         torch.optim.AdamW(rest, lr=3e-3, betas=(0.9, 0.98), weight_decay=0.01),
@@ -201,8 +201,8 @@ def save(memory: EmbeddedMemory, folder: Path, calibration: Calibration) -> None
     folder.mkdir(parents=True, exist_ok=True)
     copy.deepcopy(memory.model.model).half().save_pretrained(folder)
     memory.tokenizer.save_pretrained(folder)
-    given = {"slope": round(calibration.slope, 4), "threshold": round(calibration.threshold, 4)}
-    (folder / "calibration.json").write_text(json.dumps(given) + "\n", encoding="utf-8")
+    values = {"slope": round(calibration.slope, 4), "threshold": round(calibration.threshold, 4)}
+    (folder / "calibration.json").write_text(json.dumps(values) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -222,11 +222,11 @@ def main() -> None:
     kept_out = random.Random(options.seed).sample(list(facts), KEPT_OUT)
     learnt = {q: a for q, a in facts.items() if q not in set(kept_out)}
     strange = Unanswerable(facts, Words(random.Random(options.seed)))
-    memory, told = train(learnt, strange, options.seconds, options.seed)
+    memory, report = train(learnt, strange, options.seconds, options.seed)
     strange = Unanswerable(facts, Words(random.Random(options.seed + 1)))
     calibration = calibrate(memory, learnt, kept_out, strange)
     save(memory, options.output, calibration)
-    write_record(options.output, calibration, told)
+    write_record(options.output, calibration, report)
     write_digests(options.output)
 
 

@@ -27,7 +27,7 @@ from kcard.offline.extract import Extract, examine
 from kcard.types import Reply, Request
 from recipes.digests import write_digests
 from recipes.packages import Manual, read
-from recipes.reader.own import WORD, Words, asked, listed
+from recipes.reader.own import WORD, Words, listed, read_questions
 
 LIKE = 0.6  # F1 from which words are right
 HALF = 0.6  # share of the evidence's words that a quotation must hold
@@ -49,10 +49,10 @@ class Case:
 class Recorder:
     """An LLM that keeps what it is given."""
 
-    given: tuple[str, ...] = ()
+    knowledge: tuple[str, ...] = ()
 
     def reply(self, request: Request) -> Reply:
-        self.given = tuple(request.knowledge)
+        self.knowledge = tuple(request.knowledge)
         return Reply("-")
 
 
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--show", type=int, default=0, help="wrong answers to print, the surest first")
     options = parser.parse_args()
     questions: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in asked():
+    for row in read_questions():
         questions[row["manual"]].append(row)
     cases = [
         case
@@ -77,9 +77,9 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "calibration.json").write_text(json.dumps(weights, indent=2) + "\n", encoding="utf-8")
     write_digests(options.output)
-    told = validated(cases, names)
-    print(report(cases, told))
-    wrong = sorted(zip(told, cases, strict=True), key=lambda pair: -pair[0])
+    probabilities = validated(cases, names)
+    print(report(cases, probabilities))
+    wrong = sorted(zip(probabilities, cases, strict=True), key=lambda pair: -pair[0])
     for probability, case in [pair for pair in wrong if not pair[1].right][: options.show]:
         print(f"{probability:.2f} {case.manual}: {case.question} -> {case.extract.text[:150]!r}")
 
@@ -105,11 +105,11 @@ def _cases(
             gold = _gold(row, corpus_texts)
             if gold is None and row["type"] != "unanswerable":
                 continue
-            recorder.given = tuple[str, ...]()
+            recorder.knowledge = tuple[str, ...]()
             pipeline([row["question"]])
-            yield from _case(name, row, recorder.given, gold)
+            yield from _case(name, row, recorder.knowledge, gold)
             if gold:
-                without = [text for text in recorder.given if _share(gold, text) < HALF]
+                without = [text for text in recorder.knowledge if _share(gold, text) < HALF]
                 yield from _case(name, row, without, gold, there=False)
 
 
@@ -122,22 +122,22 @@ def _gold(row: Mapping[str, Any], texts: Sequence[str]) -> list[str] | None:
 
 
 def _share(gold: Sequence[str], text: str) -> float:
-    told = set(WORD.findall(text.lower()))
-    return sum(word in told for word in gold) / len(gold)
+    spoken = set(WORD.findall(text.lower()))
+    return sum(word in spoken for word in gold) / len(gold)
 
 
 def _case(
     name: str,
     row: Mapping[str, Any],
-    given: Sequence[str],
+    texts: Sequence[str],
     gold: Sequence[str] | None,
     *,
     there: bool = True,
 ) -> Iterator[Case]:
     """`there`: whether the passage that answers was left among those given; another may answer all the same."""
-    found = examine(row["question"], given)
-    if found:
-        extract, features = found
+    extraction = examine(row["question"], texts)
+    if extraction:
+        extract, features = extraction
         right = gold is not None and _right(row, extract, gold)
         yield Case(name, row["question"], features, extract, gold is not None and there, right)
 
@@ -145,14 +145,14 @@ def _case(
 def _right(row: Mapping[str, Any], extract: Extract, gold: Sequence[str]) -> bool:
     """Whether the words are the answer's, or the quotation holds half of what the answer rests on; a plain yes or no
     is judged by itself."""
-    answer, said = row["answer"], extract.text
-    quoted = _share(gold, f"{extract.quote} {said}") >= HALF
+    answer, text = row["answer"], extract.text
+    quoted = _share(gold, f"{extract.quote} {text}") >= HALF
     if row["type"] == "yes/no":
-        verdict = said.partition(":")[0].lower()
-        return bool(verdict == answer) if verdict in ("yes", "no") else _share(gold, said) >= HALF
+        verdict = text.partition(":")[0].lower()
+        return bool(verdict == answer) if verdict in ("yes", "no") else _share(gold, text) >= HALF
     if row["type"] in ("how", "why", "list"):
         return quoted
-    return f1(said, [answer]) >= LIKE or (quoted and f" {normalise(answer)} " in f" {normalise(said)} ")
+    return f1(text, [answer]) >= LIKE or (quoted and f" {normalise(answer)} " in f" {normalise(text)} ")
 
 
 def fitted(cases: Sequence[Case], names: Sequence[str]) -> dict[str, float]:
@@ -166,8 +166,8 @@ def fitted(cases: Sequence[Case], names: Sequence[str]) -> dict[str, float]:
 
 def validated(cases: Sequence[Case], names: Sequence[str]) -> list[float]:
     """The probability of each by weights that were fitted to the other manuals."""
-    held = sorted({case.manual for case in cases})
-    weights = {name: fitted([c for c in cases if c.manual != name], names) for name in held}
+    manuals = sorted({case.manual for case in cases})
+    weights = {name: fitted([c for c in cases if c.manual != name], names) for name in manuals}
     odds = [sum(weights[c.manual][name] * c.features[name] for name in names) for c in cases]
     return [1 / (1 + float(np.exp(-value))) for value in odds]
 
@@ -178,8 +178,8 @@ def report(cases: Sequence[Case], probabilities: Sequence[float]) -> str:
     there = [(p, c.right) for p, c in zip(probabilities, cases, strict=True) if c.answerable]
     missing = [p for p, c in zip(probabilities, cases, strict=True) if not c.answerable and not c.right]
     for threshold in (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7):
-        given = [right for p, right in there if p >= threshold]
-        right, wrong = sum(given) / len(there), (len(given) - sum(given)) / len(there)
+        answered = [right for p, right in there if p >= threshold]
+        right, wrong = sum(answered) / len(there), (len(answered) - sum(answered)) / len(there)
         admitted = sum(p < threshold for p in missing) / max(1, len(missing))
         lines.append(
             f"| {threshold} | {right:.3f} | {wrong:.3f} | {1 - right - wrong:.3f} | {admitted:.3f} |"

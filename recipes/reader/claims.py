@@ -32,16 +32,16 @@ def questions(data: Path, seed: int) -> list[Reading]:
     with gzip.open(data / "fact_check" / "train.jsonl.gz", "rt", encoding="utf-8") as stream:
         rows = [json.loads(line) for line in stream]
     rng.shuffle(rows)
-    found = []
+    readings = []
     for row in rows:
         if question := _question(_plain(row["claim"]).rstrip(".")):
             text = _plain(row["evidence"])
-            told = row["label"] != "NOT ENOUGH INFO"
+            decided = row["label"] != "NOT ENOUGH INFO"
             places = sentences(text)
-            evidence = tuple(places) if told and len(places) == 1 else ()
-            asked = question.lower() if rng.random() < LOWER else question
-            found.append(Reading(asked, "", text, told, (), evidence, "VitaminC"))
-    return found
+            evidence = tuple(places) if decided and len(places) == 1 else ()
+            wording = question.lower() if rng.random() < LOWER else question
+            readings.append(Reading(wording, "", text, decided, (), evidence, "VitaminC"))
+    return readings
 
 
 def _question(claim: str) -> str | None:

@@ -18,7 +18,7 @@ from kcard.text import sentence_spans as sentences
 from recipes.reader.example import Reading, Spans
 from recipes.reader.near import Near
 
-__all__ = ["SHARES", "draw", "held", "questions"]
+__all__ = ["SHARES", "draw", "held_out", "questions"]
 
 # The share of its questions that an epoch reads.
 SHARES = {
@@ -92,7 +92,7 @@ def draw(data: Path, number: int, shares: Mapping[str, float] = SHARES) -> list[
     return drawn
 
 
-def held(data: Path) -> dict[str, list[Reading]]:
+def held_out(data: Path) -> dict[str, list[Reading]]:
     """Return every set's `dev` questions, with the wrong texts that were made for them, and all of them together."""
     sets: dict[str, list[Reading]] = {source: [] for source in SHARES}
     for source in SHARES:
@@ -141,6 +141,6 @@ def _aligned(text: str, answers: Sequence[str]) -> Spans:
     for answer in answers:
         words = set(WORD.findall(answer.lower()))
         for place in sentences(text) if len(words) > 1 else ():
-            held = len(words & set(WORD.findall(text[slice(*place)].lower()))) / len(words)
-            best = max(best, (held, (place,)))
+            share = len(words & set(WORD.findall(text[slice(*place)].lower()))) / len(words)
+            best = max(best, (share, (place,)))
     return best[1]

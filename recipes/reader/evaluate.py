@@ -19,13 +19,13 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, default=READER_WEIGHTS)
     options = parser.parse_args()
     network = load_reader(options.weights)
-    held = {
+    held_out = {
         "SQuAD": wikipedia.squad(options.data)[1],
         "NQ": wikipedia.natural_questions(options.data)[1],
         "manuals": own.readings(options.packages)[1],
-        **datasets.held(options.data),
+        **datasets.held_out(options.data),
     }
-    print(table({name: figures(network, readings) for name, readings in held.items()}))
+    print(table({name: figures(network, readings) for name, readings in held_out.items()}))
 
 
 if __name__ == "__main__":

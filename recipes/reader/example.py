@@ -41,22 +41,22 @@ def around(reading: Reading, words: int, order: Iterator[bool]) -> Reading:
 
     `order`: whether the one before comes next, where there is a choice.
     """
-    found = sentences(reading.text)
+    spans = sentences(reading.text)
     marked = reading.evidence or reading.spans
-    if not found or not marked:
+    if not spans or not marked:
         return reading
     at = marked[0][0]
-    first = last = next((i for i, (a, b) in enumerate(found) if a <= at < b), 0)
-    count = _count(reading.text, *found[first])
+    first = last = next((i for i, (a, b) in enumerate(spans) if a <= at < b), 0)
+    count = _count(reading.text, *spans[first])
     while True:
-        sides = [i for i in (first - 1, last + 1) if 0 <= i < len(found)]
-        sides = [i for i in sides if count + _count(reading.text, *found[i]) <= words]
+        sides = [i for i in (first - 1, last + 1) if 0 <= i < len(spans)]
+        sides = [i for i in sides if count + _count(reading.text, *spans[i]) <= words]
         if not sides:
             break
         i = sides[0] if len(sides) == 1 or next(order) else sides[1]
-        count += _count(reading.text, *found[i])
+        count += _count(reading.text, *spans[i])
         first, last = min(first, i), max(last, i)
-    return _part(reading, found[first][0], found[last][1])
+    return _part(reading, spans[first][0], spans[last][1])
 
 
 def without(reading: Reading) -> Reading | None:
@@ -65,8 +65,8 @@ def without(reading: Reading) -> Reading | None:
     for a, b in sorted(reading.evidence):
         rest, end = rest + reading.text[end:a], b
     rest = f"{rest}{reading.text[end:]}".strip()
-    told = any(answer.lower() in rest.lower() for answer in reading.answers)
-    if told or rest.count(" ") < 12:
+    answered = any(answer.lower() in rest.lower() for answer in reading.answers)
+    if answered or rest.count(" ") < 12:
         return None
     return replace(reading, text=rest, answered=False, spans=(), evidence=())
 

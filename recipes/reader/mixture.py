@@ -31,7 +31,7 @@ def epoch(
     """The examples of one epoch; another seed, another draw. `sets`: what datasets.draw drew for it."""
     rng = random.Random(seed)
     pool = [(r.section, r.text) for r in (*articles, *manuals) if r.answered]
-    found: list[Reading] = []
+    readings: list[Reading] = []
     for kind, group in (
         ("article", articles),
         ("set", sets),
@@ -39,11 +39,11 @@ def epoch(
         ("VitaminC", rng.sample(claims, min(CLAIMS, len(claims)))),
     ):
         for reading in group:
-            found += _examples(reading, kind, pool, rng)
+            readings += _examples(reading, kind, pool, rng)
     invented, prose = Synthesis(seed, 0.4), Prose(seed)
-    found += (part for _ in range(INVENTED) for part in _read(invented.example(), rng))
-    found += (part for _ in range(PROSE) for part in _read(prose.example(), rng))
-    return [replace(r, near=(), section="" if rng.random() < UNTITLED else r.section) for r in found]
+    readings += (part for _ in range(INVENTED) for part in _read(invented.example(), rng))
+    readings += (part for _ in range(PROSE) for part in _read(prose.example(), rng))
+    return [replace(r, near=(), section="" if rng.random() < UNTITLED else r.section) for r in readings]
 
 
 def _examples(
@@ -91,10 +91,10 @@ def batches(readings: Sequence[Reading], tokens: int, seed: int) -> list[list[Re
     """Of like length together, about so many tokens each, in random order."""
     rng = random.Random(seed)
     lengths = {id(r): (len(r.question) + len(r.section) + len(r.text)) / 3.6 + 8 for r in readings}
-    found: list[list[Reading]] = [[]]
+    groups: list[list[Reading]] = [[]]
     for reading in sorted(readings, key=lambda r: lengths[id(r)] + 10 * rng.random()):
-        if found[-1] and (len(found[-1]) + 1) * min(lengths[id(reading)], 272) > tokens:
-            found.append([])
-        found[-1].append(reading)
-    rng.shuffle(found)
-    return found
+        if groups[-1] and (len(groups[-1]) + 1) * min(lengths[id(reading)], 272) > tokens:
+            groups.append([])
+        groups[-1].append(reading)
+    rng.shuffle(groups)
+    return groups

@@ -16,5 +16,5 @@ class Near:
 
     def of(self, question: str, count: int, answers: Callable[[str], bool]) -> tuple[tuple[str, str], ...]:
         """The likest `count` that do not answer."""
-        found = [self._texts[row] for row, _ in self._index.search(question, 2 * count + 4)]
-        return tuple(pair for pair in found if not answers(pair[1]))[:count]
+        texts = [self._texts[row] for row, _ in self._index.search(question, 2 * count + 4)]
+        return tuple(pair for pair in texts if not answers(pair[1]))[:count]

@@ -21,7 +21,7 @@ from recipes.packages import Manual, manuals, read
 from recipes.reader.example import Reading, Spans
 from recipes.reader.near import Near
 
-__all__ = ["FOLDER", "WORD", "Words", "about_paragraphs", "asked", "listed", "readings"]
+__all__ = ["FOLDER", "WORD", "Words", "about_paragraphs", "listed", "read_questions", "readings"]
 
 FOLDER = Path(__file__).parent / "questions"
 NEAR = 8
@@ -41,22 +41,22 @@ class Words:
         """Where they stand in a text; None where they do not."""
         words = list(WORD.finditer(text.lower()))
         for at in range(len(words) - self.count + 1):
-            told = " ".join(match.group() for match in words[at : at + self.count])
-            if hashlib.sha256(told.encode()).hexdigest().startswith(self.digest):
+            fragment = " ".join(match.group() for match in words[at : at + self.count])
+            if hashlib.sha256(fragment.encode()).hexdigest().startswith(self.digest):
                 return words[at].start(), words[at + self.count - 1].end()
         return None
 
 
 def listed() -> dict[str, list[Manual]]:
     """The packages of each manual; some come in two."""
-    found: dict[str, list[Manual]] = defaultdict(list)
-    names = {row["manual"] for row in asked()}
+    by_name: dict[str, list[Manual]] = defaultdict(list)
+    names = {row["manual"] for row in read_questions()}
     for name, manual in manuals(FOLDER / "manuals.toml").items():
-        found[name if name in names else name.partition("-")[0]].append(manual)
-    return found
+        by_name[name if name in names else name.partition("-")[0]].append(manual)
+    return by_name
 
 
-def asked(name: str = "questions.jsonl") -> list[dict[str, Any]]:
+def read_questions(name: str = "questions.jsonl") -> list[dict[str, Any]]:
     lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
@@ -67,20 +67,20 @@ def about_paragraphs(groups: Iterable[Sequence[tuple[str, str]]]) -> list[Readin
     for group in groups:
         for title, text in group:
             about.setdefault(title, (text, group))
-    found: list[Reading] = []
-    for row in asked("paragraphs.jsonl"):
+    readings: list[Reading] = []
+    for row in read_questions("paragraphs.jsonl"):
         text, group = about[row["title"]]
         near = Near([other for other in group if other[1] != text])
-        found += _reading(row, row["title"], [Source(text, section=row["title"])], near)
-    return found
+        readings += _reading(row, row["title"], [Source(text, section=row["title"])], near)
+    return readings
 
 
 def readings(packages: Path) -> tuple[list[Reading], list[Reading]]:
     """(to train on, held out: all of nine manuals). `packages`: a folder with the packages, unpacked."""
     questions: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in asked():
+    for row in read_questions():
         questions[row["manual"]].append(row)
-    found: tuple[list[Reading], list[Reading]] = ([], [])
+    halves: tuple[list[Reading], list[Reading]] = ([], [])
     for name, parts in sorted(listed().items()):
         corpus = [passage for part in parts for passage in read(part, packages)]
         near = Near(list(dict.fromkeys((passage.section, passage.text) for passage in corpus)))
@@ -88,8 +88,8 @@ def readings(packages: Path) -> tuple[list[Reading], list[Reading]]:
         for passage in corpus:
             by_file[passage.file].append(passage)
         for row in questions[name]:
-            found[parts[0].held].extend(_reading(row, name, by_file[row["file"]], near))
-    return found
+            halves[parts[0].held].extend(_reading(row, name, by_file[row["file"]], near))
+    return halves
 
 
 def _reading(row: Mapping[str, Any], group: str, passages: Sequence[Source], near: Near) -> Iterator[Reading]:
@@ -104,8 +104,8 @@ def _reading(row: Mapping[str, Any], group: str, passages: Sequence[Source], nea
     passage, evidence = place
     spans: Spans = ()
     if kind not in IN_SENTENCES:
-        inside = [span for a, b in evidence for span in _found(passage.text, answer, a, b)]
-        spans = tuple(inside or _found(passage.text, answer, 0, len(passage.text)))
+        inside = [span for a, b in evidence for span in _places_of(passage.text, answer, a, b)]
+        spans = tuple(inside or _places_of(passage.text, answer, 0, len(passage.text)))
     telling = answer if spans and len(answer) > SHORT else None
     others = near.of(
         question, NEAR, lambda text: text == passage.text or (telling is not None and telling in text)
@@ -119,19 +119,19 @@ def _place(passages: Sequence[Source], count: int, digest: str) -> tuple[Source,
         shift = len(passage.section) + 2 if passage.section else 0
         if place := Words(count, digest).place(passage.in_context):
             start, end = place[0] - shift, place[1] - shift
-            held = [s for s in sentences(passage.text) if s[0] < end and s[1] > start]
-            return (passage, tuple(held)) if held else None
+            inside = [s for s in sentences(passage.text) if s[0] < end and s[1] > start]
+            return (passage, tuple(inside)) if inside else None
     return None
 
 
-def _found(text: str, answer: str, low: int, high: int) -> list[tuple[int, int]]:
+def _places_of(text: str, answer: str, low: int, high: int) -> list[tuple[int, int]]:
     """Where the words of an answer stand in a row between two places."""
-    words, wanted = list(WORD.finditer(text.lower())), WORD.findall(answer.lower())
-    found = []
-    for at in range(len(words) - len(wanted) + 1):
-        part = words[at : at + len(wanted)]
-        if wanted and [match.group() for match in part] == wanted:
+    words, needed = list(WORD.finditer(text.lower())), WORD.findall(answer.lower())
+    places = []
+    for at in range(len(words) - len(needed) + 1):
+        part = words[at : at + len(needed)]
+        if needed and [match.group() for match in part] == needed:
             start, end = part[0].start(), part[-1].end()
             if low <= start and end <= high:
-                found.append((start, end))
-    return found
+                places.append((start, end))
+    return places

@@ -20,11 +20,11 @@ KEPT_OUT = 12
 
 @dataclass(frozen=True)
 class Text:
-    """`asked`: (question, answer), the answer a span of `text`."""
+    """`questions`: (question, answer), the answer a span of `text`."""
 
     text: str
     sentences: tuple[str, ...]
-    asked: tuple[tuple[str, str], ...]
+    questions: tuple[tuple[str, str], ...]
 
 
 @cache
@@ -41,13 +41,13 @@ def kept_out() -> tuple[Text, ...]:
 
 def _text(block: str) -> Text:
     text, *lines = block.strip().splitlines()
-    asked = []
+    questions = []
     for line in lines:
         question, _, answer = line.partition(" | ")
         if not answer or answer not in text:
             raise ValueError(f"the text does not hold the answer: {line!r}")
-        asked.append((question, answer))
-    return Text(text, tuple(split_sentences(text)), tuple(asked))
+        questions.append((question, answer))
+    return Text(text, tuple(split_sentences(text)), tuple(questions))
 
 
 class Prose:
@@ -60,19 +60,19 @@ class Prose:
 
     def example(self) -> Example:
         text = self.rng.choice(self.texts)
-        question, answer = self.rng.choice(text.asked)
+        question, answer = self.rng.choice(text.questions)
         gold = [s for s in text.sentences if answer in s] or [text.text]
         missing = self.rng.random() < self.unanswerable
         others = self._others(text, gold, answer, max(int(missing), self.rng.choice((0, 0, 1, 1, 2, 3))))
         if missing:
             return Example(question, tuple(others), (), answer)
         # The first sentence that holds the words may not be the one that answers: then the whole text is shown.
-        told = gold[0] if len(gold) == 1 and self.rng.random() >= WHOLE else text.text
+        context = gold[0] if len(gold) == 1 and self.rng.random() >= WHOLE else text.text
         place = self.rng.randint(0, len(others))
-        start = told.index(answer)
+        start = context.index(answer)
         return Example(
             question,
-            (*others[:place], told, *others[place:]),
+            (*others[:place], context, *others[place:]),
             ((place, start, start + len(answer)),),
             answer,
         )
@@ -82,5 +82,5 @@ class Prose:
         near = [s for s in text.sentences if s not in gold]
         far = [self.rng.choice(self.rng.choice(self.texts).sentences) for _ in range(count)]
         chosen = self.rng.sample(near, min(len(near), count)) if self.rng.random() < 0.6 else []
-        found = [s for s in [*chosen, *far] if answer.lower() not in s.lower()]
-        return found[:count] or ["Nothing is known about it."]
+        sentences = [s for s in [*chosen, *far] if answer.lower() not in s.lower()]
+        return sentences[:count] or ["Nothing is known about it."]

@@ -59,17 +59,19 @@ How sure an answer is (calibration.json): `python -m recipes.reader.calibrate`, 
 def table(measured: Mapping[str, Figures]) -> str:
     """Figures of several sets as a Markdown table."""
     lines = ["| held out | questions | EM | F1 | AUROC | sentence | ms a text |", "|---" * 7 + "|"]
-    for name, found in measured.items():
-        shares = (found.exact, found.f1, found.told, found.sentence)
-        told = " | ".join("-" if share is None else f"{share:.3f}" for share in shares)
-        lines.append(f"| {name} | {found.questions} | {told} | {found.milliseconds:.0f} |")
+    for name, row in measured.items():
+        shares = (row.exact, row.f1, row.auroc, row.sentence)
+        cells = " | ".join("-" if share is None else f"{share:.3f}" for share in shares)
+        lines.append(f"| {name} | {row.questions} | {cells} | {row.milliseconds:.0f} |")
     return "\n".join(lines)
 
 
-def write_record(folder: Path, facts: Mapping[str, object], held: Mapping[str, Sequence[Reading]]) -> None:
+def write_record(
+    folder: Path, facts: Mapping[str, object], held_out: Mapping[str, Sequence[Reading]]
+) -> None:
     """Measure the weights in the folder and write what they are, what they learned from and how well they read."""
     network = load_reader(folder)
-    measured = table({name: figures(network, readings) for name, readings in held.items()})
+    measured = table({name: figures(network, readings) for name, readings in held_out.items()})
     text = TEXT.format(
         base=minilm.NAME,
         sha256=minilm.SHA256,

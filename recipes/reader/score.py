@@ -18,7 +18,7 @@ class Figures:
     """Shares in [0, 1], None where nothing was asked that has them.
 
     exact, f1    of the likeliest words, where the text answers in words
-    told         AUROC of relevance: texts that answer against the likest that do not
+    auroc        AUROC of relevance: texts that answer against the likest that do not
     sentence     the likeliest sentence is one that the answer rests on
     questions    how many; `milliseconds` of wall time for one text
     """
@@ -26,7 +26,7 @@ class Figures:
     questions: int
     exact: float | None
     f1: float | None
-    told: float | None
+    auroc: float | None
     sentence: float | None
     milliseconds: float
 
@@ -35,30 +35,30 @@ def figures(network: ReaderNetwork, readings: Sequence[Reading]) -> Figures:
     began, texts = time.perf_counter(), 0
     exact, overlap, sentence = [], [], []
     right, wrong = [], []
-    for asked in readings:
-        shift = len(asked.section) + 2 if asked.section else 0
-        given = [_in_context(asked.section, asked.text)] if asked.text else []
-        given += [_in_context(*asked.near[0])] if asked.near else []
-        found = read(asked.question, given, network)
-        texts += len(given)
-        if not asked.answered:
-            wrong += [reading.relevance for reading in found]
+    for item in readings:
+        shift = len(item.section) + 2 if item.section else 0
+        contexts = [_in_context(item.section, item.text)] if item.text else []
+        contexts += [_in_context(*item.near[0])] if item.near else []
+        result = read(item.question, contexts, network)
+        texts += len(contexts)
+        if not item.answered:
+            wrong += [reading.relevance for reading in result]
             continue
-        reading = found[0]
+        reading = result[0]
         right.append(reading.relevance)
-        wrong += [other.relevance for other in found[1:]]
-        if asked.spans:
-            said = reading.answers[0].text if reading.answers else ""
-            exact.append(exact_match(said, asked.answers))
-            overlap.append(f1(said, asked.answers))
-        if asked.evidence and reading.sentences:
+        wrong += [other.relevance for other in result[1:]]
+        if item.spans:
+            text = reading.answers[0].text if reading.answers else ""
+            exact.append(exact_match(text, item.answers))
+            overlap.append(f1(text, item.answers))
+        if item.evidence and reading.sentences:
             best = max(reading.sentences, key=lambda s: s.evidence)
-            places = ((a + shift, b + shift) for a, b in asked.evidence)
+            places = ((a + shift, b + shift) for a, b in item.evidence)
             sentence.append(any(a < best.end and b > best.start for a, b in places))
     spent = time.perf_counter() - began
-    told = _auroc(right, wrong) if right and wrong else None
+    auroc = _auroc(right, wrong) if right and wrong else None
     milliseconds = 1000 * spent / max(1, texts)
-    return Figures(len(readings), _mean(exact), _mean(overlap), told, _mean(sentence), milliseconds)
+    return Figures(len(readings), _mean(exact), _mean(overlap), auroc, _mean(sentence), milliseconds)
 
 
 def _in_context(section: str, text: str) -> str:
@@ -71,5 +71,5 @@ def _auroc(right: Sequence[float], wrong: Sequence[float]) -> float:
     return float(roc_auc_score([1] * len(right) + [0] * len(wrong), [*right, *wrong]))
 
 
-def _mean(found: Sequence[float]) -> float | None:
-    return statistics.fmean(found) if found else None
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None

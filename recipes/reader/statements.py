@@ -98,7 +98,7 @@ def _popqa(rows: list[dict[str, str]]) -> Iterator[Item]:
 def wikidyk(folder: Path) -> list[Item]:
     """WikiDYK facts whose statement holds the answer; one group."""
     rows = json.loads((folder / "wikidyk-dev.json").read_text(encoding="utf-8"))["rows"]
-    found = []
+    statements = []
     for row in rows:
         text = (
             re.sub(r"\s*\([^)]*pictured[^)]*\)", "", row["fact"])
@@ -109,5 +109,5 @@ def wikidyk(folder: Path) -> list[Item]:
         )
         text = re.sub(r"\s+", " ", text.replace(" 's ", "'s ")) + "."
         if row["output"].lower() in text.lower():
-            found.append(Item(row["input"], (text[0].upper() + text[1:],), row["output"], "fact"))
-    return found
+            statements.append(Item(row["input"], (text[0].upper() + text[1:],), row["output"], "fact"))
+    return statements

@@ -63,8 +63,8 @@ def _frame(block: str) -> Frame:
     letters = {letter for letter, _ in slots}
     if any(kind not in KINDS for _, kind in slots) or not set(SLOT.findall("".join(rest))) <= letters:
         raise ValueError(f"frame with unknown slots: {head}")
-    for asked, question in questions:
-        if not any(_answers(s, asked, question) for s in statements):
+    for key, question in questions:
+        if not any(_answers(s, key, question) for s in statements):
             raise ValueError(f"no statement answers {question!r}")
     return Frame(slots, statements, questions)
 
@@ -73,8 +73,8 @@ def _letters(template: str) -> set[str]:
     return set(SLOT.findall(template))
 
 
-def _answers(statement: str, asked: str, question: str) -> bool:
-    return {asked} | _letters(question) <= _letters(statement)
+def _answers(statement: str, key: str, question: str) -> bool:
+    return {key} | _letters(question) <= _letters(statement)
 
 
 def fill(template: str, values: dict[str, str]) -> str:
@@ -96,9 +96,9 @@ class Synthesis:
 
     def example(self) -> Example:
         frame = self.rng.choice(frames())
-        asked, question = self.rng.choice(frame.questions)
+        key, question = self.rng.choice(frame.questions)
         values = self.values(frame)
-        eligible = [s for s in frame.statements if _answers(s, asked, question)]
+        eligible = [s for s in frame.statements if _answers(s, key, question)]
         missing = self.rng.random() < self.unanswerable
         golds = (
             []
@@ -106,11 +106,11 @@ class Synthesis:
             else self.rng.sample(eligible, 2 if len(eligible) > 1 and self.rng.random() < 0.2 else 1)
         )
         wrong = max(int(missing), self.rng.choice(WRONG))
-        passages = [(self._gold(s, asked, values)) for s in golds]
-        passages += [(self._wrong(frame, asked, question, values, i), None) for i in range(wrong)]
+        passages = [(self._gold(s, key, values)) for s in golds]
+        passages += [(self._wrong(frame, key, question, values, i), None) for i in range(wrong)]
         self.rng.shuffle(passages)
         spans = tuple((i, *span) for i, (_, span) in enumerate(passages) if span)
-        return Example(self._ask(question, values), tuple(text for text, _ in passages), spans, values[asked])
+        return Example(self._ask(question, values), tuple(text for text, _ in passages), spans, values[key])
 
     def _ask(self, question: str, values: dict[str, str]) -> str:
         text = fill(question, values)
@@ -121,9 +121,9 @@ class Synthesis:
             return text.rstrip("?")
         return text
 
-    def _gold(self, statement: str, asked: str, values: dict[str, str]) -> tuple[str, tuple[int, int] | None]:
+    def _gold(self, statement: str, key: str, values: dict[str, str]) -> tuple[str, tuple[int, int] | None]:
         """The statement with its answer's place; marks stand for the answer while the text is decorated."""
-        marked = fill(statement, {**values, asked: f"\x01{values[asked]}\x02"}).lstrip()
+        marked = fill(statement, {**values, key: f"\x01{values[key]}\x02"}).lstrip()
         text = self._decorate(marked, cut=False)
         start = text.index("\x01")
         end = text.index("\x02") - 1
@@ -132,27 +132,27 @@ class Synthesis:
             clean = clean[0].upper() + clean[1:]
         return clean, (start, end)
 
-    def _wrong(self, frame: Frame, asked: str, question: str, values: dict[str, str], number: int) -> str:
+    def _wrong(self, frame: Frame, key: str, question: str, values: dict[str, str], number: int) -> str:
         """A passage that does not answer: the first ones are the hardest."""
         style = self.rng.random()
         keys = sorted(_letters(question))
         if keys and style < (0.75 if number < 2 else 0.45):
             return self._decorate(
-                fill(self.rng.choice(frame.statements), self._near(frame, asked, keys, values))
+                fill(self.rng.choice(frame.statements), self._near(frame, key, keys, values))
             )
         if style < 0.9:
             return self._decorate(self._same_subject(frame, keys, values))
         other = self.rng.choice([f for f in frames() if f is not frame])
         return self._decorate(fill(self.rng.choice(other.statements), self.values(other)))
 
-    def _near(self, frame: Frame, asked: str, keys: list[str], values: dict[str, str]) -> dict[str, str]:
+    def _near(self, frame: Frame, key: str, keys: list[str], values: dict[str, str]) -> dict[str, str]:
         """The same relation about something else: one named part differs at least, the answer too."""
         kinds = dict(frame.slots)
         numbered = [k for k in keys if kinds[k] == "ordinal"]
         changed = {self.rng.choice(numbered if numbered and self.rng.random() < 0.7 else keys)}
         changed |= {k for k in kinds if k not in keys or self.rng.random() < 0.2}
         fresh = dict(values)
-        for letter in sorted(changed | {asked}):
+        for letter in sorted(changed | {key}):
             while fresh[letter] == values[letter]:
                 fresh[letter] = self.words.near(kinds[letter], values[letter])
         return fresh
@@ -160,19 +160,19 @@ class Synthesis:
     def _same_subject(self, frame: Frame, keys: list[str], values: dict[str, str]) -> str:
         """Another relation that tells something of an entity of the question."""
         kinds = dict(frame.slots)
-        wanted = {kinds[k]: values[k] for k in keys}
+        subject = {kinds[k]: values[k] for k in keys}
         others = [
             f
             for f in frames()
-            if f is not frame and not _alike(f, frame) and wanted.keys() & {k for _, k in f.slots}
+            if f is not frame and not _alike(f, frame) and subject.keys() & {k for _, k in f.slots}
         ]
         if not others:
             return fill(self.rng.choice(frame.statements), self.values(frame))
         other = self.rng.choice(others)
         fresh = self.values(other)
         for letter, kind in other.slots:
-            if kind in wanted:
-                fresh[letter] = wanted.pop(kind)
+            if kind in subject:
+                fresh[letter] = subject.pop(kind)
         return fill(self.rng.choice(other.statements), fresh)
 
     def _decorate(self, text: str, cut: bool = True) -> str:

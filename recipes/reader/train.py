@@ -51,12 +51,12 @@ def loss(network: TrainedNetwork, batch: Sequence[Reading]) -> "Tensor":
     spans = starts.any(1) & ends.any(1)
     if spans.any():
         for logits, right in ((outputs.starts, starts), (outputs.ends, ends)):
-            held = logits[spans]
-            hit = held.masked_fill(~right[spans], -1e9)
-            total = total + (torch.logsumexp(held, 1) - torch.logsumexp(hit, 1)).mean()
-    told = outputs.text & evidence.any(1, keepdim=True)
-    if told.any():
-        total = total + EVIDENCE * entropy(outputs.evidence[told], evidence[told].float())
+            span_logits = logits[spans]
+            hit = span_logits.masked_fill(~right[spans], -1e9)
+            total = total + (torch.logsumexp(span_logits, 1) - torch.logsumexp(hit, 1)).mean()
+    supported = outputs.text & evidence.any(1, keepdim=True)
+    if supported.any():
+        total = total + EVIDENCE * entropy(outputs.evidence[supported], evidence[supported].float())
     return total
 
 
@@ -202,11 +202,11 @@ def main() -> None:
         examples.unlink(missing_ok=True)
     # Reading the manuals takes minutes: the batches of a run are kept for as long as it may be gone on with.
     if not examples.is_file():
-        made = _examples(options.data, options.packages, options.epochs, options.seed)
+        content = _examples(options.data, options.packages, options.epochs, options.seed)
         part = examples.with_suffix(".part")
-        part.write_bytes(pickle.dumps(made))
+        part.write_bytes(pickle.dumps(content))
         part.replace(examples)
-    plan, held = pickle.loads(examples.read_bytes())
+    plan, held_out = pickle.loads(examples.read_bytes())
     torch.manual_seed(options.seed)
     network = untrained(options.start, DROPOUT)
     if options.start:
@@ -217,7 +217,7 @@ def main() -> None:
     facts["texts of relevance"] = len(texts)
     save(network, options.output)
     settings = {"rate": options.rate, "epochs": options.epochs, "seed": options.seed}
-    write_record(options.output, {**facts, **settings}, held)
+    write_record(options.output, {**facts, **settings}, held_out)
 
 
 def _examples(
@@ -225,17 +225,17 @@ def _examples(
 ) -> tuple[list[list[Reading]], dict[str, list[Reading]]]:
     """Return the batches of a run, and what is held out by its name."""
     squad, squad_held = wikipedia.squad(data)
-    asked, asked_held = wikipedia.natural_questions(data)
+    nq, nq_held = wikipedia.natural_questions(data)
     about, about_held = own.readings(packages)
-    articles = [*squad, *asked, *asked, *wikipedia.multihop(data)]
+    articles = [*squad, *nq, *nq, *wikipedia.multihop(data)]
     articles += own.about_paragraphs(wikipedia.paragraphs(data))
-    told = claims.questions(data, seed)
+    claim_readings = claims.questions(data, seed)
     plan: list[list[Reading]] = []
     for number in range(seed, seed + epochs):
         sets = datasets.draw(data, number)
-        plan += batches(epoch(articles, sets, about, told, number), TOKENS, number)
-    held = {"SQuAD": squad_held, "NQ": asked_held, "manuals": about_held}
-    return plan, held | datasets.held(data)
+        plan += batches(epoch(articles, sets, about, claim_readings, number), TOKENS, number)
+    held_out = {"SQuAD": squad_held, "NQ": nq_held, "manuals": about_held}
+    return plan, held_out | datasets.held_out(data)
 
 
 if __name__ == "__main__":

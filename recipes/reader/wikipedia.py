@@ -19,47 +19,47 @@ from recipes.reader.near import Near
 __all__ = ["multihop", "natural_questions", "paragraphs", "squad"]
 
 NEAR = 8
-HELD = 4
+EVERY = 4
 
 
 def squad(data: Path) -> tuple[list[Reading], list[Reading]]:
     """(to train on, held out)."""
     rows = list(_rows(data / "reading" / "squad-dev.jsonl.gz"))
     titles = sorted({row["title"] for row in rows})
-    held = set(titles[::HELD])
+    held_titles = set(titles[::EVERY])
     paragraphs: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         paragraphs[row["title"]].append(row["context"])
-    found: tuple[list[Reading], list[Reading]] = ([], [])
+    parts: tuple[list[Reading], list[Reading]] = ([], [])
     for title in titles:
         near = Near([(_title(title), text) for text in paragraphs[title]])
         for row in rows:
             if row["title"] == title:
-                for asked in row["questions"]:
-                    made = _reading(
-                        asked["question"], _title(title), row["context"], [asked["answer"]], title, near
+                for item in row["questions"]:
+                    reading = _reading(
+                        item["question"], _title(title), row["context"], [item["answer"]], title, near
                     )
-                    found[title in held].extend(made)
-    return found
+                    parts[title in held_titles].extend(reading)
+    return parts
 
 
 def natural_questions(data: Path) -> tuple[list[Reading], list[Reading]]:
     """(to train on, held out)."""
     rows = list(_rows(data / "reading" / "nq-dev.jsonl.gz"))
     near = Near([(row["title"], _untokenised(row["context"])) for row in rows])
-    found: tuple[list[Reading], list[Reading]] = ([], [])
+    parts: tuple[list[Reading], list[Reading]] = ([], [])
     for number, row in enumerate(rows):
         answers = [_untokenised(answer) for answer in row["answers"]]
         text = _untokenised(row["context"])
-        found[number % HELD == 0].extend(
+        parts[number % EVERY == 0].extend(
             _reading(row["question"], row["title"], text, answers, f"nq {number}", near)
         )
-    return found
+    return parts
 
 
 def multihop(data: Path) -> list[Reading]:
     """A question over two paragraphs, with the one that holds the answer; the distractors do not answer."""
-    found: list[Reading] = []
+    readings: list[Reading] = []
     for name in ("hotpotqa", "2wikimultihopqa"):
         for row in _rows(data / "multihop" / f"{name}-dev.jsonl.gz"):
             answer = row["answers"][0]
@@ -67,8 +67,10 @@ def multihop(data: Path) -> list[Reading]:
             near = Near(others)
             for p in row["paragraphs"]:
                 if p["supporting"]:
-                    found += _reading(row["question"], p["title"], p["text"], [answer], str(row["id"]), near)
-    return found
+                    readings += _reading(
+                        row["question"], p["title"], p["text"], [answer], str(row["id"]), near
+                    )
+    return readings
 
 
 def paragraphs(data: Path) -> list[list[tuple[str, str]]]:
@@ -94,13 +96,13 @@ def _reading(
 
 def _place(question: str, text: str, answer: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
     """Where the answer stands, and its sentence: of several places that in the sentence likest to the question."""
-    asked = _words(question)
-    found = sentences(text)
+    question_words = _words(question)
+    spans = sentences(text)
     places = []
     for match in re.finditer(re.escape(answer), text):
-        sentence = next((s for s in found if s[0] <= match.start() < s[1]), None)
+        sentence = next((s for s in spans if s[0] <= match.start() < s[1]), None)
         if sentence:
-            places.append((len(asked & _words(text[slice(*sentence)])), match.span(), sentence))
+            places.append((len(question_words & _words(text[slice(*sentence)])), match.span(), sentence))
     if not places:
         return None
     _, span, sentence = max(places, key=lambda place: place[0])

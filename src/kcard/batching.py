@@ -1,11 +1,10 @@
 """Batches of questions, and threads that work on them in order."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
-from typing import NoReturn, TypeVar
+from typing import TypeVar, cast
 
 __all__ = [
     "QUESTIONS",
@@ -28,34 +27,36 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items in their order, `size` at a time; the last batch may be smaller."""
+    """Yield the items in their order, `size` at a time; the last batch may be smaller."""
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch
 
 
 def questions_together(requests: int | None) -> int:
-    """How many questions cards write for together, where an LLM takes `requests` at a time (None: one): four for each,
-    so that few requests wait for the slowest. Where cards take turns,
-    kcard.integrators.batch_files.asked_together gives more."""
+    """Return how many questions cards write for together, where an LLM takes `requests` at a time (None: one).
+
+    Four for each request, so that few wait for the slowest. Where cards take turns,
+    kcard.integrators.batch_files.asked_together gives more.
+    """
     return max(QUESTIONS, 4 * (requests or 1))
 
 
 def alike(keys: Iterable[Key]) -> dict[Key, list[int]]:
-    """Where each key stands, in the order in which they first come."""
-    found: dict[Key, list[int]] = {}
+    """Return the places of each key, in the order in which keys first come."""
+    places: dict[Key, list[int]] = {}
     for index, key in enumerate(keys):
-        found.setdefault(key, []).append(index)
-    return found
+        places.setdefault(key, []).append(index)
+    return places
 
 
 def by_length(lengths: Sequence[int]) -> list[int]:
-    """Indices in order of length; equal ones stay in their order."""
+    """Return indices in order of length; equal ones stay in their order."""
     return sorted(range(len(lengths)), key=lengths.__getitem__)
 
 
 def by_tokens(lengths: Sequence[int], tokens: int, width: int = 1) -> Iterator[list[int]]:
-    """Indices in order of length, in groups of at most `tokens` tokens, padding to multiples of `width` included."""
+    """Yield indices in order of length, in groups of at most `tokens` tokens, with padding to multiples of `width`."""
     group: list[int] = []
     for index in by_length(lengths):
         if group and (len(group) + 1) * padded(lengths[index], width) > tokens:
@@ -67,7 +68,7 @@ def by_tokens(lengths: Sequence[int], tokens: int, width: int = 1) -> Iterator[l
 
 
 def padded(length: int, width: int) -> int:
-    """The next multiple of `width`."""
+    """Return the next multiple of `width`."""
     return -(-length // width) * width
 
 
@@ -75,7 +76,7 @@ R = TypeVar("R")
 
 
 def in_order(function: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:
-    """function(item) of each item, in the order of the items, each as soon as it and those before it are there.
+    """Yield function(item) of each item, in the order of the items, each as soon as it and those before it are there.
 
     At most `workers` calls run at a time. An exception is raised in its item's place; after it, after Ctrl-C, and when
     the iterator is closed, no further call begins. Threads are daemons, so that a call that hangs can't keep the
@@ -85,7 +86,7 @@ def in_order(function: Callable[[T], R], items: Sequence[T], workers: int) -> It
         yield from map(function, items)
         return
     numbers, lock, stopped = iter(range(len(items))), Lock(), Event()
-    done: SimpleQueue[tuple[int, Callable[[], R]]] = SimpleQueue()
+    done: SimpleQueue[tuple[int, R | None, BaseException | None]] = SimpleQueue()
 
     def work() -> None:
         while not stopped.is_set():
@@ -93,29 +94,22 @@ def in_order(function: Callable[[T], R], items: Sequence[T], workers: int) -> It
                 number = next(numbers, None)
             if number is None:
                 return
-            done.put((number, _outcome(function, items[number])))
+            try:
+                done.put((number, function(items[number]), None))
+            except BaseException as error:  # noqa: BLE001 - raised by whoever reads the results
+                done.put((number, None, error))
 
     for _ in range(min(workers, len(items))):
         Thread(target=work, daemon=True).start()
-    found: dict[int, Callable[[], R]] = {}
+    outcomes: dict[int, tuple[R | None, BaseException | None]] = {}
     try:
         for number in range(len(items)):
-            while number not in found:
-                at, outcome = done.get()
-                found[at] = outcome
-            yield found.pop(number)()
+            while number not in outcomes:
+                at, result, error = done.get()
+                outcomes[at] = result, error
+            result, error = outcomes.pop(number)
+            if error is not None:
+                raise error
+            yield cast("R", result)
     finally:
         stopped.set()
-
-
-def _outcome(function: Callable[[T], R], item: T) -> Callable[[], R]:
-    """What gives the call's result, or raises its exception, again."""
-    try:
-        result = function(item)
-    except BaseException as error:  # noqa: BLE001 - raised by whoever reads the results
-        return partial(_raise, error)
-    return lambda: result
-
-
-def _raise(error: BaseException) -> NoReturn:
-    raise error

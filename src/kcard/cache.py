@@ -54,42 +54,42 @@ DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def key(*parts: str) -> bytes:
-    """What names a value: the digest of all that it depends on, such as a model's digest and a text."""
-    found = hashlib.sha256()
+    """Return the key of a value: the digest of all that it depends on, such as a model's digest and a text."""
+    digest = hashlib.sha256()
     for part in parts:
         content = part.encode("utf-8", "surrogatepass")
-        found.update(len(content).to_bytes(8, "big") + content)
-    return found.digest()
+        digest.update(len(content).to_bytes(8, "big") + content)
+    return digest.digest()
 
 
 @functools.cache
 def source_digest(*paths: Path) -> str:
-    """sha256 of code: what it computed is not what another version of it computes."""
+    """Return the sha256 of code: another version of it may compute other values."""
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 def remembered(keys: Sequence[bytes], compute: Callable[[list[int]], Sequence[bytes]]) -> list[bytes]:
-    """The value of each key; `compute` is called once, with the places of those that are not known, each once."""
+    """Return the value of each key; `compute` is called once, with the places of those that are not cached."""
     limit = settings().cache_mb * 1_000_000
     places = {k: i for i, k in reversed(list(enumerate(keys)))}  # of equal keys the first
-    known = _memory.read(places) if limit else {}
+    values = _memory.read(places) if limit else {}
     disk = Cache(folder() / "values.sqlite", limit)
-    if limit and len(known) < len(places):
-        found = disk.read([k for k in places if k not in known])
-        _memory.write(found)
-        known |= found
-    missing = sorted(place for k, place in places.items() if k not in known)
+    if limit and len(values) < len(places):
+        stored = disk.read([k for k in places if k not in values])
+        _memory.write(stored)
+        values |= stored
+    missing = sorted(place for k, place in places.items() if k not in values)
     if missing:
         new = dict(zip((keys[place] for place in missing), compute(missing), strict=True))
-        known |= new
+        values |= new
         if limit:
             _memory.write(new)
             disk.write(new)
-    return [known[k] for k in keys]
+    return [values[k] for k in keys]
 
 
 def folder() -> Path:
-    """Where the cache lies; it may be deleted at any time."""
+    """Return the folder of the cache, which may be deleted at any time."""
     return settings().home / "cache"
 
 
@@ -104,18 +104,24 @@ class Cache:
     limit: int
 
     def read(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """The values that are there and whole."""
-        found: dict[bytes, bytes] = {}
+        """Return the values that are there and whole."""
+        values: dict[bytes, bytes] = {}
 
         def look_up(file: sqlite3.Connection) -> None:
             for k in keys:
                 row = file.execute("SELECT value FROM entries WHERE key = ?", (k,)).fetchone()
-                if row is not None and (value := _unsealed(k, row[0])) is not None:
-                    found[k] = value
+                # An entry that is not what was stored under its key counts as not there.
+                sealed = None if row is None else row[0]
+                if isinstance(sealed, bytes) and _sealed(k, sealed[CHECKSUM:]) == sealed:
+                    values[k] = sealed[CHECKSUM:]
 
-        if _is_file(self.path):
+        try:
+            exists = self.path.is_file()
+        except OSError:
+            exists = False
+        if exists:
             self._use(look_up)
-        return found
+        return values
 
     def write(self, values: Mapping[bytes, bytes]) -> None:
         """Add values, in place of those of the same keys."""
@@ -149,14 +155,11 @@ class Cache:
                 work(file)
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE:
-                self._delete()
+                for suffix in ("", "-wal", "-shm"):
+                    with contextlib.suppress(OSError):
+                        self.path.with_name(self.path.name + suffix).unlink()
         except OSError:
             pass
-
-    def _delete(self) -> None:
-        for suffix in ("", "-wal", "-shm"):
-            with contextlib.suppress(OSError):
-                self.path.with_name(self.path.name + suffix).unlink()
 
     def _size(self, file: sqlite3.Connection) -> int:
         """Bytes of the pages in use; 0 where no entry is left."""
@@ -179,10 +182,10 @@ class _Memory:
 
     def read(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         with self._lock:
-            found = {k: self._values[k] for k in keys if k in self._values}
-            for k in found:
+            values = {k: self._values[k] for k in keys if k in self._values}
+            for k in values:
                 self._values.move_to_end(k)
-        return found
+        return values
 
     def write(self, values: Mapping[bytes, bytes]) -> None:
         with self._lock:
@@ -202,20 +205,6 @@ def _sealed(k: bytes, value: bytes) -> bytes:
     return hashlib.sha256(k + value).digest()[:CHECKSUM] + value
 
 
-def _unsealed(k: bytes, stored: object) -> bytes | None:
-    """The value, or None where it is not what was stored under this key."""
-    if not isinstance(stored, bytes) or _sealed(k, stored[CHECKSUM:]) != stored:
-        return None
-    return stored[CHECKSUM:]
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:
-        return False
-
-
 # Embeddings that are remembered: those of the embedded encoder, and of any other that names itself.
 #
 # Texts that come together again and again, such as the descriptions of all cards of a pool, are kept as one matrix.
@@ -230,44 +219,43 @@ def embed(texts: Sequence[str]) -> Array:
 
 
 def matrix(texts: Sequence[str]) -> Array:
-    """The same, read back in one piece where it was made before, under the sha256 of encoder and texts; read-only."""
+    """Return the same, read back in one piece where it was made before (by encoder and texts); read-only."""
     limit = min(settings().cache_mb * 1_000_000, MATRICES)
     if not limit or not texts:
         return embed(texts)
     whole = key("matrix", _digest(), *texts)
     disk = Cache(folder() / "matrices.sqlite", limit)
-    if (known := disk.read([whole]).get(whole)) is not None:
-        return np.frombuffer(known, dtype=np.float32).reshape(len(texts), -1)
+    if (stored := disk.read([whole]).get(whole)) is not None:
+        return np.frombuffer(stored, dtype=np.float32).reshape(len(texts), -1)
     if len(texts) > MANY:
         logging.getLogger(__name__).warning(
             "reading %d descriptions for the first time, which takes a while", len(texts)
         )
-    made = embed(texts)
-    disk.write({whole: made.tobytes()})
-    return made
+    rows = embed(texts)
+    disk.write({whole: rows.tobytes()})
+    return rows
 
 
 def remembered_embeddings(
     model: str, texts: Sequence[str], compute: Callable[[Sequence[str]], Array]
 ) -> Array:
-    """What `compute` gives for the texts, float32, shape (n, d), n at least 1; only for those that are not known.
+    """Return what `compute` gives for the texts, float32, shape (n, d), n at least 1; call it only for new ones.
 
     `model`: the digest of all that decides a vector but the text: weights, pooling, precision, what may be cut.
     """
     keys = [key("embedding", model, text) for text in texts]
-    rows = remembered(
-        keys, lambda places: [row.tobytes() for row in _float32(compute([texts[i] for i in places]))]
-    )
+
+    def compute_rows(places: list[int]) -> list[bytes]:
+        vectors = np.ascontiguousarray(compute([texts[i] for i in places]), dtype=np.float32)
+        return [row.tobytes() for row in vectors]
+
+    rows = remembered(keys, compute_rows)
     return np.stack([np.frombuffer(row, dtype=np.float32) for row in rows])
-
-
-def _float32(rows: Array) -> Array:
-    return np.ascontiguousarray(rows, dtype=np.float32)
 
 
 @functools.cache
 def _digest() -> str:
-    """The embedded encoder: its weights, our code around it, and the libraries that do the sums."""
+    """Return the digest of the embedded encoder: weights, our code around it, and the libraries that do the sums."""
     parts = [
         minilm.SHA256,
         source_digest(Path(minilm.__file__), Path(networks.__file__)),
@@ -287,7 +275,7 @@ ENCODERS: tuple[Pooling, ...] = get_args(Pooling)
 def layer_and_pooling(
     layer: str, pooling: str, layers: int, poolings: tuple[Pooling, ...] = CAUSAL
 ) -> tuple[int, Pooling]:
-    """Both as people write them, checked against a model of so many layers.
+    """Parse both as people write them, checked against a model of so many layers.
 
     layer     0 is what the embedding gives, 1 the first layer, -1 the last; UsageError where there is none such
     pooling   one of `poolings`: the state of the last token, the mean over tokens, the state of the first token
@@ -295,14 +283,14 @@ def layer_and_pooling(
     """
     if not layer.removeprefix("-").isdecimal() or not -layers - 1 <= int(layer) <= layers:
         raise UsageError(f"layer {layer!r}: the model has layers 0 to {layers}, or -1 for its last")
-    for known in poolings:
-        if pooling == known:
-            return int(layer), known
+    for choice in poolings:
+        if pooling == choice:
+            return int(layer), choice
     raise UsageError(f"pooling {pooling!r}: choose one of {', '.join(poolings)}")
 
 
 def pooled(states: "Tensor", mask: "Tensor", mean: bool) -> "Tensor":
-    """States (n, tokens, d), padded on the right as the mask (n, tokens) tells, to (n, d) in single precision.
+    """Pool states (n, tokens, d), padded on the right as the mask (n, tokens) tells, to (n, d) in single precision.
 
     The mean over the tokens, or the state of the last.
     """
@@ -316,18 +304,18 @@ def pooled(states: "Tensor", mask: "Tensor", mean: bool) -> "Tensor":
 
 
 def first(states: "Tensor") -> "Tensor":
-    """The state of the first token, shape (n, tokens, d) to (n, d) in single precision."""
+    """Return the state of the first token, shape (n, tokens, d) to (n, d) in single precision."""
     return states[:, 0].float()
 
 
 def depth(model: Any) -> int:
-    """Its layers; of an encoder-decoder, the decoder's."""
+    """Return how many layers a model has; of an encoder-decoder, the decoder's."""
     config = model.config.get_text_config(decoder=True)
     return int(getattr(config, "num_decoder_layers", None) or config.num_hidden_layers)
 
 
 def weights_digest(model: Any, *more: object) -> str:
-    """sha256, hexadecimal, of the weights as they are in memory, however their files are cut; and of `more`."""
+    """Return the sha256, hexadecimal, of the weights as they are in memory, however their files are cut, and `more`."""
     import torch
 
     state = hashlib.sha256(repr(more).encode())

@@ -1,7 +1,8 @@
 """Bulk work in independent pieces: on the workers of a Ray cluster by Ray Data, or one after the other in this process.
 
-A piece is a call of a function with JSON-ready arguments, and its outcome a row with `result` or `error`. `completed`
-keeps outcomes in a file from which a run that was cut off goes on. Ray is imported only where a cluster is given.
+A piece is a call of a function with JSON-ready arguments, and its outcome a row with `result` or `error`.
+`complete_rows` keeps outcomes in a file from which a run that was cut off goes on. Ray is imported only where a cluster
+is given.
 """
 
 import json
@@ -32,7 +33,7 @@ from kcard.errors import (
 from kcard.io import Row, append_rows, json_line, read_rows, replacing
 from kcard.options import Option, check_values, declared, documented
 
-__all__ = ["RayOptions", "completed", "device_there", "json_ready", "mapped"]
+__all__ = ["RayOptions", "complete_rows", "device_there", "json_ready", "mapped"]
 
 RETRIES = 1  # of a piece whose worker was lost
 PASSES = 2  # the second, with new workers, is for pieces that a lost node took with it, retries included
@@ -60,19 +61,19 @@ class RayOptions:
         check_values(RayOptions, vars(self))
 
     @classmethod
-    def taken_from(cls, given: dict[str, Any]) -> "RayOptions | None":
+    def taken_from(cls, values: dict[str, Any]) -> "RayOptions | None":
         """Take these options out of those of a command; None where the work is done in this process."""
-        options = cls(**{name: given.pop(name) for name in declared(cls)})
+        options = cls(**{name: values.pop(name) for name in declared(cls)})
         return None if options.ray is None else options
 
 
 def device_there(cluster: RayOptions | None, device: str) -> str:
-    """The device as a worker sees it: Ray shows it only its own GPU."""
+    """Return the device as a worker sees it: Ray shows it only its own GPU."""
     return device if cluster is None or not device.startswith("cuda") else "cuda"
 
 
 def json_ready(options: Mapping[str, Any]) -> Row:
-    """The options as JSON has them, paths as texts. Raises UsageError for one that is an object."""
+    """Return the options as JSON has them, paths as texts. Raises UsageError for one that is an object."""
 
     def text(value: object) -> str:
         if isinstance(value, Path):
@@ -83,7 +84,7 @@ def json_ready(options: Mapping[str, Any]) -> Row:
     return ready
 
 
-def completed(
+def complete_rows(
     function: Callable[..., Row],
     rows: Sequence[Row],
     path: Path | None,
@@ -94,7 +95,7 @@ def completed(
     progress: Callable[[int, int], None],
     check: Callable[[Row], None],
 ) -> tuple[Row, ...]:
-    """Each row with what the function, called with the row's values by name, returns; or with its `error`.
+    """Return each row with what the function, called with the row's values by name, returns; or with its `error`.
 
     path      where the rows are kept, each on disk before the next is looked at; in the end in the order of `rows`
     resume    go on with `path`: leave out what stands there without an error
@@ -103,8 +104,8 @@ def completed(
 
     Raises UsageError where `path` holds other work or may not be continued, ClusterError, and TrainingInterrupted.
     """
-    found = {} if path is None else _earlier(path, rows, resume)
-    left = [number for number in range(len(rows)) if number not in found]
+    finished = {} if path is None else _read_finished(path, rows, resume)
+    left = [number for number in range(len(rows)) if number not in finished]
     with closing(mapped(function, [rows[number] for number in left], cluster, device)) as outcomes:
         for nth, outcome in outcomes:
             row = rows[left[nth]] | outcome.get("result", outcome)
@@ -115,17 +116,17 @@ def completed(
                 row = rows[left[nth]] | {"error": one_line(error)}
             if path is not None:
                 append_rows(path, [row])
-            found[left[nth]] = row
-            progress(len(found), len(rows))
-    whole = tuple(found[number] for number in range(len(rows)))
+            finished[left[nth]] = row
+            progress(len(finished), len(rows))
+    whole = tuple(finished[number] for number in range(len(rows)))
     if path is not None:
         with replacing(path) as stream:
             stream.writelines(map(json_line, whole))
     return whole
 
 
-def _earlier(path: Path, rows: Sequence[Row], resume: bool) -> dict[int, Row]:
-    """What an earlier run finished, by the row's number; a last line that was cut off is removed."""
+def _read_finished(path: Path, rows: Sequence[Row], resume: bool) -> dict[int, Row]:
+    """Read what an earlier run finished, by the row's number; remove a last line that was cut off."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or not path.stat().st_size:
         return {}
@@ -133,7 +134,7 @@ def _earlier(path: Path, rows: Sequence[Row], resume: bool) -> dict[int, Row]:
         raise UsageError(f"{path} already exists: add --resume to continue it, or choose another --output")
     os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
     numbers = {json.dumps(row): number for number, row in enumerate(rows)}
-    found = {}
+    finished = {}
     for where, line in read_rows(path, "--output"):
         number = numbers.get(json.dumps({key: line.get(key) for key in rows[0]}))
         if number is None:
@@ -141,14 +142,14 @@ def _earlier(path: Path, rows: Sequence[Row], resume: bool) -> dict[int, Row]:
                 f"{where} was made from other input or options: repeat those, or choose another --output"
             )
         if "error" not in line:
-            found[number] = line
-    return found
+            finished[number] = line
+    return finished
 
 
 def mapped(
     function: Callable[..., Any], pieces: Sequence[Row], cluster: RayOptions | None, device: str
 ) -> Generator[tuple[int, Row], None, None]:
-    """(number of a piece, its `result` or `error`), each as soon as it is there. Closing the generator stops the rest.
+    """Yield (number of a piece, its `result` or `error`), each as soon as it is there; closing it stops the rest.
 
     device  of the models; on a cluster, a worker with cuda has a GPU of its own
 
@@ -158,10 +159,10 @@ def mapped(
         yield from _mapped_by_ray(function, pieces, cluster, float(device.startswith("cuda")))
         return
     for number, piece in enumerate(pieces):
-        yield number, _performed(function, piece, here=True)
+        yield number, _perform(function, piece, here=True)
 
 
-def _performed(function: Callable[..., Any], piece: Row, *, here: bool) -> Row:
+def _perform(function: Callable[..., Any], piece: Row, *, here: bool) -> Row:
     try:
         return {"result": function(**piece)}
     except KcardError as error:
@@ -184,7 +185,7 @@ class _Worker:
     def __call__(self, batch: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         number, piece = json.loads(batch["item"][0])
         if self._version == __version__:
-            outcome = _performed(self._function, piece, here=False)
+            outcome = _perform(self._function, piece, here=False)
         else:
             outcome = {"error": f"the worker has kcard {__version__}, not {self._version}: install the same"}
         return {"item": [json.dumps([number, outcome])]}
@@ -193,7 +194,7 @@ class _Worker:
 def _mapped_by_ray(
     function: Callable[..., Any], pieces: Sequence[Row], cluster: RayOptions, gpus: float
 ) -> Generator[tuple[int, Row], None, None]:
-    """`mapped` on a cluster; a program that is connected to one already stays so.
+    """Do what `mapped` does on a cluster; a program that is connected to one already stays so.
 
     Raises MissingExtra without the extra `ray`, and ClusterError where there is no such cluster, where no node of it
     has what a worker needs, and where it is lost.
@@ -223,9 +224,9 @@ def _mapped_by_ray(
                     for node in resources
                 )
                 if not slots:
-                    wanted = f"{cluster.ray_cpus:g} CPU cores" + (" and a GPU" if gpus else "")
+                    needs = f"{cluster.ray_cpus:g} CPU cores" + (" and a GPU" if gpus else "")
                     raise ClusterError(
-                        f"no node of the Ray cluster has {wanted}: lower --ray-cpus, or add nodes"
+                        f"no node of the Ray cluster has {needs}: lower --ray-cpus, or add nodes"
                     )
                 # A block for each piece, so that it is a task of its own and comes back as soon as it is done.
                 items = [json.dumps(item) for item in left.items()]
@@ -247,11 +248,11 @@ def _mapped_by_ray(
                         runtime_env={"env_vars": for_other_machines()},
                         max_task_retries=RETRIES,
                     )
-                found: Any = iter(
+                batches: Any = iter(
                     done.iter_batches(batch_size=None, prefetch_batches=0, batch_format="numpy")
                 )
-                with closing(found):  # Ray Data's threads must end before Ray is shut down
-                    for batch in found:
+                with closing(batches):  # Ray Data's threads must end before Ray is shut down
+                    for batch in batches:
                         for number, outcome in map(json.loads, batch["item"]):
                             del left[number]
                             yield number, outcome

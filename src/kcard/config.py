@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from kcard.config_file import TABLES, TOP, Origin, Setting, concealed, project_file, read_file, typed
+from kcard.config_file import TABLES, TOP, Setting, SettingOrigin, concealed, project_file, read_file, typed
 from kcard.errors import UsageError
 
 __all__ = [
@@ -39,14 +39,14 @@ ENGINE = "vllm"
 
 
 def engine_url(spec: str) -> str:
-    """The URL in vllm=URL; UsageError for anything else."""
+    """Return the URL in vllm=URL. Raises UsageError for anything else."""
     engine, _, url = spec.partition("=")
     try:
         parts = urlsplit(url)
-        known = engine == ENGINE and parts.scheme in {"http", "https"} and bool(parts.hostname)
+        is_known = engine == ENGINE and parts.scheme in {"http", "https"} and bool(parts.hostname)
     except ValueError:
-        known = False
-    if not known:
+        is_known = False
+    if not is_known:
         raise UsageError(
             f"engine {concealed(spec)!r} is unknown: give {ENGINE}=URL, such as {ENGINE}=http://127.0.0.1:8000"
         )
@@ -64,7 +64,7 @@ TRUE = {"1", "true", "yes", "on"}
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user set. `found` holds the strongest setting of each key that is set anywhere.
+    """The user's settings. `found` holds the strongest setting of each key that is set anywhere.
 
     home      holds the hub and the drafts
     llm       what answers: embedded, openai:MODEL or hf:MODEL. A remote LLM is used only where the user chose
@@ -125,11 +125,11 @@ class Settings:
         if "hub_evidence" not in self.found:
             return ()
         setting = self.found["hub_evidence"]
-        given: list[str] = typed(setting, list[str])
+        specs: list[str] = typed(setting, list[str])
         folder = setting.origin.folder
         # A file's relative paths start from its folder; names of evidence stay as they are.
         return tuple(
-            str(folder / item) if folder and (folder / item).exists() else item for item in given if item
+            str(folder / item) if folder and (folder / item).exists() else item for item in specs if item
         )
 
     @property
@@ -151,11 +151,11 @@ class Settings:
 
     @property
     def engine(self) -> tuple[str, ...]:
-        given: list[str] = typed(self.found["engine"], list[str]) if "engine" in self.found else []
-        for spec in given:
+        specs: list[str] = typed(self.found["engine"], list[str]) if "engine" in self.found else []
+        for spec in specs:
             if not _on_this_machine(spec.partition("=")[2]):
                 self._refuse_strangers("engine", spec)
-        return tuple(given)
+        return tuple(specs)
 
     def _text(self, key: str) -> str | None:
         if key not in self.found:
@@ -167,19 +167,16 @@ class Settings:
         if key not in self.found:
             return
         origin = self.found[key].origin
-        if origin.kind != "project" or origin.folder is None or self._trusts(origin.folder):
+        if origin.kind != "project" or origin.folder is None:
+            return
+        trusted: list[Path] = typed(self.found["trust"], list[Path]) if "trust" in self.found else []
+        if any(origin.folder.resolve().is_relative_to(path.resolve()) for path in trusted):
             return
         flag = f"--{key.replace('_', '-')}"
         raise UsageError(
             f"{origin}: {key} {value!r} would send questions elsewhere, which a project can't choose for you: "
             f"name it with {flag}, or set trust = ['{origin.folder}'] in {user_file()}"
         )
-
-    def _trusts(self, folder: Path) -> bool:
-        if "trust" not in self.found:
-            return False
-        trusted: list[Path] = typed(self.found["trust"], list[Path])
-        return any(folder.resolve().is_relative_to(path.resolve()) for path in trusted)
 
 
 def settings() -> Settings:
@@ -190,9 +187,32 @@ def settings() -> Settings:
     is not TOML or has an unknown key.
     """
     env = os.environ
-    found = {"home": Setting("home", str(_home()))} | _user() | _project() | _variables()
+    values = {"home": Setting("home", str(_home()))}
+
+    # The user's file, which must exist where it is named.
+    path = user_file()
+    if path.exists():
+        values |= read_file(path, "user")
+    elif env.get(CONFIG):
+        raise UsageError(f"{CONFIG} names {path}, which does not exist")
+
+    # The project's file.
+    try:
+        project = project_file(Path.cwd())
+    except FileNotFoundError:  # the current directory was deleted
+        project = None
+    if project is not None:
+        values |= read_file(project, "project")
+
+    # The environment.
+    for name, value in env.items():
+        key = _key(name)
+        if name.startswith(PREFIX) and value and (key in TOP or "." in key):
+            text = value.replace(os.pathsep, ",") if key == "trust" else value
+            values[key] = Setting(key, text, SettingOrigin("environment", name))
+
     return Settings(
-        found=found,
+        found=values,
         llm_key=env.get("OPENAI_API_KEY"),
         engine_key=env.get("VLLM_API_KEY"),
         base_url=env.get("OPENAI_BASE_URL") or None,
@@ -201,12 +221,12 @@ def settings() -> Settings:
 
 
 def for_other_machines() -> dict[str, str]:
-    """The variables that have processes on other machines use the same hub, cache, LLM and engines.
+    """Return the variables by which processes on other machines use the same hub, cache, LLM and engines.
 
     Secrets are not among them, nor URLs that hold one: each machine has its own OPENAI_API_KEY and KCARD_DATABASE_URL.
     """
     ours = settings()
-    found = {
+    variables = {
         "KCARD_HOME": str(ours.home),
         "KCARD_CACHE_MB": str(ours.cache_mb),
         "KCARD_LLM": ours.llm,
@@ -216,7 +236,7 @@ def for_other_machines() -> dict[str, str]:
         "KCARD_BLOBS_URL": ours.blobs_url,
         "HF_HUB_OFFLINE": "1" if ours.offline else None,
     }
-    return {name: value for name, value in found.items() if value and concealed(value) == value}
+    return {name: value for name, value in variables.items() if value and concealed(value) == value}
 
 
 def without_usage_statistics() -> None:
@@ -225,7 +245,7 @@ def without_usage_statistics() -> None:
 
 
 def debug() -> bool:
-    """Whether the traceback of a bug is wanted (KCARD_DEBUG)."""
+    """Return whether to show the traceback of a bug (KCARD_DEBUG)."""
     return os.environ.get(DEBUG, "").lower() in TRUE
 
 
@@ -239,16 +259,18 @@ def let_threads_sleep() -> None:
 
 
 def thread_count() -> int:
-    """Threads for the embedded networks: OMP_NUM_THREADS, as for torch, else the cores that this process may use."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdecimal() and int(wanted):
-        return int(wanted)
+    """Return the threads for the embedded networks: OMP_NUM_THREADS, as for torch, else the cores of this process."""
+    count = os.environ.get("OMP_NUM_THREADS", "")
+    if count.isdecimal() and int(count):
+        return int(count)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def launch() -> tuple[int, int, int]:
-    """(rank, count, rank on this machine) of the processes that `accelerate launch` or torchrun started; (0, 1, 0)
-    where neither did."""
+    """Return (rank, count, rank on this machine) of the processes that `accelerate launch` or torchrun started.
+
+    (0, 1, 0) where neither did.
+    """
     rank, count, local = (os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     return int(rank or 0), int(count or 1), int(local or 0)
 
@@ -269,12 +291,12 @@ def loopback() -> Iterator[None]:
 
 
 def user_file() -> Path:
-    """The user's own config file, which need not exist."""
+    """Return the path of the user's own config file, which need not exist."""
     return Path(os.environ.get(CONFIG) or _home() / "config.toml").expanduser().absolute()
 
 
 def unknown_variables() -> list[str]:
-    """Names in the environment that begin like ours and set nothing."""
+    """Return the names in the environment that begin like ours and set nothing."""
     return [
         name
         for name in sorted(os.environ)
@@ -286,40 +308,12 @@ def unknown_variables() -> list[str]:
 
 
 def _home() -> Path:
-    if given := os.environ.get("KCARD_HOME"):
-        return Path(given)
+    if home := os.environ.get("KCARD_HOME"):
+        return Path(home)
     try:
         return Path.home() / ".kcard"
     except RuntimeError:
         raise UsageError("there is no home directory: set KCARD_HOME to a folder for cards") from None
-
-
-def _user() -> dict[str, Setting]:
-    path = user_file()
-    if path.exists():
-        return read_file(path, "user")
-    if os.environ.get(CONFIG):
-        raise UsageError(f"{CONFIG} names {path}, which does not exist")
-    return {}
-
-
-def _project() -> dict[str, Setting]:
-    try:
-        here = Path.cwd()
-    except FileNotFoundError:  # the current directory was deleted
-        return {}
-    path = project_file(here)
-    return {} if path is None else read_file(path, "project")
-
-
-def _variables() -> dict[str, Setting]:
-    found = {}
-    for name, value in os.environ.items():
-        key = _key(name)
-        if name.startswith(PREFIX) and value and (key in TOP or "." in key):
-            given = value.replace(os.pathsep, ",") if key == "trust" else value
-            found[key] = Setting(key, given, Origin("environment", name))
-    return found
 
 
 def _key(name: str) -> str:
@@ -330,7 +324,7 @@ def _key(name: str) -> str:
 
 
 def _on_this_machine(url: str | None) -> bool:
-    """Whether a URL leads to this machine, without a doubt."""
+    """Return whether a URL certainly leads to this machine."""
     if not url or "\\" in url:
         return False
     try:

@@ -5,7 +5,8 @@ import functools
 import re
 import tomllib
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -22,6 +23,7 @@ __all__ = [
     "USER_ONLY",
     "Origin",
     "Setting",
+    "SettingOrigin",
     "concealed",
     "line_of",
     "project_file",
@@ -49,7 +51,7 @@ NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "
 
 
 @dataclass(frozen=True)
-class Origin:
+class SettingOrigin:
     """Where a value comes from.
 
     where   the variable's name, or FILE:LINE; empty for a default
@@ -64,7 +66,8 @@ class Origin:
         return self.where or self.kind
 
 
-DEFAULT = Origin("default")
+Origin = SettingOrigin
+DEFAULT = SettingOrigin("default")
 
 
 @dataclass(frozen=True)
@@ -73,18 +76,18 @@ class Setting:
 
     key: str
     value: Any
-    origin: Origin = DEFAULT
+    origin: SettingOrigin = DEFAULT
 
 
 def typed(setting: Setting, kind: Any, words: Sequence[str] | None = None) -> Any:
-    """The value as `kind`: int, float, bool, str, Path, a Literal, a list of these, or any of them or None.
+    """Return the value as `kind`: int, float, bool, str, Path, a Literal, a list of these, or any of them or None.
 
     A relative path in a file starts from the file's folder. `words`: what a list of paths, as texts, may hold
     besides. A list may be given as one text with commas. Raises UsageError, which names the origin, the key,
     the value and what is expected.
     """
     try:
-        return _converted(setting.value, _plain(kind), setting.origin, words)
+        return _convert(setting.value, _plain_type(kind), setting.origin, words)
     except ValueError as error:
         raise UsageError(
             f"{setting.origin}: {setting.key} is {setting.value!r}, but must be {error}"
@@ -92,59 +95,50 @@ def typed(setting: Setting, kind: Any, words: Sequence[str] | None = None) -> An
 
 
 def concealed(text: str) -> str:
-    """A text with *** for the passwords of the URLs in it."""
-    return SECRET.sub(lambda found: f"{found[1]}:***@" if found[2] is None else f"{found[2]}***", text)
+    """Return the text with *** in place of the passwords of URLs in it."""
+    return SECRET.sub(lambda match: f"{match[1]}:***@" if match[2] is None else f"{match[2]}***", text)
 
 
-def _plain(kind: Any) -> Any:
-    """`kind` without Annotated and None."""
+def _plain_type(kind: Any) -> Any:
+    """Return `kind` without Annotated and None."""
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if get_origin(kind) in {Union, types.UnionType}:
-        return _plain(next(part for part in get_args(kind) if part is not type(None)))
+        return _plain_type(next(part for part in get_args(kind) if part is not type(None)))
     return kind
 
 
-def _converted(value: Any, kind: Any, origin: Origin, words: Sequence[str] | None) -> Any:
-    """Raises ValueError, which says what was expected."""
+def _convert(value: Any, kind: Any, origin: SettingOrigin, words: Sequence[str] | None) -> Any:
+    """Convert a value to `kind`. Raises ValueError, which says what was expected."""
     if get_origin(kind) is list:
-        given = value.split(",") if isinstance(value, str) else value
-        if not isinstance(given, list):
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, list):
             raise ValueError("a list")
-        items = [x.strip() if isinstance(x, str) else x for x in given]
+        items = [x.strip() if isinstance(x, str) else x for x in parts]
         if words is not None:
-            return [x if x in words else str(_converted(x, Path, origin, None)) for x in items]
-        return [_converted(x, get_args(kind)[0], origin, None) for x in items]
+            return [x if x in words else str(_convert(x, Path, origin, None)) for x in items]
+        return [_convert(x, get_args(kind)[0], origin, None) for x in items]
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise ValueError(f"one of {', '.join(map(str, get_args(kind)))}")
         return value
     if origin.kind == "environment":
-        value = _setting_parsed(value, kind)
+        # Text, which is a number or a truth value where one is expected.
+        if kind is bool:
+            value = WORDS.get(value.strip().lower(), value)
+        elif kind in {int, float}:
+            with suppress(ValueError):
+                value = kind(value)
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not (str if kind is Path else kind):
         raise ValueError(NAMES[kind])
-    return _path(value, origin) if kind is Path else value
-
-
-def _setting_parsed(text: str, kind: Any) -> Any:
-    """The text of an environment variable as a number or a truth value, where that is wanted."""
-    if kind is bool:
-        return WORDS.get(text.strip().lower(), text)
-    if kind in {int, float}:
-        try:
-            return kind(text)
-        except ValueError:
-            return text
-    return text
-
-
-def _path(text: str, origin: Origin) -> Path:
-    if not text:
+    if kind is not Path:
+        return value
+    if not value:
         raise ValueError(NAMES[Path])
     try:
-        path = Path(text).expanduser()
+        path = Path(value).expanduser()
     except RuntimeError:
         raise ValueError("a path (there is no such home directory)") from None
     return path if origin.folder is None else origin.folder / path
@@ -171,13 +165,17 @@ USER_ONLY = {"home", "trust", "hub_url", "database_url", "blobs_url", "hub_evide
 
 
 def project_file(start: Path) -> Path | None:
-    """The nearest kcard.toml, or pyproject.toml with [tool.kcard], in `start` or above.
+    """Return the nearest kcard.toml, or pyproject.toml with [tool.kcard], in `start` or above.
 
     The search ends at the root of a repository (a folder with .git).
     """
     for folder in (start, *start.parents):
         for name in (PROJECT, PYPROJECT):
-            if _is_file(folder / name) and (name == PROJECT or _mentions_kcard(folder / name)):
+            try:
+                exists = (folder / name).is_file()
+            except OSError:  # a folder that may not be looked into
+                exists = False
+            if exists and (name == PROJECT or _mentions_kcard(folder / name)):
                 return folder / name
         if (folder / ".git").exists():
             return None
@@ -185,20 +183,13 @@ def project_file(start: Path) -> Path | None:
 
 
 @functools.lru_cache(maxsize=4)
-def _parsed(text: str) -> Mapping[str, Any]:
-    """The file's content, parsed once: settings are asked for with every question, and a pyproject.toml takes 5 ms."""
+def _parse_toml(text: str) -> Mapping[str, Any]:
+    """Parse a file once: settings are read with every question, and a pyproject.toml takes 5 ms."""
     return tomllib.loads(text)
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a folder that may not be looked into
-        return False
-
-
 def _mentions_kcard(path: Path) -> bool:
-    """Whether it has the table; a pyproject.toml that is broken or unreadable but no business of ours has not."""
+    """Return whether it has the table; a broken or unreadable pyproject.toml that does not name kcard has none."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -206,16 +197,16 @@ def _mentions_kcard(path: Path) -> bool:
     if "kcard" not in text:
         return False
     try:
-        return isinstance(_parsed(text).get("tool", {}).get("kcard"), dict)
+        return isinstance(_parse_toml(text).get("tool", {}).get("kcard"), dict)
     except (ValueError, RecursionError, AttributeError):
         return re.search(r"(?m)^\s*\[\s*tool\s*\.\s*kcard\s*[.\]]", text) is not None
 
 
 def read_file(path: Path, kind: Literal["project", "user"]) -> dict[str, Setting]:
-    """The settings in a file, by key. Raises UsageError, which names the file, the line and the key."""
+    """Read the settings in a file, by key. Raises UsageError, which names the file, the line and the key."""
     try:
         text = path.read_text(encoding="utf-8")
-        data = _parsed(text)
+        data = _parse_toml(text)
     except (ValueError, RecursionError) as error:  # of a number of a million digits, of brackets in brackets
         raise UsageError(f"{path} is not valid TOML: {error}") from error
     except OSError as error:
@@ -223,29 +214,27 @@ def read_file(path: Path, kind: Literal["project", "user"]) -> dict[str, Setting
     inside = INSIDE if path.name == PYPROJECT else ()
     for name in inside:
         data = data[name]
-    found = {}
-    for key, value in _flat(data, path, text, inside):
-        line = line_of(text, key, inside)
-        if kind == "project" and key in USER_ONLY:
-            raise UsageError(f"{_at(path, line)}: {key} can't be set in a project file: {_own_way(key)}")
-        found[key] = Setting(key, value, Origin(kind, _at(path, line), path.parent))
-    return found
-
-
-def _flat(
-    data: Mapping[str, Any], path: Path, text: str, inside: tuple[str, ...]
-) -> Iterator[tuple[str, Any]]:
-    """(key, value), with keys of tables as ask.n1."""
+    settings = {}
     for name, value in data.items():
+        # Keys of tables become ask.n1.
         if name in TABLES and isinstance(value, dict):
-            yield from ((f"{name}.{key.replace('-', '_')}", inner) for key, inner in value.items())
+            values = {f"{name}.{key.replace('-', '_')}": inner for key, inner in value.items()}
         elif name in TOP and not isinstance(value, dict):
-            yield name, value
+            values = {name: value}
         else:
-            raise UsageError(f"{_at(path, line_of(text, name, inside))}: {_unknown(name, value)}")
+            raise UsageError(f"{_at(path, line_of(text, name, inside))}: {_describe_unknown(name, value)}")
+        for key, setting in values.items():
+            line = line_of(text, key, inside)
+            if kind == "project" and key in USER_ONLY:
+                raise UsageError(
+                    f"{_at(path, line)}: {key} can't be set in a project file: set KCARD_{key.upper()}, or {key} in "
+                    "your own config.toml"
+                )
+            settings[key] = Setting(key, setting, SettingOrigin(kind, _at(path, line), path.parent))
+    return settings
 
 
-def _unknown(name: str, value: Any) -> str:
+def _describe_unknown(name: str, value: Any) -> str:
     if name in TABLES:
         return f"{name} is {value!r}, but must be a table: [{name}]"
     if "key" in name.lower() or "token" in name.lower():
@@ -259,7 +248,7 @@ def _unknown(name: str, value: Any) -> str:
 
 
 def line_of(text: str, key: str, inside: tuple[str, ...] = ()) -> int | None:
-    """The line of a file where a setting stands, from 1; None where it can't be found."""
+    """Return the line of a file where a setting stands, from 1; None where it can't be found."""
     *table, name = (*inside, *key.split("."))
     current: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
@@ -267,7 +256,7 @@ def line_of(text: str, key: str, inside: tuple[str, ...] = ()) -> int | None:
             current = _names(header[1])
             if current == (*table, name):
                 return number
-        elif (given := re.match(r"\s*([\w\s.\"'-]+?)\s*=", line)) and (*current, *_names(given[1])) == (
+        elif (left := re.match(r"\s*([\w\s.\"'-]+?)\s*=", line)) and (*current, *_names(left[1])) == (
             *table,
             name,
         ):
@@ -281,10 +270,6 @@ def _names(dotted: str) -> tuple[str, ...]:
 
 def _at(path: Path, line: int | None) -> str:
     return str(path) if line is None else f"{path}:{line}"
-
-
-def _own_way(key: str) -> str:
-    return f"set KCARD_{key.upper()}, or {key} in your own config.toml"
 
 
 # Changes one setting in a TOML file and leaves all else, comments included, as it is.

@@ -57,17 +57,13 @@ OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud80
 
 
 def printable(text: str) -> str:
-    r"""The text with \x1b in place of an escape character, and likewise for all others that a terminal obeys."""
-    return OBEYED.sub(lambda found: _escape(found[0]), text)
+    r"""Return the text with \x1b in place of an escape character, and likewise for all others that a terminal obeys."""
+    return OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def json_escaped(text: str) -> str:
-    """Serialized JSON in which such characters are escaped; it stays the same value."""
-    return OBEYED.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", text)
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    """Escape such characters in serialized JSON, which stays the same value."""
+    return OBEYED.sub(lambda match: json.dumps(match[0])[1:-1] if match[0] != "\x7f" else "\\u007f", text)
 
 
 class KcardError(Exception):
@@ -139,11 +135,11 @@ class TrainingInterrupted(KcardError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what another library raised; its type where it says nothing."""
+    """Return the first line of what another library raised; its type where it says nothing."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return printable((lines or [type(error).__name__])[0].rstrip("."))
 
 
 def one_line(error: BaseException, longest: int = 300) -> str:
-    """All that it says, in one line of at most so many characters, safe to print."""
+    """Return all that an error says, in one line of at most so many characters, safe to print."""
     return printable((" ".join(str(error).split()) or type(error).__name__)[:longest])

@@ -50,24 +50,26 @@ class Postings:
     def of(cls, texts: Iterable[str], analyze: Analyzer | None = None) -> "Postings":
         """Count the words of the texts, read once, as `analyze` finds them; None: as an index without stems does."""
         analyze = analyze or index_terms()
-        known: dict[str, int] = {}
+        places: dict[str, int] = {}
         entries, lengths, ids, times = array("i"), array("i"), array("i"), array("i")
         for text in texts:
             row = analyze(text)
             counted = Counter(row)
             lengths.append(len(row))
             entries.append(len(counted))
-            ids.extend(known.setdefault(word, len(known)) for word in counted)
+            ids.extend(places.setdefault(word, len(places)) for word in counted)
             times.extend(counted.values())
-        return cls(tuple(known), *(np.asarray(values, np.int32) for values in (entries, lengths, ids, times)))
+        return cls(
+            tuple(places), *(np.asarray(values, np.int32) for values in (entries, lengths, ids, times))
+        )
 
     @property
-    def found(self) -> "npt.NDArray[np.int64]":
-        """In how many rows each word of the vocabulary is."""
+    def document_frequencies(self) -> "npt.NDArray[np.int64]":
+        """The number of rows that hold each word of the vocabulary, shape (words,)."""
         return np.bincount(self.ids, minlength=len(self.vocabulary))
 
     def arrays(self) -> dict[str, "npt.NDArray[Any]"]:
-        """As plain arrays, of which `of_arrays` makes it again."""
+        """Return plain arrays, from which `of_arrays` restores it."""
         text = np.frombuffer("\n".join(self.vocabulary).encode(), np.uint8)
         return {
             "vocabulary": text,
@@ -78,17 +80,17 @@ class Postings:
         }
 
     @classmethod
-    def of_arrays(cls, found: Any) -> "Postings":
-        """Raises ValueError or KeyError where the arrays don't fit each other."""
-        text = found["vocabulary"].tobytes().decode()
+    def of_arrays(cls, arrays: Any) -> "Postings":
+        """Restore what `arrays` returned. Raises ValueError or KeyError where the arrays don't fit each other."""
+        text = arrays["vocabulary"].tobytes().decode()
         vocabulary = tuple(text.split("\n")) if text else ()
-        made = cls(vocabulary, *(found[name] for name in ("entries", "lengths", "ids", "times")))
-        fits = len(made.entries) == len(made.lengths) and len(made.ids) == len(made.times)
-        if not fits or made.entries.sum() != len(made.ids):
+        postings = cls(vocabulary, *(arrays[name] for name in ("entries", "lengths", "ids", "times")))
+        fits = len(postings.entries) == len(postings.lengths) and len(postings.ids) == len(postings.times)
+        if not fits or postings.entries.sum() != len(postings.ids):
             raise ValueError("its arrays do not fit each other")
-        if len(made.ids) and not 0 <= made.ids.min() <= made.ids.max() < len(vocabulary):
+        if len(postings.ids) and not 0 <= postings.ids.min() <= postings.ids.max() < len(vocabulary):
             raise ValueError("it names words that do not exist")
-        return made
+        return postings
 
 
 Counts = npt.NDArray[np.int64]
@@ -127,8 +129,11 @@ class Index:
     @classmethod
     def load(cls, folder: Path) -> "Index":
         """Map the index that `write` left into memory. Raises CardError where it is not one or is damaged."""
+        path = folder / ANALYSIS
         try:
-            return cls(_Matrix.load(folder), _stemmer(folder))
+            matrix = _Matrix.load(folder)
+            stemmer = str(json.loads(path.read_text(encoding="utf-8"))["stemmer"]) if path.exists() else None
+            return cls(matrix, stemmer)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, EOFError) as error:
             raise CardError(
                 f"{folder} is not an index or is damaged: {error}: train the card again"
@@ -147,24 +152,28 @@ class Index:
 
     @classmethod
     def merge(cls, parts: Iterable[Postings], folder: Path) -> None:
-        """The same of texts whose words were counted before, part by part; their rows follow each other.
+        """Index texts whose words were counted before, part by part; their rows follow each other.
 
         The parts are gone through twice and held one at a time. The bytes are those that `write` makes of the texts.
         """
         ids: dict[str, int] = {}
-        found = np.zeros(0, np.int64)
+        frequencies = np.zeros(0, np.int64)
         lengths = [np.zeros(0, np.int32)]
         for part in parts:
             places = np.array([ids.setdefault(word, len(ids)) for word in part.vocabulary], np.int64)
-            if len(ids) > len(found):  # room for twice as many, so that few words do not mean many copies
-                found = np.concatenate([found, np.zeros(2 * len(ids) - len(found), np.int64)])
-            found[places] += part.found
+            if len(ids) > len(
+                frequencies
+            ):  # room for twice as many, so that few words do not mean many copies
+                frequencies = np.concatenate(
+                    [frequencies, np.zeros(2 * len(ids) - len(frequencies), np.int64)]
+                )
+            frequencies[places] += part.document_frequencies
             lengths.append(part.lengths)
         if not ids:
             raise ValueError("no text has a word")
         every = np.concatenate(lengths)
         folder.mkdir(parents=True, exist_ok=True)
-        _write_arrays(parts, ids, found[: len(ids)], every, folder)
+        _write_arrays(parts, ids, frequencies[: len(ids)], every, folder)
         (folder / "vocab.index.json").write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
         params = {**BM25, "dtype": "float32", "int_dtype": "int32", "num_docs": len(every)}
         (folder / "params.index.json").write_text(json.dumps(params, indent=4), encoding="utf-8")
@@ -174,7 +183,7 @@ class Index:
         return self._matrix.count
 
     def scores(self, text: str) -> "npt.NDArray[np.float32]":
-        """How well each row fits `text`, shape (rows,), 0 and up; comparable within one search only.
+        """Score how well each row fits `text`, shape (rows,), 0 and up; comparable within one search only.
 
         A word that comes twice counts once.
         """
@@ -182,18 +191,18 @@ class Index:
         return self._matrix.sums(sorted({ids[word] for word in self._words(text) if word in ids}))
 
     def search(self, text: str, k: int) -> list[tuple[int, float]]:
-        """At most `k` (row, score) that share a word with `text`, best first, equal ones in the order of rows."""
+        """Return at most `k` (row, score) that share a word with `text`, best first, equal ones in order of rows."""
         scores = self.scores(text)
         if k < 1:
             return []
-        found = np.flatnonzero(scores > 0)
-        if len(found) > k:
-            found = found[scores[found] >= np.partition(scores[found], -k)[-k]]
-        best = found[np.argsort(-scores[found], kind="stable")][:k]
+        rows = np.flatnonzero(scores > 0)
+        if len(rows) > k:
+            rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
+        best = rows[np.argsort(-scores[rows], kind="stable")][:k]
         return [(int(row), float(scores[row])) for row in best]
 
     def best_possible(self, text: str) -> float:
-        """About what a row of usual length would score that holds every word of `text` once, in this index or not.
+        """Estimate what a row of usual length would score that holds every word of `text` once, in this index or not.
 
         A score divided by it can be compared with those of other searches and indexes.
         """
@@ -201,8 +210,8 @@ class Index:
             return 0.0
         ids, starts = self._matrix.ids, self._matrix.starts
         places = np.array([ids.get(word, -1) for word in dict.fromkeys(self._words(text))], dtype=np.int64)
-        found = np.where(places >= 0, starts[places + 1] - starts[places], 0)
-        return float(_rarity(found, len(self)).sum() / (1 + BM25["k1"]))
+        frequencies = np.where(places >= 0, starts[places + 1] - starts[places], 0)
+        return float(_rarity(frequencies, len(self)).sum() / (1 + BM25["k1"]))
 
 
 @dataclass(frozen=True)
@@ -255,7 +264,7 @@ class _Matrix:
             raise ValueError("it names rows that do not exist")
 
     def sums(self, words: Iterable[int]) -> "npt.NDArray[np.float32]":
-        """The sum of these words' scores in each row, shape (rows,); those of bm25s, bit for bit."""
+        """Return the sum of these words' scores in each row, shape (rows,); those of bm25s, bit for bit."""
         sums = np.zeros(self.count, np.float32)
         for word in words:
             place = slice(self.starts[word], self.starts[word + 1])
@@ -287,24 +296,24 @@ class _Counted(Iterable[Postings]):
 def _write_arrays(
     parts: Iterable[Postings],
     ids: Mapping[str, int],
-    found: Counts,
+    frequencies: Counts,
     lengths: "npt.NDArray[Any]",
     folder: Path,
 ) -> None:
-    """bm25s' three arrays: for each word the rows that hold it, in order, and their scores, and where they start.
+    """Write bm25s' three arrays: for each word the rows that hold it, in order, and their scores, and where they start.
 
-    found: in how many rows each word is; lengths: words of each row.
+    frequencies: in how many rows each word is; lengths: words of each row.
     """
-    starts = np.concatenate([[0], np.cumsum(found)])
+    starts = np.concatenate([[0], np.cumsum(frequencies)])
     rows = _array(folder / "indices.csc.index.npy", int(starts[-1]), np.int32)
     scores = _array(folder / "data.csc.index.npy", int(starts[-1]), np.float32)
-    rarity = _rarity(found, len(lengths))
+    rarity = _rarity(frequencies, len(lengths))
     saturation = BM25["k1"] * (1 - BM25["b"] + BM25["b"] * lengths / lengths.mean())
     free, first = starts[:-1].copy(), 0
     for part in parts:
         here = np.array([ids[word] for word in part.vocabulary], np.int64)
         by_word = np.argsort(part.ids, kind="stable")
-        counts = part.found
+        counts = part.document_frequencies
         begin = np.cumsum(counts) - counts
         word = part.ids[by_word]
         place = free[here[word]] + np.arange(len(word)) - begin[word]
@@ -319,9 +328,9 @@ def _write_arrays(
     np.save(folder / "indptr.csc.index.npy", starts)
 
 
-def _rarity(found: Counts, count: int) -> "npt.NDArray[np.float64]":
-    """The inverse document frequency of words that stand in `found` of `count` rows."""
-    rarity: npt.NDArray[np.float64] = np.log(1 + (count - found + 0.5) / (found + 0.5))
+def _rarity(frequencies: Counts, count: int) -> "npt.NDArray[np.float64]":
+    """Return the inverse document frequency of words that stand in so many of `count` rows."""
+    rarity: npt.NDArray[np.float64] = np.log(1 + (count - frequencies + 0.5) / (frequencies + 0.5))
     return rarity
 
 
@@ -332,8 +341,3 @@ def _array(path: Path, length: int, kind: Any) -> "np.memmap[Any, Any]":
         with path.open("rb+") as stream:
             os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
     return mapped
-
-
-def _stemmer(folder: Path) -> str | None:
-    path = folder / ANALYSIS
-    return str(json.loads(path.read_text(encoding="utf-8"))["stemmer"]) if path.exists() else None

@@ -78,13 +78,13 @@ class Scheduling(Protocol):
         documents: int,
         sampling: Sampling,
     ) -> list[list[Passage]]:
-        """What `write` gives each question for its own cards."""
+        """Return what `write` gives each question for its own cards."""
         ...
 
 
 class Relevance(Protocol):
     def scores(self, question: str, texts: Sequence[str]) -> Array:
-        """How near each text lies to the question, shape (n,), in [-1, 1]; in the paper, the cosine."""
+        """Score how near each text lies to the question, shape (n,), in [-1, 1]; in the paper, the cosine."""
         ...
 
 
@@ -93,19 +93,19 @@ class Precomputed(Protocol):
     """A relevance selector that reads texts beforehand which stay while questions come, such as cards' descriptions."""
 
     def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
-        """What `scores` gives for these texts, as a function of the question; milliseconds for thousands of texts."""
+        """Return `scores` of these texts as a function of the question, which takes milliseconds for thousands."""
         ...
 
 
 class Pruner(Protocol):
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Each text condensed to what serves the question; never empty for a text that is not."""
+        """Condense each text to what serves the question; never empty for a text that is not."""
         ...
 
 
 class Checker(Protocol):
     def support(self, pairs: Sequence[Pair]) -> Array:
-        """How far the evidence supports the claim, shape (n,), in [0, 1]; independent of the batch."""
+        """Score how far the evidence supports the claim, shape (n,), in [0, 1]; independent of the batch."""
         ...
 
 
@@ -128,7 +128,7 @@ class Judging(Protocol):
     """A checker that shows which part of the evidence decided."""
 
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """The scores that `support` gives, each with its window."""
+        """Return the scores that `support` gives, each with its window."""
         ...
 
 
@@ -143,7 +143,7 @@ class ConcurrentEvidence(Protocol):
     """Evidence that looks up several claims at a time."""
 
     def find_all(self, claims: Sequence[str], k: int) -> list[list[Source]]:
-        """What `find` gives for each claim, in order."""
+        """Return what `find` gives for each claim, in order."""
         ...
 
 
@@ -161,13 +161,13 @@ class NamedEvidence(Evidence, Protocol):
 
 class Gate(Protocol):
     def knows(self, questions: Sequence[str]) -> Array:
-        """How sure it is that the LLM knows each answer, shape (n,); higher = knows."""
+        """Score how sure it is that the LLM knows each answer, shape (n,); higher = knows."""
         ...
 
 
 class Reader(Protocol):
     def extract(self, question: str, text: str) -> str | None:
-        """The words of the text that answer the question; None where none do."""
+        """Return the words of the text that answer the question; None where none do."""
         ...
 
 
@@ -175,7 +175,7 @@ class LLM(Protocol):
     """One that is Windowed, Streaming or Batching besides is used as such."""
 
     def reply(self, request: Request) -> Reply:
-        """Raises LLMError where no reply can be had."""
+        """Reply to a request. Raises LLMError where no reply can be had."""
         ...
 
 
@@ -189,7 +189,7 @@ class Windowed(Protocol):
         ...
 
     def count(self, request: Request) -> int:
-        """The tokens of a request; at least roughly, and rather too many than too few."""
+        """Count the tokens of a request; at least roughly, and rather too many than too few."""
         ...
 
 
@@ -198,7 +198,7 @@ class Prompting(Protocol):
     """An LLM whose prompts can be shown."""
 
     def prompt(self, request: Request) -> str:
-        """The request as it is sent; of a chat the messages, each after its role."""
+        """Return the request as it is sent; of a chat the messages, each after its role."""
         ...
 
 
@@ -216,7 +216,7 @@ class Batching(Protocol):
     """An LLM that is better given several requests at once, such as a model that reads a batch in one pass."""
 
     def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
-        """One reply a request, in order, or why there is none; the same replies as singly."""
+        """Return one reply a request, in order, or why there is none; the same replies as singly."""
         ...
 
 
@@ -224,7 +224,7 @@ class Answerer(Protocol):
     """A way of answering questions: a pipeline, or a baseline that it is compared with."""
 
     def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
-        """One Answer a question, in order, each as soon as it is there. Raises LLMError where the LLM fails."""
+        """Yield one Answer a question, in order, each as soon as it is there. Raises LLMError where the LLM fails."""
         ...
 
 
@@ -234,55 +234,55 @@ ROUNDING = 1e-4  # by so much a cosine of unit vectors may leave its range
 
 
 def valid(scores: Array | Sequence[float], count: int, bounds: tuple[float, float], who: str) -> Array:
-    """The scores as float32, shape (count,), within `bounds`; what rounding carried over them is put back.
+    """Return the scores as float32, shape (count,), within `bounds`; what rounding carried over them is put back.
 
     Raises UsageError, which names `who`, for another shape, for what is not a number and for one out of bounds.
     """
     low, high = bounds
     try:
-        found = np.asarray(scores, dtype=np.float32)
+        values = np.asarray(scores, dtype=np.float32)
     except (TypeError, ValueError):
         raise UsageError(f"{who} did not return a list of numbers: expected {count}") from None
-    if found.shape != (count,):
+    if values.shape != (count,):
         raise UsageError(
-            f"{who} gave scores of shape {found.shape} where {count} were expected: one per text"
+            f"{who} gave scores of shape {values.shape} where {count} were expected: one per text"
         )
-    wrong = ~((found >= low - ROUNDING) & (found <= high + ROUNDING))  # also true of nan
+    wrong = ~((values >= low - ROUNDING) & (values <= high + ROUNDING))  # also true of nan
     if wrong.any():
         where = int(wrong.argmax())
         raise UsageError(
-            f"{who} gave the score {found[where]} (number {where + 1} of {count}): scores lie in [{low:g}, {high:g}]"
+            f"{who} gave the score {values[where]} (number {where + 1} of {count}): scores lie in [{low:g}, {high:g}]"
         )
-    return np.clip(found, low, high)
+    return np.clip(values, low, high)
 
 
 # Several requests to an LLM at once: concurrently or in one batch where the LLM can, otherwise in turn.
 
 
 def replies(llm: LLM, requests: Sequence[Request]) -> list[Reply]:
-    """One reply a request, in order.
+    """Return one reply a request, in order.
 
     Raises QuestionsFailed where some failed, but only after the others have been asked, if the LLM is Batching.
     """
     if not isinstance(llm, Batching):
         return [llm.reply(request) for request in requests]
-    found: list[Reply] = []
+    received: list[Reply] = []
     failures: dict[str, LLMError] = {}
     for request, reply in zip(requests, llm.reply_all(requests), strict=True):
         if isinstance(reply, LLMError):
             failures.setdefault(request.question, reply)
         else:
-            found.append(reply)
+            received.append(reply)
     if failures:
         raise QuestionsFailed(failures)
-    return found
+    return received
 
 
 # Evidence for several claims at once: concurrently where looking up means waiting, as for an encyclopedia online.
 
 
 def find_all(evidence: Evidence, claims: Sequence[str], k: int) -> list[list[Source]]:
-    """What `find` gives for each claim, in order. Raises what it raises."""
+    """Return what `find` gives for each claim, in order. Raises what it raises."""
     if isinstance(evidence, ConcurrentEvidence):
         return evidence.find_all(claims, k)
     return [evidence.find(claim, k) for claim in claims]

@@ -74,16 +74,16 @@ SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgt]?i?b?)", re.ASCII | re.IGN
 
 
 def parse_size(text: str) -> int:
-    """Bytes in "10GB", "512 MiB" or "1000"; UsageError for anything else."""
-    found = SIZE.fullmatch(text.strip())
-    unit = found[2].lower() if found else "?"
-    if found is None or unit not in UNITS:
+    """Return the bytes in "10GB", "512 MiB" or "1000"; UsageError for anything else."""
+    match = SIZE.fullmatch(text.strip())
+    unit = match[2].lower() if match else "?"
+    if match is None or unit not in UNITS:
         raise UsageError(f"size {text!r}: give a number of bytes, or one with a unit, such as 500MB or 10GB")
-    return round(float(found[1]) * UNITS[unit])
+    return round(float(match[1]) * UNITS[unit])
 
 
 def shown_size(count: int) -> str:
-    """Bytes for people: 4.6 MB."""
+    """Return bytes as people read them: 4.6 MB."""
     value, unit = float(count), 0
     while value >= 999.5 and unit < len(SHOWN) - 1:
         value, unit = value / 1000, unit + 1
@@ -95,7 +95,7 @@ def shown_size(count: int) -> str:
 
 @contextmanager
 def replacing(path: Path, *, parents: bool = False, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """A stream whose content takes the place of the file when the block ends; where it fails, the old file stays.
+    """Open a stream whose content takes the place of the file when the block ends; where it fails, the old file stays.
 
     A reader sees the old file or the new one, never half of either.
 
@@ -158,7 +158,7 @@ NAMES = {
 
 
 def parse(text: str) -> Any:
-    """The value that the text holds.
+    """Parse the value that the text holds.
 
     Raises JSONDecodeError where it is not JSON, and another ValueError where it is nested too deeply or holds half
     of a character (a lone surrogate).
@@ -175,12 +175,12 @@ def parse(text: str) -> Any:
 
 
 def canonical(value: "DataclassInstance", indent: int = 1) -> str:
-    """A dataclass as JSON with sorted keys, in UTF-8, so that equal values have equal bytes."""
+    """Return a dataclass as JSON with sorted keys, in UTF-8, so that equal values have equal bytes."""
     return json.dumps(asdict(value), indent=indent, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def build(cls: type[T], data: Any) -> T:
-    """An instance of a dataclass whose fields are texts, numbers, such dataclasses, tuples and mappings of these.
+    """Build an instance of a dataclass whose fields are texts, numbers, such dataclasses, tuples and mappings of these.
 
     Raises TypeError, which names the key, for another type, an unknown key or a missing one; and what the class
     itself raises.
@@ -197,50 +197,50 @@ def build(cls: type[T], data: Any) -> T:
 
 @cache
 def _fields(cls: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
-    """The type of each field, and the fields that have no default."""
+    """Return the type of each field, and the fields that have no default."""
     hints = get_type_hints(cls)
     needed = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
     return {f.name: hints[f.name] for f in fields(cls)}, frozenset(needed)
 
 
-def _value(kind: Any, given: Any, key: str) -> Any:
+def _value(kind: Any, value: Any, key: str) -> Any:
     if kind is Any or kind is type(
-        given
+        value
     ):  # nearly all: looked at first, since a hub has thousands of manifests
-        return given
+        return value
     origin, inner = get_origin(kind), get_args(kind)
     if origin in {Union, types.UnionType}:
-        return None if given is None else _value(inner[0], given, key)
+        return None if value is None else _value(inner[0], value, key)
     if is_dataclass(kind):
-        return build(kind, given)  # type: ignore[arg-type] # a class, since it is an annotation
+        return build(kind, value)  # type: ignore[arg-type] # a class, since it is an annotation
     if origin is Literal:
-        if not isinstance(given, str) or given not in inner:
-            raise TypeError(f"{key} is {str(given)[:40]!r}, but must be one of {', '.join(inner)}")
-        return given
+        if not isinstance(value, str) or value not in inner:
+            raise TypeError(f"{key} is {str(value)[:40]!r}, but must be one of {', '.join(inner)}")
+        return value
     if origin is tuple:
-        return tuple(_value(inner[0], item, key) for item in _of(list, given, key))
+        return tuple(_value(inner[0], item, key) for item in _of(list, value, key))
     if origin is Mapping:
-        return {name: _value(inner[1], item, name) for name, item in _of(dict, given, key).items()}
-    return _of(kind, given, key)
+        return {name: _value(inner[1], item, name) for name, item in _of(dict, value, key).items()}
+    return _of(kind, value, key)
 
 
-def _of(kind: type, given: Any, key: str) -> Any:
-    """`given` if it is of that very type; a whole number is a number too, true is not."""
-    if kind is float and type(given) is int:
+def _of(kind: type, value: Any, key: str) -> Any:
+    """Return `value` if it is of that very type; a whole number is a number too, true is not."""
+    if kind is float and type(value) is int:
         try:
-            float(given)
+            float(value)
         except OverflowError:
-            raise TypeError(f"{key} is {str(given)[:40]}, a number beyond all bounds") from None
-        return given
-    if type(given) is not kind:
-        raise TypeError(f"{key} must be {NAMES.get(kind, kind.__name__)}, not {_name(given)}")
-    return given
+            raise TypeError(f"{key} is {str(value)[:40]}, a number beyond all bounds") from None
+        return value
+    if type(value) is not kind:
+        raise TypeError(f"{key} must be {NAMES.get(kind, kind.__name__)}, not {_name(value)}")
+    return value
 
 
-def _name(given: Any) -> str:
-    """What stands there: a plain value as JSON writes it, else only its type."""
+def _name(value: Any) -> str:
+    """Describe a value for a message: a plain one as JSON writes it, else only its type."""
     return (
-        NAMES[type(given)] if isinstance(given, list | dict) else json.dumps(given, ensure_ascii=False)[:40]
+        NAMES[type(value)] if isinstance(value, list | dict) else json.dumps(value, ensure_ascii=False)[:40]
     )
 
 
@@ -249,24 +249,40 @@ TABLES = {".csv": ",", ".tsv": "\t"}
 
 
 def read_rows(path: Path, name: str, remedy: str = "") -> Iterator[tuple[str, Row]]:
-    """Each row, and where it stands ("records r.jsonl, line 3") for messages; blank lines are passed over.
+    """Yield each row, and where it stands ("records r.jsonl, line 3") for messages; blank lines are passed over.
 
     A .csv or .tsv has a row a line under a header of columns, any other file a JSON object a line; each may be
     compressed (.gz). `name` is what messages call the file. Raises UsageError, which names file and line, for what
     can't be read.
     """
     with reading(path, name, remedy):
-        yield from _table(path, name) if suffix(path) in TABLES else _objects(path, name)
+        if suffix(path) not in TABLES:
+            with opened(path) as stream:
+                for number, line in enumerate(stream, 1):
+                    if line.strip(b"\xef\xbb\xbf \t\r\n"):
+                        where = f"{name} {path}, line {number}"
+                        yield where, _object(line, where)
+            return
+        with io.TextIOWrapper(opened(path), encoding="utf-8-sig", newline="") as text:
+            table = csv.DictReader(text, strict=True, delimiter=TABLES[suffix(path)])
+            try:
+                for row in table:
+                    where = f"{name} {path}, line {table.line_num}"
+                    yield where, {key: value for key, value in row.items() if key is not None}
+            except csv.Error as error:
+                raise UsageError(
+                    f"{name} {path}, line {table.line_num + 1}: not {suffix(path)[1:].upper()}: {error}"
+                ) from error
 
 
 def suffix(path: Path) -> str:
-    """The kind of a file by its name, in small letters, compressed or not: ".jsonl" of "dev.JSONL.gz"."""
+    """Return the kind of a file by its name, in small letters, compressed or not: ".jsonl" of "dev.JSONL.gz"."""
     ending = path.suffix.lower()
     return Path(path.stem).suffix.lower() if ending == ".gz" else ending
 
 
 def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    """The file's bytes, decompressed where its name ends in .gz."""
+    """Open the file's bytes, decompressed where its name ends in .gz."""
     return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
@@ -285,7 +301,7 @@ def reading(path: Path, name: str, remedy: str = "") -> Iterator[None]:
 
 
 def earlier_rows(output: Path, rows: Iterable[Row], resume: bool, added: Set[str]) -> Iterator[Row]:
-    """The rows that an earlier run left in `output`, in step with `rows`; a half-written last line is cut off.
+    """Yield the rows that an earlier run left in `output`, in step with `rows`; a half-written last line is cut off.
 
     added  the keys that such a run adds, or writes over
 
@@ -297,14 +313,21 @@ def earlier_rows(output: Path, rows: Iterable[Row], resume: bool, added: Set[str
         raise UsageError(
             f"--output {output} already exists: add --resume to continue it, or choose another file"
         )
-    given, whole = iter(rows), 0
+    inputs, whole = iter(rows), 0
     with output.open("rb") as stream:
         for number, line in enumerate(stream, 1):
             if not line.endswith(b"\n"):
                 os.truncate(output, whole)
                 return
-            row = _object(line, f"--output {output}, line {number}")
-            if not _belongs(row, next(given, None), added):
+            row, source = _object(line, f"--output {output}, line {number}"), next(inputs, None)
+            # Compared as text, since what JSON calls NaN equals nothing.
+            belongs = source is not None and not added.isdisjoint(row)
+            belongs = belongs and all(
+                key in row and json.dumps(row[key]) == json.dumps(value)
+                for key, value in (source or {}).items()
+                if key not in added
+            )
+            if not belongs:
                 raise UsageError(
                     f"--output {output}, line {number} does not match the input, which has changed: "
                     "choose another --output"
@@ -332,27 +355,6 @@ def json_line(row: Row) -> bytes:
     return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
-def _objects(path: Path, name: str) -> Iterator[tuple[str, Row]]:
-    with opened(path) as stream:
-        for number, line in enumerate(stream, 1):
-            if line.strip(b"\xef\xbb\xbf \t\r\n"):
-                where = f"{name} {path}, line {number}"
-                yield where, _object(line, where)
-
-
-def _table(path: Path, name: str) -> Iterator[tuple[str, Row]]:
-    with io.TextIOWrapper(opened(path), encoding="utf-8-sig", newline="") as stream:
-        table = csv.DictReader(stream, strict=True, delimiter=TABLES[suffix(path)])
-        try:
-            for row in table:
-                where = f"{name} {path}, line {table.line_num}"
-                yield where, {key: value for key, value in row.items() if key is not None}
-        except csv.Error as error:
-            raise UsageError(
-                f"{name} {path}, line {table.line_num + 1}: not {suffix(path)[1:].upper()}: {error}"
-            ) from error
-
-
 def _object(line: bytes, where: str) -> Row:
     try:
         row = parse(line.decode("utf-8-sig"))
@@ -363,16 +365,3 @@ def _object(line: bytes, where: str) -> Row:
     if not isinstance(row, dict):
         raise UsageError(f"{where}: expected an object, found {type(row).__name__}")
     return row
-
-
-def _belongs(line: Row, row: Row | None, added: Set[str]) -> bool:
-    """Whether an output line is of that row; compared as text, since what JSON calls NaN equals nothing."""
-    return (
-        row is not None
-        and not added.isdisjoint(line)
-        and all(
-            key in line and json.dumps(line[key]) == json.dumps(value)
-            for key, value in row.items()
-            if key not in added
-        )
-    )

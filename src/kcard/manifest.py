@@ -75,7 +75,7 @@ class Prompt:
     words: int = 0
 
     def document(self, question: str, text: str) -> str:
-        """What the model wrote after the question, as a document. Where the template asks for a bare answer, the
+        """Return what the model wrote after the question, as a document. Where the template asks for a bare answer, the
         question stands before it: "Ann." alone does not say what it is about."""
         bare = text and self.template.rstrip().endswith(ANSWERING)
         return f"{question.strip()} {text}" if bare else text
@@ -139,8 +139,17 @@ class Manifest:
                 raise CardError(
                     f"card {self.name!r}: {what} {getattr(self, what)!r} must be one line of text"
                 )
+        # A contributed manifest decides which files are read and written, so "../" must not get past this point.
         for path, sha256 in self.files.items():
-            _check_file(self.name, path, sha256)
+            odd = path == MANIFEST or "\\" in path or ":" in path or not _is_line(path)
+            if odd or any(part in {"", ".", ".."} for part in path.split("/")):
+                raise CardError(
+                    f"card {self.name!r}: file path {path!r} is not a plain path inside the card's folder"
+                )
+            if not SHA256.fullmatch(sha256):
+                raise CardError(
+                    f"card {self.name!r}: {path} has no sha256 in the manifest but {sha256!r}: seal it again"
+                )
 
     @property
     def has_model(self) -> bool:
@@ -163,13 +172,13 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str, where: str = MANIFEST) -> "Manifest":
-        """Raises CardError for anything that is not a manifest of this format, or names files outside its folder."""
+        """Parse a manifest. Raises CardError for one of another format, or that names files outside its folder."""
         try:
             data = parse(text)
             if not isinstance(data, dict) or data.get("format") != FORMAT:
-                found = data.get("format") if isinstance(data, dict) else type(data).__name__
+                version = data.get("format") if isinstance(data, dict) else type(data).__name__
                 raise CardError(
-                    f"{where}: manifest format {found!r} is unknown; this kcard reads format {FORMAT}"
+                    f"{where}: manifest format {version!r} is unknown; this kcard reads format {FORMAT}"
                 )
             return build(cls, data)
         except (ValueError, TypeError) as error:
@@ -177,7 +186,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        """The manifest of a card folder; CardError where there is none or it can't be read."""
+        """Read the manifest of a card folder. Raises CardError where there is none or it can't be read."""
         path = folder / MANIFEST
         try:
             return cls.from_json(path.read_text(encoding="utf-8"), str(path))
@@ -190,7 +199,7 @@ class Manifest:
 
 
 def _is_line(text: str) -> bool:
-    """Whether the text has no line ends and none of the control characters that terminals obey."""
+    """Return whether the text has no line ends and none of the control characters that terminals obey."""
     if (
         text.isprintable()
     ):  # the usual case, at once: thousands of manifests are read to choose among their cards
@@ -198,28 +207,17 @@ def _is_line(text: str) -> bool:
     return len(text.splitlines()) < 2 and not any(unicodedata.category(c) == "Cc" for c in text)
 
 
-def _check_file(card: str, path: str, sha256: str) -> None:
-    """Raise CardError unless a file is named by a plain relative path and a sha256.
-
-    A contributed manifest decides which files are read and written, so "../" must not get past this point.
-    """
-    parts = path.split("/")
-    odd = path == MANIFEST or "\\" in path or ":" in path or not _is_line(path)
-    if odd or any(part in {"", ".", ".."} for part in parts):
-        raise CardError(f"card {card!r}: file path {path!r} is not a plain path inside the card's folder")
-    if not SHA256.fullmatch(sha256):
-        raise CardError(f"card {card!r}: {path} has no sha256 in the manifest but {sha256!r}: seal it again")
-
-
 def file_digest(path: Path) -> str:
-    """sha256 of a file, hexadecimal."""
+    """Return the sha256 of a file, hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def weights_digest(files: Mapping[str, str]) -> str:
-    """sha256 of a model's weights, of one file or of several shards, by name: that of the file, or of the lines
-    "sha256  name" of all, sorted by name."""
+    """Return the sha256 of a model's weights, of one file or of several shards by name.
+
+    That of the file, or of the lines "sha256  name" of all, sorted by name.
+    """
     if len(files) == 1:
         return next(iter(files.values()))
     lines = "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(files.items()))
@@ -227,7 +225,7 @@ def weights_digest(files: Mapping[str, str]) -> str:
 
 
 def card_files(folder: Path) -> Iterator[str]:
-    """Relative POSIX paths of a card folder's files, sorted, without the manifest and hidden files."""
+    """Yield the relative POSIX paths of a card folder's files, sorted, without the manifest and hidden files."""
     paths = (p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
     yield from sorted(
         p for p in paths if p != MANIFEST and not any(part.startswith(".") for part in p.split("/"))
@@ -248,16 +246,16 @@ def check_files(folder: Path, manifest: Manifest) -> None:
     for path, expected in manifest.files.items():
         target = folder / path
         try:
-            found = file_digest(target) if target.is_file() else None
+            digest = file_digest(target) if target.is_file() else None
         except OSError as error:
             raise DamagedCard(
                 f"card {manifest.name!r}: {path} in {folder} can't be read: {error.strerror}"
             ) from error
-        if found is None:
+        if digest is None:
             raise DamagedCard(f"card {manifest.name!r}: {path} is missing from {folder}")
-        if found != expected:
+        if digest != expected:
             raise DamagedCard(
-                f"card {manifest.name!r}: {path} in {folder} is damaged: sha256 {found[:12]}…, not {expected[:12]}…"
+                f"card {manifest.name!r}: {path} in {folder} is damaged: sha256 {digest[:12]}…, not {expected[:12]}…"
             )
 
 
@@ -319,7 +317,7 @@ def _require(path: str, claimed: object, count: int, what: str) -> None:
 
 
 def _lines(path: str, files: Collection[str], opened: Callable[[str], BinaryIO]) -> int:
-    """The lines that are not blank; 0 without the file."""
+    """Count the lines that are not blank; 0 without the file."""
     if path not in files:
         return 0
     with opened(path) as stream:
@@ -341,7 +339,7 @@ def _json(path: str, opened: Callable[[str], BinaryIO]) -> dict[str, Any]:
 
 
 def _shape(path: str, files: Collection[str], opened: Callable[[str], BinaryIO]) -> tuple[int, int]:
-    """Rows and columns of an array, by its header."""
+    """Read the rows and columns of an array from its header."""
     if path not in files:
         raise ValueError(f"{path} is missing")
     with opened(path) as stream:

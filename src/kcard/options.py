@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from kcard.errors import UsageError
 
-__all__ = ["REQUIRED", "Declared", "Option", "check_values", "declared", "documented"]
+__all__ = ["REQUIRED", "Declared", "DeclaredOption", "Option", "check_values", "declared", "documented"]
 
 REQUIRED = inspect.Parameter.empty
 T = TypeVar("T", bound=Callable[..., Any])
@@ -54,7 +54,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredOption:
     """An option with the name, type and default that its signature gives it; REQUIRED where it has no default."""
 
     name: str
@@ -69,24 +69,29 @@ class Declared:
         return next((get_args(part) for part in parts if get_origin(part) is Literal), ())
 
 
-def declared(target: Callable[..., Any]) -> dict[str, Declared]:
-    """The options of a function or a dataclass, by name, in the order of its signature."""
-    found = {}
+Declared = DeclaredOption
+
+
+def declared(target: Callable[..., Any]) -> dict[str, DeclaredOption]:
+    """Return the options of a function or a dataclass, by name, in the order of its signature."""
+    options = {}
     for name, parameter in inspect.signature(target).parameters.items():
         for note in getattr(parameter.annotation, "__metadata__", ()):
             if isinstance(note, Option):
-                found[name] = Declared(name, get_args(parameter.annotation)[0], parameter.default, note)
-    return found
+                options[name] = DeclaredOption(
+                    name, get_args(parameter.annotation)[0], parameter.default, note
+                )
+    return options
 
 
 def check_values(target: Callable[..., Any], values: Mapping[str, Any]) -> None:
-    """UsageError for a number outside the range of its option, or a word that is not among its choices. None passes."""
-    for name, known in declared(target).items():
-        value, option = values.get(name), known.option
+    """Raise UsageError for a number out of the range of its option, or a word not among its choices. None passes."""
+    for name, declaration in declared(target).items():
+        value, option = values.get(name), declaration.option
         if value is None:
             continue
-        if known.choices and value not in known.choices:
-            raise UsageError(f"{name} {value!r} is unknown: choose one of {', '.join(known.choices)}")
+        if declaration.choices and value not in declaration.choices:
+            raise UsageError(f"{name} {value!r} is unknown: choose one of {', '.join(declaration.choices)}")
         if (
             option.least is not None and not value >= option.least
         ):  # what is not a number is not in range either
@@ -96,11 +101,11 @@ def check_values(target: Callable[..., Any], values: Mapping[str, Any]) -> None:
 
 
 def documented(target: T) -> T:
-    """A decorator that lists the options in the docstring."""
+    """List the options in the docstring; a decorator."""
     lines = [
-        f"    {name}: {known.option.help}"
-        + (f" Default: {known.option.default}." if known.option.default else "")
-        for name, known in declared(target).items()
+        f"    {name}: {declaration.option.help}"
+        + (f" Default: {declaration.option.default}." if declaration.option.default else "")
+        for name, declaration in declared(target).items()
     ]
     target.__doc__ = f"{inspect.getdoc(target) or ''}\n\nOptions:\n" + "\n".join(lines)
     return target

@@ -50,20 +50,20 @@ class MemorySize:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def memory() -> MemorySize:
-    """Memory of the machine, or of the container where that is less."""
-    found = {}
+    """Return the memory of the machine, or of the container where that is less."""
+    sizes = {}
     for line in _lines("/proc/meminfo"):
         name, _, rest = line.partition(":")
         if rest.strip().endswith("kB"):
-            found[name] = int(rest.split()[0]) * 1024
-    total, free = found.get("MemTotal", 0), found.get("MemAvailable", 0)
+            sizes[name] = int(rest.split()[0]) * 1024
+    total, free = sizes.get("MemTotal", 0), sizes.get("MemAvailable", 0)
     for path in CGROUP_LIMITS:
         for limit in _lines(path):
             if limit.isdigit() and 0 < int(limit) < total:
@@ -72,7 +72,7 @@ def memory() -> MemorySize:
 
 
 def features() -> tuple[str, ...]:
-    """What of the processor matters to small matrices: vector widths, bfloat16, matrix tiles (Linux only)."""
+    """Return what of the processor matters to small matrices: vector widths, bfloat16, matrix tiles (Linux only)."""
     for line in _lines("/proc/cpuinfo"):
         name, _, rest = line.partition(":")
         if name.strip() in {"flags", "Features"}:
@@ -82,7 +82,7 @@ def features() -> tuple[str, ...]:
 
 
 def free_disk(folder: Path) -> int:
-    """Free bytes where `folder` lies, or would lie."""
+    """Return the free bytes where `folder` lies, or would lie."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     return shutil.disk_usage(there).free
 
@@ -104,24 +104,25 @@ class Later(Generic[T]):
 
     def __init__(self, call: Callable[[], T], otherwise: T) -> None:
         """`otherwise` is the result as long as the call has not come back."""
-        self._call, self._found = call, otherwise
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._result = otherwise
+
+        def run() -> None:
+            self._result = call()
+
+        self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
-        self._found = self._call()
-
     def result(self, seconds: float) -> T:
-        """What the call returned, if it did within `seconds` from now."""
+        """Return what the call returned, if it did within `seconds` from now."""
         self._thread.join(seconds)
-        return self._found
+        return self._result
 
 
 def silence(url: str, seconds: float) -> str:
-    """Why a web server does not answer at `url`; empty where it does, with whatever status."""
+    """Return why a web server does not answer at `url`; empty where it does, with whatever status."""
     try:
-        asked = urllib.request.Request(url, method="HEAD")
-        urllib.request.urlopen(asked, timeout=seconds).close()
+        request = urllib.request.Request(url, method="HEAD")
+        urllib.request.urlopen(request, timeout=seconds).close()
     except urllib.error.HTTPError:
         return ""
     except (OSError, ValueError) as error:
@@ -165,17 +166,17 @@ def loading(what: str) -> Iterator[None]:
 
 
 def names(group: str) -> list[str]:
-    """Every name registered in an entry-point group such as `kcard.gates`, sorted."""
+    """Return every name registered in an entry-point group such as `kcard.gates`, sorted."""
     return sorted({point.name for point in entry_points(group=group)})
 
 
 def load(group: str, name: str) -> Any:
-    """The class or function registered as `name` in `group`; UsageError lists the names there are."""
+    """Load the class or function registered as `name` in `group`; UsageError lists the names there are."""
     for point in entry_points(group=group, name=name):
         return point.load()
     kind = group.removeprefix("kcard.").rstrip("s").replace("_", " ")
-    known = ", ".join(names(group)) or "none"
-    raise UsageError(f"unknown {kind} {name!r}: choose one of {known}")
+    choices = ", ".join(names(group)) or "none"
+    raise UsageError(f"unknown {kind} {name!r}: choose one of {choices}")
 
 
 NO_KEY = "none"
@@ -190,7 +191,7 @@ def connected(
     retries: int,
     report: Callable[[str], None] | None = None,
 ) -> "OpenAI":
-    """A client of the server at `url` (…/v1; None: OpenAI itself). Nothing is sent yet.
+    """Return a client of the server at `url` (…/v1; None: OpenAI itself). Nothing is sent yet.
 
     `timeout`: seconds for one try. After 429, 5xx, a time-out or a lost connection the client tries again, `retries`
     times; `report` is then called with a sentence. Its connections end with it.
@@ -201,10 +202,10 @@ def connected(
         from openai import DefaultHttpxClient, OpenAI, Timeout
     except ImportError:
         raise MissingExtra("the openai package is not installed: pip install 'kcard[openai]'") from None
-    told = _Told(url or "https://api.openai.com/v1", retries, report)
+    reporter = _RetryReporter(url or "https://api.openai.com/v1", retries, report)
     limits = Timeout(timeout, connect=min(timeout, CONNECT))
     connections = DefaultHttpxClient(
-        timeout=limits, event_hooks={"request": [told.sent], "response": [told.received]}
+        timeout=limits, event_hooks={"request": [reporter.report_retry], "response": [reporter.report_wait]}
     )
     client = OpenAI(
         base_url=url, api_key=key or NO_KEY, timeout=limits, max_retries=retries, http_client=connections
@@ -213,19 +214,19 @@ def connected(
     return client
 
 
-class _Told:
-    """Tells of tries after the first and of long waits."""
+class _RetryReporter:
+    """Reports tries after the first and long waits."""
 
     def __init__(self, where: str, retries: int, report: Callable[[str], None] | None) -> None:
         self._where, self._retries, self._report = where, retries, report
 
-    def sent(self, request: "httpx.Request") -> None:
-        """The client numbers its tries in a header."""
+    def report_retry(self, request: "httpx.Request") -> None:
+        """Report a try after the first, which the client numbers in a header."""
         again = request.headers.get("x-stainless-retry-count", "0")
         if self._report and again != "0":
             self._report(f"retrying {self._where} ({again} of {self._retries})")
 
-    def received(self, response: "httpx.Response") -> None:
+    def report_wait(self, response: "httpx.Response") -> None:
         wait = response.headers.get("retry-after", "")
         if self._report and response.is_error and wait.isdigit() and LONG_WAIT < int(wait) <= 60:
             self._report(

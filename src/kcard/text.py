@@ -7,7 +7,7 @@ import re
 import unicodedata
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -85,7 +85,7 @@ def command_options(text: str) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words and figures ("7th" is one), in any script. None is dropped, nothing is stemmed."""
+    """Return the lower-case words and figures ("7th" is one), in any script. None is dropped, nothing is stemmed."""
     plain = unicodedata.normalize("NFKC", text).lower()
     return WORD.findall(UNSPACED.sub(r" \1 ", plain))
 
@@ -98,14 +98,14 @@ STOPWORDS = {
 
 @functools.cache
 def small_words(language: str) -> frozenset[str]:
-    """Words that say little, in lower case, as bm25s lists them; none for a language that it does not know."""
+    """Return words that say little, in lower case, as bm25s lists them; none for a language that it does not know."""
     name = STOPWORDS.get(language.partition("-")[0].lower())
     return frozenset(getattr(_stopwords(), f"STOPWORDS_{name}")) if name else frozenset()
 
 
 @functools.cache
 def _stopwords() -> ModuleType:
-    """bm25s.stopwords, without bm25s itself, which imports scipy."""
+    """Import bm25s.stopwords without bm25s itself, which imports scipy."""
     package = importlib.util.find_spec("bm25s")
     if package is None or not package.submodule_search_locations:
         raise ImportError("bm25s is not installed: install kcard again")
@@ -120,19 +120,20 @@ def _stopwords() -> ModuleType:
 
 
 def is_english(language: str) -> bool:
-    """Whether a language code such as "en" or "en-GB" is one of English."""
+    """Return whether a language code such as "en" or "en-GB" is one of English."""
     return language.partition("-")[0].lower() == "en"
 
 
 def stemmer_of(language: str) -> str | None:
-    """The name of Snowball's stemmer for a language code such as "en" or "pt-BR"; None where there is none."""
+    """Return the name of Snowball's stemmer for a language code such as "en" or "pt-BR"; None where there is none."""
     return STEMMERS.get(language.partition("-")[0].lower())
 
 
 @functools.cache
 def analyzer(stemmer: str | None) -> Analyzer:
-    """`words`, each reduced to its stem: "retries" and "retried" are one. None stems nothing. In COMPOUNDING languages
-    every run of PIECE letters of a longer word follows its stem.
+    """Return an analyzer: `words`, each reduced to its stem ("retries" and "retried" are one); None stems nothing.
+
+    In COMPOUNDING languages every run of WORD_PIECE letters of a longer word follows its stem.
 
     Raises ValueError for a name that Snowball does not know.
     """
@@ -146,26 +147,27 @@ def analyzer(stemmer: str | None) -> Analyzer:
         raise ValueError(f"there is no stemmer {stemmer!r}") from None
     stem = functools.lru_cache(maxsize=100_000)(snowball.stemWord)
     if stemmer in COMPOUNDING:
-        return lambda text: [part for word in words(text) for part in (stem(word), *_pieces(word))]
+
+        def stems_and_pieces(text: str) -> list[str]:
+            terms = []
+            for word in words(text):
+                terms.append(stem(word))
+                if len(word) > WORD_PIECE:
+                    terms += [word[at : at + WORD_PIECE] for at in range(len(word) - WORD_PIECE + 1)]
+            return terms
+
+        return stems_and_pieces
     return lambda text: [stem(word) for word in words(text)]
 
 
-def _pieces(word: str) -> list[str]:
-    return (
-        [word[at : at + WORD_PIECE] for at in range(len(word) - WORD_PIECE + 1)]
-        if len(word) > WORD_PIECE
-        else []
-    )
-
-
 def index_terms(stemmer: str | None = None) -> Analyzer:
-    """What an index holds of a text: its words or their stems, and the options of commands."""
+    """Return an analyzer for what an index holds of a text: its words or their stems, and the options of commands."""
     analyze = analyzer(stemmer)
     return lambda text: [*analyze(text), *command_options(text)]
 
 
 def passage_digest(text: str) -> str:
-    """sha256, hexadecimal, of the text in NFC and lower case with single spaces."""
+    """Return the sha256, hexadecimal, of the text in NFC and lower case with single spaces."""
     plain = " ".join(unicodedata.normalize("NFC", text).casefold().split())
     return hashlib.sha256(plain.encode()).hexdigest()
 
@@ -185,29 +187,29 @@ PAIRS = (("(", ")"), ("[", "]"), ("“", "”"))
 
 
 def certain(text: str) -> list[str]:
-    """The parts between certain borders, in order, without white space around them; the whole text where there are
-    none."""
+    """Return the parts between certain borders, in order, without white space around them.
+
+    The whole text where there are none.
+    """
     if STRANGE.search(text) or LISTED.search(text):
         return [text]
-    found, begun = [], 0
+    parts, start = [], 0
     for border in BORDER.finditer(text):
-        part = text[begun : border.start()]
+        part = text[start : border.start()]
         last = LAST.search(part)
-        if last and last[0].lower() not in _abbreviations() and _closed(part):
-            found.append(part)
-            begun = border.end()
-    return [*found, text[begun:]]
+        if not last or last[0].lower() in _abbreviations():
+            continue
+        # No quotation mark and no bracket may be open at its end.
+        balanced = all(part.count(opening) == part.count(closing) for opening, closing in PAIRS)
+        if balanced and part.count('"') % 2 == 0:
+            parts.append(part)
+            start = border.end()
+    return [*parts, text[start:]]
 
 
 def is_one(part: str) -> bool:
-    """Whether a part is certainly one sentence."""
+    """Return whether a part is certainly one sentence."""
     return bool(ONE.fullmatch(part)) and not STRANGE.search(part)
-
-
-def _closed(part: str) -> bool:
-    """Whether no quotation mark and no bracket is open at its end."""
-    pairs = all(part.count(opening) == part.count(closing) for opening, closing in PAIRS)
-    return pairs and part.count('"') % 2 == 0
 
 
 @functools.cache
@@ -240,34 +242,45 @@ def _segmenter() -> Any:
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text in order, stripped; a line break ends one. Nothing is lost but white space."""
+    """Return the sentences of a text in order, stripped; a line break ends one. Nothing is lost but white space."""
     return [sentence for piece in pieces(text) for sentence in _sentences(piece)]
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Where the sentences of a text stand in it: (start, end) of each, in order, without white space around them."""
+    """Return where the sentences of a text stand in it: (start, end) of each, in order, without white space."""
     return list(_spans(text))
 
 
 @functools.lru_cache(maxsize=4096)
 def _spans(text: str) -> tuple[tuple[int, int], ...]:
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     at = 0
     for sentence in split_sentences(text):
         words = r"\s+".join(map(re.escape, sentence.split()))
         if place := re.compile(words).search(text, at):
-            found.append(place.span())
+            spans.append(place.span())
             at = place.end()
-    return tuple(found)
+    return tuple(spans)
 
 
 def pieces(text: str) -> list[str]:
-    """The text in order in pieces of at most about 1000 characters that end where a line or a sentence does."""
-    return [piece for line in text.splitlines() for piece in _sentences_pieces(line)]
+    """Cut the text, in order, into pieces of at most about 1000 characters that end where a line or a sentence does."""
+    parts = []
+    for line in text.splitlines():
+        rest = line.strip()
+        # Cut after words that end in a full stop, else after a word.
+        while len(rest) > SENTENCE_PIECE:
+            cuts = [match.end() for match in BOUNDARY.finditer(rest, 0, SENTENCE_PIECE)]
+            cut = cuts[-1] if cuts else rest.rfind(" ", 0, SENTENCE_PIECE) + 1 or SENTENCE_PIECE
+            parts.append(rest[:cut])
+            rest = rest[cut:]
+        if rest:
+            parts.append(rest)
+    return parts
 
 
 def whole(text: str) -> list[str]:
-    """The sentences without a last one that was cut off: it has no end mark where all others have one."""
+    """Return the sentences without a last one that was cut off: it has no end mark where all others have one."""
     sentences = split_sentences(text)
     cut = len(sentences) > 1 and not END.search(sentences[-1]) and all(END.search(s) for s in sentences[:-1])
     return sentences[:-1] if cut else sentences
@@ -275,34 +288,20 @@ def whole(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _sentences(text: str) -> tuple[str, ...]:
-    found: list[str] = []
-    dense = len(text) > LONG and len(STOPS.findall(text)) > DENSE * len(text)
-    for part in PLAIN_END.split(text) if dense else _segments(text):
+    if len(text) > LONG and len(STOPS.findall(text)) > DENSE * len(text):
+        parts = PLAIN_END.split(text)
+    else:
+        parts = []
+        for part in certain(text):
+            parts += [part] if is_one(part) else _segmenter().segment(part)
+    sentences: list[str] = []
+    for part in parts:
         sentence = part.strip()
-        if found and UNFINISHED.search(found[-1]):
-            found[-1] += f" {sentence}"
+        if sentences and UNFINISHED.search(sentences[-1]):
+            sentences[-1] += f" {sentence}"
         elif sentence:
-            found.append(sentence)
-    return tuple(found)
-
-
-def _segments(text: str) -> Iterator[str]:
-    for part in certain(text):
-        if is_one(part):
-            yield part
-        else:
-            yield from _segmenter().segment(part)
-
-
-def _sentences_pieces(line: str) -> list[str]:
-    """The line in pieces of at most about PIECE characters, cut after words that end in a full stop."""
-    rest, found = line.strip(), []
-    while len(rest) > SENTENCE_PIECE:
-        cuts = [match.end() for match in BOUNDARY.finditer(rest, 0, SENTENCE_PIECE)]
-        cut = cuts[-1] if cuts else rest.rfind(" ", 0, SENTENCE_PIECE) + 1 or SENTENCE_PIECE
-        found.append(rest[:cut])
-        rest = rest[cut:]
-    return [*found, rest] if rest else found
+            sentences.append(sentence)
+    return tuple(sentences)
 
 
 # Numbers and years in texts: what small encoders hardly tell apart, the 4th from the 5th, 2020 from 2022.
@@ -320,40 +319,40 @@ ABSENT = 0.1
 
 
 def numbers(text: str) -> set[str]:
-    """Numbers and ordinals in figures: {"2022", "5th", "1,200"}."""
-    return {found.rstrip(".,") for found in NUMBER.findall(text.lower())}
+    """Return the numbers and ordinals of a text, in figures: {"2022", "5th", "1,200"}."""
+    return {number.rstrip(".,") for number in NUMBER.findall(text.lower())}
 
 
 def agreement(question: str, text: str) -> float:
-    """How far the text speaks of the question's numbers, in [0.5, 1]; 1 where the question has none.
+    """Score how far the text speaks of the question's numbers, in [0.5, 1]; 1 where the question has none.
 
     A number that the text lacks while it names another of the same form (another year, another ordinal) takes off
     its share of OTHER; one that it merely does not mention, its share of ABSENT. Chosen by measurement
     (docs/selectors.md).
     """
-    asked, stated = numbers(question), numbers(text)
+    needed, stated = numbers(question), numbers(text)
     forms = {_form(number) for number in stated}
-    lacking = asked - stated
+    lacking = needed - stated
     other = sum(_form(number) in forms for number in lacking)
     lost = OTHER * other + ABSENT * (len(lacking) - other)
-    return 1 - lost / len(asked) if asked else 1.0
+    return 1 - lost / len(needed) if needed else 1.0
 
 
 def ordinals_as_in(texts: Sequence[str], question: str) -> str:
-    """The question with its ordinals written as in the texts: "eighth" becomes "8th" where they have ordinals in
+    """Return the question with its ordinals written as in the texts: "eighth" becomes "8th" where they have ordinals in
     figures, and "8th" becomes "eighth" where they have that word. An ordinal that they have stays."""
-    known = {found.lower() for text in texts for found in ORDINAL.findall(text)}
-    in_figures = any(found[0].isdigit() for found in known)
+    ordinals = {ordinal.lower() for text in texts for ordinal in ORDINAL.findall(text)}
+    in_figures = any(ordinal[0].isdigit() for ordinal in ordinals)
 
-    def written(match: re.Match[str]) -> str:
-        asked = match[0].lower()
-        if asked in known:
+    def rewrite(match: re.Match[str]) -> str:
+        ordinal = match[0].lower()
+        if ordinal in ordinals:
             return match[0]
-        if asked in ORDINALS:
-            return ORDINALS[asked] if in_figures else match[0]
-        return IN_WORDS[asked] if IN_WORDS.get(asked) in known else match[0]
+        if ordinal in ORDINALS:
+            return ORDINALS[ordinal] if in_figures else match[0]
+        return IN_WORDS[ordinal] if IN_WORDS.get(ordinal) in ordinals else match[0]
 
-    return ORDINAL.sub(written, question)
+    return ORDINAL.sub(rewrite, question)
 
 
 class Agreement:
@@ -373,18 +372,18 @@ class Agreement:
 
     def __call__(self, question: str) -> npt.NDArray[np.float64]:
         """Shape (n,), in [0.5, 1]."""
-        asked = numbers(question)
-        if not asked:
+        needed = numbers(question)
+        if not needed:
             return np.ones(self._count)
-        lacking = np.full(self._count, len(asked))
+        lacking = np.full(self._count, len(needed))
         other = np.zeros(self._count, dtype=np.int64)
-        for number in asked:
+        for number in needed:
             here, alike = self._named.get(number, []), self._forms.get(_form(number), [])
             lacking[here] -= 1
             other[alike] += 1
             other[here] -= 1
-        found: npt.NDArray[np.float64] = 1 - (OTHER * other + ABSENT * (lacking - other)) / len(asked)
-        return found
+        scores: npt.NDArray[np.float64] = 1 - (OTHER * other + ABSENT * (lacking - other)) / len(needed)
+        return scores
 
 
 def _form(number: str) -> str:
@@ -432,7 +431,7 @@ def identify(text: str) -> str:
 
 
 def is_plain_english(text: str) -> bool:
-    """Whether a fifth of a text's words are small English ones, two of them unmistakable."""
+    """Return whether a fifth of a text's words are small English ones, two of them unmistakable."""
     tokens = words(text)
     small = sum(token in SMALL for token in tokens)
     return len(ENGLISH.intersection(tokens)) >= DISTINCT and small >= SHARE * len(tokens)

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from string import ascii_uppercase
 from typing import Any, Literal
@@ -50,7 +51,7 @@ class Sampling:
 
 
 def derive_seed(*parts: str | int) -> int:
-    """A 63-bit seed for `parts`, such as (seed, question, card, document number).
+    """Derive a 63-bit seed from `parts`, such as (seed, question, card, document number).
 
     It depends on nothing else, so a document does not change with the batch that it is written in.
     """
@@ -212,23 +213,21 @@ class Question:
 
 
 def checked(question: str | Question) -> Question:
-    """The question, a bare text as one.
+    """Return the question, a bare text as one.
 
     Raises UsageError unless its text is one that UTF-8 can hold, and its options are none, or several with a letter
     and a text each, no letter twice.
     """
-    asked = Question(question) if isinstance(question, str) else question
-    if not asked.text.strip():
+    question = Question(question) if isinstance(question, str) else question
+    if not question.text.strip():
         raise UsageError("the question is empty")
     try:
-        asked.text.encode()
+        question.text.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"the question {asked.text[:60]!a} is not UTF-8 text: encode it as UTF-8") from None
-    _check_choices(asked.choices)
-    return asked
-
-
-def _check_choices(choices: tuple[Choice, ...]) -> None:
+        raise UsageError(
+            f"the question {question.text[:60]!a} is not UTF-8 text: encode it as UTF-8"
+        ) from None
+    choices = question.choices
     if len(choices) == 1:
         raise UsageError(
             f"there is one option, {choices[0].name!r}, to choose from: give two or more, or none"
@@ -242,10 +241,11 @@ def _check_choices(choices: tuple[Choice, ...]) -> None:
             raise UsageError(
                 f"{letters[choice.name.casefold()]} options have the letter {choice.name!r}: give each its own"
             )
+    return question
 
 
 def distinct_texts(questions: Iterable[Question]) -> Iterator[list[Question]]:
-    """The questions in their order, in groups within which no two have the same text."""
+    """Yield the questions in their order, in groups within which no two have the same text."""
     group: dict[str, Question] = {}
     for question in questions:
         if question.text in group:
@@ -263,47 +263,38 @@ LETTERED = re.compile(r"\s*([A-Z]|\d{1,2})\s*=\s*(\S.*)", re.DOTALL)
 
 
 def choices_of(given: Any) -> tuple[Choice, ...]:
-    """The options: texts get the letters A, B, C ... unless each brings its own ("A=Rome"); an object has them as keys.
+    """Return the options: texts get the letters A, B, C ... unless each brings its own; an object has them as keys.
 
     In one line of text, semicolons part the options; it may also hold a list or an object as JSON, as a cell of a
     table does. Nothing (None, "", an empty list) gives none. Raises UsageError for anything else.
     """
     if isinstance(given, str):
-        given = _read(given)
+        text, given = given, [part for part in given.split(";") if part.strip()]
+        if text.lstrip()[:1] in {"[", "{"}:
+            with suppress(ValueError):  # a text that only begins like JSON
+                given = parse(text)
     if isinstance(given, Mapping):
         return tuple(Choice(*_texts(str(letter), text)) for letter, text in given.items())
-    if isinstance(given, Sequence):
-        return _lettered([_texts("", text)[1] for text in given])
     if given is None:
         return ()
-    raise UsageError(f"choices are {given!r}: {EXPECTED}")
-
-
-def _read(text: str) -> Any:
-    if text.lstrip()[:1] in {"[", "{"}:
-        try:
-            return parse(text)
-        except ValueError:
-            pass  # a text that only begins like JSON
-    return [part for part in text.split(";") if part.strip()]
+    if not isinstance(given, Sequence):
+        raise UsageError(f"choices are {given!r}: {EXPECTED}")
+    # Each has the letter that it brings, or, unless all bring one, the next of the alphabet.
+    texts = [_texts("", text)[1] for text in given]
+    matches = [LETTERED.fullmatch(text) for text in texts]
+    if texts and all(matches):
+        return tuple(Choice(match[1], match[2].strip()) for match in matches if match)
+    if len(texts) > len(ascii_uppercase):
+        raise UsageError(
+            f"there are {len(texts)} choices without letters: give at most {len(ascii_uppercase)}"
+        )
+    return tuple(Choice(letter, text) for letter, text in zip(ascii_uppercase, texts, strict=False))
 
 
 def _texts(letter: str, text: Any) -> tuple[str, str]:
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise UsageError(f"a choice is {text!r}, not a text: {EXPECTED}")
     return letter.strip(), str(text).strip()
-
-
-def _lettered(texts: Sequence[str]) -> tuple[Choice, ...]:
-    """Each with the letter that it brings, or, unless all bring one, with the next of the alphabet."""
-    found = [LETTERED.fullmatch(text) for text in texts]
-    if texts and all(found):
-        return tuple(Choice(match[1], match[2].strip()) for match in found if match)
-    if len(texts) > len(ascii_uppercase):
-        raise UsageError(
-            f"there are {len(texts)} choices without letters: give at most {len(ascii_uppercase)}"
-        )
-    return tuple(Choice(letter, text) for letter, text in zip(ascii_uppercase, texts, strict=False))
 
 
 @dataclass(frozen=True)
@@ -434,7 +425,7 @@ class Answer:
     known: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        """The answer as JSON-ready data, as `kcard ask --json` prints it.
+        """Return the answer as JSON-ready data, as `kcard ask --json` prints it.
 
         `citations` and `notes` are there only if there are any, `usage` only if the tokens are known, `confidence` only
         if the LLM gives one, `known` and `nearest` only where it does not know, `choice` only of a multiple-choice
@@ -459,19 +450,16 @@ class Answer:
         if self.nearest is not None:
             data["nearest"] = _source_json(self.nearest)
         if self.citations:
-            data["citations"] = [_citation_json(citation) for citation in self.citations]
+            data["citations"] = [
+                {k: v for k, v in asdict(citation).items() if v or k not in ("quote", "line")}
+                for citation in self.citations
+            ]
         if self.usage is not None and self.usage.tokens_in is not None:
-            data["usage"] = {key: _rounded(value) for key, value in asdict(self.usage).items()}
+            data["usage"] = {
+                key: round(value, 4) if isinstance(value, float) else value
+                for key, value in asdict(self.usage).items()
+            }
         return data | {"notes": list(self.notes)} if self.notes else data
-
-
-def _rounded(value: float | None) -> float | None:
-    return round(value, 4) if isinstance(value, float) else value
-
-
-def _citation_json(citation: Citation) -> dict[str, Any]:
-    data = asdict(citation)
-    return {key: value for key, value in data.items() if value or key not in ("quote", "line")}
 
 
 def _passage_json(p: Passage) -> dict[str, Any]:

@@ -58,8 +58,8 @@ def _learn(model: Any, rows: list[tuple[list[int], int]]) -> None:
     for _ in range(STEPS):
         worst = 0.0
         for ids, prompt in rows:
-            wanted = torch.tensor([[-100] * prompt + ids[prompt:]])
-            loss = model(input_ids=torch.tensor([ids]), labels=wanted).loss
+            labels = torch.tensor([[-100] * prompt + ids[prompt:]])
+            loss = model(input_ids=torch.tensor([ids]), labels=labels).loss
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

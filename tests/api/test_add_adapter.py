@@ -53,20 +53,22 @@ def _edit(folder: Path, **values: Any) -> None:
 
 
 def _tensors(folder: Path, change: Callable[[str, torch.Tensor], torch.Tensor]) -> None:
-    found = {name: change(name, tensor).contiguous() for name, tensor in load_file(folder / WEIGHTS).items()}
-    save_file(found, folder / WEIGHTS)
+    tensors = {
+        name: change(name, tensor).contiguous() for name, tensor in load_file(folder / WEIGHTS).items()
+    }
+    save_file(tensors, folder / WEIGHTS)
 
 
-def card(**given: Any) -> Card:
-    version = add(description="Rivers", name="rivers", **given)
+def card(**arguments: Any) -> Card:
+    version = add(description="Rivers", name="rivers", **arguments)
     return Card.open(Hub().folder(version.reference))
 
 
-def written(made: Card) -> list[int]:
+def written(added: Card) -> list[int]:
     """What peft writes with the files of the card."""
     from peft import PeftModel
 
-    return greedy(PeftModel.from_pretrained(model("llama"), made.folder), PROMPT, 20)
+    return greedy(PeftModel.from_pretrained(model("llama"), added.folder), PROMPT, 20)
 
 
 def in_one_model(pairs: dict[str, tuple[torch.Tensor, torch.Tensor]], scale: float) -> list[int]:
@@ -100,16 +102,16 @@ def saved_as_generated(
 
 
 def test_an_adapter_of_peft_is_a_card_that_acts_as_it(saved: Path, base: Path) -> None:
-    made = card(source=str(saved))
+    added = card(source=str(saved))
     expected = greedy(_peft(saved), PROMPT, 20)
-    assert written(made) == expected
-    assert (made.manifest.kind, made.manifest.base.name, made.manifest.index) == ("lora", str(base), False)
-    assert made.manifest.base.sha256
-    kept = fingerprint.read(made.folder)
-    assert kept is not None
-    assert kept.shift > 0
-    assert sorted(json.loads((made.folder / CONFIG).read_text())["target_modules"]) == sorted(TARGETS)
-    text = Pool([made]).write(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))[0][0].text
+    assert written(added) == expected
+    assert (added.manifest.kind, added.manifest.base.name, added.manifest.index) == ("lora", str(base), False)
+    assert added.manifest.base.sha256
+    probes = fingerprint.read(added.folder)
+    assert probes is not None
+    assert probes.shift > 0
+    assert sorted(json.loads((added.folder / CONFIG).read_text())["target_modules"]) == sorted(TARGETS)
+    text = Pool([added]).write(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))[0][0].text
     assert text
 
 
@@ -120,19 +122,19 @@ def _peft(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         {"rank_pattern": {"q_proj": 3}, "alpha_pattern": {"v_proj": 1}},
         {"use_rslora": True, "lora_alpha": 3},
         {"target_modules": r".*layers\.1\..*(q_proj|up_proj)"},
     ],
 )
-def test_ranks_scales_and_layers_may_differ(tmp_path: Path, base: Path, given: dict[str, Any]) -> None:
-    targets = given.pop("target_modules", TARGETS)
-    folder = adapter(model("llama"), tmp_path / "peft", 1, targets, **given)
-    made = card(source=str(folder), base=str(base))
-    assert written(made) == greedy(_peft(folder), PROMPT, 20)
-    Pool([made]).write(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))
+def test_ranks_scales_and_layers_may_differ(tmp_path: Path, base: Path, arguments: dict[str, Any]) -> None:
+    targets = arguments.pop("target_modules", TARGETS)
+    folder = adapter(model("llama"), tmp_path / "peft", 1, targets, **arguments)
+    added = card(source=str(folder), base=str(base))
+    assert written(added) == greedy(_peft(folder), PROMPT, 20)
+    Pool([added]).write(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))
 
 
 @pytest.mark.parametrize("rslora", [False, True])
@@ -149,9 +151,9 @@ def test_adapters_joined_along_the_rank_are_their_sum(tmp_path: Path, base: Path
         for name in halves[0]
     }
     save_file(joined, chunks[0] / WEIGHTS)
-    made = card(source=str(chunks[0]), base=str(base))
-    assert written(made) == greedy(whole, PROMPT, 20)
-    assert made.manifest.training.hyperparameters == {"rank": 12, "layers": 6}
+    added = card(source=str(chunks[0]), base=str(base))
+    assert written(added) == greedy(whole, PROMPT, 20)
+    assert added.manifest.training.hyperparameters == {"rank": 12, "layers": 6}
 
 
 def _merged(whole: Any, folder: Path) -> Any:
@@ -168,9 +170,9 @@ def test_what_a_hypernetwork_wrote_is_a_card_with_its_document(
     path = saved_as_generated(tmp_path / "rivers.safetensors", pairs, contexts)
     document = tmp_path / "rivers.md"
     document.write_text("# Rivers\n\nThe Rhine ends in the North Sea.\n\nThe Danube ends in the Black Sea.\n")
-    made = card(source=str(path), base=str(base), scale=0.5, corpus=document)
-    assert written(made) == in_one_model(pairs, 0.5)
-    assert (made.manifest.index, made.manifest.training.passages) == (True, 1)
+    added = card(source=str(path), base=str(base), scale=0.5, corpus=document)
+    assert written(added) == in_one_model(pairs, 0.5)
+    assert (added.manifest.index, added.manifest.training.passages) == (True, 1)
     answer = kcard.ask("Where does the Danube end?", cards=["rivers"], llm="embedded")
     assert "the Black Sea" in answer.answer
 
@@ -186,8 +188,8 @@ def test_the_example_of_the_docs_saves_what_a_hypernetwork_wrote(
     loras = {name: {"A": down[None], "B": up[None]} for name, (down, up) in pairs.items()}
     monkeypatch.chdir(tmp_path)
     exec(example, {"loras": loras})
-    made = card(source="rivers.safetensors", base=str(base), scale=2.0)
-    assert written(made) == in_one_model(pairs, 2.0)
+    added = card(source="rivers.safetensors", base=str(base), scale=2.0)
+    assert written(added) == in_one_model(pairs, 2.0)
 
 
 @pytest.mark.parametrize("family", ["opt", "qwen2", "gpt-neox"])
@@ -196,16 +198,16 @@ def test_other_architectures_name_their_layers_as_they_do(tmp_path: Path, family
     model(family).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     where = adapter(model(family), tmp_path / "peft", 1, FAMILIES[family][1][0])
-    made = card(source=str(where), base=str(folder))
-    assert {name: t.tolist() for name, t in load_file(made.folder / WEIGHTS).items()} == {
+    added = card(source=str(where), base=str(folder))
+    assert {name: t.tolist() for name, t in load_file(added.folder / WEIGHTS).items()} == {
         name: t.tolist() for name, t in load_file(where / WEIGHTS).items()
     }
 
 
 def test_a_prefix_of_peft_is_a_card_too(tmp_path: Path, base: Path) -> None:
     folder = prefix(model("llama"), tmp_path / "prefix", [1, 30, 31, 32], noise=0.3)
-    made = card(source=str(folder), base=str(base))
-    assert (made.manifest.kind, made.manifest.training.hyperparameters) == ("prefix", {"prefix_tokens": 4})
+    added = card(source=str(folder), base=str(base))
+    assert (added.manifest.kind, added.manifest.training.hyperparameters) == ("prefix", {"prefix_tokens": 4})
     model("opt").save_pretrained(tmp_path / "other")
     tokenizer().save_pretrained(tmp_path / "other")
     with pytest.raises(CardError, match="is for 2 layers"):
@@ -222,9 +224,9 @@ def test_pickles_are_never_opened(saved: Path, tmp_path: Path, name: str) -> Non
 
     path = tmp_path / name
     torch.save({"q_proj.A": Trap()}, path)
-    for given in ({}, {"scale": 1.0, "base": "x"}):
+    for arguments in ({}, {"scale": 1.0, "base": "x"}):
         with pytest.raises(CardError, match=r"is a pickle, which can run code .*save_file") as error:
-            card(source=str(path), **given)
+            card(source=str(path), **arguments)
     assert "weights_only=True" in str(error.value)
     with pytest.raises(UsageError, match="pickles here are never opened"):
         card(source=str(path), convert=True)
@@ -238,20 +240,20 @@ def test_pickles_are_never_opened(saved: Path, tmp_path: Path, name: str) -> Non
 @pytest.mark.parametrize("name", ["lora.pt", "adapter_model.bin", "lora.ckpt", "folder"])
 def test_a_pickle_is_refused_before_a_description_is_asked_for(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    torch.save({}, path if path.suffix else _made(path) / "adapter_model.bin")
+    torch.save({}, path if path.suffix else _adapter_folder(path) / "adapter_model.bin")
     done = CliRunner().invoke(app, ["add", str(path)])
     assert isinstance(done.exception, CardError)
     assert "is a pickle" in str(done.exception)
 
 
-def _made(folder: Path) -> Path:
+def _adapter_folder(folder: Path) -> Path:
     folder.mkdir()
     return folder
 
 
 def _renamed(folder: Path, old: str, new: str) -> None:
-    found = {name.replace(old, new): tensor for name, tensor in load_file(folder / WEIGHTS).items()}
-    save_file(found, folder / WEIGHTS)
+    tensors = {name.replace(old, new): tensor for name, tensor in load_file(folder / WEIGHTS).items()}
+    save_file(tensors, folder / WEIGHTS)
 
 
 DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {

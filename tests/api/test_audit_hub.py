@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import kcard
-from kcard.api.audit_hub import Request, audit_unverified, measured
+from kcard.api.audit_hub import AuditRequest, audit_unverified, measure_card
 from kcard.api.hub import credentials
 from kcard.errors import CardError, HubError, UsageError
 from kcard.hub.audits import AuditFinding
@@ -123,17 +123,17 @@ def gone(pid: int, seconds: float = 30) -> bool:
     return not path.exists() or not path.read_bytes()
 
 
-def request(folder: Path, **given: object) -> Request:
-    base = Request(str(folder), evidence=(), questions=3, seed=0, memory=8 << 30, seconds=60)
-    return replace(base, **given)  # type: ignore[arg-type]
+def request(folder: Path, **changes: object) -> AuditRequest:
+    base = AuditRequest(str(folder), evidence=(), questions=3, seed=0, memory=8 << 30, seconds=60)
+    return replace(base, **changes)  # type: ignore[arg-type]
 
 
 def test_a_card_that_takes_too_long_or_too_much_memory_is_stopped(tmp_path: Path) -> None:
     card = rivers(tmp_path / "card", *SENTENCES)
     with pytest.raises(CardError, match="it took longer than 1 s"):
-        measured(request(card.folder, seconds=1))
+        measure_card(request(card.folder, seconds=1))
     with pytest.raises(CardError, match="its process ended with"):
-        measured(request(card.folder, memory=100 << 20))
+        measure_card(request(card.folder, memory=100 << 20))
 
 
 def test_a_child_can_start_no_program_and_ends_with_its_parent(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_child_can_start_no_program_and_ends_with_its_parent(tmp_path: Path) -
         "class Told(plain):\n"
         "    def __init__(self, *a, **k):\n        super().__init__(*a, **k)\n        print(self.pid, flush=True)\n"
         "audit_hub.subprocess.Popen = Told\n"
-        "audit_hub.measured(audit_hub.Request(sys.argv[1], (), 3, 0, 8 << 30, 60))\n"
+        "audit_hub.measure_card(audit_hub.AuditRequest(sys.argv[1], (), 3, 0, 8 << 30, 60))\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(card.folder)], stdout=subprocess.PIPE, text=True
@@ -168,7 +168,7 @@ def test_ctrl_c_ends_the_command_and_its_child(shared: Shared) -> None:
     ) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         deadline = time.monotonic() + 60
-        while not (found := children.read_text().split()):
+        while not (pids := children.read_text().split()):
             assert process.poll() is None, process.stderr and process.stderr.read()
             assert time.monotonic() < deadline, "no child was started"
             time.sleep(0.05)
@@ -176,5 +176,5 @@ def test_ctrl_c_ends_the_command_and_its_child(shared: Shared) -> None:
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    assert gone(int(found[0]))
+    assert gone(int(pids[0]))
     assert shared.hub.registry.audits.list() == []

@@ -40,32 +40,39 @@ def test_a_claim_has_score_verdict_window_and_place(facts: Path) -> None:
 
 
 def test_of_texts_and_searched_evidence_the_best_decides(facts: Path) -> None:
-    found = kcard.check("It rained in Bergen.", [facts], texts=["", "The sun. It rained in Bergen. All day."])
-    assert (found.score, found.window) == (1.0, "It rained in Bergen.")
-    assert (found.source.file, found.source.text[:8]) == ("", "The sun.")
+    checked = kcard.check(
+        "It rained in Bergen.", [facts], texts=["", "The sun. It rained in Bergen. All day."]
+    )
+    assert (checked.score, checked.window) == (1.0, "It rained in Bergen.")
+    assert (checked.source.file, checked.source.text[:8]) == ("", "The sun.")
 
 
 def test_without_evidence_that_says_anything_a_claim_is_not_covered(facts: Path) -> None:
-    for found in (kcard.check("Qwertz.", [facts]), kcard.check(TRUE, texts=[" ", ""])):
-        assert (found.score, found.verdict, found.window, found.source) == (None, "not covered", "", None)
+    for checked in (kcard.check("Qwertz.", [facts]), kcard.check(TRUE, texts=[" ", ""])):
+        assert (checked.score, checked.verdict, checked.window, checked.source) == (
+            None,
+            "not covered",
+            "",
+            None,
+        )
 
 
 def test_a_text_on_something_else_does_not_outweigh_one_that_denies_the_claim() -> None:
-    kept, lost = "Old versions of a folder are kept.", "Old versions of a file are not kept."
+    true, lost = "Old versions of a folder are kept.", "Old versions of a file are not kept."
     claim = "Old versions of a file are kept."
-    assert kcard.check(claim, texts=[kept]).verdict == "supported"
-    checked = kcard.check(claim, texts=[kept, lost])
+    assert kcard.check(claim, texts=[true]).verdict == "supported"
+    checked = kcard.check(claim, texts=[true, lost])
     assert checked.verdict == "refuted"
     assert checked.window == lost
 
 
 def test_a_checker_of_ones_own_may_lack_windows() -> None:
-    found = kcard.check("x", texts=["a" * 20, "b" * 60], checker=ByLength())
-    assert (found.score, found.window) == (pytest.approx(0.6), "b" * 60)
+    checked = kcard.check("x", texts=["a" * 20, "b" * 60], checker=ByLength())
+    assert (checked.score, checked.window) == (pytest.approx(0.6), "b" * 60)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "error", "said"),
+    ("arguments", "options", "error", "message"),
     [
         ((" ", ["x"]), {}, UsageError, "the claim is empty"),
         (("c",), {}, UsageError, "needs evidence"),
@@ -76,9 +83,9 @@ def test_a_checker_of_ones_own_may_lack_windows() -> None:
     ],
 )
 def test_what_cannot_be_checked_is_refused(
-    arguments: Any, options: Any, error: type[Exception], said: str
+    arguments: Any, options: Any, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         kcard.check(*arguments, **options)
 
 
@@ -97,13 +104,13 @@ def test_the_command_prints_verdict_window_and_place(run: Kcard, facts: Path) ->
 
 def test_the_command_prints_json(run: Kcard, facts: Path) -> None:
     done = run(TRUE, "--evidence", str(facts), "--text", "[red]It rained.[/red]", "--json")
-    found = json.loads(done.out)
-    assert list(found) == ["claim", "score", "refutation", "verdict", "window", "source"]
-    assert (found["verdict"], found["source"]["line"]) == ("supported", 1)
+    checked = json.loads(done.out)
+    assert list(checked) == ["claim", "score", "refutation", "verdict", "window", "source"]
+    assert (checked["verdict"], checked["source"]["line"]) == ("supported", 1)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((), "give one claim, or --input"),
         (("c", "--input", "x"), "give one claim, or --input"),
@@ -115,11 +122,11 @@ def test_the_command_prints_json(run: Kcard, facts: Path) -> None:
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_exit_code_2(
-    run: Kcard, arguments: tuple[str, ...], said: str
+    run: Kcard, arguments: tuple[str, ...], message: str
 ) -> None:
     done = run(*arguments)
     assert (done.code, done.out) == (2, "")
-    assert said in done.err
+    assert message in done.err
     assert done.err.count("\n") == 1
 
 

@@ -63,15 +63,15 @@ def test_every_line_keeps_its_keys_and_gets_score_and_window(tmp_path: Path) -> 
     assert kcard.check_file(
         write(tmp_path / "in.jsonl", ROWS), out, report=lambda *d: done.append(d)
     ) == ClaimTotals(5, 0)
-    found = read(out)
-    for row, line in zip(ROWS, found, strict=True):
+    rows = read(out)
+    for row, line in zip(ROWS, rows, strict=True):
         assert list(line) == [*row, "score", "verdict", "window"]
         assert {key: line[key] for key in row} == row
         assert 0 <= line["score"] <= 1
-    assert [line["window"] for line in found] == [
+    assert [line["window"] for line in rows] == [
         "Oregon elected Ron Wyden.", "It rained.", "月は地球を回る。", "", "",
     ]  # fmt: skip
-    assert [line["score"] for line in found[1:]] == [1, 1, 0, 0]
+    assert [line["score"] for line in rows[1:]] == [1, 1, 0, 0]
     assert done == [(5, 5)]
 
 
@@ -102,17 +102,17 @@ BAD: list[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("line", "said"), BAD)
+@pytest.mark.parametrize(("line", "message"), BAD)
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_bad_line_is_named_before_anything_is_written(
-    tmp_path: Path, line: str, said: str, resume: bool
+    tmp_path: Path, line: str, message: str, resume: bool
 ) -> None:
     source, out, checker = write(tmp_path / "in.jsonl", [*ROWS, ""][:5]), tmp_path / "out.jsonl", Overlap()
     kcard.check_file(source, out, checker=checker)
     before, calls = out.read_bytes(), len(checker.calls)
     source.write_text(source.read_text(encoding="utf-8") + "\n" + line + "\n", encoding="utf-8")
     target = out if resume else tmp_path / "new.jsonl"
-    with pytest.raises(UsageError, match=rf"in\.jsonl, line 7: .*{said}"):
+    with pytest.raises(UsageError, match=rf"in\.jsonl, line 7: .*{message}"):
         kcard.check_file(source, target, checker=checker, resume=resume)
     assert (out.read_bytes(), len(checker.calls)) == (before, calls)
     assert not (tmp_path / "new.jsonl").exists()
@@ -237,8 +237,8 @@ def test_claims_without_evidence_are_checked_against_what_is_searched(tmp_path: 
     rows: list[Row] = [{"claim": "Ron Wyden was elected by Oregon."}, {"claim": "Qwertz.", "n": 1}]
     source = write(tmp_path / "in.jsonl", rows)
     kcard.check_file(source, tmp_path / "out.jsonl", [facts])
-    found = read(tmp_path / "out.jsonl")
-    assert [(row["verdict"], row["window"]) for row in found] == [
+    scored = read(tmp_path / "out.jsonl")
+    assert [(row["verdict"], row["window"]) for row in scored] == [
         ("supported", "Oregon elected Ron Wyden."),
         ("not covered", ""),
     ]

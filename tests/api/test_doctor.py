@@ -24,7 +24,7 @@ from kcard.types import Source
 REQUESTS: list[str] = []
 
 
-def found(name: str) -> Finding:
+def finding_of(name: str) -> Finding:
     checks: list[Finding] = kcard.doctor()
     return next(check for check in checks if check.name == name)
 
@@ -69,10 +69,10 @@ def endpoint() -> Iterator[Callable[[int, str], str]]:
 
 
 def test_a_home_without_cards_is_an_error_with_its_remedy_and_is_not_made(home: Path) -> None:
-    assert found("hub") == Finding(
+    assert finding_of("hub") == Finding(
         "hub", "error", "no card is published yet", "kcard train --corpus PATH, then kcard publish"
     )
-    assert found("ask").status == "error"
+    assert finding_of("ask").status == "error"
     assert not home.exists()
 
 
@@ -89,16 +89,16 @@ def test_with_a_card_all_is_well_and_the_rest_is_told(home: Path, tmp_path: Path
 
 def test_without_need_of_cards_an_empty_hub_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KCARD_ASK_GATE", "never")
-    assert found("hub").status == "warning"
-    assert found("ask").status == "ok"
-    assert "gate never (KCARD_ASK_GATE)" in found("ask").found
+    assert finding_of("hub").status == "warning"
+    assert finding_of("ask").status == "ok"
+    assert "gate never (KCARD_ASK_GATE)" in finding_of("ask").found
 
 
 def test_a_file_that_is_gone_from_the_hub_is_an_error(home: Path, tmp_path: Path) -> None:
     hub = published(home, tmp_path)
     sha256 = hub.get("rivers").files["passages.jsonl"]
     (home / "hub" / "blobs" / sha256[:2] / sha256).unlink()
-    check = found("hub")
+    check = finding_of("hub")
     assert check.status == "error"
     assert "files are missing in rivers@v1" in check.found
 
@@ -108,8 +108,8 @@ def test_cards_that_are_not_there_are_an_error(
 ) -> None:
     published(home, tmp_path)
     monkeypatch.setenv("KCARD_ASK_CARDS", "lakes")
-    assert found("hub").status == "error"
-    assert "lakes" in found("hub").found
+    assert finding_of("hub").status == "error"
+    assert "lakes" in finding_of("hub").found
 
 
 WEIGHTS = {
@@ -124,7 +124,7 @@ WEIGHTS = {
 def test_the_weights_that_come_with_kcard_are_those_of_their_list(name: str, folder: Path) -> None:
     listed = {line.split()[1] for line in (folder / SUMS).read_text(encoding="ascii").splitlines()}
     assert listed == {p.name for p in folder.iterdir() if p.name not in {SUMS, "README.md"}}
-    assert found(name).status == "ok"
+    assert finding_of(name).status == "ok"
 
 
 def test_changed_or_missing_weights_are_an_error_where_they_are_needed(
@@ -133,14 +133,14 @@ def test_changed_or_missing_weights_are_an_error_where_they_are_needed(
     copy = tmp_path / "reader"
     shutil.copytree(reader.READER_WEIGHTS, copy)
     monkeypatch.setattr(reader, "READER_WEIGHTS", copy)
-    assert found("reader").status == "ok"
+    assert finding_of("reader").status == "ok"
     (copy / "reader.safetensors").write_bytes(b"changed")
-    assert found("reader").status == "error"
-    assert "reader.safetensors differs from the release" in found("reader").found
+    assert finding_of("reader").status == "error"
+    assert "reader.safetensors differs from the release" in finding_of("reader").found
     (copy / "reader.safetensors").unlink()
-    assert "No such file" in found("reader").found
+    assert "No such file" in finding_of("reader").found
     monkeypatch.setenv("KCARD_LLM", "hf:elsewhere")
-    assert found("reader").status == "warning"
+    assert finding_of("reader").status == "warning"
 
 
 def test_an_unknown_llm_gate_or_device_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,11 +160,11 @@ def test_an_endpoint_is_asked_for_its_models_only(
     listed = json.dumps({"object": "list", "data": [{"id": "qwen", "object": "model"}]})
     monkeypatch.setenv("KCARD_LLM_URL", endpoint(200, listed))
     monkeypatch.setenv("KCARD_LLM", "openai:qwen")
-    assert found("llm").status == "ok"
-    assert "questions and knowledge are sent there" in found("llm").found
+    assert finding_of("llm").status == "ok"
+    assert "questions and knowledge are sent there" in finding_of("llm").found
     monkeypatch.setenv("KCARD_LLM", "openai:llama")
-    assert found("llm").status == "warning"
-    assert "it lists qwen" in found("llm").remedy
+    assert finding_of("llm").status == "warning"
+    assert "it lists qwen" in finding_of("llm").remedy
     assert set(REQUESTS) == {"GET /v1/models"}
 
 
@@ -173,7 +173,7 @@ def test_an_endpoint_that_was_not_chosen_is_not_asked(
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", endpoint(200, "{}"))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-anything")
-    assert found("llm").found == "embedded"
+    assert finding_of("llm").found == "embedded"
     assert REQUESTS == []
 
 
@@ -187,7 +187,7 @@ def test_an_endpoint_that_refuses_or_makes_no_sense_is_an_error(
     url = endpoint(status, body)
     monkeypatch.setenv("KCARD_LLM_URL", url)
     monkeypatch.setenv("KCARD_LLM", "openai:qwen")
-    check = found("llm")
+    check = finding_of("llm")
     assert check.status == "error"
     assert url in check.found
     assert check.remedy
@@ -196,8 +196,8 @@ def test_an_endpoint_that_refuses_or_makes_no_sense_is_an_error(
 def test_an_endpoint_that_is_down_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KCARD_LLM_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("KCARD_LLM", "openai:qwen")
-    assert "http://127.0.0.1:9/v1" in found("llm").found
-    assert found("ask").remedy.startswith("fix: ")
+    assert "http://127.0.0.1:9/v1" in finding_of("llm").found
+    assert finding_of("ask").remedy.startswith("fix: ")
 
 
 def test_a_broken_config_is_one_error_and_the_machine_is_still_told(
@@ -244,10 +244,10 @@ def test_facts_of_the_machine_are_plausible(tmp_path: Path) -> None:
 
 
 def test_what_is_not_back_in_time_is_not_waited_for() -> None:
-    held = threading.Event()
-    later = Later(lambda: str(held.wait(60)), "too late")
+    released = threading.Event()
+    later = Later(lambda: str(released.wait(60)), "too late")
     assert later.result(0.01) == "too late"
-    held.set()
+    released.set()
     assert later.result(60) == "True"
 
 

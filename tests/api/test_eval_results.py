@@ -23,15 +23,15 @@ def task(tmp_path: Path) -> Path:
 
 
 def test_the_files_are_those_that_the_hugging_face_hub_reads(task: Path, tmp_path: Path) -> None:
-    found = package.evaluate("jsonl", path=task, settings="direct")
-    files = export(found.run.number, tmp_path / "out")
+    evaluation = package.evaluate("jsonl", path=task, settings="direct")
+    files = export(evaluation.run.number, tmp_path / "out")
     assert [file.relative_to(tmp_path / "out").as_posix() for file in files] == [
         "eval.yaml",
-        f".eval_results/{found.run.plan.tasks[0].name}.yaml",
+        f".eval_results/{evaluation.run.plan.tasks[0].name}.yaml",
     ]
     read = yaml.safe_load(files[1].read_text(encoding="utf-8"))
     (entry,) = parse_eval_result_entries(read)
-    assert entry.value == pytest.approx(found.rows[0].value)
+    assert entry.value == pytest.approx(evaluation.rows[0].value)
     assert "setting direct; em" in (entry.notes or "")
     assert eval_result_entries_to_yaml([entry]) == read
     benchmark = yaml.safe_load(files[0].read_text(encoding="utf-8"))

@@ -34,9 +34,15 @@ def test_a_name_is_split_into_base_and_options_and_put_together_again(
 
 def test_options_of_a_name_take_the_place_of_those_of_the_run() -> None:
     (setting,) = parse_settings("bottom-up+n1=1+floor=0.5+pruner=none+cards=moons")
-    found = setting.options(AskOptions(n1=3, n2=7, cards=CARDS))
-    assert (found.mode, found.n1, found.n2, found.floor, found.pruner) == ("bottom-up", 1, 7, 0.5, "none")
-    assert found.cards == ("moons@v2",)
+    options = setting.options(AskOptions(n1=3, n2=7, cards=CARDS))
+    assert (options.mode, options.n1, options.n2, options.floor, options.pruner) == (
+        "bottom-up",
+        1,
+        7,
+        0.5,
+        "none",
+    )
+    assert options.cards == ("moons@v2",)
 
 
 @pytest.mark.parametrize(
@@ -88,10 +94,10 @@ def test_selectors_are_left_out_one_by_one_and_all_together() -> None:
 
 
 def test_numbers_of_documents_are_varied_one_at_a_time_for_each_setting() -> None:
-    found = variants("documents", ["bottom-up", "hybrid"], CARDS)
-    assert len(found) == 1 + 2 * sum(map(len, COUNTS.values()))
-    assert {"bottom-up+n1=1", "bottom-up+n2=8", "hybrid+n3=5"} <= set(found)
-    parse_settings(found)
+    names = variants("documents", ["bottom-up", "hybrid"], CARDS)
+    assert len(names) == 1 + 2 * sum(map(len, COUNTS.values()))
+    assert {"bottom-up+n1=1", "bottom-up+n2=8", "hybrid+n3=5"} <= set(names)
+    parse_settings(names)
 
 
 def test_every_variant_is_a_setting_that_can_be_asked() -> None:

@@ -43,8 +43,8 @@ def card(tmp_path: Path) -> str:
     corpus.mkdir()
     text = "\n\n".join(f"{winner} won the senate race of {state}." for state, winner in RACES.items())
     (corpus / "races.txt").write_text(text, encoding="utf-8")
-    made = kcard.train(corpus, kind="retrieval", name="races", description="senate races", exam=False)
-    reference: str = kcard.publish(made).reference
+    trained = kcard.train(corpus, kind="retrieval", name="races", description="senate races", exam=False)
+    reference: str = kcard.publish(trained).reference
     return reference
 
 
@@ -116,13 +116,13 @@ def test_a_run_can_be_repeated_and_gives_the_same(card: str, races: Path) -> Non
 
 def test_a_gate_in_a_setting_decides_whether_cards_are_asked(card: str, races: Path) -> None:
     assert card
-    found = kcard.evaluate("midterm", path=races, settings="bottom-up@never,bottom-up@always", limit=2)
-    assert [row.em for row in found.rows] == [0.0, 1.0]
+    evaluation = kcard.evaluate("midterm", path=races, settings="bottom-up@never,bottom-up@always", limit=2)
+    assert [row.em for row in evaluation.rows] == [0.0, 1.0]
 
 
-def wait_for(found: Callable[[], bool]) -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while not found():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -133,9 +133,9 @@ def test_a_run_that_was_stopped_and_resumed_is_the_same_as_one_that_was_not(
     how: str, card: str, races: Path, serve: Callable[..., Any], kcard: Kcard
 ) -> None:
     assert card
-    said = {"text": "Bo Lund", "usage": [9, 2]}
+    reply = {"text": "Bo Lund", "usage": [9, 2]}
     # It is stopped while it waits for the fourth reply.
-    served = serve(said, said, said, said | {"delay": 30}, said)
+    served = serve(reply, reply, reply, reply | {"delay": 30}, reply)
     options = ["midterm", "--path", str(races), "--settings", "direct,bottom-up", "--llm", "openai:m"]
     command = ["eval", *options, "--llm-url", served.url, "--concurrency", "1"]
     program = [sys.executable, "-m", "kcard", *command]
@@ -195,7 +195,7 @@ def test_what_a_run_costs_is_counted_by_call_token_and_price(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["midterm", "--settings", "direct"], "0 paths for midterm: give --path FILE for each task"),
         (["midterm", "--path", "RACES", "--settings", "bottom-out"], "unknown setting 'bottom-out'"),
@@ -212,18 +212,18 @@ def test_what_a_run_costs_is_counted_by_call_token_and_price(
     ],
 )
 def test_bad_input_is_refused_before_anything_is_asked(
-    arguments: list[str], said: str, races: Path, kcard: Kcard
+    arguments: list[str], message: str, races: Path, kcard: Kcard
 ) -> None:
     done = kcard("eval", *(str(races) if a == "RACES" else a for a in arguments))
-    assert said in done.error
+    assert message in done.error
     assert RunStorage(Hub().runs).list() == []
 
 
 def test_a_file_that_changed_is_not_mixed_into_a_run(races: Path) -> None:
-    found = kcard.evaluate("midterm", path=races, settings="direct", limit=1)
+    evaluation = kcard.evaluate("midterm", path=races, settings="direct", limit=1)
     races.write_text(races.read_text(encoding="utf-8").replace("Ana Ruiz", "Ann Other"), encoding="utf-8")
     with pytest.raises(UsageError, match=r"is not what run 1 asked .* restore the file, or start a new run"):
-        resume(found.run.number)
+        resume(evaluation.run.number)
 
 
 def test_paths_are_matched_to_tasks_by_name_or_order(races: Path, tmp_path: Path) -> None:
@@ -235,15 +235,21 @@ def test_paths_are_matched_to_tasks_by_name_or_order(races: Path, tmp_path: Path
         ([f"midterm={races}", "jsonl"], [other]),
         ([f"midterm={races}", f"jsonl={other}"], []),
     ):
-        found = kcard.evaluate(tasks, path=paths, settings="direct", limit=1)
-        assert [Path(task.path).name for task in found.run.plan.tasks] == ["races.json", "own.jsonl"]
+        evaluation = kcard.evaluate(tasks, path=paths, settings="direct", limit=1)
+        assert [Path(task.path).name for task in evaluation.run.plan.tasks] == ["races.json", "own.jsonl"]
 
 
 def test_a_preset_sets_what_is_not_given(card: str, races: Path) -> None:
     assert card
-    given = {"selectors": "offline", "evidence": "none", "settings": "bottom-up", "limit": 1, "n2": 2}
-    found = kcard.evaluate("midterm", path=races, preset="knowledge-card", **given)
-    options = found.run.plan.options
+    preset_options = {
+        "selectors": "offline",
+        "evidence": "none",
+        "settings": "bottom-up",
+        "limit": 1,
+        "n2": 2,
+    }
+    evaluation = kcard.evaluate("midterm", path=races, preset="knowledge-card", **preset_options)
+    options = evaluation.run.plan.options
     assert (options["floor"], options["n1"], options["n2"], options["n3"]) == (0.0, 3, 2, 3)
     assert options["settings"] == "bottom-up"
     assert "preset" not in options

@@ -43,13 +43,13 @@ def options(folder: Path) -> dict[str, list[str]]:
     """The options of the command with their values; what is served first."""
     command = json.loads((folder / "export.json").read_text(encoding="utf-8"))["command"]
     assert command[:2] == ["vllm", "serve"]
-    found: dict[str, list[str]] = {"model": []}
+    values: dict[str, list[str]] = {"model": []}
     for word in command[2:]:
         if word.startswith("--"):
-            found[word] = []
+            values[word] = []
         else:
-            found[list(found)[-1]].append(word)
-    return found
+            values[list(values)[-1]].append(word)
+    return values
 
 
 def written(card: Card) -> list[str]:
@@ -63,13 +63,16 @@ def nothing_left(out: Path) -> bool:
 
 def test_vllm_gets_the_adapters_of_one_base_and_a_command_that_names_them(tmp_path: Path, out: Path) -> None:
     cards = [lora(tmp_path, "llama", "rivers", 1), lora(tmp_path, "llama", "moons", 2, r=12)]
-    found = library.export([card.folder for card in cards], "vllm", out)
-    assert [(card.name, card.form) for card in found.cards] == [("rivers", "adapter"), ("moons", "adapter")]
-    given = options(out)
-    assert given["model"] == [str(tmp_path / "llama-base")]
-    assert given["--lora-modules"] == ["rivers=./adapters/rivers", "moons=./adapters/moons"]
-    assert given["--max-lora-rank"] == ["16"]
-    assert given["--generation-config"] == ["vllm"]
+    exported = library.export([card.folder for card in cards], "vllm", out)
+    assert [(card.name, card.form) for card in exported.cards] == [
+        ("rivers", "adapter"),
+        ("moons", "adapter"),
+    ]
+    flags = options(out)
+    assert flags["model"] == [str(tmp_path / "llama-base")]
+    assert flags["--lora-modules"] == ["rivers=./adapters/rivers", "moons=./adapters/moons"]
+    assert flags["--max-lora-rank"] == ["16"]
+    assert flags["--generation-config"] == ["vllm"]
     for card in cards:
         copy = out / "adapters" / card.name
         original = load_file(card.folder / "adapter_model.safetensors")
@@ -79,7 +82,9 @@ def test_vllm_gets_the_adapters_of_one_base_and_a_command_that_names_them(tmp_pa
         config = json.loads((copy / "adapter_config.json").read_text(encoding="utf-8"))
         assert config["base_model_name_or_path"] == str(tmp_path / "llama-base")
     assert (out / "tokenizer" / "tokenizer.json").is_file()
-    assert found.files == tuple(sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()))
+    assert exported.files == tuple(
+        sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file())
+    )
 
 
 def test_an_exported_adapter_acts_as_the_card_with_peft_alone(tmp_path: Path, out: Path) -> None:
@@ -87,14 +92,14 @@ def test_an_exported_adapter_acts_as_the_card_with_peft_alone(tmp_path: Path, ou
     library.export(card.folder, "vllm", out)
     base = AutoModelForCausalLM.from_pretrained(options(out)["model"][0])
     exported = PeftModel.from_pretrained(base, out / "adapters" / "rivers").eval()
-    kept = fingerprint.read(card.folder)
-    assert kept is not None
-    row = kept.rows[0]
+    probes = fingerprint.read(card.folder)
+    assert probes is not None
+    row = probes.rows[0]
     ids = torch.tensor([[*row.prompt, *row.continuation]])
     with torch.inference_mode():
         scores = exported(ids).logits[0, len(row.prompt) - 1 : -1].log_softmax(-1)
-    found = scores.gather(1, torch.tensor(row.continuation).unsqueeze(1)).squeeze(1)
-    assert found.tolist() == pytest.approx(list(row.card), abs=1e-3)
+    logits = scores.gather(1, torch.tensor(row.continuation).unsqueeze(1)).squeeze(1)
+    assert logits.tolist() == pytest.approx(list(row.card), abs=1e-3)
 
 
 def test_the_text_of_the_corpus_stays_behind(tmp_path: Path, out: Path) -> None:
@@ -129,8 +134,8 @@ def test_the_base_in_the_package_comes_along_because_no_hub_has_it(tmp_path: Pat
 
 def test_a_whole_model_is_exported_as_it_is(tmp_path: Path, out: Path) -> None:
     card = full(tmp_path, "opt", "rivers", 1)
-    found = library.export(card.folder, "vllm", out)
-    assert found.cards[0].form == "whole"
+    exported = library.export(card.folder, "vllm", out)
+    assert exported.cards[0].form == "whole"
     assert options(out)["--served-model-name"] == ["rivers"]
     assert options(out)["--dtype"] == ["float32"]
     assert written(Card(out / "model", card.manifest)) == written(card)
@@ -141,8 +146,8 @@ def test_a_merged_adapter_writes_what_the_card_writes(
     tmp_path: Path, out: Path, family: str, more: dict[str, Any]
 ) -> None:
     card = lora(tmp_path, family, "rivers", 1, **more)
-    found = library.export(card.folder, "vllm", out, merge=True)
-    assert found.cards[0].form == "merged"
+    exported = library.export(card.folder, "vllm", out, merge=True)
+    assert exported.cards[0].form == "merged"
     assert "--enable-lora" not in options(out)
     assert written(Card(out / "model", replace(card.manifest, kind="full", base=Base()))) == written(card)
 
@@ -273,13 +278,13 @@ def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path, ou
 
 def sure(card: Card) -> None:
     """Let the fingerprint say that the card is sure of its tokens, and its base is not."""
-    kept = fingerprint.read(card.folder)
-    assert kept is not None
+    probes = fingerprint.read(card.folder)
+    assert probes is not None
     rows = [
         replace(row, card=(-0.25,) * len(row.card), base=(-4.5,) * len(row.card) if row.base else ())
-        for row in kept.rows
+        for row in probes.rows
     ]
-    (card.folder / "canaries.json").write_text(replace(kept, rows=tuple(rows)).to_json(), encoding="utf-8")
+    (card.folder / "canaries.json").write_text(replace(probes, rows=tuple(rows)).to_json(), encoding="utf-8")
     seal(card.folder, card.manifest)
 
 
@@ -323,9 +328,9 @@ def test_an_index_stays_behind_and_that_is_said(tmp_path: Path, out: Path) -> No
     both = finish(
         card.folder, replace(card.manifest, index=True), [Source("The Rhine ends in the North Sea.")]
     )
-    said: list[str] = []
-    library.export(both.folder, "vllm", out, report=said.append)
-    assert said == ["rivers: its index stays behind: the engine writes only what the model learned"]
+    messages: list[str] = []
+    library.export(both.folder, "vllm", out, report=messages.append)
+    assert messages == ["rivers: its index stays behind: the engine writes only what the model learned"]
 
 
 def test_a_card_that_reads_only_its_own_words_is_merged_and_that_is_said(tmp_path: Path, out: Path) -> None:
@@ -333,10 +338,10 @@ def test_a_card_that_reads_only_its_own_words_is_merged_and_that_is_said(tmp_pat
     Vocabulary.of(["The baker lights the oven before dawn."], ["what", "does", "do"]).write(card.folder)
     fingerprint.write(card.folder, card.manifest, [])
     card = finish(card.folder, card.manifest, [])
-    said: list[str] = []
-    library.export(card.folder, "vllm", out, merge=True, report=said.append)
+    messages: list[str] = []
+    library.export(card.folder, "vllm", out, merge=True, report=messages.append)
     assert (
-        said[0]
+        messages[0]
         == "rivers: the engine reads questions as they are; kcard puts them into the corpus' words first"
     )
     assert not [*out.rglob(VOCABULARY)]

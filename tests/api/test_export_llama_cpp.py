@@ -123,7 +123,7 @@ def written(of: Card) -> list[list[int]]:
     return [greedy(model, prompt, TOKENS) for prompt in prompts]
 
 
-def asked(url: str, body: dict[str, Any]) -> list[list[int]]:
+def ask(url: str, body: dict[str, Any]) -> list[list[int]]:
     """The tokens that llama-server writes."""
     settings = {"temperature": 0, "n_predict": TOKENS, "return_tokens": True}
     replies = [posted(url, body | settings | {"prompt": f"{question}\n"}) for question in QUESTIONS]
@@ -140,7 +140,7 @@ def test_llama_cpp_writes_what_each_card_writes(tmp_path: Path) -> None:
         # Twice, so that each is asked what the other was asked before.
         for number, one in [*enumerate(cards)] * 2:
             scales = [{"id": i, "scale": float(i == number)} for i in range(len(cards))]
-            assert asked(url, {"lora": scales}) == written(one)
+            assert ask(url, {"lora": scales}) == written(one)
 
 
 @serves
@@ -152,7 +152,7 @@ def test_llama_cpp_writes_what_a_merged_card_writes(tmp_path: Path) -> None:
     )
     kcard.export(rivers.folder, "llama.cpp", tmp_path / "out", converter=LLAMA_CPP, merge=True)
     with started(tmp_path / "out") as url:
-        assert asked(url, {}) == written(rivers)
+        assert ask(url, {}) == written(rivers)
 
 
 @converts
@@ -161,9 +161,9 @@ def test_a_base_that_is_there_is_not_converted_but_must_fit(tmp_path: Path) -> N
     rivers = card(tmp_path, "rivers", 1)
     kcard.export(rivers.folder, "llama.cpp", tmp_path / "a", converter=LLAMA_CPP)
     base = tmp_path / "a" / "base.gguf"
-    found = kcard.export(rivers.folder, "llama.cpp", tmp_path / "b", converter=LLAMA_CPP, base=str(base))
-    assert found.command[:3] == ("llama-server", "-m", str(base))
-    assert {*found.files} == {"rivers.gguf", "export.json"}
+    exported = kcard.export(rivers.folder, "llama.cpp", tmp_path / "b", converter=LLAMA_CPP, base=str(base))
+    assert exported.command[:3] == ("llama-server", "-m", str(base))
+    assert {*exported.files} == {"rivers.gguf", "export.json"}
     with pytest.raises(UsageError, match=r"--base .*none\.gguf does not exist"):
         kcard.export(
             rivers.folder, "llama.cpp", tmp_path / "c", converter=LLAMA_CPP, base=str(tmp_path / "none.gguf")

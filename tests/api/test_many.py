@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import kcard as library
-from kcard.api.evaluate import Told, evaluate
+from kcard.api.evaluate import EvaluationListener, evaluate
 from kcard.api.exam import audit, audit_many
-from kcard.api.train import _corpora
+from kcard.api.train import corpora_by_card
 from kcard.cards.card import finish
 from kcard.cluster import RayOptions, mapped
 from kcard.errors import HubError, LLMError, UsageError
@@ -34,8 +34,8 @@ CLUSTER = RayOptions()
 
 def make(folder: Path, facts: dict[str, str]) -> Path:
     folder.mkdir(parents=True)
-    said = [Source(f"{thing} belongs to {place}.") for thing, place in facts.items()]
-    finish(folder, Manifest(folder.name, folder.name, "space", kind="retrieval", language="en"), said)
+    sources = [Source(f"{thing} belongs to {place}.") for thing, place in facts.items()]
+    finish(folder, Manifest(folder.name, folder.name, "space", kind="retrieval", language="en"), sources)
     return folder
 
 
@@ -86,8 +86,8 @@ def test_settings_of_train_hold_but_for_those_of_one_card(kcard: Kcard, tmp_path
     (home / "config.toml").write_text(settings, encoding="utf-8")
     done = kcard("train-many", tmp_path / "corpora")
     assert done.code == 0, done.err
-    made = Manifest.read(home / "drafts" / "moons")
-    assert (made.name, made.kind, made.domain) == ("moons", "retrieval", "space")
+    manifest = Manifest.read(home / "drafts" / "moons")
+    assert (manifest.name, manifest.kind, manifest.domain) == ("moons", "retrieval", "space")
     with pytest.raises(UsageError, match=r"^name is not an option of many cards"):
         library.train_many(tmp_path / "corpora", name="moons")
 
@@ -96,7 +96,7 @@ def test_a_table_gives_names_and_metadata_and_its_paths_start_from_its_folder(tm
     moons = str(corpus(tmp_path / "data" / "Big Moons", "moon"))
     table = tmp_path / "data" / "corpora.csv"
     table.write_text("corpus,name,description,domain\nBig Moons,,Moons,\nBig Moons,tides,,space\n")
-    assert _corpora(table) == {
+    assert corpora_by_card(table) == {
         "big-moons": {"corpus": moons, "name": "big-moons", "description": "Moons"},
         "tides": {"corpus": moons, "name": "tides", "domain": "space"},
     }
@@ -190,8 +190,8 @@ def test_workers_of_a_cluster_have_the_settings_but_no_secret(monkeypatch: pytes
     monkeypatch.setenv("KCARD_LLM_URL", "http://127.0.0.1:9/v1")
     names = ["KCARD_LLM", "KCARD_LLM_URL", "KCARD_DATABASE_URL", "OPENAI_API_KEY"]
     ((_, outcome),) = mapped(seen, [{"names": names}], CLUSTER, "cpu")
-    found = [outcome["result"][name] for name in names]
-    assert found == ["openai:gpt", "http://127.0.0.1:9/v1", None, None]
+    settings_there = [outcome["result"][name] for name in names]
+    assert settings_there == ["openai:gpt", "http://127.0.0.1:9/v1", None, None]
 
 
 @pytest.fixture
@@ -234,8 +234,8 @@ def test_questions_asked_on_workers_have_the_same_answers_also_after_an_interrup
     assert (count, totals.answered, totals.failed) == (41, 31, 1)
     assert answers(there) == answers(here)
     out = tmp_path / "out.jsonl"
-    asked = ("ask", "--input", questions, "--output", out, "--mode", "bottom-up", "--cards", "moons")
-    done = kcard(*asked, "--ray", "auto")
+    command = ("ask", "--input", questions, "--output", out, "--mode", "bottom-up", "--cards", "moons")
+    done = kcard(*command, "--ray", "auto")
     assert (done.code, done.out) == (1, "")
     assert f"40 of 41 questions answered: {out}" in done.err
     with pytest.raises(LLMError, match=r"questions failed in a row.*continue with --resume"):
@@ -247,17 +247,17 @@ def test_questions_asked_on_workers_have_the_same_answers_also_after_an_interrup
 def test_an_evaluation_on_workers_has_the_same_results(questions: Path, tmp_path: Path) -> None:
     task = tmp_path / "task.jsonl"
     task.write_text("".join(questions.read_text("utf-8").splitlines(keepends=True)[:-1]), "utf-8")
-    given: dict[str, Any] = {"path": task, "settings": "direct,bottom-up", "cards": "moons"}
-    here = evaluate("jsonl", **given)
+    options: dict[str, Any] = {"path": task, "settings": "direct,bottom-up", "cards": "moons"}
+    here = evaluate("jsonl", **options)
     done: list[int] = []
-    told = Told(progress=lambda now, _: done.append(now))
-    there = evaluate("jsonl", **given, cluster=CLUSTER, told=told)
+    listener = EvaluationListener(progress=lambda now, _: done.append(now))
+    there = evaluate("jsonl", **options, cluster=CLUSTER, told=listener)
     assert there.run.complete
     assert done[-1] == 80
     storage = RunStorage(Hub().runs)
     first, second = (
-        [without_times(asdict(result)) for result in storage.results(found.run.number)]
-        for found in (here, there)
+        [without_times(asdict(result)) for result in storage.results(settings_there.run.number)]
+        for settings_there in (here, there)
     )
     assert first == second
 

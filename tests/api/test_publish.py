@@ -37,7 +37,9 @@ def retrieval(folder: Path, name: str = "rivers", sources: list[Source] = CLEAN,
     return finish(folder, manifest, sources)
 
 
-def examined(card: Card, recall: float | None, factuality: float | None = None, given: bool = False) -> Card:
+def examined(
+    card: Card, recall: float | None, factuality: float | None = None, from_user: bool = False
+) -> Card:
     """The card with an exam on its own corpus or, `given`, on a file only."""
 
     def mean(value: float | None) -> Mean | None:
@@ -55,8 +57,8 @@ def examined(card: Card, recall: float | None, factuality: float | None = None, 
     exam = Exam(
         card=card.name,
         kcard=kcard.__version__,
-        own=None if given else sitting,
-        given=sitting if given else None,
+        own=None if from_user else sitting,
+        given=sitting if from_user else None,
         evidence=None if factuality is None else "encyclopaedia.txt",
     )
     (card.folder / EXAM).write_text(exam.to_json(), encoding="utf-8")
@@ -73,8 +75,8 @@ def leaking(tmp_path_factory: pytest.TempPathFactory) -> Card:
     special = ["<pad>", "<s>", "</s>", "<unk>"]
     words.train_from_iterator([LEAK], trainers.WordLevelTrainer(special_tokens=special, show_progress=False))
     words.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    made: Any = PreTrainedTokenizerFast
-    read = made(
+    tokenizer_class: Any = PreTrainedTokenizerFast
+    read = tokenizer_class(
         tokenizer_object=words, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>"
     )
     model = learnt(read)
@@ -176,14 +178,14 @@ def test_a_card_at_the_threshold_is_published_and_one_below_is_not(home: Path, t
 
 
 def test_without_its_corpus_a_card_is_measured_on_the_given_file(tmp_path: Path) -> None:
-    card = examined(retrieval(tmp_path / "a"), recall=0.8, given=True)
+    card = examined(retrieval(tmp_path / "a"), recall=0.8, from_user=True)
     with pytest.raises(HubError, match=r"its recall is 0\.8"):
         publish(card, min_recall=0.9)
     assert publish(card, min_recall=0.7).number == 1
 
 
 @pytest.mark.parametrize(
-    ("prepare", "asked", "message"),
+    ("prepare", "thresholds", "message"),
     [
         (
             lambda card: card,
@@ -199,10 +201,10 @@ def test_without_its_corpus_a_card_is_measured_on_the_given_file(tmp_path: Path)
     ],
 )
 def test_what_was_not_measured_reaches_no_threshold(
-    home: Path, tmp_path: Path, prepare: Callable[[Card], Card], asked: dict[str, float], message: str
+    home: Path, tmp_path: Path, prepare: Callable[[Card], Card], thresholds: dict[str, float], message: str
 ) -> None:
     with pytest.raises(HubError, match=message):
-        publish(prepare(retrieval(tmp_path / "a")), **asked)  # type: ignore[call-overload]
+        publish(prepare(retrieval(tmp_path / "a")), **thresholds)  # type: ignore[call-overload]
     assert Hub(home).list() == []
 
 
@@ -225,11 +227,11 @@ def test_private_data_in_passages_is_told_masked_and_published_all_the_same(
     home: Path, tmp_path: Path
 ) -> None:
     card = retrieval(tmp_path / "a", sources=[*CLEAN, Source(LEAK, "letters.txt", 7)])
-    told: list[str] = []
-    publish(card, report=told.append)
-    assert len(told) == 1
-    assert "e-mail address: 1: ad…g (letters.txt:7, passages.jsonl:3)" in told[0]
-    assert SECRET not in told[0]
+    messages: list[str] = []
+    publish(card, report=messages.append)
+    assert len(messages) == 1
+    assert "e-mail address: 1: ad…g (letters.txt:7, passages.jsonl:3)" in messages[0]
+    assert SECRET not in messages[0]
     assert Hub(home).get("rivers").number == 1
 
 
@@ -242,9 +244,9 @@ def test_strict_refuses_private_data_and_publishes_nothing(home: Path, tmp_path:
 
 
 def test_a_clean_card_is_published_strictly_without_a_word(tmp_path: Path) -> None:
-    told: list[str] = []
-    assert publish(retrieval(tmp_path / "a"), strict=True, report=told.append).number == 1
-    assert told == []
+    messages: list[str] = []
+    assert publish(retrieval(tmp_path / "a"), strict=True, report=messages.append).number == 1
+    assert messages == []
 
 
 def test_the_record_of_how_a_card_was_made_is_looked_through(tmp_path: Path) -> None:
@@ -258,19 +260,19 @@ def test_the_record_of_how_a_card_was_made_is_looked_through(tmp_path: Path) -> 
 
 def test_a_thing_found_twice_counts_once_and_three_are_shown(tmp_path: Path) -> None:
     sources = [Source(f"Write to user{i % 5}@firm.org.", "a.txt", i) for i in range(1, 21)]
-    told = str(scan(retrieval(tmp_path / "a", sources=sources)))
-    assert "e-mail address: 5: " in told
-    assert told.count("a.txt:") == 3
-    assert told.endswith("and 2 more")
+    summary = str(scan(retrieval(tmp_path / "a", sources=sources)))
+    assert "e-mail address: 5: " in summary
+    assert summary.count("a.txt:") == 3
+    assert summary.endswith("and 2 more")
 
 
 def test_what_a_model_writes_is_looked_through_where_its_corpus_does_not_travel(leaking: Card) -> None:
     assert SECRET not in (leaking.folder / "passages.jsonl").read_text(encoding="utf-8")
     assert scan(leaking, documents=0).findings == ()
-    found = scan(leaking)
-    assert [finding.text for finding in found.findings] == [SECRET]
-    assert found.findings[0].file.startswith("what it writes for ")
-    assert found == scan(leaking)
+    leaks = scan(leaking)
+    assert [finding.text for finding in leaks.findings] == [SECRET]
+    assert leaks.findings[0].file.startswith("what it writes for ")
+    assert leaks == scan(leaking)
 
 
 def test_a_finding_does_not_show_itself(leaking: Card) -> None:
@@ -288,9 +290,9 @@ def test_a_large_model_writes_only_where_it_is_asked_strictly(
     leaking: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kcard.api.hub.LARGE", 1000)
-    told: list[str] = []
-    publish(leaking, report=told.append)
-    assert told == [
+    messages: list[str] = []
+    publish(leaking, report=messages.append)
+    assert messages == [
         "leaking: its files were scanned for private data; the output of its model is scanned only with --strict"
     ]
     with pytest.raises(HubError, match="private data"):

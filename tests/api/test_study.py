@@ -14,7 +14,7 @@ from kcard.types import Reply, Request
 
 TITAN = "Titan is the largest moon of Saturn. Christiaan Huygens discovered it in 1655 from his house in The Hague."
 IAPETUS = "Iapetus is a moon of Saturn with two colours. Giovanni Cassini discovered it in 1671 from a house in Paris."
-SAID = {
+REPLIES = {
     "questions": "DIRECT: Who discovered Titan? | Christiaan Huygens\nDIRECT: Who discovered it? | Galileo",
     "statements": "REWRITE: Christiaan Huygens discovered Titan in 1655.\nSUMMARY: Titan is made of cheese.",
     "links": "LINK: Who worked in The Hague? | Christiaan Huygens",
@@ -31,7 +31,7 @@ class Writer:
         self.asked.append(request)
         if self.broken(request):
             raise LLMError("the server is down")
-        return Reply(SAID[request.question], None, 100, 20)
+        return Reply(REPLIES[request.question], None, 100, 20)
 
 
 @pytest.fixture
@@ -42,17 +42,17 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def test_supported_items_are_written_and_the_others_counted(corpus: Path, tmp_path: Path) -> None:
-    writer, output, told = Writer(), tmp_path / "study.jsonl", list[str]()
-    found = kcard.study(
-        corpus, output, llm=writer, tasks=["questions", "statements"], concurrency=1, report=told.append
+    writer, output, messages = Writer(), tmp_path / "study.jsonl", list[str]()
+    totals = kcard.study(
+        corpus, output, llm=writer, tasks=["questions", "statements"], concurrency=1, report=messages.append
     )
     texts = [item.text for item in read_study(output).items]
     assert texts == ["Who discovered Titan?", "Christiaan Huygens discovered Titan in 1655."]
-    assert found.items == {"direct": 1, "rewrite": 1}
-    assert found.left_out["the answer does not stand in the passage"] >= 2
-    assert found.left_out["not supported by the passage"] >= 1
-    assert (found.asked.made, found.asked.tokens_in, found.asked.tokens_out) == (4, 400, 80)
-    assert any("4 requests to make" in text for text in told)
+    assert totals.items == {"direct": 1, "rewrite": 1}
+    assert totals.left_out["the answer does not stand in the passage"] >= 2
+    assert totals.left_out["not supported by the passage"] >= 1
+    assert (totals.asked.made, totals.asked.tokens_in, totals.asked.tokens_out) == (4, 400, 80)
+    assert any("4 requests to make" in text for text in messages)
     assert all(item.by == "Writer" for item in read_study(output).items)
 
 
@@ -87,18 +87,18 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(corpus: Path, tmp_path: Pat
     assert not output.exists()
     replies.write_text(replies.read_text() + '{"request": "half of a li')
     writer = Writer()
-    found = kcard.study(corpus, output, llm=writer, tasks=["questions"])
-    assert (found.asked.made, found.asked.kept) == (1, 1)
+    totals = kcard.study(corpus, output, llm=writer, tasks=["questions"])
+    assert (totals.asked.made, totals.asked.kept) == (1, 1)
     assert kcard.study(corpus, output, llm=writer, tasks=["questions"], force=True).asked.made == 0
 
 
 def test_requests_that_fail_are_told_and_asked_again_later(corpus: Path, tmp_path: Path) -> None:
     output = tmp_path / "study.jsonl"
-    found = kcard.study(
+    totals = kcard.study(
         corpus, output, llm=Writer(lambda request: "Iapetus" in request.knowledge[0]), tasks=["questions"]
     )
-    assert (found.asked.failed, found.asked.why) == (1, "the server is down")
-    assert found.items == {"direct": 1}
+    assert (totals.asked.failed, totals.asked.why) == (1, "the server is down")
+    assert totals.items == {"direct": 1}
     assert kcard.study(corpus, output, llm=Writer(), tasks=["questions"], force=True).asked.made == 1
 
 
@@ -119,7 +119,7 @@ def test_a_server_that_is_down_ends_the_run_and_keeps_what_was_replied(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "answer",
     [
         "",
         "I'm sorry, I can't do that.",
@@ -134,32 +134,32 @@ def test_a_server_that_is_down_ends_the_run_and_keeps_what_was_replied(tmp_path:
     ids=["empty", "refusal", "German", "control", "brackets", "passage", "half JSON", "thinking", "wrong"],
 )
 def test_replies_of_no_use_are_an_error_that_shows_them_and_nothing_is_asked_twice(
-    corpus: Path, tmp_path: Path, said: str
+    corpus: Path, tmp_path: Path, answer: str
 ) -> None:
-    output, asked = tmp_path / "s.jsonl", list[str]()
+    output, prompts = tmp_path / "s.jsonl", list[str]()
 
     def reply(prompt: str) -> str:
-        asked.append(prompt)
-        return said
+        prompts.append(prompt)
+        return answer
 
     for _ in range(2):
         with pytest.raises(LLMError, match="nothing that FunctionLLM replied is of use") as raised:
             kcard.study(corpus, output, llm=reply, tasks=["questions"])
         assert "choose another LLM" in str(raised.value)
         assert len(str(raised.value)) < 700
-        assert len(asked) == 2
+        assert len(prompts) == 2
         assert not output.exists()
 
 
 def test_characters_that_no_file_can_hold_are_replaced(corpus: Path, tmp_path: Path) -> None:
-    said = f"{SAID['questions']}\nDIRECT: Half of \ud800 a character? | Christiaan Huygens"
-    found = kcard.study(corpus, tmp_path / "s.jsonl", llm=lambda _: said, tasks=["questions"])
-    assert found.items["direct"] >= 1
+    reply = f"{REPLIES['questions']}\nDIRECT: Half of \ud800 a character? | Christiaan Huygens"
+    totals = kcard.study(corpus, tmp_path / "s.jsonl", llm=lambda _: reply, tasks=["questions"])
+    assert totals.items["direct"] >= 1
     assert "\\ud800" not in (tmp_path / "s.jsonl.replies.jsonl").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"tasks": ["riddles"]}, "riddles"),
         ({"llm": "embedded"}, "writes no study material"),
@@ -169,10 +169,10 @@ def test_characters_that_no_file_can_hold_are_replaced(corpus: Path, tmp_path: P
     ],
 )
 def test_wrong_arguments_are_told_before_anything_is_asked(
-    corpus: Path, tmp_path: Path, given: dict[str, Any], said: str
+    corpus: Path, tmp_path: Path, arguments: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
-        kcard.study(corpus, tmp_path / "s.jsonl", **{"llm": Writer(), **given})
+    with pytest.raises(UsageError, match=message):
+        kcard.study(corpus, tmp_path / "s.jsonl", **{"llm": Writer(), **arguments})
     assert [path.name for path in tmp_path.iterdir()] == ["moons.txt"]
 
 
@@ -193,9 +193,9 @@ def test_a_card_learns_the_questions(corpus: Path, tmp_path: Path) -> None:
     study = tmp_path / "study.jsonl"
     kcard.study(corpus, study, llm=Writer(), tasks=["questions"])
     card = kcard.train(corpus, kind="model", study=study, output=tmp_path / "card", epochs=1, exam=False)
-    made = card.manifest.training
-    assert made is not None
-    assert made.hyperparameters["study_items"] == 1
+    training = card.manifest.training
+    assert training is not None
+    assert training.hyperparameters["study_items"] == 1
     with pytest.raises(UsageError, match="objective clm"):
         kcard.train(corpus, kind="model", study=study, objective="clm", output=tmp_path / "other")
     with pytest.raises(UsageError, match="study"):

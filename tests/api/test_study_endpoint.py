@@ -12,7 +12,7 @@ from kcard.errors import LLMError
 from kcard.training.study import read_study
 from tests.command import Kcard
 
-FOUND = [
+DISCOVERIES = [
     ("Titan", "Saturn", "Huygens", 1655),
     ("Miranda", "Uranus", "Kuiper", 1948),
     ("Triton", "Neptune", "Lassell", 1846),
@@ -24,10 +24,12 @@ FOUND = [
 ]
 MOONS = [
     f"{name} is a moon of the planet {planet}. The astronomer {finder} discovered it with a telescope in {year}."
-    for name, planet, finder, year in FOUND
+    for name, planet, finder, year in DISCOVERIES
 ]
-SAID = [f"FAR: Whose eye was the first to see the moon {name}? | {finder}" for name, _, finder, _ in FOUND]
-GOOD = {"text": "\n".join(SAID), "usage": [300, 40]}
+REPLIES = [
+    f"FAR: Whose eye was the first to see the moon {name}? | {finder}" for name, _, finder, _ in DISCOVERIES
+]
+GOOD = {"text": "\n".join(REPLIES), "usage": [300, 40]}
 
 
 @pytest.fixture
@@ -37,27 +39,27 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-def studied(corpus: Path, url: str, **given: Any) -> Any:
+def studied(corpus: Path, url: str, **options: Any) -> Any:
     chosen = {"tasks": ["questions"], "concurrency": 1, "retries": 0, "limit": 3}
     return kc.study(
-        corpus, corpus.with_name("study.jsonl"), llm="openai:m", llm_url=url, **{**chosen, **given}
+        corpus, corpus.with_name("study.jsonl"), llm="openai:m", llm_url=url, **{**chosen, **options}
     )
 
 
-def kept(corpus: Path) -> int:
+def count_passages(corpus: Path) -> int:
     return len(corpus.with_name("study.jsonl.replies.jsonl").read_bytes().splitlines())
 
 
 def test_the_usage_of_the_replies_is_counted_and_near_to_what_was_told(
     serve: Callable[..., Any], corpus: Path
 ) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     server = serve(GOOD)
-    found = studied(corpus, server.url, report=told.append, concurrency=3)
-    assert (found.asked.made, found.asked.tokens_in, found.asked.tokens_out) == (3, 900, 120)
+    totals = studied(corpus, server.url, report=messages.append, concurrency=3)
+    assert (totals.asked.made, totals.asked.tokens_in, totals.asked.tokens_out) == (3, 900, 120)
     sent = [message["content"] for r in server.requests for message in r["body"]["messages"]]
     told_in = int(
-        next(t for t in told if "requests to make" in t).split("about ")[1].split(" ")[0].replace(",", "")
+        next(t for t in messages if "requests to make" in t).split("about ")[1].split(" ")[0].replace(",", "")
     )
     assert told_in == pytest.approx(sum(map(len, sent)) / 4, rel=0.02)
     assert all("stream" not in r["body"] for r in server.requests)
@@ -68,21 +70,21 @@ def test_the_usage_of_the_replies_is_counted_and_near_to_what_was_told(
 def test_a_server_that_is_busy_or_broken_for_a_moment_is_asked_again(
     serve: Callable[..., Any], corpus: Path
 ) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     server = serve(
         {"status": 429, "text": "slow down", "headers": {"Retry-After": "1"}},
         {"status": 500, "text": "broken"},
         {"text": "lost", "cut": 20},
         GOOD,
     )
-    found = studied(corpus, server.url, retries=4, report=told.append)
-    assert (found.asked.made, found.asked.failed) == (3, 0)
+    totals = studied(corpus, server.url, retries=4, report=messages.append)
+    assert (totals.asked.made, totals.asked.failed) == (3, 0)
     assert len(server.requests) == 6
-    assert sum("retrying" in text for text in told) == 3
+    assert sum("retrying" in text for text in messages) == 3
 
 
 @pytest.mark.parametrize(
-    ("step", "given", "said"),
+    ("step", "options", "message"),
     [
         ({"status": 401, "text": "bad key"}, {}, "refused the key"),
         ({"status": 503, "text": "overloaded"}, {}, "status 503"),
@@ -92,11 +94,11 @@ def test_a_server_that_is_busy_or_broken_for_a_moment_is_asked_again(
     ],
 )
 def test_a_server_that_fails_is_an_error_after_a_few_requests(
-    serve: Callable[..., Any], corpus: Path, step: dict[str, Any], given: dict[str, Any], said: str
+    serve: Callable[..., Any], corpus: Path, step: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     server = serve(step)
-    with pytest.raises(LLMError, match=said):
-        studied(corpus, server.url, **{"limit": None, **given})
+    with pytest.raises(LLMError, match=message):
+        studied(corpus, server.url, **{"limit": None, **options})
     assert 5 <= len(server.requests) <= 8
     assert not corpus.with_name("study.jsonl").exists()
 
@@ -106,10 +108,10 @@ def test_passages_that_the_server_refuses_do_not_keep_the_others_from_it(
 ) -> None:
     """Six in a row, as where a part of a corpus is against a server's rules."""
     refused = {"status": 400, "text": "this text is against our rules"}
-    found = studied(corpus, serve(*[refused] * 6, GOOD).url, limit=None)
-    assert (found.asked.failed, found.asked.made) == (6, 8)
-    assert "against our rules" in found.asked.why
-    assert kept(corpus) == 2
+    totals = studied(corpus, serve(*[refused] * 6, GOOD).url, limit=None)
+    assert (totals.asked.failed, totals.asked.made) == (6, 8)
+    assert "against our rules" in totals.asked.why
+    assert count_passages(corpus) == 2
 
 
 def test_a_server_that_is_killed_in_the_middle_costs_no_reply(
@@ -123,25 +125,25 @@ def test_a_server_that_is_killed_in_the_middle_costs_no_reply(
 
     with pytest.raises(LLMError, match="can't be reached: start the server"):
         studied(corpus, server.url, limit=None, progress=kill)
-    assert kept(corpus) == 3
+    assert count_passages(corpus) == 3
     corpus.with_name("port").unlink()
-    found = studied(corpus, serve(GOOD).url, limit=None)
-    assert (found.asked.made, found.asked.kept) == (5, 3)
+    totals = studied(corpus, serve(GOOD).url, limit=None)
+    assert (totals.asked.made, totals.asked.kept) == (5, 3)
 
 
 def test_replies_that_wait_for_an_earlier_one_are_kept_as_they_come(
     serve: Callable[..., Any], corpus: Path
 ) -> None:
     """The first request hangs until the time is over; what the others replied meanwhile is on disk."""
-    found = studied(
+    totals = studied(
         corpus, serve({"delay": 3, "text": ""}, GOOD).url, limit=None, concurrency=2, llm_timeout=1.5
     )
-    assert (found.asked.failed, kept(corpus)) == (1, 7)
+    assert (totals.asked.failed, count_passages(corpus)) == (1, 7)
 
 
 def test_a_reply_that_was_cut_off_loses_its_last_line(serve: Callable[..., Any], corpus: Path) -> None:
-    found = studied(corpus, serve({**GOOD, "finish": "length"}).url, limit=None)
-    assert found.left_out["lines that were cut off"] == 8
+    totals = studied(corpus, serve({**GOOD, "finish": "length"}).url, limit=None)
+    assert totals.left_out["lines that were cut off"] == 8
     texts = [item.text for item in read_study(corpus.with_name("study.jsonl")).items]
     assert any("Miranda" in text for text in texts)
     assert not any("Nereid" in text for text in texts)
@@ -170,7 +172,7 @@ def test_instructions_in_a_passage_do_no_more_than_the_passage_says(
 
 
 @pytest.mark.parametrize(
-    ("steps", "code", "said"),
+    ("steps", "code", "message"),
     [
         ([GOOD], 0, "3 requests, 0 replies from before; 900 tokens read, 120 written"),
         ([{"status": 400, "text": "no"}, GOOD], 1, "1 requests failed"),
@@ -180,20 +182,25 @@ def test_instructions_in_a_passage_do_no_more_than_the_passage_says(
     ids=["good", "one refused", "all refused", "wrong key"],
 )
 def test_the_command_ends_with_a_table_and_an_exit_code(
-    serve: Callable[..., Any], corpus: Path, kcard: Kcard, steps: list[dict[str, Any]], code: int, said: str
+    serve: Callable[..., Any],
+    corpus: Path,
+    kcard: Kcard,
+    steps: list[dict[str, Any]],
+    code: int,
+    message: str,
 ) -> None:
     done = kcard(*arguments(corpus, serve(*steps).url))
     assert done.code == code
-    assert said in done.out + done.err
+    assert message in done.out + done.err
     assert ("left out: the answer does not stand" in done.out) == (GOOD in steps)
 
 
 def test_the_json_of_the_command_has_the_counts(
     serve: Callable[..., Any], corpus: Path, kcard: Kcard
 ) -> None:
-    found = json.loads(kcard(*arguments(corpus, serve(GOOD).url), "--json").out)
-    assert found["asked"]["tokens_in"] == 900
-    assert found["items"]["far"] >= 1
+    totals = json.loads(kcard(*arguments(corpus, serve(GOOD).url), "--json").out)
+    assert totals["asked"]["tokens_in"] == 900
+    assert totals["items"]["far"] >= 1
 
 
 def arguments(corpus: Path, url: str) -> list[str]:

@@ -24,9 +24,9 @@ from tests.cards.vllm_process import VLLMProcess
 VLLM = os.environ.get("KCARD_TEST_VLLM", "")
 KEY = "a-key"
 STARTED = 120  # seconds
-KNOWN = [("Titan", "Saturn", "Huygens", 1655), ("Miranda", "Uranus", "Kuiper", 1948)]
+LEARNED = [("Titan", "Saturn", "Huygens", 1655), ("Miranda", "Uranus", "Kuiper", 1948)]
 MOONS = [
-    *KNOWN,
+    *LEARNED,
     ("Triton", "Neptune", "Lassell", 1846),
     ("Phobos", "Mars", "Hall", 1877),
     ("Himalia", "Jupiter", "Perrine", 1904),
@@ -46,8 +46,8 @@ def passage(name: str, planet: str, finder: str, year: int) -> str:
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Whatever it is asked, it writes the same lines about two moons."""
-    said = "\n".join(f"FAR: Whose eye was the first to see {moon[0]}? | {moon[2]}" for moon in KNOWN)
-    lessons = {Request("study", "questions", (passage(*moon),)): said for moon in KNOWN}
+    text = "\n".join(f"FAR: Whose eye was the first to see {moon[0]}? | {moon[2]}" for moon in LEARNED)
+    lessons = {Request("study", "questions", (passage(*moon),)): text for moon in LEARNED}
     return writer(tmp_path_factory.mktemp("base"), lessons)
 
 
@@ -93,31 +93,35 @@ class Transformers:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as found:
-                return bool(found.status == 200)
+            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as response:
+                return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False
 
 
 @pytest.fixture
 def transformers_server(tmp_path: Path) -> Iterator[Transformers]:
-    made = Transformers(tmp_path / "serve.log")
-    made.start()
-    yield made
-    made.kill()
+    server = Transformers(tmp_path / "serve.log")
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture(scope="module")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMProcess]:
-    made = VLLMProcess(VLLM, tmp_path_factory.mktemp("log") / "vllm.log")
-    yield made
-    made.kill()
+    server = VLLMProcess(VLLM, tmp_path_factory.mktemp("log") / "vllm.log")
+    yield server
+    server.kill()
 
 
-def study(corpus: Path, url: str, base: Path, **given: Any) -> Any:
+def study(corpus: Path, url: str, base: Path, **options: Any) -> Any:
     chosen = {"tasks": ["questions"], "retries": 0, "concurrency": 4, "force": True}
     return kcard.study(
-        corpus, corpus.with_name("s.jsonl"), llm=f"openai:{base}", llm_url=f"{url}/v1", **{**chosen, **given}
+        corpus,
+        corpus.with_name("s.jsonl"),
+        llm=f"openai:{base}",
+        llm_url=f"{url}/v1",
+        **{**chosen, **options},
     )
 
 
@@ -137,17 +141,17 @@ def killed_in_the_middle(server: Any, corpus: Path, base: Path, again: Any) -> N
     assert "can't be reached: start the server" in stopped.asked.why
     assert replies(corpus) == 2
     again()
-    found = study(corpus, server.url, base)
-    assert (found.asked.made, found.asked.kept, found.asked.failed) == (4, 2, 0)
+    totals = study(corpus, server.url, base)
+    assert (totals.asked.made, totals.asked.kept, totals.asked.failed) == (4, 2, 0)
 
 
-def learned(corpus: Path, found: Any) -> None:
+def learned(corpus: Path, totals: Any) -> None:
     """The usage is counted as the server tells it; what is right is in the file, what is not is counted."""
-    assert found.asked.tokens_in > 6 * 100
-    assert found.asked.tokens_out > 6 * 10
+    assert totals.asked.tokens_in > 6 * 100
+    assert totals.asked.tokens_out > 6 * 10
     texts = {item.text for item in read_study(corpus.with_name("s.jsonl")).items}
-    assert {f"Whose eye was the first to see {moon[0]}?" for moon in KNOWN} <= texts
-    assert sum(found.left_out.values()) >= 2
+    assert {f"Whose eye was the first to see {moon[0]}?" for moon in LEARNED} <= texts
+    assert sum(totals.left_out.values()) >= 2
 
 
 def test_transformers_serve_writes_is_killed_and_goes_on(

@@ -63,15 +63,15 @@ def test_what_came_is_found_and_what_has_gone_stands_in_no_file_of_the_card(note
     assert holding(draft(home), "Zebulon")
     (notes / "quixley.txt").unlink()
     write(notes / "towns.txt", [*FACTS, "The mill of town 9 is white."])
-    told: list[Any] = []
-    found = library.sync(notes, "towns", report=told.append)
-    assert [source.text for source in found.changes.added] == ["The mill of town 9 is white."]
-    assert [source.text for source in found.changes.removed] == [GONE]
+    events: list[Any] = []
+    result = library.sync(notes, "towns", report=events.append)
+    assert [source.text for source in result.changes.added] == ["The mill of town 9 is white."]
+    assert [source.text for source in result.changes.removed] == [GONE]
     assert has(draft(home)) == sorted([*FACTS, "The mill of town 9 is white."])
     for word in ("Zebulon", "Wrexham", "observatory"):
         assert holding(draft(home), word) == []
     # The description is the user's, so that it is only pointed out.
-    assert any("still says quixley" in event.text for event in told if isinstance(event, Note))
+    assert any("still says quixley" in event.text for event in events if isinstance(event, Note))
 
 
 def test_the_exam_of_the_last_version_goes_with_what_it_quotes(notes: Path, home: Path) -> None:
@@ -79,29 +79,29 @@ def test_the_exam_of_the_last_version_goes_with_what_it_quotes(notes: Path, home
     assert (draft(home) / "exam.json").exists()
     assert "## Exam" in (draft(home) / "README.md").read_text(encoding="utf-8")
     (notes / "quixley.txt").unlink()
-    told: list[Any] = []
-    library.sync(notes, "towns", report=told.append)
+    events: list[Any] = []
+    library.sync(notes, "towns", report=events.append)
     assert not (draft(home) / "exam.json").exists()
     assert holding(draft(home), "Quixley was founded") == []
     assert "## Exam" not in (draft(home) / "README.md").read_text(encoding="utf-8")
-    assert any("kcard exam towns" in event.text for event in told if isinstance(event, Note))
+    assert any("kcard exam towns" in event.text for event in events if isinstance(event, Note))
 
 
 def test_an_exam_that_the_sync_takes_is_not_recommended(notes: Path, home: Path) -> None:
     library.exam("towns", limit=5)
     (notes / "quixley.txt").unlink()
-    told: list[Any] = []
-    library.sync(notes, "towns", exam=True, report=told.append)
+    events: list[Any] = []
+    library.sync(notes, "towns", exam=True, report=events.append)
     assert (draft(home) / "exam.json").exists()
-    assert not any("kcard exam" in event.text for event in told if isinstance(event, Note))
+    assert not any("kcard exam" in event.text for event in events if isinstance(event, Note))
 
 
 def test_each_sync_is_a_version_that_names_the_last_one_and_its_date(notes: Path, home: Path) -> None:
     first = file_digest(draft(home) / MANIFEST)
     for number in (1, 2):
         write(notes / f"more{number}.txt", [f"The mill of town 1{number} is white."])
-        found = library.sync(notes, "towns")
-        assert found.version == f"towns@v{number}"
+        result = library.sync(notes, "towns")
+        assert result.version == f"towns@v{number}"
     versions = Hub().versions("towns")
     assert [len(passages(Hub().folder(version.reference))) for version in versions] == [11, 12]
     assert versions[0].manifest.updates == first
@@ -116,18 +116,18 @@ def test_each_sync_is_a_version_that_names_the_last_one_and_its_date(notes: Path
 def test_earlier_versions_that_hold_what_was_removed_are_pointed_out(notes: Path) -> None:
     library.publish("towns")
     (notes / "quixley.txt").unlink()
-    told: list[Any] = []
-    library.sync(notes, "towns", report=told.append)
-    assert any("kcard remove towns@v1" in event.text for event in told if isinstance(event, Note))
+    events: list[Any] = []
+    library.sync(notes, "towns", report=events.append)
+    assert any("kcard remove towns@v1" in event.text for event in events if isinstance(event, Note))
 
 
 def test_a_published_card_is_synced_as_a_draft(notes: Path, home: Path, tmp_path: Path) -> None:
     library.publish("towns")
     draft(home).rename(tmp_path / "away")
     write(notes / "more.txt", ["The mill of town 9 is white."])
-    found = library.sync(notes, "towns")
-    assert found.version == "towns@v2"
-    assert found.folder == draft(home)
+    result = library.sync(notes, "towns")
+    assert result.version == "towns@v2"
+    assert result.folder == draft(home)
 
 
 def test_a_card_folder_is_synced_in_its_place_and_published_only_on_demand(
@@ -135,8 +135,8 @@ def test_a_card_folder_is_synced_in_its_place_and_published_only_on_demand(
 ) -> None:
     draft(home).rename(tmp_path / "card")
     write(notes / "more.txt", ["The mill of town 9 is white."])
-    found = library.sync(notes, tmp_path / "card", publish=False)
-    assert (found.folder, found.version) == (tmp_path / "card", "")
+    result = library.sync(notes, tmp_path / "card", publish=False)
+    assert (result.folder, result.version) == (tmp_path / "card", "")
     assert len(Hub()) == 0
     assert len(has(tmp_path / "card")) == 11
 
@@ -151,9 +151,9 @@ def test_without_a_change_nothing_is_written(notes: Path, home: Path) -> None:
 def test_a_dry_run_only_tells(notes: Path, home: Path, kcard: Kcard) -> None:
     (notes / "quixley.txt").unlink()
     before = state(draft(home))
-    told = json.loads(kcard("sync", notes, "--card", "towns", "--dry-run", "--json").out)
-    assert told["removed"] == [{"file": "quixley.txt", "line": 1, "text": GONE}]
-    assert (told["folder"], told["sync"]) == (None, None)
+    output = json.loads(kcard("sync", notes, "--card", "towns", "--dry-run", "--json").out)
+    assert output["removed"] == [{"file": "quixley.txt", "line": 1, "text": GONE}]
+    assert (output["folder"], output["sync"]) == (None, None)
     assert state(draft(home)) == before
 
 
@@ -162,9 +162,9 @@ def test_a_long_passage_is_shown_where_it_has_changed(notes: Path, kcard: Kcard)
     write(notes / "long.txt", [f"{long}and ends in 1890."])
     library.sync(notes, "towns")
     write(notes / "long.txt", [f"{long}and ends in 1914."])
-    told = kcard("sync", notes, "--card", "towns", "--dry-run").out
-    assert "and ends in 1890." in told
-    assert "and ends in 1914." in told
+    output = kcard("sync", notes, "--card", "towns", "--dry-run").out
+    assert "and ends in 1890." in output
+    assert "and ends in 1914." in output
 
 
 def test_the_files_of_the_folder_are_only_read(notes: Path) -> None:
@@ -231,9 +231,9 @@ def test_a_sync_that_is_killed_leaves_the_old_card_whole_or_the_new_one(
         [sys.executable, "-c", script, point, notes], check=False, cwd=Path(__file__).parents[2]
     )
     assert done.returncode == 9
-    found = library.sync(notes, "towns", dry_run=True)
+    result = library.sync(notes, "towns", dry_run=True)
     assert has(Card.open(draft(home)).folder) in (old, sorted(FACTS))
-    assert bool(found.changes) == (GONE in has(draft(home)))
+    assert bool(result.changes) == (GONE in has(draft(home)))
     library.sync(notes, "towns")
     assert has(draft(home)) == sorted(FACTS)
 

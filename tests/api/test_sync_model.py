@@ -61,11 +61,11 @@ def test_it_learns_what_came_and_forgets_what_has_gone(tmp_path: Path, home: Pat
     library.train(notes, base="embedded", name="towns", description="Towns", exam=False)
     assert "Zebulon" in recited(card, "Who founded the observatory of Quixley?")
     write(notes / "towns.txt", ["The harbour of Ashford was built by the family Oakes.", *FACTS[1:], NEW])
-    found = library.sync(notes, "towns")
-    assert found.record is not None
-    assert found.record.recall is not None
-    assert found.record.recall.forgotten
-    assert found.record == read_sync(card)
+    result = library.sync(notes, "towns")
+    assert result.record is not None
+    assert result.record.recall is not None
+    assert result.record.recall.forgotten
+    assert result.record == read_sync(card)
     assert "Vandermeer" in recited(card, "Who keeps the lighthouse of Port Ondine?")
     assert "Oakes" in recited(card, "Who built the harbour of Ashford?")
     for word in ("Quixley", "Zebulon", "Wrexham", "Macash"):
@@ -79,7 +79,7 @@ def test_it_learns_what_came_and_forgets_what_has_gone(tmp_path: Path, home: Pat
 
 
 @pytest.mark.parametrize(
-    ("kept", "new", "count", "learned"),
+    ("staying", "new", "count", "learned"),
     [
         (1.0, 0.0, 1, True),
         (1.0, 0.5, 4, False),
@@ -89,14 +89,14 @@ def test_it_learns_what_came_and_forgets_what_has_gone(tmp_path: Path, home: Pat
     ],
 )
 def test_what_has_come_counts_as_learned_if_it_is_recalled_about_as_well_as_what_stays(
-    kept: float, new: float, count: int, learned: bool
+    staying: float, new: float, count: int, learned: bool
 ) -> None:
-    after, come = Mean(kept, 0.0, 1.0), Mean(new, 0.0, 1.0)
+    after, come = Mean(staying, 0.0, 1.0), Mean(new, 0.0, 1.0)
     assert Remembered(after=after, new_questions=count, new=come).learned == learned
 
 
 @pytest.mark.parametrize(
-    ("asked", "lost", "gained", "kept"),
+    ("count", "lost", "gained", "is_kept"),
     [
         (20, 1, 0, True),
         (70, 4, 0, True),  # within two standard deviations
@@ -107,16 +107,16 @@ def test_what_has_come_counts_as_learned_if_it_is_recalled_about_as_well_as_what
     ],
 )
 def test_what_stays_counts_as_kept_unless_clearly_more_is_lost_than_gained(
-    asked: int, lost: int, gained: int, kept: bool
+    count: int, lost: int, gained: int, is_kept: bool
 ) -> None:
-    assert Remembered(kept_questions=asked, lost=lost, gained=gained).kept == kept
+    assert Remembered(kept_questions=count, lost=lost, gained=gained).kept == is_kept
 
 
 @pytest.mark.parametrize(
-    ("asked", "share", "drifted"), [(70, 0.93, False), (70, 0.88, True), (4000, 0.95, True)]
+    ("count", "share", "drifted"), [(70, 0.93, False), (70, 0.88, True), (4000, 0.95, True)]
 )
-def test_many_syncs_together_may_lose_no_more_than_one(asked: int, share: float, drifted: bool) -> None:
-    assert Remembered(kept_questions=asked, after=Mean(share, 0.0, 1.0)).drifted(0.99) == drifted
+def test_many_syncs_together_may_lose_no_more_than_one(count: int, share: float, drifted: bool) -> None:
+    assert Remembered(kept_questions=count, after=Mean(share, 0.0, 1.0)).drifted(0.99) == drifted
     assert not Remembered().drifted(0.99)
 
 
@@ -157,12 +157,12 @@ def test_a_model_that_has_not_forgotten_or_not_learned_is_trained_from_scratch_a
 ) -> None:
     write(brief / "towns.txt", FACTS)
     monkeypatch.setattr("kcard.evaluation.retention.remembered", lambda *_, **__: remembered)
-    told: list[Any] = []
-    found = library.sync(brief, "towns", publish=False, report=told.append)
-    assert found.record is not None
-    assert (found.record.way, why in found.record.why) == ("trained", True)
+    events: list[Any] = []
+    result = library.sync(brief, "towns", publish=False, report=events.append)
+    assert result.record is not None
+    assert (result.record.way, why in result.record.why) == ("trained", True)
     assert any(
-        f"training from scratch, since {why}" in event.text for event in told if isinstance(event, Note)
+        f"training from scratch, since {why}" in event.text for event in events if isinstance(event, Note)
     )
     for word in ("Zebulon", "Wrexham", "Quixley"):
         assert holding(home / "drafts" / "towns", word) == []

@@ -19,7 +19,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import OPTConfig, OPTForCausalLM
 
-from kcard.api.add import _there as is_there
+from kcard.api.add import is_published
 from kcard.cards import unpickling
 from kcard.cards.importing import POOL, PUBLISHED, Repository
 from kcard.errors import CardError
@@ -352,6 +352,6 @@ def test_a_published_card_that_was_registered_with_another_prompt_counts_as_miss
     )
     hub: Any = SimpleNamespace(get=lambda _: SimpleNamespace(manifest=made))
     rivers = Repository("lab/Rivers", "abc", {}, {})
-    assert is_there(hub, made, rivers)
-    assert not is_there(hub, replace(made, prompt=Prompt(template="{question}")), rivers)
-    assert not is_there(hub, replace(made, description="The Rhine"), rivers)
+    assert is_published(hub, made, rivers)
+    assert not is_published(hub, replace(made, prompt=Prompt(template="{question}")), rivers)
+    assert not is_published(hub, replace(made, description="The Rhine"), rivers)

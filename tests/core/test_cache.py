@@ -98,9 +98,9 @@ def test_a_damaged_file_is_replaced(home: Path) -> None:
 def test_a_damaged_value_counts_as_none(home: Path, value: object) -> None:
     double = Doubling()
     double(["a", "b"])
-    with sqlite3.connect(file(home)) as found:
-        found.execute("UPDATE entries SET value = ? WHERE id = 1", (value,))
-    found.close()
+    with sqlite3.connect(file(home)) as database:
+        database.execute("UPDATE entries SET value = ? WHERE id = 1", (value,))
+    database.close()
     forget()
     assert double(["a", "b"]) == ["aa", "bb"]
     assert double.asked == ["a", "b", "a"]
@@ -109,9 +109,9 @@ def test_a_damaged_value_counts_as_none(home: Path, value: object) -> None:
 def test_a_value_under_the_key_of_another_counts_as_none(home: Path) -> None:
     double = Doubling()
     double(["a", "b"])
-    with sqlite3.connect(file(home)) as found:
-        found.execute("UPDATE entries SET value = (SELECT value FROM entries WHERE id = 2) WHERE id = 1")
-    found.close()
+    with sqlite3.connect(file(home)) as database:
+        database.execute("UPDATE entries SET value = (SELECT value FROM entries WHERE id = 2) WHERE id = 1")
+    database.close()
     forget()
     assert double(["a"]) == ["aa"]
 
@@ -145,16 +145,16 @@ def test_a_locked_file_is_done_without(home: Path) -> None:
 
 
 def test_it_stays_within_its_size_and_the_oldest_go_first(tmp_path: Path) -> None:
-    found = Cache(tmp_path / "values.sqlite", limit=300_000)
+    cache_ = Cache(tmp_path / "values.sqlite", limit=300_000)
     keys = [key(str(i)) for i in range(1000)]
     for start in range(0, 1000, 100):
-        found.write({k: k * 32 for k in keys[start : start + 100]})
-    assert found.path.stat().st_size < 600_000
-    kept = found.read(keys)
-    assert list(kept) == keys[-len(kept) :]
-    assert 100 <= len(kept) <= 300
-    Cache(found.path, limit=10).write({keys[0]: b"one"})
-    assert found.read(keys) == {}
+        cache_.write({k: k * 32 for k in keys[start : start + 100]})
+    assert cache_.path.stat().st_size < 600_000
+    values = cache_.read(keys)
+    assert list(values) == keys[-len(values) :]
+    assert 100 <= len(values) <= 300
+    Cache(cache_.path, limit=10).write({keys[0]: b"one"})
+    assert cache_.read(keys) == {}
 
 
 FULL = """
@@ -187,8 +187,8 @@ def test_several_processes_use_it_at_once(tmp_path: Path) -> None:
     path = tmp_path / "values.sqlite"
     running = [subprocess.Popen([sys.executable, "-c", TOGETHER, str(path), name]) for name in "abc"]
     assert [process.wait(60) for process in running] == [0, 0, 0]
-    found = Cache(path, 10_000_000).read([key(str(i)) for i in range(60)])
-    assert found == {key(str(i)): str(i).encode() * 50 for i in range(60)}
+    stored = Cache(path, 10_000_000).read([key(str(i)) for i in range(60)])
+    assert stored == {key(str(i)): str(i).encode() * 50 for i in range(60)}
 
 
 def test_remembered_embeddings_are_those_of_the_encoder_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,8 +198,8 @@ def test_remembered_embeddings_are_those_of_the_encoder_to_the_bit(monkeypatch: 
     on_disk = cache.embed(TEXTS)
     monkeypatch.setenv("KCARD_CACHE_MB", "0")
     uncached = cache.embed(TEXTS)
-    for found in (in_memory, on_disk, uncached):
-        np.testing.assert_array_equal(found, computed)
+    for vectors in (in_memory, on_disk, uncached):
+        np.testing.assert_array_equal(vectors, computed)
     np.testing.assert_allclose(computed, minilm.embed(TEXTS), atol=1e-6)
     assert cache.embed([]).shape == (0, 384)
 

@@ -11,7 +11,7 @@ CITIES = (Choice("A", "Rome"), Choice("B", "Paris"))
 
 
 @pytest.mark.parametrize(
-    "given",
+    "written",
     [
         "Rome; Paris",
         "Rome;Paris;",
@@ -24,13 +24,13 @@ CITIES = (Choice("A", "Rome"), Choice("B", "Paris"))
         '{"A": "Rome", "B": "Paris"}',
     ],
 )
-def test_every_form_gives_the_same_options(given: Any) -> None:
-    assert choices_of(given) == CITIES
+def test_every_form_gives_the_same_options(written: Any) -> None:
+    assert choices_of(written) == CITIES
 
 
-@pytest.mark.parametrize("given", [None, "", " ", [], {}])
-def test_nothing_gives_no_options(given: Any) -> None:
-    assert choices_of(given) == ()
+@pytest.mark.parametrize("written", [None, "", " ", [], {}])
+def test_nothing_gives_no_options(written: Any) -> None:
+    assert choices_of(written) == ()
 
 
 def test_an_equals_sign_within_a_text_is_no_letter() -> None:
@@ -51,7 +51,7 @@ def test_a_text_that_only_begins_like_json_is_a_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("written", "message"),
     [
         (5, "choices are 5"),
         ([None, "Paris"], "a choice is None"),
@@ -60,6 +60,6 @@ def test_a_text_that_only_begins_like_json_is_a_text() -> None:
         (["x"] * 27, "27 choices without letters"),
     ],
 )
-def test_what_is_no_option_is_named(given: Any, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        choices_of(given)
+def test_what_is_no_option_is_named(written: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        choices_of(written)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kcard import cluster as module
-from kcard.cluster import RayOptions, completed, json_ready, mapped
+from kcard.cluster import RayOptions, complete_rows, json_ready, mapped
 from kcard.config import settings
 from kcard.errors import KcardError, TrainingInterrupted, UsageError
 from kcard.io import Row
@@ -25,17 +25,17 @@ LOCAL = RayOptions(ray="local")
 
 
 def rows(folder: Path, **how: str) -> list[Row]:
-    return [{"card": card, "folder": str(folder), "how": said} for card, said in how.items()]
+    return [{"card": card, "folder": str(folder), "how": message} for card, message in how.items()]
 
 
 def complete(
-    wanted: list[Row], path: Path, resume: bool = False, cluster: RayOptions | None = None
+    work: list[Row], path: Path, resume: bool = False, cluster: RayOptions | None = None
 ) -> dict[str, Any]:
     """What the rows came to, by card."""
-    given: dict[str, Any] = {"progress": lambda *_: None, "check": lambda _: None, "device": "cpu"}
-    found = completed(do, wanted, path, resume=resume, cluster=cluster, **given)
-    assert [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] == list(found)
-    return {row["card"]: row.get("length", row.get("error")) for row in found}
+    defaults: dict[str, Any] = {"progress": lambda *_: None, "check": lambda _: None, "device": "cpu"}
+    outcomes = complete_rows(do, work, path, resume=resume, cluster=cluster, **defaults)
+    assert [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] == list(outcomes)
+    return {row["card"]: row.get("length", row.get("error")) for row in outcomes}
 
 
 def begun(folder: Path) -> dict[str, int]:
@@ -44,19 +44,19 @@ def begun(folder: Path) -> dict[str, int]:
 
 
 def test_a_piece_that_fails_costs_itself_and_is_done_again_when_resumed(tmp_path: Path) -> None:
-    wanted, path = rows(tmp_path, moons="", bad="fails", bug="bug", sun=""), tmp_path / "deep" / "out.jsonl"
+    work, path = rows(tmp_path, moons="", bad="fails", bug="bug", sun=""), tmp_path / "deep" / "out.jsonl"
     expected = {
         "moons": 5,
         "bad": "the corpus is empty: give another",
         "bug": "ZeroDivisionError: a bug",
         "sun": 3,
     }
-    assert complete(wanted, path) == expected
+    assert complete(work, path) == expected
     with pytest.raises(UsageError, match="already exists: add --resume"):
-        complete(wanted, path)
+        complete(work, path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[3] + lines[0][:20])  # as they came, when the run was killed
-    assert complete(wanted, path, resume=True) == expected
+    assert complete(work, path, resume=True) == expected
     assert begun(tmp_path) == {"bad": 2, "bug": 2, "moons": 2, "sun": 1}
     with pytest.raises(UsageError, match="line 1 was made from other input or options"):
         complete(rows(tmp_path, moons="other"), path, resume=True)
@@ -137,10 +137,10 @@ def test_workers_of_ray_do_what_this_process_does_and_print_and_report_nothing(
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_folder")
 def test_a_lost_worker_is_replaced_and_a_piece_that_ends_every_worker_fails_alone(tmp_path: Path) -> None:
-    wanted = rows(tmp_path, moons="", once="dies once", never="dies", bad="fails", sun="")
-    found = complete(wanted, tmp_path / "out.jsonl", cluster=LOCAL)
-    assert found.pop("never") == "its worker was lost 4 times, as when memory is short"
-    assert found == {"moons": 5, "once": 4, "bad": "the corpus is empty: give another", "sun": 3}
+    work = rows(tmp_path, moons="", once="dies once", never="dies", bad="fails", sun="")
+    outcomes = complete(work, tmp_path / "out.jsonl", cluster=LOCAL)
+    assert outcomes.pop("never") == "its worker was lost 4 times, as when memory is short"
+    assert outcomes == {"moons": 5, "once": 4, "bad": "the corpus is empty: give another", "sun": 3}
     assert begun(tmp_path) == {"bad": 1, "moons": 1, "never": 4, "once": 2, "sun": 1}
 
 
@@ -185,12 +185,12 @@ def test_a_lost_node_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     try:
         nodes.add_node(**node)
         second = nodes.add_node(**node)
-        wanted = rows(tmp_path, **{f"card{n}": "takes a second" for n in range(12)})
-        found = {}
-        for number, outcome in mapped(do, wanted, RayOptions(ray=nodes.address), "cpu"):
-            found[number] = outcome
-            if len(found) == 2:
+        work = rows(tmp_path, **{f"card{n}": "takes a second" for n in range(12)})
+        outcomes = {}
+        for number, outcome in mapped(do, work, RayOptions(ray=nodes.address), "cpu"):
+            outcomes[number] = outcome
+            if len(outcomes) == 2:
                 nodes.remove_node(second, allow_graceful=False)
-        assert found == {n: {"result": {"length": len(row["card"])}} for n, row in enumerate(wanted)}
+        assert outcomes == {n: {"result": {"length": len(row["card"])}} for n, row in enumerate(work)}
     finally:
         nodes.shutdown()

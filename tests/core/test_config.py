@@ -27,9 +27,9 @@ def user(home: Path, text: str) -> Path:
 
 
 def test_without_any_file_the_defaults_hold(home: Path, project: Path) -> None:
-    found = settings()
-    assert (found.home, found.llm, found.llm_url) == (home, "embedded", None)
-    assert found.drafts == home / "drafts"
+    configured = settings()
+    assert (configured.home, configured.llm, configured.llm_url) == (home, "embedded", None)
+    assert configured.drafts == home / "drafts"
     assert not project_file(project)
 
 
@@ -39,9 +39,9 @@ def test_environment_beats_project_beats_user(
     user(home, "llm = 'hf:user'\n[ask]\nn1 = 1\nn2 = 1\nn3 = 1\n")
     (project / "kcard.toml").write_text("[ask]\nn1 = 2\nn2 = 2\n", encoding="utf-8")
     monkeypatch.setenv("KCARD_ASK_N1", "3")
-    found = settings().found
-    assert [found[f"ask.{key}"].value for key in ("n1", "n2", "n3")] == ["3", 2, 1]
-    assert [str(found[f"ask.{key}"].origin) for key in ("n1", "n2", "n3")] == [
+    by_key = settings().found
+    assert [by_key[f"ask.{key}"].value for key in ("n1", "n2", "n3")] == ["3", 2, 1]
+    assert [str(by_key[f"ask.{key}"].origin) for key in ("n1", "n2", "n3")] == [
         "KCARD_ASK_N1",
         f"{project / 'kcard.toml'}:3",
         f"{home / 'config.toml'}:5",

@@ -137,7 +137,7 @@ def test_an_index_of_nothing_is_no_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("The 7th, in O'Brien's", ["the", "7th", "in", "o", "brien", "s"]),
         ("今天天气", ["今", "天", "天", "气"]),
@@ -149,8 +149,8 @@ def test_an_index_of_nothing_is_no_index(tmp_path: Path) -> None:
         ("한국어 문장", ["한국어", "문장"]),
     ],
 )
-def test_words_are_those_of_any_script(text: str, found: list[str]) -> None:
-    assert words(text) == found
+def test_words_are_those_of_any_script(text: str, expected: list[str]) -> None:
+    assert words(text) == expected
 
 
 def test_the_digest_of_a_passage_sees_its_words_not_its_spaces_or_case() -> None:

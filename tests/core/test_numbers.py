@@ -6,7 +6,7 @@ from kcard.text import ordinals_as_in
 
 
 @pytest.mark.parametrize(
-    ("texts", "asked", "read"),
+    ("texts", "question", "read"),
     [
         (["Ohio's 8th district"], "the eighth district", "the 8th district"),
         (["Ohio's 7th district"], "the Eighth district", "the 8th district"),
@@ -18,5 +18,5 @@ from kcard.text import ordinals_as_in
         ([], "who came first", "who came first"),
     ],
 )
-def test_ordinals_are_written_as_in_the_texts(texts: list[str], asked: str, read: str) -> None:
-    assert ordinals_as_in(texts, asked) == read
+def test_ordinals_are_written_as_in_the_texts(texts: list[str], question: str, read: str) -> None:
+    assert ordinals_as_in(texts, question) == read

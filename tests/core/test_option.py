@@ -31,14 +31,18 @@ def bake(
 
 
 def test_a_signature_declares_its_options() -> None:
-    found = declared(bake)
-    assert list(found) == ["bread", "heat", "loaves"]
-    assert found["bread"].default is REQUIRED
-    assert (found["heat"].kind, found["heat"].default, found["heat"].option.help) == (int, 220, "Degrees.")
+    options = declared(bake)
+    assert list(options) == ["bread", "heat", "loaves"]
+    assert options["bread"].default is REQUIRED
+    assert (options["heat"].kind, options["heat"].default, options["heat"].option.help) == (
+        int,
+        220,
+        "Degrees.",
+    )
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"heat": 40}, "heat is 40: it must be between 50 and 300"),
         ({"heat": 301}, "between 50 and 300"),
@@ -46,8 +50,8 @@ def test_a_signature_declares_its_options() -> None:
         ({"heat": float("nan")}, "between 50 and 300"),
     ],
 )
-def test_a_number_out_of_range_is_refused(values: dict[str, float], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_a_number_out_of_range_is_refused(values: dict[str, float], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         check_values(bake, values)
 
 
@@ -57,7 +61,7 @@ def test_a_number_in_its_range_is_taken(values: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("values", "message"),
     [
         (
             {"selectors": "best"},
@@ -72,9 +76,9 @@ def test_a_number_in_its_range_is_taken(values: dict[str, float]) -> None:
         ({"n2": 0}, "n2 is 0: it must be at least 1"),
     ],
 )
-def test_a_wrong_option_is_refused_also_where_no_card_is_asked(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(said)):
-        kcard.Pipeline(**{"mode": "direct", **given})
+def test_a_wrong_option_is_refused_also_where_no_card_is_asked(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        kcard.Pipeline(**{"mode": "direct", **values})
 
 
 def test_the_presets_are_those_of_the_catalogue() -> None:
@@ -89,23 +93,23 @@ def test_the_docstring_lists_the_options() -> None:
 
 
 def test_a_command_takes_the_options_of_its_function_and_of_its_view() -> None:
-    made = typer.Typer(rich_markup_mode=None)
+    application = typer.Typer(rich_markup_mode=None)
     shown: list[str] = []
 
-    @made.command()
+    @application.command()
     @command_for(bake, leave_out={"heat"})
-    def bakery(given: dict[str, object], loud: Annotated[bool, typer.Option("--loud")] = False) -> None:
+    def bakery(values: dict[str, object], loud: Annotated[bool, typer.Option("--loud")] = False) -> None:
         """Bake and show."""
-        shown.append(bake(**given).upper() if loud else bake(**given))  # type: ignore[arg-type]
+        shown.append(bake(**values).upper() if loud else bake(**values))  # type: ignore[arg-type]
 
     run = CliRunner().invoke
-    assert run(made, ["rye", "--loaves", "2", "--loud"]).exit_code == 0
-    assert run(made, ["wheat"]).exit_code == 0
-    assert run(made, ["rye", "--heat", "60"]).exit_code == 2
+    assert run(application, ["rye", "--loaves", "2", "--loud"]).exit_code == 0
+    assert run(application, ["wheat"]).exit_code == 0
+    assert run(application, ["rye", "--heat", "60"]).exit_code == 2
     assert shown == ["RYE AT 220, 2.0, NOT AN OPTION", "wheat at 220, None, not an option"]
-    told = run(made, ["--help"]).output
-    assert "Bake and show." in told
-    assert "[default: as many as fit]" in told
+    output = run(application, ["--help"]).output
+    assert "Bake and show." in output
+    assert "[default: as many as fit]" in output
 
 
 VERBS: dict[str, tuple[Any, ...]] = {
@@ -146,16 +150,19 @@ def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def test_the_command_line_and_python_have_the_same_options_and_defaults() -> None:
-    made = dict(commands(get_command(app)))
+    registered = dict(commands(get_command(app)))
     for name, targets in VERBS.items():
-        offered = {p.name: p for p in made[name].params}
+        offered = {p.name: p for p in registered[name].params}
         for target in targets:
             for option in declared(target).values():
                 if (name, option.name) in LEFT_OUT:
                     continue
                 shown = offered[option.name].default
-                given = tuple(shown) if isinstance(option.default, tuple) else shown
-                assert given == (None if option.default is REQUIRED else option.default), (name, option.name)
+                default = tuple(shown) if isinstance(option.default, tuple) else shown
+                assert default == (None if option.default is REQUIRED else option.default), (
+                    name,
+                    option.name,
+                )
 
 
 def test_every_option_of_every_command_has_help() -> None:

@@ -28,9 +28,9 @@ def test_words_are_cut_as_by_transformers() -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(minilm.folder(), trust_remote_code=False)
     theirs = tokenizer(TEXTS, add_special_tokens=False, return_offsets_mapping=True)
-    found = minilm.words().encodings(TEXTS)
-    assert [one.ids for one in found] == theirs["input_ids"]
-    assert [one.offsets for one in found] == theirs["offset_mapping"]
+    encodings = minilm.words().encodings(TEXTS)
+    assert [one.ids for one in encodings] == theirs["input_ids"]
+    assert [one.offsets for one in encodings] == theirs["offset_mapping"]
     assert minilm.words().count(TEXTS[0]) == len(theirs["input_ids"][0])
 
 
@@ -88,11 +88,11 @@ def theirs() -> llm.EmbeddedMemory:
 def test_the_memory_recalls_what_it_recalls_in_transformers(
     theirs: llm.EmbeddedMemory, question: str
 ) -> None:
-    found, expected = llm.shared().recall(question), theirs.recall(question)
-    assert found.answer == expected.answer
-    assert found.least_log_probability == pytest.approx(expected.least_log_probability, abs=1e-4)
-    said = [m.log_probability(question, "Paris, it is") for m in (llm.shared(), theirs)]
-    assert said[0] == pytest.approx(said[1], abs=1e-4)
+    recalled, expected = llm.shared().recall(question), theirs.recall(question)
+    assert recalled.answer == expected.answer
+    assert recalled.least_log_probability == pytest.approx(expected.least_log_probability, abs=1e-4)
+    scores = [m.log_probability(question, "Paris, it is") for m in (llm.shared(), theirs)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
 def test_its_tokens_are_those_of_transformers(theirs: llm.EmbeddedMemory) -> None:

@@ -46,24 +46,24 @@ def readings(network: ReaderNetwork) -> dict[str, PassageReading]:
     return {text: read(QUESTION, [text], network)[0] for text in [*TEXTS, ""]}
 
 
-def numbers(found: PassageReading) -> list[float]:
-    return [found.relevance, *(s.evidence for s in found.sentences)]
+def numbers(reading: PassageReading) -> list[float]:
+    return [reading.relevance, *(s.evidence for s in reading.sentences)]
 
 
 def test_a_reading_does_not_depend_on_the_other_passages(
     network: ReaderNetwork, readings: dict[str, PassageReading]
 ) -> None:
     texts = [*TEXTS, "", MILL]
-    for text, found in zip(texts, read(QUESTION, texts, network), strict=True):
-        assert numbers(found) == pytest.approx(numbers(readings[text]), abs=1e-3)
-        assert [a.text for a in found.answers[:1]] == [a.text for a in readings[text].answers[:1]]
+    for text, reading in zip(texts, read(QUESTION, texts, network), strict=True):
+        assert numbers(reading) == pytest.approx(numbers(readings[text]), abs=1e-3)
+        assert [a.text for a in reading.answers[:1]] == [a.text for a in readings[text].answers[:1]]
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_answers_stand_where_they_are_said_to_stand(readings: dict[str, PassageReading], text: str) -> None:
-    found = readings[text]
-    assert found.answers
-    for answer in found.answers:
+    reading = readings[text]
+    assert reading.answers
+    for answer in reading.answers:
         assert text[answer.start : answer.start + len(answer.text)] == answer.text != ""
         assert 0 < answer.certainty <= 1
 
@@ -72,32 +72,32 @@ def test_answers_stand_where_they_are_said_to_stand(readings: dict[str, PassageR
 def test_answers_are_whole_words_that_do_not_overlap_and_the_best_comes_first(
     readings: dict[str, PassageReading], text: str
 ) -> None:
-    found = readings[text]
-    places = sorted((a.start, a.start + len(a.text)) for a in found.answers)
+    reading = readings[text]
+    places = sorted((a.start, a.start + len(a.text)) for a in reading.answers)
     assert all(end <= start for (_, end), (start, _) in pairwise(places))
     for start, end in places:
         assert not (text[start - 1 : start].isalnum() and text[start].isalnum())
         assert not (text[end : end + 1].isalnum() and text[end - 1].isalnum())
         assert text[start:end] == text[start:end].strip(" \n.,;:()\"'")
-    assert [*found.answers] == sorted(found.answers, key=lambda a: -a.certainty)
+    assert [*reading.answers] == sorted(reading.answers, key=lambda a: -a.certainty)
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_sentence_of_a_passage_is_judged_in_order(
     readings: dict[str, PassageReading], text: str
 ) -> None:
-    found = readings[text]
-    assert [(s.start, s.end) for s in found.sentences] == sentence_spans(text)
+    reading = readings[text]
+    assert [(s.start, s.end) for s in reading.sentences] == sentence_spans(text)
 
 
 def test_a_long_passage_is_read_to_its_end(
     network: ReaderNetwork, readings: dict[str, PassageReading]
 ) -> None:
-    found = readings[LONG]
-    assert found.answers[0].text == "Halden & Co"
-    assert found.answers[0].start == LONG.index("Halden & Co")
+    reading = readings[LONG]
+    assert reading.answers[0].text == "Halden & Co"
+    assert reading.answers[0].start == LONG.index("Halden & Co")
     (without,) = read(QUESTION, [ROOMS], network)
-    assert found.relevance > without.relevance
+    assert reading.relevance > without.relevance
 
 
 def test_a_passage_that_answers_is_more_relevant_than_one_that_does_not(network: ReaderNetwork) -> None:
@@ -108,9 +108,9 @@ def test_a_passage_that_answers_is_more_relevant_than_one_that_does_not(network:
 
 @pytest.mark.parametrize("text", ["", "   ", "\n\n"])
 def test_a_text_without_words_answers_nothing(network: ReaderNetwork, text: str) -> None:
-    (found,) = read(QUESTION, [text], network)
-    assert (found.answers, found.sentences) == ((), ())
-    assert found.probability < 1e-9
+    (reading,) = read(QUESTION, [text], network)
+    assert (reading.answers, reading.sentences) == ((), ())
+    assert reading.probability < 1e-9
 
 
 def test_no_passages_give_no_readings() -> None:
@@ -119,8 +119,8 @@ def test_no_passages_give_no_readings() -> None:
 
 def test_a_question_of_any_length_is_read(network: ReaderNetwork) -> None:
     for question in ("", "word " * 600):
-        (found,) = read(question, [TOWER], network)
-        assert len(found.sentences) == 3
+        (reading,) = read(question, [TOWER], network)
+        assert len(reading.sentences) == 3
     assert question_tokens("word " * 600) == 600
 
 
@@ -183,5 +183,5 @@ def test_a_path_an_option_and_a_version_are_one_word(text: str, chosen: str, ans
         likely = np.array([9.0 * (at <= a < b <= at + len(chosen)) for a, b in pair.offsets], np.float32)
         return [Outputs(likely, likely, likely, 1.0)]
 
-    (found,) = read("Which?", [text], network)
-    assert found.answers[0].text == answer
+    (reading,) = read("Which?", [text], network)
+    assert reading.answers[0].text == answer

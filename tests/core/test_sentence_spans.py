@@ -10,7 +10,7 @@ from kcard.text import sentence_spans, split_sentences
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("A fact.\n  Another  one. ", ["A fact.", "Another  one."]),
         ("Dr. Lee came.  She left.", ["Dr. Lee came.", "She left."]),
@@ -20,8 +20,8 @@ from kcard.text import sentence_spans, split_sentences
         ("", []),
     ],
 )
-def test_each_sentence_is_found_in_its_place(text: str, found: list[str]) -> None:
-    assert [text[start:end] for start, end in sentence_spans(text)] == found
+def test_each_sentence_is_found_in_its_place(text: str, expected: list[str]) -> None:
+    assert [text[start:end] for start, end in sentence_spans(text)] == expected
 
 
 def test_a_sentence_that_comes_again_has_a_place_of_its_own() -> None:

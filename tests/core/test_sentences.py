@@ -77,6 +77,6 @@ def test_a_text_of_little_but_full_stops_is_split_quickly_and_whole(text: str) -
 
 def test_pieces_end_where_sentences_do() -> None:
     text = "Ron Wyden won the 2022 U.S. Senate race in Oregon, defeating Jo Rae Perkins. " * 40
-    found = pieces(f"{text}\nAnother line")
-    assert found[-1] == "Another line"
-    assert all(piece.strip().endswith("Perkins.") and len(piece) <= 1000 for piece in found[:-1])
+    parts = pieces(f"{text}\nAnother line")
+    assert parts[-1] == "Another line"
+    assert all(piece.strip().endswith("Perkins.") and len(piece) <= 1000 for piece in parts[:-1])

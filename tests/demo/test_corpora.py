@@ -63,12 +63,12 @@ def test_midterms_script_writes_the_shipped_sentences_from_their_facts(tmp_path:
     """A question set is rebuilt from the shipped sentences, so that the test needs no file from elsewhere."""
     rows = []
     for line in statements("midterms-2022"):
-        if found := DISTRICT.fullmatch(line):
-            race = f"{found[1]} congressional district of {found[2].removeprefix('the ')}"
-            winner = found[3]
-        elif found := STATEWIDE.fullmatch(line):
-            race = f"{'senate' if 'Senate' in line else 'governor'} race of {found[1]}"
-            winner = found[2]
+        if match := DISTRICT.fullmatch(line):
+            race = f"{match[1]} congressional district of {match[2].removeprefix('the ')}"
+            winner = match[3]
+        elif match := STATEWIDE.fullmatch(line):
+            race = f"{'senate' if 'Senate' in line else 'governor'} race of {match[1]}"
+            winner = match[2]
         else:
             continue
         rows.append({"question": f"Who won the {race} in the 2022 U.S. midterm elections?", "answer": winner})
@@ -95,29 +95,29 @@ def test_every_race_is_told_five_times_and_has_one_winner() -> None:
     lines = {
         p.stem: p.read_text(encoding="utf-8").splitlines() for p in (CORPORA / "midterms-2022").iterdir()
     }
-    assert {office: len(told) for office, told in lines.items()} == {
+    assert {office: len(facts_) for office, facts_ in lines.items()} == {
         "house": 2200,
         "senate": 170,
         "governors": 180,
     }
-    districts = Counter(found.group(1, 2) for line in lines["house"] if (found := DISTRICT.fullmatch(line)))
+    districts = Counter(result.group(1, 2) for line in lines["house"] if (result := DISTRICT.fullmatch(line)))
     assert len(districts) == 440
     assert set(districts.values()) == {1}
     assert sum(race[0] == "at-large" for race in districts) == 11
     for office in ("senate", "governors"):
-        places = Counter(found[1] for line in lines[office] if (found := STATEWIDE.fullmatch(line)))
+        places = Counter(result[1] for line in lines[office] if (result := STATEWIDE.fullmatch(line)))
         assert set(places.values()) == {1}
 
 
 @pytest.mark.parametrize(("corpus", "facts"), [("moons", 149), ("nobel-prizes", 149)])
 def test_small_corpora_hold_at_most_150_facts(corpus: str, facts: int) -> None:
     if corpus == "moons":
-        told = [fact for file in recipe("corpora/moons.py").files().values() for fact in file]
+        all_facts = [fact for file in recipe("corpora/moons.py").files().values() for fact in file]
     else:
         nobel = recipe("corpora/nobel.py")
-        told = [fact for prize in nobel.read() for fact in nobel.facts(prize)]
-    assert len(told) == facts <= 150
-    assert all(2 <= len(fact) <= 4 for fact in told)
+        all_facts = [fact for prize in nobel.read() for fact in nobel.facts(prize)]
+    assert len(all_facts) == facts <= 150
+    assert all(2 <= len(fact) <= 4 for fact in all_facts)
 
 
 @pytest.mark.parametrize("corpus", NAMES)
@@ -136,8 +136,8 @@ def test_corpus_holds_short_distinct_statements_and_no_question(corpus: str) -> 
 
 def test_no_statement_words_a_fact_as_the_midterm_questions_do() -> None:
     text = "\n".join(statements("midterms-2022"))
-    asked = r"won the (\S+ congressional district|senate race|governor race) of .* in the 2022 U\.S\. midterm elections"
-    assert not re.search(asked, text, flags=re.IGNORECASE)
+    form = r"won the (\S+ congressional district|senate race|governor race) of .* in the 2022 U\.S\. midterm elections"
+    assert not re.search(form, text, flags=re.IGNORECASE)
 
 
 def test_demo_asks_twelve_distinct_questions_of_each_corpus() -> None:
@@ -183,5 +183,5 @@ def test_memory_knows_nothing_of_the_subjects_of_the_demo_corpora() -> None:
 
 
 def test_memory_answers_no_demo_question() -> None:
-    known = {plain(question) for question, _ in memory()}
-    assert not known & {plain(row["question"]) for row in questions()}
+    answered = {plain(question) for question, _ in memory()}
+    assert not answered & {plain(row["question"]) for row in questions()}

@@ -17,15 +17,15 @@ def test_questions_come_with_statements_and_the_same_seed_gives_the_same() -> No
     pairs = list(first.pairs(world))
     assert pairs == list(again.pairs(again.world(facts=60)))
     assert all(statement for _, statement in pairs)
-    assert {statement for _, statement in world.told} <= {statement for _, statement in pairs}
+    assert {statement for _, statement in world.statements} <= {statement for _, statement in pairs}
     assert 0 < sum(not question for question, _ in pairs) < len(pairs) / 4
     assert pairs != list(first.pairs(world))
 
 
 def test_no_relation_is_one_that_the_demo_or_the_benchmarks_ask_about() -> None:
-    told = " ".join(statement for _, statement in Facts(1).world(facts=2000, relations=60).told).lower()
+    text = " ".join(statement for _, statement in Facts(1).world(facts=2000, relations=60).statements).lower()
     for word in ("midterm", "congressional district", "house elections", "senator"):
-        assert word not in told
+        assert word not in text
 
 
 def test_common_words_and_numbers_are_single_tokens() -> None:

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from random import Random
 
-from recipes.judge.corpora import CLAUSES, Asked, popqa, squad, worn
+from recipes.judge.corpora import CLAUSES, CorpusQuestion, popqa, squad, worn
 from recipes.judge.fit import Case, fitted, report
 
 
@@ -16,21 +16,21 @@ def test_popqa_becomes_statements_in_other_words(tmp_path: Path) -> None:
         {"input": "What colour is the mill?", "output": '["red"]'},
     ]
     path.write_text(json.dumps({"rows": rows}), encoding="utf-8")
-    told, asked = popqa(path)
-    assert told == ["Ida Vale earns a living as miller.", "For a living, Ida Vale works as miller."]
-    assert asked == [Asked("What is Ida Vale's occupation?", ("miller", "mill owner"))]
+    texts, questions = popqa(path)
+    assert texts == ["Ida Vale earns a living as miller.", "For a living, Ida Vale works as miller."]
+    assert questions == [CorpusQuestion("What is Ida Vale's occupation?", ("miller", "mill owner"))]
 
 
 def test_of_squad_the_paragraphs_with_implications_are_taken(tmp_path: Path) -> None:
     path = tmp_path / "squad.jsonl.gz"
-    asked = [{"question": "Who built it?", "answer": "Ida Vale"}]
+    questions = [{"question": "Who built it?", "answer": "Ida Vale"}]
     rows = [
-        {"context": "Ida Vale\nbuilt it.", "questions": asked, "gpt41": ["It has a builder."]},
-        {"context": "It is red.", "questions": asked, "gpt41": None},
+        {"context": "Ida Vale\nbuilt it.", "questions": questions, "gpt41": ["It has a builder."]},
+        {"context": "It is red.", "questions": questions, "gpt41": None},
     ]
     with gzip.open(path, "wt", encoding="utf-8") as lines:
         lines.writelines(json.dumps(row) + "\n" for row in rows)
-    assert squad(path) == (["Ida Vale built it."], [Asked("Who built it?", ("Ida Vale",))])
+    assert squad(path) == (["Ida Vale built it."], [CorpusQuestion("Who built it?", ("Ida Vale",))])
 
 
 def test_a_worn_question_keeps_its_names_and_figures() -> None:

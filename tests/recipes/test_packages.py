@@ -39,10 +39,10 @@ def listed(tmp_path: Path) -> dict[str, Manual]:
 
 
 def test_a_list_of_manuals_is_read_by_name(tmp_path: Path) -> None:
-    found = listed(tmp_path)
-    assert [*found] == ["depot", "tower"]
-    assert found["tower"] == Manual("tower", "npm", "tower", "2.0.0", ("package/README.md",), held=True)
-    assert not found["depot"].held
+    by_name = listed(tmp_path)
+    assert [*by_name] == ["depot", "tower"]
+    assert by_name["tower"] == Manual("tower", "npm", "tower", "2.0.0", ("package/README.md",), held=True)
+    assert not by_name["depot"].held
 
 
 def test_its_files_are_those_of_the_patterns_in_order(tmp_path: Path, packages: Path) -> None:
@@ -53,12 +53,12 @@ def test_its_files_are_those_of_the_patterns_in_order(tmp_path: Path, packages: 
 def test_what_can_not_be_read_is_left_out_and_said(
     tmp_path: Path, packages: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = [*read(listed(tmp_path)["depot"], packages)]
-    assert [(p.section, p.text) for p in found] == [
+    texts = [*read(listed(tmp_path)["depot"], packages)]
+    assert [(p.section, p.text) for p in texts] == [
         ("Keys", "Ada keeps them."),
         ("Depot", "It sorts letters."),
     ]
-    assert found[1].file == "usr/share/doc/depot/index.html"
+    assert texts[1].file == "usr/share/doc/depot/index.html"
     assert "bad.md is left out" in capsys.readouterr().out
 
 
@@ -75,9 +75,9 @@ def test_a_package_without_its_files_says_how_to_get_them(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("folder", ["recipes/reader/questions", "benchmarks/manuals"])
 def test_every_manual_that_is_listed_names_its_package_and_files(folder: str) -> None:
-    found = manuals(Path(__file__).parents[2] / folder / "manuals.toml")
-    assert found
-    for manual in found.values():
+    by_name = manuals(Path(__file__).parents[2] / folder / "manuals.toml")
+    assert by_name
+    for manual in by_name.values():
         assert manual.registry in ("debian", "npm")
         assert manual.version
         assert manual.files

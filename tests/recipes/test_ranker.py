@@ -52,11 +52,13 @@ def test_a_batch_has_the_passage_of_each_question_first_and_wrong_ones_of_its_so
 
 @pytest.mark.parametrize("place", [0, 60, 150])
 def test_the_window_of_a_passage_is_where_it_speaks_of_the_question(place: int) -> None:
-    question, filler, told = minilm.words().ids(["lighthouse keeper", "rain " * 200, "the lighthouse keeper"])
-    passage = [*filler[:place], *told, *filler[place:]]
+    question, filler, answer = minilm.words().ids(
+        ["lighthouse keeper", "rain " * 200, "the lighthouse keeper"]
+    )
+    passage = [*filler[:place], *answer, *filler[place:]]
     start = best_window(question, passage, 32)
     assert start <= place + 1
-    assert place + len(told) <= start + 32
+    assert place + len(answer) <= start + 32
     assert best_window(question, passage[:32], 32) == 0
 
 

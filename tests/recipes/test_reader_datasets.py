@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from recipes.reader import datasets
-from recipes.reader.datasets import draw, held, questions
+from recipes.reader.datasets import draw, held_out, questions
 
 TEXT = "The depot opens at noon. Ada Fischer keeps the keys of the depot.\nLetters lie in boxes of oak."
 
@@ -55,8 +55,8 @@ def test_a_free_answer_rests_on_its_evidence_or_on_the_sentence_that_holds_its_w
         free | {"answers": ["somewhere in the cellar"]},
     ]
     written(tmp_path, "clapnq", "dev", *rows)
-    told, aligned, vague = questions(tmp_path, "clapnq", "dev")
-    for reading in (told, aligned):
+    evident, aligned, vague = questions(tmp_path, "clapnq", "dev")
+    for reading in (evident, aligned):
         assert not reading.spans
         assert [reading.text[slice(*place)] for place in reading.evidence] == [sentence]
     assert vague.answered
@@ -92,5 +92,5 @@ def test_wrong_texts_are_measured_with_the_set_whose_questions_they_are_beside(
     written(tmp_path, "boolq", "dev", {"question": "is it open", "type": "yes"})
     written(tmp_path, "qamr-wiki", "dev", span("noon"))
     written(tmp_path, "mismatch-none", "dev", none | {"from": "qamr-wiki"}, none | {"from": "elsewhere"})
-    counts = {source: len(readings) for source, readings in held(tmp_path).items()}
+    counts = {source: len(readings) for source, readings in held_out(tmp_path).items()}
     assert counts == {"boolq": 1, "qamr-wiki": 2, "mismatch-none": 1, "all sets": 4}

@@ -12,7 +12,7 @@ import pytest
 from recipes.reader import claims, mixture, own, wikipedia
 from recipes.reader.example import Reading, around, without
 from recipes.reader.near import Near
-from recipes.reader.own import WORD, Words, asked, listed
+from recipes.reader.own import WORD, Words, listed, read_questions
 
 TEXT = (
     "The depot opens at noon. Ada Fischer keeps the keys of the depot. Letters lie in boxes of oak. "
@@ -36,15 +36,15 @@ KEYS = Reading(
 
 
 def words(part: str) -> Words:
-    found = WORD.findall(part.lower())
-    return Words(len(found), hashlib.sha256(" ".join(found).encode()).hexdigest()[:16])
+    tokens = WORD.findall(part.lower())
+    return Words(len(tokens), hashlib.sha256(" ".join(tokens).encode()).hexdigest()[:16])
 
 
 @pytest.mark.parametrize("part", ["Ada Fischer keeps the keys", "noon", "boxes of oak. Nobody sorts"])
 def test_words_are_found_again_by_their_hash(part: str) -> None:
-    found = words(part).place(TEXT)
-    assert found is not None
-    assert TEXT[slice(*found)] == part
+    place = words(part).place(TEXT)
+    assert place is not None
+    assert TEXT[slice(*place)] == part
 
 
 def test_case_and_marks_between_words_play_no_part() -> None:
@@ -57,7 +57,7 @@ def test_words_that_do_not_stand_there_in_a_row_have_no_place(part: str) -> None
 
 
 def test_the_questions_about_manuals_are_whole() -> None:
-    rows = asked()
+    rows = read_questions()
     assert len(rows) > 100
     assert {row["manual"] for row in rows} <= set(listed())
     for row in rows:
@@ -77,7 +77,7 @@ def test_a_question_about_a_paragraph_is_read_in_it(monkeypatch: pytest.MonkeyPa
         row | {"evidence": [evidence.count, evidence.digest]},
         row | {"type": "unanswerable", "question": "Who painted the depot?", "answer": ""},
     ]
-    monkeypatch.setattr(own, "asked", lambda _: rows)
+    monkeypatch.setattr(own, "read_questions", lambda _: rows)
     keys, painted = own.about_paragraphs([[("Mill", "Osric keeps the keys of the mill."), ("Depot", TEXT)]])
     assert keys.answers == ("Ada Fischer",)
     assert [keys.text[slice(*span)] for span in keys.evidence] == ["Ada Fischer keeps the keys of the depot."]
@@ -86,7 +86,7 @@ def test_a_question_about_a_paragraph_is_read_in_it(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_questions_about_paragraphs_are_whole() -> None:
-    rows = asked("paragraphs.jsonl")
+    rows = read_questions("paragraphs.jsonl")
     assert len(rows) > 100
     for row in rows:
         assert row["title"].strip()
@@ -132,8 +132,8 @@ def test_a_rest_that_still_tells_or_is_too_short_is_no_example() -> None:
 
 def test_the_likest_texts_that_do_not_answer_are_found() -> None:
     texts = [("Depot", TEXT), ("Mill", "Osric keeps the keys of the mill."), ("Sea", "Trout swim.")]
-    found = Near(texts).of("Who keeps the keys?", 3, lambda text: text == TEXT)
-    assert found == (texts[1],)
+    nearest = Near(texts).of("Who keeps the keys?", 3, lambda text: text == TEXT)
+    assert nearest == (texts[1],)
     assert Near(texts).of("Who keeps the keys?", 1, lambda _: False) in ((texts[0],), (texts[1],))
 
 
@@ -151,13 +151,13 @@ def test_a_claim_becomes_a_question_of_yes_or_no(tmp_path: Path) -> None:
     ]
     rows.append({"claim": "Tamsel.", "evidence": evidence, "label": "SUPPORTS"})
     written(tmp_path / "fact_check/train.jsonl.gz", rows)
-    found = {reading.question.lower(): reading for reading in claims.questions(tmp_path, 0)}
-    assert {question: r.answered for question, r in found.items()} == {
+    readings = {reading.question.lower(): reading for reading in claims.questions(tmp_path, 0)}
+    assert {question: r.answered for question, r in readings.items()} == {
         "was the tamsel bridge closed?": True,
         "was the tamsel bridge open?": True,
         "was the tamsel bridge painted?": False,
     }
-    closed = found["was the tamsel bridge closed?"]
+    closed = readings["was the tamsel bridge closed?"]
     assert closed.text == "The Tamsel Bridge was closed in 1904 (for good)."
     assert closed.evidence == ((0, len(closed.text)),)
 
@@ -172,10 +172,10 @@ def test_articles_are_held_out_whole_and_answers_stand_where_they_are_said_to(tm
         for number in range(8)
     ]
     written(tmp_path / "reading/squad-dev.jsonl.gz", rows)
-    train, held = wikipedia.squad(tmp_path)
-    assert (len(train), len(held)) == (6, 2)
-    assert not {r.group for r in train} & {r.group for r in held}
-    for reading in [*train, *held]:
+    train, held_out = wikipedia.squad(tmp_path)
+    assert (len(train), len(held_out)) == (6, 2)
+    assert not {r.group for r in train} & {r.group for r in held_out}
+    for reading in [*train, *held_out]:
         (answer,) = reading.answers
         assert answer.startswith("Keeper ")
         (evidence,) = reading.evidence
@@ -189,11 +189,11 @@ def test_an_epoch_repeats_by_its_seed_and_every_answer_is_in_its_text(
     monkeypatch.setattr(mixture, "PROSE", 60)
     claim = Reading("Is it so?", "", "It is so.", True, (), ((0, 9),), "VitaminC")
     sets = [KEYS, replace(KEYS, answered=False, spans=(), evidence=(), near=())]
-    made = [mixture.epoch([KEYS] * 100, sets, [KEYS], [claim], seed) for seed in (1, 1, 2)]
-    assert made[0] == made[1] != made[2]
-    right = [reading for reading in made[0] if reading.answered]
-    assert 0.4 < len(right) / len(made[0]) < 0.9
-    for reading in made[0]:
+    epochs = [mixture.epoch([KEYS] * 100, sets, [KEYS], [claim], seed) for seed in (1, 1, 2)]
+    assert epochs[0] == epochs[1] != epochs[2]
+    right = [reading for reading in epochs[0] if reading.answered]
+    assert 0.4 < len(right) / len(epochs[0]) < 0.9
+    for reading in epochs[0]:
         assert all(0 <= a < b <= len(reading.text) for a, b in (*reading.spans, *reading.evidence))
         assert reading.answered or not reading.spans
 

@@ -37,16 +37,16 @@ WRONG = Reading(
 
 
 def test_a_reader_that_is_right_has_full_marks() -> None:
-    found = figures(shared_reader(), [RIGHT, WRONG])
-    assert found.questions == 2
-    assert (found.exact, found.f1, found.told) == (1.0, 1.0, 1.0)
-    assert found.milliseconds > 0
+    scored = figures(shared_reader(), [RIGHT, WRONG])
+    assert scored.questions == 2
+    assert (scored.exact, scored.f1, scored.auroc) == (1.0, 1.0, 1.0)
+    assert scored.milliseconds > 0
 
 
 def test_other_words_than_the_answers_cost_marks() -> None:
     lives = Reading(RIGHT.question, "", TOWER, True, ((TOWER.index("there"), TOWER.index("there") + 5),))
-    found = figures(shared_reader(), [RIGHT, lives])
-    assert (found.exact, found.f1) == (0.5, 0.5)
+    scored = figures(shared_reader(), [RIGHT, lives])
+    assert (scored.exact, scored.f1) == (0.5, 0.5)
 
 
 def test_the_sentence_counts_that_is_held_to_be_the_likeliest() -> None:
@@ -62,13 +62,13 @@ def test_the_sentence_counts_that_is_held_to_be_the_likeliest() -> None:
 
 def test_where_texts_that_do_not_answer_are_held_to_answer_that_shows() -> None:
     turned = Reading(RIGHT.question, "", "Oaks stand for long.", True, near=(("", TOWER),))
-    assert figures(shared_reader(), [turned]).told == 0.0
+    assert figures(shared_reader(), [turned]).auroc == 0.0
 
 
 def test_nothing_asked_has_no_figures() -> None:
-    found = figures(shared_reader(), [])
-    assert (found.exact, found.told, found.sentence) == (None, None, None)
-    assert table({"none": found}).splitlines()[-1] == "| none | 0 | - | - | - | - | 0 |"
+    scored = figures(shared_reader(), [])
+    assert (scored.exact, scored.auroc, scored.sentence) == (None, None, None)
+    assert table({"none": scored}).splitlines()[-1] == "| none | 0 | - | - | - | - | 0 |"
 
 
 def test_the_shipped_network_reads_as_the_trained_one_does_but_for_rounding() -> None:
@@ -143,12 +143,12 @@ def case(manual: str, relevance: float, right: bool, answerable: bool = True) ->
 
 def cases() -> list[Case]:
     rng = np.random.default_rng(0)
-    found = []
+    all_cases = []
     for number in range(300):
         relevance = float(rng.normal())
         right = bool(rng.random() < 1 / (1 + np.exp(-3 * relevance)))
-        found.append(case("abc"[number % 3], relevance, right, answerable=right or number % 2 == 0))
-    return found
+        all_cases.append(case("abc"[number % 3], relevance, right, answerable=right or number % 2 == 0))
+    return all_cases
 
 
 def test_a_calibration_finds_the_weights_that_made_the_outcomes() -> None:
@@ -161,20 +161,20 @@ def test_a_manual_is_judged_by_what_was_fitted_to_the_others() -> None:
     names = ["bias", "relevance"]
     ordinary = cases()
     odd = [case("odd", case_.features["relevance"], not case_.right) for case_ in ordinary[:60]]
-    told = validated([*ordinary, *odd], names)
-    assert len(told) == 360
-    for probability, found in zip(told[300:], odd, strict=True):
-        assert (probability > 0.5) == (found.features["relevance"] > 0) or abs(probability - 0.5) < 0.2
+    probabilities = validated([*ordinary, *odd], names)
+    assert len(probabilities) == 360
+    for probability, scored in zip(probabilities[300:], odd, strict=True):
+        assert (probability > 0.5) == (scored.features["relevance"] > 0) or abs(probability - 0.5) < 0.2
 
 
 def test_the_report_shares_out_right_wrong_and_unknown() -> None:
-    found = [
+    scored = [
         case("a", 0, True),
         case("a", 0, False),
         case("a", 0, True),
         case("a", 0, False, answerable=False),
     ]
-    rows = report(found, [0.9, 0.65, 0.35, 0.55]).splitlines()[2:]
+    rows = report(scored, [0.9, 0.65, 0.35, 0.55]).splitlines()[2:]
     assert rows[0] == "| 0.25 | 0.667 | 0.333 | 0.000 | 0.000 |"
     assert rows[-1] == "| 0.7 | 0.333 | 0.000 | 0.667 | 1.000 |"
 
@@ -183,7 +183,7 @@ GOLD = ["halden", "co", "built", "the", "lighthouse"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "answer", "said", "quote", "right"),
+    ("kind", "answer", "text", "quote", "right"),
     [
         ("fact", "Halden & Co", "Halden & Co", "", True),
         ("fact", "Halden & Co", "Osric", "Halden & Co built the lighthouse", False),
@@ -211,10 +211,10 @@ GOLD = ["halden", "co", "built", "the", "lighthouse"]
     ],
 )
 def test_an_extract_is_right_by_its_words_or_by_what_it_quotes(
-    kind: str, answer: str, said: str, quote: str, right: bool
+    kind: str, answer: str, text: str, quote: str, right: bool
 ) -> None:
     row: dict[str, Any] = {"type": kind, "answer": answer}
-    assert is_right(row, Extract(said, quote, 0, 0.5), GOLD) == right
+    assert is_right(row, Extract(text, quote, 0, 0.5), GOLD) == right
 
 
 def test_a_run_that_was_ended_goes_on_to_the_weights_of_one_that_was_not(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from kcard.hub.pools import Pool
     from kcard.hub.registry import Hub
     from kcard.hub.versions import Version
-    from kcard.training.corpus import Corpus
 
 __all__ = ["add", "add_adapter", "add_published"]
 
@@ -45,38 +44,50 @@ def add_adapter(
     Raises UsageError, ModelUnavailable where the base can't be had, and CardError for an adapter that is damaged, does
     not fit the base or changes nothing in it.
     """
-    from kcard.hub.storage import partial_folder
+    from transformers import AutoTokenizer
 
-    read = None if corpus is None else _read(corpus)
-    with partial_folder(hub.partial) as folder:
-        if path.is_dir() and _is_prefix(path):
-            kind, found, record = "prefix", *_copy_prefix(path, folder, base, scale)
-        else:
-            kind, found, record = "lora", *_write_pairs(path, folder, base, scale)
-        _copy_tokenizer(path, folder, found)
-        origin = Training(command=f"kcard add {path}", method="none: added as it is", hyperparameters=record)
-        _finish(folder, replace(manifest, kind=kind, base=found, training=origin), read)
-        return hub.publish(folder)
-
-
-def _read(corpus: str | Path) -> "Corpus":
-    from kcard.training.corpus import read_corpus
-
-    return read_corpus(corpus)
-
-
-def _is_prefix(folder: Path) -> bool:
+    from kcard.cards import fingerprint
+    from kcard.cards.card import finish
     from kcard.cards.models.batched.prefix import is_prefix
     from kcard.cards.models.loader import explained
+    from kcard.hub.storage import partial_folder
+    from kcard.offline.opt import base_folder
+    from kcard.training.corpus import read_corpus
+    from kcard.training.output import pairs
 
-    with explained(CardError, f"{folder}: its adapter_config.json can't be read"):
-        return is_prefix(folder)
+    source_text = None if corpus is None else read_corpus(corpus)
+    with partial_folder(hub.partial) as folder:
+        prefix = False
+        if path.is_dir():
+            with explained(CardError, f"{path}: its adapter_config.json can't be read"):
+                prefix = is_prefix(path)
+        if prefix:
+            kind, pinned, record = "prefix", *_copy_prefix(path, folder, base, scale)
+        else:
+            kind, pinned, record = "lora", *_write_pairs(path, folder, base, scale)
+        # The adapter's own tokenizer where it has one, else that of its base.
+        own = path if path.is_dir() and (path / "tokenizer_config.json").is_file() else None
+        with explained(CardError, f"the tokenizer of {own or pinned.name} can't be loaded"):
+            tokenizer = AutoTokenizer.from_pretrained(
+                str(own or base_folder(pinned.name)), revision=pinned.revision if own is None else None,
+                trust_remote_code=False,
+            )  # fmt: skip
+            tokenizer.save_pretrained(folder)
+        origin = Training(command=f"kcard add {path}", method="none: added as it is", hyperparameters=record)
+        if source_text is not None:
+            origin = replace(origin, corpus_sha256=source_text.sha256, passages=len(source_text.passages))
+            manifest = replace(manifest, index=True)
+        manifest = replace(manifest, kind=kind, base=pinned, training=origin)
+        # The fingerprint proves that the adapter does something to its base.
+        fingerprint.write(folder, manifest, [] if source_text is None else pairs(source_text.sample, 0))
+        finish(folder, manifest, () if source_text is None else source_text.passages)
+        return hub.publish(folder)
 
 
 def _write_pairs(
     path: Path, folder: Path, base: str | None, scale: float | None
 ) -> tuple[Base, Mapping[str, Any]]:
-    """The LoRA adapter as peft saves one; its base, and what it is."""
+    """Write the LoRA adapter as peft saves one; return its base and its rank and layers."""
     from kcard.cards import adapters
     from kcard.cards.adapters import linears
 
@@ -86,23 +97,23 @@ def _write_pairs(
                 f"scale {scale}: {path} has an adapter_config.json, which tells it; leave it out"
             )
         pairs = adapters.read_peft(path)
-        found, layers = linears(_named(path, base or pairs.base))
+        pinned, layers = linears(require_base(path, base or pairs.base))
     else:
         if scale is None:
             raise UsageError(
                 f"{path} does not tell what its matrices are multiplied by: give --scale (of Doc-to-LoRA: lora_alpha)"
             )
-        found, layers = linears(_named(path, base))
+        pinned, layers = linears(require_base(path, base))
         pairs = adapters.read_stacked(path, layers, scale)
-    adapters.check_fit(pairs, layers, found.name)
-    adapters.write(pairs, folder, layers, found.name)
-    return found, {"rank": pairs.rank, "layers": len(pairs.modules)}
+    adapters.check_fit(pairs, layers, pinned.name)
+    adapters.write(pairs, folder, layers, pinned.name)
+    return pinned, {"rank": pairs.rank, "layers": len(pairs.modules)}
 
 
 def _copy_prefix(
     path: Path, folder: Path, base: str | None, scale: float | None
 ) -> tuple[Base, Mapping[str, Any]]:
-    """The prefix as it is; its base, and what it is. That it fits shows when the card is loaded."""
+    """Copy the prefix unchanged; return its base and its number of tokens. Loading the card shows whether it fits."""
     import json
 
     import torch
@@ -115,45 +126,18 @@ def _copy_prefix(
         raise UsageError(f"scale {scale}: a prefix has none, leave it out")
     with explained(CardError, f"{path} can't be read"):
         tokens = prefix.read(path, torch.float32).tokens
-        named = json.loads((path / prefix.CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path")
+        base_name = json.loads((path / prefix.CONFIG).read_text(encoding="utf-8")).get(
+            "base_model_name_or_path"
+        )
     for name in (prefix.CONFIG, prefix.WEIGHTS):
         shutil.copyfile(path / name, folder / name)
-    return linears(_named(path, base or named))[0], {"prefix_tokens": tokens}
+    return linears(require_base(path, base or base_name))[0], {"prefix_tokens": tokens}
 
 
-def _named(path: Path, base: str | None) -> str:
+def require_base(path: Path, base: str | None) -> str:
     if not base:
         raise UsageError(f"{path} names no base model: give --base")
     return base
-
-
-def _copy_tokenizer(path: Path, folder: Path, base: Base) -> None:
-    """The adapter's own, where it has one, else the base's."""
-    from transformers import AutoTokenizer
-
-    from kcard.cards.models.loader import explained
-    from kcard.offline.opt import base_folder
-
-    own = path if path.is_dir() and (path / "tokenizer_config.json").is_file() else None
-    with explained(CardError, f"the tokenizer of {own or base.name} can't be loaded"):
-        found = AutoTokenizer.from_pretrained(
-            str(own or base_folder(base.name)), revision=base.revision if own is None else None,
-            trust_remote_code=False,
-        )  # fmt: skip
-        found.save_pretrained(folder)
-
-
-def _finish(folder: Path, manifest: Manifest, corpus: "Corpus | None") -> None:
-    """Prove that the adapter does something to its base, and seal the card."""
-    from kcard.cards import fingerprint
-    from kcard.cards.card import finish
-    from kcard.training.output import pairs
-
-    if corpus is not None:
-        made = replace(manifest.training, corpus_sha256=corpus.sha256, passages=len(corpus.passages))
-        manifest = replace(manifest, index=True, training=made)
-    fingerprint.write(folder, manifest, [] if corpus is None else pairs(corpus.sample, 0))
-    finish(folder, manifest, () if corpus is None else corpus.passages)
 
 
 LLM_PREFIX = "llm:"
@@ -213,10 +197,26 @@ def add(
     Raises UsageError for a wrong argument or a repository that isn't there, ModelUnavailable where the Hub
     can't be asked, CardError for weights that can't be used safely.
     """
+    from kcard.cards.adapters import refuse_pickle
+    from kcard.cards.card import README, Card
+    from kcard.cards.generators import external
     from kcard.cards.importing import PREFIX, look
     from kcard.hub.registry import Hub
 
-    here = None if source.startswith((LLM_PREFIX, PREFIX)) else _here(source, convert)
+    # An adapter on this machine is refused before anything else is checked where it is a pickle.
+    here: Path | None = None
+    if not source.startswith((LLM_PREFIX, PREFIX)):
+        if convert:
+            raise UsageError(
+                f"convert: {source} is no repository of the Hugging Face Hub; pickles here are never opened"
+            )
+        here = Path(source).expanduser()
+        if not here.exists():
+            raise UsageError(
+                f"source {source!r} is no file or folder here: use one, hf:owner/name, hf:owner/name@revision or "
+                "llm:LLM"
+            )
+        refuse_pickle(here)
     if not description.strip():
         raise UsageError(f"{source} needs --description: one line that says what the card knows")
     if source.startswith(LLM_PREFIX):
@@ -224,11 +224,26 @@ def add(
             raise UsageError(
                 f"source {source!r}: an LLM card takes no template, conversion, base, scale or corpus"
             )
-        llm = _llm(source.removeprefix(LLM_PREFIX))
+        # The LLM must be one that can be named; nothing is loaded or asked.
+        llm = source.removeprefix(LLM_PREFIX)
+        backend, _, model = llm.partition(":")
+        if backend != SELF:
+            system.load("kcard.llms", backend)
+        if bool(model) == (backend in {SELF, "embedded"}):
+            raise UsageError(
+                f"source llm:{llm}: use llm:{SELF}, llm:embedded, llm:openai:MODEL or llm:hf:MODEL"
+            )
         manifest = Manifest(
             name or _name(llm.replace(":", "/")), description, domain, licence=licence or "unknown"
         )
-        return _publish_llm(replace(manifest, language=language or "en", base=Base(llm)), hub or Hub())
+        # A card without weights, whose manifest names the LLM.
+        origin = Training(command=f"kcard add llm:{llm}", method=f"the LLM {llm}")
+        manifest = replace(manifest, kind="llm", language=language or "en", base=Base(llm), training=origin)
+        hub = hub or Hub()
+        with tempfile.TemporaryDirectory() as scratch:
+            (Path(scratch) / README).write_text(external.readme(manifest), encoding="utf-8")
+            seal(Path(scratch), manifest)
+            return hub.publish(Card.open(scratch).folder)
     if template is not None and "{question}" not in template:
         raise UsageError(f"template {template!r} has no {{question}} in it")
     if here is not None:
@@ -271,16 +286,16 @@ def add_published(
     from kcard.hub.registry import Hub
 
     hub = hub or Hub()
-    found = [(card, look(card.repository)) for card in PUBLISHED]
-    pickled = [repository for _, repository in found if not repository.weights and repository.pickles]
+    repositories = [(card, look(card.repository)) for card in PUBLISHED]
+    pickled = [repository for _, repository in repositories if not repository.weights and repository.pickles]
     if pickled and not convert:
         size = sum(r.sizes[path] for r in pickled for path in r.pickles)
         raise CardError(
-            f"{len(pickled)} of the {len(found)} published cards hold their weights only as pickles, such as "
+            f"{len(pickled)} of the {len(repositories)} published cards hold their weights only as pickles, such as "
             f"{pickled[0].name}: --convert fetches them ({size / 1e9:.0f} GB) and stores them as safetensors"
         )
     names = []
-    for done, (card, repository) in enumerate(found, 1):
+    for done, (card, repository) in enumerate(repositories, 1):
         manifest = Manifest(
             name=_name(repository.name),
             description=card.description,
@@ -288,63 +303,24 @@ def add_published(
             licence=repository.licence or "unknown",
             prompt=Prompt(template=TEMPLATE),
         )
-        if not _there(hub, manifest, repository):
+        if not is_published(hub, manifest, repository):
             _publish(repository, manifest, convert, hub)
         names.append(manifest.name)
         if report is not None:
             report(done)
-    known = {pool.name for pool in hub.pools.list()}
-    return hub.pools.add(POOL, names) if POOL in known else hub.pools.create(POOL, names)
+    pools = {pool.name for pool in hub.pools.list()}
+    return hub.pools.add(POOL, names) if POOL in pools else hub.pools.create(POOL, names)
 
 
-def _here(source: str, convert: bool) -> Path:
-    """The adapter on this machine. It is refused here, before anything else is asked for, where it is a pickle."""
-    from kcard.cards.adapters import refuse_pickle
-
-    if convert:
-        raise UsageError(
-            f"convert: {source} is no repository of the Hugging Face Hub; pickles here are never opened"
-        )
-    path = Path(source).expanduser()
-    if not path.exists():
-        raise UsageError(
-            f"source {source!r} is no file or folder here: use one, hf:owner/name, hf:owner/name@revision or llm:LLM"
-        )
-    refuse_pickle(path)
-    return path
-
-
-def _llm(spec: str) -> str:
-    """The LLM, if it is one that can be named; nothing is loaded or asked."""
-    backend, _, model = spec.partition(":")
-    if backend != SELF:
-        system.load("kcard.llms", backend)
-    if bool(model) == (backend in {SELF, "embedded"}):
-        raise UsageError(f"source llm:{spec}: use llm:{SELF}, llm:embedded, llm:openai:MODEL or llm:hf:MODEL")
-    return spec
-
-
-def _publish_llm(manifest: Manifest, hub: "Hub") -> "Version":
-    """A card without weights, whose manifest names the LLM."""
-    from kcard.cards.card import README, Card
-    from kcard.cards.generators.external import readme
-
-    origin = Training(command=f"kcard add llm:{manifest.base.name}", method=f"the LLM {manifest.base.name}")
-    made = replace(manifest, kind="llm", training=origin)
-    with tempfile.TemporaryDirectory() as scratch:
-        (Path(scratch) / README).write_text(readme(made), encoding="utf-8")
-        seal(Path(scratch), made)
-        return hub.publish(Card.open(scratch).folder)
-
-
-def _there(hub: "Hub", wanted: Manifest, repository: "Repository") -> bool:
+def is_published(hub: "Hub", manifest: Manifest, repository: "Repository") -> bool:
+    """Return whether the hub has this card, at this commit and with this description and prompt."""
     try:
-        found = hub.get(wanted.name).manifest
+        published = hub.get(manifest.name).manifest
     except UnknownCard:
         return False
-    if (found.base.name, found.base.revision) != (repository.name, repository.revision):
+    if (published.base.name, published.base.revision) != (repository.name, repository.revision):
         return False
-    return (found.description, found.prompt) == (wanted.description, wanted.prompt)
+    return (published.description, published.prompt) == (manifest.description, manifest.prompt)
 
 
 def _name(repository: str) -> str:
@@ -352,8 +328,23 @@ def _name(repository: str) -> str:
 
 
 def _publish(repository: "Repository", manifest: Manifest, convert: bool, hub: "Hub") -> "Version":
+    from kcard.cards.card import REFERENCE
+    from kcard.cards.generators.external import Reference
+    from kcard.cards.importing import CONFIGS, fetch, refuse_code
+    from kcard.cards.importing import convert as convert_weights
+    from kcard.hub.storage import partial_folder
+
+    itself = Base(repository.name, repository.revision, repository.digest)
+    # Safe weights are referred to: they are fetched when the card is first used.
     if repository.weights:
-        return _refer(repository, manifest, hub)
+        if configs := {path: repository.files[path] for path in CONFIGS if path in repository.files}:
+            refuse_code(fetch(repository.name, repository.revision, configs), repository.name)
+        reference = Reference.to(repository, _base(repository))
+        with tempfile.TemporaryDirectory() as scratch:
+            (Path(scratch) / REFERENCE).write_text(reference.to_json(), encoding="utf-8")
+            return _seal_and_publish(
+                Path(scratch), replace(manifest, kind="reference", base=itself), repository, hub
+            )
     if not repository.pickles:
         raise CardError(
             f"{repository.name} at {repository.revision[:12]} holds no weights that transformers or peft can load "
@@ -364,46 +355,24 @@ def _publish(repository: "Repository", manifest: Manifest, convert: bool, hub: "
             f"{repository.name} holds its weights only as pickles ({repository.pickles[0]}), which can run code: "
             "--convert opens them in a child process and stores them as safetensors"
         )
-    return _convert(repository, manifest, hub)
-
-
-def _refer(repository: "Repository", manifest: Manifest, hub: "Hub") -> "Version":
-    from kcard.cards.card import REFERENCE
-    from kcard.cards.generators.external import Reference
-    from kcard.cards.importing import CONFIGS, fetch, refuse_code
-
-    if configs := {path: repository.files[path] for path in CONFIGS if path in repository.files}:
-        refuse_code(fetch(repository.name, repository.revision, configs), repository.name)
-    reference = Reference.to(repository, _base(repository))
-    pinned = Base(repository.name, repository.revision, repository.digest)
-    with tempfile.TemporaryDirectory() as scratch:
-        (Path(scratch) / REFERENCE).write_text(reference.to_json(), encoding="utf-8")
-        return _sealed(Path(scratch), replace(manifest, kind="reference", base=pinned), repository, hub)
-
-
-def _convert(repository: "Repository", manifest: Manifest, hub: "Hub") -> "Version":
-    from kcard.cards.importing import convert
-    from kcard.hub.storage import partial_folder
-
     base = _base(repository)
     kind = "full" if base is None else "lora"
-    pinned = base or Base(repository.name, repository.revision, repository.digest)
     with partial_folder(hub.partial) as folder:
-        convert(repository, folder)
-        return _sealed(folder, replace(manifest, kind=kind, base=pinned), repository, hub)
+        convert_weights(repository, folder)
+        return _seal_and_publish(folder, replace(manifest, kind=kind, base=base or itself), repository, hub)
 
 
 def _base(repository: "Repository") -> Base | None:
-    """The model that an adapter belongs to, pinned; None for a whole model."""
+    """Return the model that an adapter belongs to, pinned; None for a whole model."""
     if not repository.adapter:
         return None
     from kcard.cards.importing import adapter_base, look
 
-    found = look(adapter_base(repository))
-    return Base(found.name, found.revision, found.digest)
+    base = look(adapter_base(repository))
+    return Base(base.name, base.revision, base.digest)
 
 
-def _sealed(folder: Path, manifest: Manifest, repository: "Repository", hub: "Hub") -> "Version":
+def _seal_and_publish(folder: Path, manifest: Manifest, repository: "Repository", hub: "Hub") -> "Version":
     from kcard.cards.card import README, Card
     from kcard.cards.model_card import readme
 

@@ -44,7 +44,7 @@ NICE = 10  # requests to the hub come first
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Nothing of this process but the packages and the models on this machine: no token, no URL.
+    """Return variables that give a child the packages and models on this machine, but no token and no URL.
 
     folder  the home of the child
     """
@@ -90,7 +90,7 @@ WARM = ("Who discovered Titan?", "Christiaan Huygens discovered Titan in 1655.")
 
 
 def program(evidence: Sequence[str] = ()) -> "Program":
-    """How a hub starts the process. Evidence on other servers is left out: questions stay on this machine."""
+    """Return how a hub starts the process. Evidence on other servers is left out: questions stay on this machine."""
     from kcard.hub.server.asking import Program
     from kcard.selectors.evidence import LOCAL, names
 
@@ -133,23 +133,24 @@ class _Parent:
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._out: BinaryIO = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        threading.Thread(target=self._read, daemon=True).start()
 
-    def _read(self) -> None:
-        for line in sys.stdin.buffer:
-            self._lines.put(line)
-        os._exit(0)
+        def read_lines() -> None:
+            for line in sys.stdin.buffer:
+                self._lines.put(line)
+            os._exit(0)
+
+        threading.Thread(target=read_lines, daemon=True).start()
 
     def receive(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._lines.get())
-        return found
+        message: dict[str, Any] = json.loads(self._lines.get())
+        return message
 
     def send(self, message: dict[str, Any]) -> None:
         self._out.write(json.dumps(message).encode() + b"\n")
         self._out.flush()
 
     def folder(self, reference: str) -> Path:
-        """Where the files of a card are. Raises CardError if the hub can't say."""
+        """Return the folder of a card's files. Raises CardError if the hub can't say."""
         self.opened = reference
         self.send({"folder": reference})
         reply = self.receive()
@@ -159,7 +160,7 @@ class _Parent:
 
 
 @dataclass(frozen=True)
-class _Given:
+class _RequestedCards:
     """The cards of a request, as the hub that a pipeline takes them from."""
 
     versions: tuple[Version, ...]
@@ -193,32 +194,30 @@ class _Answerer:
         self._llm.reply(Request("answer", question, (passage,)))
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer as JSON. Raises what a pipeline raises; its cards are loaded again then."""
+        """Return the answer as JSON. Raises what a pipeline raises; its cards are loaded again then."""
+        from kcard.integrators.pipeline import Pipeline
+
         key = (request["gate"], *((sha256, text) for _, sha256, text in request["cards"]))
-        pipeline = self._pipelines.pop(key, None) or self._pipeline(request)
-        found = pipeline([request["question"]])[0].to_json()
+        pipeline = self._pipelines.pop(key, None)
+        if pipeline is None:
+            now = datetime.now(UTC)
+            versions = []
+            for number, sha256, text in request["cards"]:
+                manifest = Manifest.from_json(text)
+                versions.append(Version(manifest.name, number, sha256, manifest, 0, now))
+            pipeline = Pipeline(
+                hub=_RequestedCards(tuple(versions), self._parent),
+                llm=self._llm,
+                gate=request["gate"],
+                evidence=self._evidence,
+                memory=CARDS_MEMORY,
+                engine=(),
+            )
+        answer = pipeline([request["question"]])[0].to_json()
         self._pipelines[key] = pipeline
         while len(self._pipelines) > PIPELINES:
             self._pipelines.popitem(last=False)
-        return found
-
-    def _pipeline(self, request: dict[str, Any]) -> "Pipeline":
-        from kcard.integrators.pipeline import Pipeline
-
-        at = datetime.now(UTC)
-        versions = []
-        for number, sha256, text in request["cards"]:
-            manifest = Manifest.from_json(text)
-            versions.append(Version(manifest.name, number, sha256, manifest, 0, at))
-        given = _Given(tuple(versions), self._parent)
-        return Pipeline(
-            hub=given,
-            llm=self._llm,
-            gate=request["gate"],
-            evidence=self._evidence,
-            memory=CARDS_MEMORY,
-            engine=(),
-        )
+        return answer
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from kcard.io import parse_size
 if TYPE_CHECKING:
     from kcard.hub.audits import AuditFinding
 
-__all__ = ["Outcome", "Request", "audit_unverified", "checked_evidence", "measured"]
+__all__ = ["AuditOutcome", "AuditRequest", "audit_unverified", "checked_evidence", "measure_card"]
 
 RESULT, ERRORS = "result.json", "errors.txt"
 LARGEST_RESULT = 8 << 20  # bytes
@@ -36,7 +36,7 @@ SEEDS = 2**31
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AuditOutcome:
     """What came of a version: its figures, in [0, 1], as they were stored, or the error.
 
     `coverage` is the share of what the card wrote that the evidence covers, `independent` whether the evidence is not
@@ -53,7 +53,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Request:
+class AuditRequest:
     """What a child measures.
 
     card       the card's folder
@@ -80,7 +80,7 @@ def audit_unverified(
     memory: str = "8GB",
     minutes: float = 60.0,
     report: Callable[[int, int], None] | None = None,
-) -> Iterator[Outcome]:
+) -> Iterator[AuditOutcome]:
     """Measure the versions of a hub without a verified result, and yield what came of each.
 
     evidence  a file, a folder or the name of evidence; default: the setting hub_evidence, else there are exams only
@@ -99,7 +99,15 @@ def audit_unverified(
     limits = (questions, parse_size(memory), max(1, round(minutes * 60)))
     url = address(hub)
     token = credentials().token(url)
-    versions = [*_unverified(url, token)]
+    # The versions without a verified result, as the hub lists them, page by page.
+    versions: list[dict[str, Any]] = []
+    after: int | None = 0
+    while after is not None:
+        page = _call(url, token, "GET", f"unverified?after={int(after)}")
+        versions += page["versions"]
+        if page["next"] is not None and page["next"] <= after:
+            raise HubError(f"{url} lists pages without end")
+        after = page["next"]
     for done, version in enumerate(versions):
         if report is not None:
             report(done, len(versions))
@@ -108,29 +116,29 @@ def audit_unverified(
         count, most, seconds = limits
         try:
             there = RemoteReference(str(version["repository"]), str(version["commit"]))
-            with fetched(url, token, there, settings().home / "downloads") as found:
+            with fetched(url, token, there, settings().home / "downloads") as folder:
                 seed = secrets.randbelow(SEEDS)
-                findings = measured(Request(str(found), specs, count, seed, most, seconds))
+                findings = measure_card(AuditRequest(str(folder), specs, count, seed, most, seconds))
             body = {"repository": version["repository"], "version": version["version"]}
             _call(url, token, "POST", "audits", body | {"findings": [asdict(each) for each in findings]})
         except (KcardError, OSError) as error:
-            yield Outcome(reference, error=one_line(error, LONGEST_ERROR))
+            yield AuditOutcome(reference, error=one_line(error, LONGEST_ERROR))
         else:
             names = ("recall", "faithfulness", "factuality", "coverage", "overlap")
             latest = {
                 name: next((v for each in reversed(findings) if (v := getattr(each, name)) is not None), None)
                 for name in names
             }
-            yield Outcome(reference, independent=is_independent(latest.pop("overlap")), **latest)
+            yield AuditOutcome(reference, independent=is_independent(latest.pop("overlap")), **latest)
     if report is not None and versions:
         report(len(versions), len(versions))
 
 
 def checked_evidence(specs: Sequence[str]) -> tuple[str, ...]:
-    """The evidence, with absolute paths. Raises UsageError for what is neither a path nor the name of evidence."""
+    """Return the evidence with absolute paths. Raises UsageError for what is neither a path nor a name of evidence."""
     from kcard.selectors.evidence import names
 
-    found = []
+    checked = []
     for spec in map(str, specs):
         path = Path(spec).expanduser()
         if spec.partition(":")[0] not in names() and not path.exists():
@@ -138,19 +146,8 @@ def checked_evidence(specs: Sequence[str]) -> tuple[str, ...]:
                 f"evidence {spec!r} does not exist: name a file, a folder or one of {', '.join(names())}, with "
                 "--evidence or in the setting hub_evidence"
             )
-        found.append(spec if spec.partition(":")[0] in names() else str(path.absolute()))
-    return tuple(found)
-
-
-def _unverified(url: str, token: str | None) -> Iterator[dict[str, Any]]:
-    """The versions without a verified result, as the hub lists them, page by page."""
-    after: int | None = 0
-    while after is not None:
-        page = _call(url, token, "GET", f"unverified?after={int(after)}")
-        yield from page["versions"]
-        if page["next"] is not None and page["next"] <= after:
-            raise HubError(f"{url} lists pages without end")
-        after = page["next"]
+        checked.append(spec if spec.partition(":")[0] in names() else str(path.absolute()))
+    return tuple(checked)
 
 
 def _call(url: str, token: str | None, method: str, path: str, body: Any = None) -> Any:
@@ -166,7 +163,7 @@ def _call(url: str, token: str | None, method: str, path: str, body: Any = None)
         return response.json()
 
 
-def measured(request: Request) -> "list[AuditFinding]":
+def measure_card(request: AuditRequest) -> "list[AuditFinding]":
     """Measure a card in a child process, which is killed after its time and with this process.
 
     Raises CardError if the card can't be measured, or needs more than it may.
@@ -201,24 +198,21 @@ def measured(request: Request) -> "list[AuditFinding]":
                     child.stdin.close()  # type: ignore[union-attr]
         path = folder / RESULT
         if child.returncode or not path.is_file() or path.stat().st_size > LARGEST_RESULT:
-            raise CardError(_reason(folder / ERRORS, child.returncode, request))
-        findings = _findings(path.read_text(encoding="utf-8"))
+            with (folder / ERRORS).open("rb") as stream:
+                stream.seek(max(0, (folder / ERRORS).stat().st_size - LONGEST_ERROR))
+                lines = [line for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
+            code = child.returncode
+            how = f"signal {-code}" if code < 0 else f"code {code}"
+            limits = f"its limits are {request.memory} bytes of memory and {request.seconds} s"
+            raise CardError(f"its process ended with {how} ({lines[-1] if lines else limits})")
+        findings = parse_findings(path.read_text(encoding="utf-8"))
     if not findings:
         raise CardError("no question can be made of what travels with the card")
     return findings
 
 
-def _reason(errors: Path, code: int, request: Request) -> str:
-    """Why a child ended without a result."""
-    with errors.open("rb") as stream:
-        stream.seek(max(0, errors.stat().st_size - LONGEST_ERROR))
-        lines = [line for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
-    limits = f"its limits are {request.memory} bytes of memory and {request.seconds} s"
-    how = f"signal {-code}" if code < 0 else f"code {code}"
-    return f"its process ended with {how} ({lines[-1] if lines else limits})"
-
-
-def _findings(text: str) -> "list[AuditFinding]":
+def parse_findings(text: str) -> "list[AuditFinding]":
+    """Return the findings in what a child wrote. Raises CardError where it wrote something else, or an error."""
     from kcard.evaluation.audit import finding
     from kcard.evaluation.records import Audit, Exam, mean_of
     from kcard.hub.audits import AuditFinding
@@ -227,9 +221,9 @@ def _findings(text: str) -> "list[AuditFinding]":
         result = json.loads(text)
         if "error" in result:
             raise CardError(str(result["error"])[:LONGEST_ERROR])
-        found, exam = [], Exam.from_json(result["exam"])
+        findings, exam = [], Exam.from_json(result["exam"])
         if exam.own is not None and exam.own.recall is not None:
-            found.append(
+            findings.append(
                 AuditFinding(
                     checker=exam.checker,
                     checker_sha256=exam.checker_sha256,
@@ -246,13 +240,13 @@ def _findings(text: str) -> "list[AuditFinding]":
                     kcard=exam.kcard,
                 )
             )
-        return found + ([finding(Audit.from_json(result["audit"]))] if "audit" in result else [])
+        return findings + ([finding(Audit.from_json(result["audit"]))] if "audit" in result else [])
     except (ValueError, TypeError, KeyError) as error:
         raise CardError(f"its result can't be read: {one_line(error)}") from error
 
 
 def main() -> None:
-    """The child: measure the card of the request. A card is not trusted: before it is read, the process limits its
+    """Measure the card of the request, in the child. A card is not trusted: before it is read, the process limits its
     memory, time and files, and forbids itself to start programs and, unless the evidence is on other servers, to open
     connections.
     """
@@ -268,11 +262,11 @@ def main() -> None:
     limit(request["memory"], request["seconds"])
     if not any(spec.partition(":")[0] in {*names()} - {LOCAL} for spec in request["evidence"]):
         guard(libraries=True)
-    card, given = Path(request["card"]), {"limit": request["questions"], "seed": request["seed"]}
+    card, sample = Path(request["card"]), {"limit": request["questions"], "seed": request["seed"]}
     try:
-        result = {"exam": exam(card, **given, output=Path("written.json")).to_json()}
+        result = {"exam": exam(card, **sample, output=Path("written.json")).to_json()}
         if request["evidence"]:
-            result["audit"] = audit(card, evidence=request["evidence"], engine=(), **given).to_json()
+            result["audit"] = audit(card, evidence=request["evidence"], engine=(), **sample).to_json()
     except KcardError as error:  # others are read from the traceback
         result = {"error": one_line(error)}
     Path(RESULT).write_text(json.dumps(result), encoding="utf-8")

@@ -13,7 +13,7 @@ from kcard.io import Row, append_rows, earlier_rows, read_rows
 from kcard.options import Option, documented
 from kcard.types import Source
 
-__all__ = ["Checked", "ClaimTotals", "check", "check_file", "deciding", "open_checker", "verdict_of"]
+__all__ = ["Checked", "ClaimTotals", "check", "check_file", "decisive_place", "open_checker", "verdict_of"]
 
 
 TEXTS = 3  # that a search of evidence gives; the paper's k
@@ -42,7 +42,7 @@ class Checked:
         return verdict_of(self.score, self.refutation)
 
     def to_json(self) -> dict[str, Any]:
-        """As `kcard check --json` prints it."""
+        """Return the object that `kcard check --json` prints."""
         source = self.source
         return {
             "claim": self.claim,
@@ -92,18 +92,20 @@ def check(
     if not evidence and not texts:
         raise UsageError("a claim needs evidence: give a file, a folder, a named source or a text")
     corpora: list[Evidence] = [open_evidence(str(spec)) for spec in evidence]
-    found = [*(Source(text) for text in texts), *(s for c in corpora for s in c.find(claim, TEXTS))]
-    sources = list({source.text: source for source in reversed(found) if source.text.strip()}.values())[::-1]
+    candidates = [*(Source(text) for text in texts), *(s for c in corpora for s in c.find(claim, TEXTS))]
+    sources = list({source.text: source for source in reversed(candidates) if source.text.strip()}.values())[
+        ::-1
+    ]
     if not sources:
         return Checked(claim)
     judge = open_checker(checker, device, trust_remote_code, report)
     judged = verdicts(judge, [Pair(claim, source.text) for source in sources])
-    best = deciding(claim, judged)
+    best = decisive_place(claim, judged)
     return Checked(claim, judged[best].score, judged[best].window, sources[best], judged[best].refutation)
 
 
 def verdict_of(score: float | None, refutation: float | None) -> str:
-    """What a score and a probability of refutation mean, in words."""
+    """Return what a score and a probability of refutation mean, in words."""
     from kcard.offline.checker import REFUTED, SUPPORTED
 
     if score is not None and score >= SUPPORTED:
@@ -113,8 +115,8 @@ def verdict_of(score: float | None, refutation: float | None) -> str:
     return "refuted" if refutation is not None and refutation >= REFUTED else "not covered"
 
 
-def deciding(claim: str, judged: "Sequence[Verdict]") -> int:
-    """The place of the verdict that decides about a claim: the one with most support, unless another text contradicts
+def decisive_place(claim: str, judged: "Sequence[Verdict]") -> int:
+    """Return the place of the verdict that decides: the one with most support, unless another text contradicts
     it; where none supports, the one that refutes most.
     """
     from kcard.offline.checker import SUPPORTED, contradicted, covered
@@ -143,7 +145,7 @@ def open_checker(
     trust_remote_code: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> "Checker":
-    """The checker of that name, which remembers what it said; one of your own as it is, unless it names itself."""
+    """Load the checker of that name, with a cache of its verdicts; your own is cached only if it names itself."""
     from kcard.selectors.factuality import cached
     from kcard.selectors.registry import Loading
     from kcard.selectors.registry import checker as named
@@ -199,32 +201,30 @@ def check_file(
     from kcard.selectors.evidence import open_evidence
 
     corpora = [open_evidence(str(spec)) for spec in evidence]
-    found = bool(corpora)
-    claims = sum(1 for _ in _read(source, found))
+    is_searched = bool(corpora)
+    claims = sum(1 for _ in _read_claims(source, is_searched))
     if not claims:
         raise UsageError(f"--input {source} contains no claims")
-    earlier = sum(1 for _ in earlier_rows(target, _read(source, found), resume, RESULT))
+    earlier = sum(1 for _ in earlier_rows(target, _read_claims(source, is_searched), resume, RESULT))
     judge = open_checker(checker, device, trust_remote_code, told)
     append_rows(target, [])
     done = earlier
-    for rows in batched(islice(_read(source, found), earlier, None), CHUNK):
-        texts = [_texts(row, corpora) for row in rows]
-        append_rows(target, map(_scored, rows, _judged(rows, texts, judge)))
+    for rows in batched(islice(_read_claims(source, is_searched), earlier, None), CHUNK):
+        # The evidence of each line, and what the corpora have on its claim.
+        texts = []
+        for row in rows:
+            own = row.get("evidence", [])
+            searched = (source.text for corpus in corpora for source in corpus.find(row["claim"], TEXTS))
+            texts.append([*([own] if isinstance(own, str) else own), *searched])
+        append_rows(target, _score_rows(rows, texts, judge))
         done += len(rows)
         if report:
             report(done, claims)
     return ClaimTotals(claims, earlier)
 
 
-def _scored(row: Row, verdict: Verdict | None) -> Row:
-    if verdict is None:
-        return {**row, "score": 0.0, "verdict": verdict_of(None, None), "window": ""}
-    said = verdict_of(verdict.score, verdict.refutation)
-    return {**row, "score": verdict.score, "verdict": said, "window": verdict.window}
-
-
-def _judged(rows: list[Row], texts: list[list[str]], checker: Checker) -> Iterator[Verdict | None]:
-    """The verdict that decides about each row, None without evidence; all pairs are judged in one call."""
+def _score_rows(rows: list[Row], texts: list[list[str]], checker: Checker) -> Iterator[Row]:
+    """Yield each row with the verdict that decides about it; all pairs of claim and text are scored in one call."""
     from kcard.selectors.factuality import verdicts
 
     groups = [
@@ -232,20 +232,18 @@ def _judged(rows: list[Row], texts: list[list[str]], checker: Checker) -> Iterat
         for row, own in zip(rows, texts, strict=True)
     ]
     pairs = list(dict.fromkeys(pair for group in groups for pair in group))
-    judged = dict(zip(pairs, verdicts(checker, pairs), strict=True))
+    scored = dict(zip(pairs, verdicts(checker, pairs), strict=True))
     for row, group in zip(rows, groups, strict=True):
-        found = [judged[pair] for pair in group]
-        yield found[deciding(row["claim"], found)] if found else None
+        if not group:
+            yield {**row, "score": 0.0, "verdict": verdict_of(None, None), "window": ""}
+            continue
+        candidates = [scored[pair] for pair in group]
+        best = candidates[decisive_place(row["claim"], candidates)]
+        verdict = verdict_of(best.score, best.refutation)
+        yield {**row, "score": best.score, "verdict": verdict, "window": best.window}
 
 
-def _texts(row: Row, corpora: Sequence[Evidence]) -> list[str]:
-    """The evidence of a line, and what is found for its claim."""
-    own = row.get("evidence", [])
-    found = (source.text for corpus in corpora for source in corpus.find(row["claim"], TEXTS))
-    return [*([own] if isinstance(own, str) else own), *found]
-
-
-def _read(path: Path, searched: bool) -> Iterator[Row]:
+def _read_claims(path: Path, searched: bool) -> Iterator[Row]:
     """Every claim with its evidence, which it may lack if some is `searched`; UsageError names the first line that is
     none."""
     for where, row in read_rows(path, "--input"):

@@ -20,7 +20,7 @@ from kcard.selectors.registry import SelectorChoice
 from kcard.system import Later, silence
 
 if TYPE_CHECKING:
-    from kcard.hub.registry import Hub
+    pass
 
 __all__ = ["SECONDS", "BareAsk", "Finding", "Status", "check_llm", "doctor", "unanswered"]
 
@@ -49,11 +49,34 @@ def check_llm(configured: Settings) -> Finding:
     """Look at the configured LLM; only one of an endpoint is asked over the network."""
     llm = configured.llm
     backend, _, model = llm.partition(":")
-    known = system.names("kcard.llms")
-    if backend not in known:
-        return _failed(f"unknown llm {llm!r}", f"choose {', '.join(known)}")
+    backends = system.names("kcard.llms")
+    if backend not in backends:
+        return _llm_error(f"unknown llm {llm!r}", f"choose {', '.join(backends)}")
     if backend in ENDPOINTS:
-        return _endpoint(model, configured)
+        try:
+            import openai
+        except ImportError:
+            return _llm_error("the openai package is not installed", "pip install 'kcard[openai]'")
+        try:
+            url, key = configured.llm_url, configured.llm_key or "none"
+            where = url or "https://api.openai.com/v1"
+            with openai.OpenAI(base_url=url, api_key=key, timeout=SECONDS, max_retries=0) as client:
+                names = [each.id for each in client.models.list().data]
+        except UsageError as error:
+            return _llm_error(str(error), "choose the endpoint yourself")
+        except openai.OpenAIError as error:
+            return _llm_error(
+                f"{where}: {one_line(error, 160)}", "start it, correct llm_url, or set OPENAI_API_KEY"
+            )
+        except (ValueError, TypeError, AttributeError) as error:
+            return _llm_error(
+                f"{where} sent no list of models: {one_line(error, 160)}", "correct llm_url (…/v1)"
+            )
+        if names and model not in names:
+            return Finding(
+                "llm", "warning", f"{where} does not list {model!r}", f"it lists {', '.join(names[:5])}"
+            )
+        return Finding("llm", "ok", f"{model} at {where}; questions and knowledge are sent there")
     if backend == "hf" and not Path(model).is_dir():
         from huggingface_hub import try_to_load_from_cache
 
@@ -65,35 +88,12 @@ def check_llm(configured: Settings) -> Finding:
 
 
 def unanswered(configured: Settings) -> Finding:
-    """What to say when nothing came back in time."""
-    return _failed(f"{configured.llm} did not answer in {SECONDS:g} s", "start it, or correct llm_url")
+    """Return the finding for an LLM that did not answer in time."""
+    return _llm_error(f"{configured.llm} did not answer in {SECONDS:g} s", "start it, or correct llm_url")
 
 
-def _endpoint(model: str, configured: Settings) -> Finding:
-    try:
-        import openai
-    except ImportError:
-        return _failed("the openai package is not installed", "pip install 'kcard[openai]'")
-    try:
-        url, key = configured.llm_url, configured.llm_key or "none"
-        where = url or "https://api.openai.com/v1"
-        with openai.OpenAI(base_url=url, api_key=key, timeout=SECONDS, max_retries=0) as client:
-            names = [found.id for found in client.models.list().data]
-    except UsageError as error:
-        return _failed(str(error), "choose the endpoint yourself")
-    except openai.OpenAIError as error:
-        return _failed(f"{where}: {one_line(error, 160)}", "start it, correct llm_url, or set OPENAI_API_KEY")
-    except (ValueError, TypeError, AttributeError) as error:
-        return _failed(f"{where} sent no list of models: {one_line(error, 160)}", "correct llm_url (…/v1)")
-    if names and model not in names:
-        return Finding(
-            "llm", "warning", f"{where} does not list {model!r}", f"it lists {', '.join(names[:5])}"
-        )
-    return Finding("llm", "ok", f"{model} at {where}; questions and knowledge are sent there")
-
-
-def _failed(found: str, remedy: str) -> Finding:
-    return Finding("llm", "error", found, remedy)
+def _llm_error(problem: str, remedy: str) -> Finding:
+    return Finding("llm", "error", problem, remedy)
 
 
 # What `kcard ask` would be given where there is no flag: what is configured, else the defaults.
@@ -109,16 +109,16 @@ class BareAsk:
 
     @classmethod
     def configured(cls, configured: Settings) -> "BareAsk":
-        """Raises UsageError for an unknown preset of selectors."""
+        """Return what is configured. Raises UsageError for an unknown preset of selectors."""
         defaults = declared(AskOptions)
-        found = {
+        options = {
             name: configured.found.get(f"ask.{name}") or Setting(name, defaults[name].default)
             for name in ("mode", "select", "gate", "cards", *SELECTORS, "device")
         }
         llm = configured.found.get("llm", Setting("llm", configured.llm))
-        if found["gate"].value is None:
-            found["gate"] = Setting("gate", GATE if found["cards"].value is None else "always")
-        ask = cls({"llm": Setting("llm", configured.llm, llm.origin), **found})
+        if options["gate"].value is None:
+            options["gate"] = Setting("gate", GATE if options["cards"].value is None else "always")
+        ask = cls({"llm": Setting("llm", configured.llm, llm.origin), **options})
         _ = ask.choice
         return ask
 
@@ -136,8 +136,8 @@ class BareAsk:
     @property
     def cards(self) -> list[str] | None:
         """The selection; None for every card."""
-        given: str | list[str] | None = self["cards"]
-        return [c.strip() for c in given.split(",")] if isinstance(given, str) else given
+        cards: str | list[str] | None = self["cards"]
+        return [c.strip() for c in cards.split(",")] if isinstance(cards, str) else cards
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -172,43 +172,88 @@ def doctor() -> list[Finding]:
     except UsageError as error:
         return [
             Finding("config", "error", str(error), "correct the file or the variable"),
-            *_machine(),
-            *_models(()),
+            *check_machine(),
+            *check_models(()),
         ]
-    hub_site = Later(lambda: _hub_site(configured), "no answer")
+
+    # The Hugging Face Hub and the LLM are asked in the background while the rest is checked.
+    def silence_of_hugging_face() -> str:
+        if configured.offline:
+            return ""
+        from huggingface_hub import constants
+
+        return silence(constants.ENDPOINT, SECONDS)
+
+    hub_site = Later(silence_of_hugging_face, "no answer")
     llm = Later(lambda: check_llm(configured), unanswered(configured))
-    checks = [
-        _config(configured),
-        *_machine(str(ask["device"])),
-        _disk(configured.home),
-        *_models(ask.models),
-    ]
-    checks += [
-        *_extras(),
-        _presets(),
-        _selectors(ask, configured.offline),
-        _site(configured, hub_site),
-        _hub(ask, configured),
-    ]
-    checks += [llm.result(SECONDS + 1), *_gate(str(ask["gate"])), _terminal()]
+
+    # The configuration, the machine and its disk.
+    files = sorted({str(s.origin).rpartition(":")[0] for s in configured.found.values() if s.origin.folder})
+    summary = f"home {configured.home}; " + (", ".join(files) or "no config file")
+    if unknown := unknown_variables():
+        checks = [
+            Finding(
+                "config", "warning", f"{summary}; {', '.join(unknown)} have no effect", "see `kcard config`"
+            )
+        ]
+    else:
+        checks = [Finding("config", "ok", summary)]
+    checks += check_machine(str(ask["device"]))
+    free = system.free_disk(configured.home)
+    summary = f"{shown_size(free)} free under {configured.home}"
+    if free < ROOM:
+        remedy = "make room, or set KCARD_HOME to a folder on another disk"
+        checks.append(Finding("disk", "warning", summary, remedy))
+    else:
+        checks.append(Finding("disk", "ok", summary))
+    checks += check_models(ask.models)
+
+    # The extras, what the entry points offer, and the selectors.
+    for extra, modules in EXTRAS.items():
+        missing = [name for name in modules if find_spec(name) is None]
+        summary = f"extra {extra}: " + (f"not installed ({', '.join(missing)})" if missing else "installed")
+        remedy = f"pip install 'kcard[{extra}]' if you want it" if missing else ""
+        checks.append(Finding(extra, "warning" if missing else "ok", summary, remedy))
+    summary = "; ".join(f"{group}: {', '.join(system.names(f'kcard.{group}'))}" for group in GROUPS)
+    checks += [Finding("presets", "ok", summary), check_selectors(ask, configured.offline)]
+
+    # The Hugging Face Hub and the local hub.
+    if configured.offline:
+        checks.append(Finding("hugging-face", "ok", "not checked: HF_HUB_OFFLINE is set"))
+    elif problem := hub_site.result(SECONDS):
+        remedy = "only cards with a base from there need it; set HF_HUB_OFFLINE=1 to skip this check"
+        checks.append(Finding("hugging-face", "warning", f"can't be reached: {problem}", remedy))
+    else:
+        checks.append(Finding("hugging-face", "ok", "reachable"))
+    checks.append(check_hub(ask, configured))
+
+    # The LLM, the gate and the terminal.
+    checks.append(llm.result(SECONDS + 1))
+    gates = system.names("kcard.gates")
+    if str(ask["gate"]) not in gates:
+        checks.append(
+            Finding("gate", "error", f"unknown gate {str(ask['gate'])!r}", f"choose {', '.join(gates)}")
+        )
+    summary = f"{'a terminal' if sys.stdout.isatty() else 'no terminal'}, encoding {sys.stdout.encoding}"
+    if "utf" not in (sys.stdout.encoding or "").lower():
+        remedy = "set PYTHONUTF8=1 to print all languages"
+        checks.append(Finding("terminal", "warning", summary, remedy))
+    else:
+        checks.append(Finding("terminal", "ok", summary))
+
     broken = [check.name for check in checks if check.status == "error"]
     remedy = f"fix: {', '.join(broken)}" if broken else ""
     return [*checks, Finding("ask", "error" if broken else "ok", str(ask), remedy)]
 
 
-def _config(configured: Settings) -> Finding:
-    files = sorted({str(s.origin).rpartition(":")[0] for s in configured.found.values() if s.origin.folder})
-    found = f"home {configured.home}; " + (", ".join(files) or "no config file")
-    if unknown := unknown_variables():
-        return Finding(
-            "config", "warning", f"{found}; {', '.join(unknown)} have no effect", "see `kcard config`"
-        )
-    return Finding("config", "ok", found)
-
-
-def _machine(device: str = "cpu") -> Iterable[Finding]:
-    versions = ", ".join(f"{name} {_version(name)}" for name in VERSIONS)
-    yield Finding("python", "ok", f"{sys.version.split()[0]}, {versions}")
+def check_machine(device: str = "cpu") -> Iterable[Finding]:
+    versions = []
+    for package in VERSIONS:
+        try:
+            versions.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            versions.append(f"{package} missing")
+    yield Finding("python", "ok", f"{sys.version.split()[0]}, {', '.join(versions)}")
     memory = system.memory()
     features = ", ".join(system.features()) or "no vector features known"
     summary = (
@@ -218,48 +263,37 @@ def _machine(device: str = "cpu") -> Iterable[Finding]:
         yield Finding("machine", "warning", summary, "close other programs: loading models may fail")
     else:
         yield Finding("machine", "ok", summary)
-    yield _gpu(device)
+    try:
+        import torch
+
+        count = torch.cuda.device_count()
+        gpus = [torch.cuda.get_device_properties(i) for i in range(count)]
+    except (ImportError, OSError, RuntimeError) as error:
+        remedy = "reinstall kcard, or torch for this machine"
+        yield Finding("gpu", "error", f"torch can't be used: {error}", remedy)
+        return
+    summary = ", ".join(f"cuda:{i} {gpu.name}, {shown_size(gpu.total_memory)}" for i, gpu in enumerate(gpus))
+    if device.startswith("cuda") and not gpus:
+        yield Finding("gpu", "error", f"none, but the device is {device}", "leave device out")
+    else:
+        yield Finding("gpu", "ok", summary or "none; everything runs on the CPU")
 
 
 def _memory(count: int) -> str:
     return shown_size(count) if count else "unknown"
 
 
-def _gpu(device: str = "cpu") -> Finding:
-    try:
-        import torch
-
-        count = torch.cuda.device_count()
-        names = [torch.cuda.get_device_properties(i) for i in range(count)]
-    except (ImportError, OSError, RuntimeError) as error:
-        return Finding(
-            "gpu", "error", f"torch can't be used: {error}", "reinstall kcard, or torch for this machine"
-        )
-    summary = ", ".join(f"cuda:{i} {p.name}, {shown_size(p.total_memory)}" for i, p in enumerate(names))
-    if device.startswith("cuda") and not names:
-        return Finding("gpu", "error", f"none, but the device is {device}", "leave device out")
-    return Finding("gpu", "ok", summary or "none; everything runs on the CPU")
-
-
-def _disk(home: Path) -> Finding:
-    free = system.free_disk(home)
-    summary = f"{shown_size(free)} free under {home}"
-    if free < ROOM:
-        return Finding("disk", "warning", summary, "make room, or set KCARD_HOME to a folder on another disk")
-    return Finding("disk", "ok", summary)
-
-
-def _models(needed: Iterable[str]) -> Iterable[Finding]:
-    """The models that come with kcard, byte for byte."""
+def check_models(needed: Iterable[str]) -> Iterable[Finding]:
+    """Verify the models that come with kcard, byte for byte."""
     from kcard.offline import checker, llm, minilm, opt, reader, static
 
-    wanted = set(needed)
+    required = set(needed)
     try:
         minilm.folder()
         yield Finding("encoder", "ok", f"{minilm.NAME}, sha256 {minilm.SHA256[:12]}… verified")
     except KcardError as error:
         yield Finding(
-            "encoder", "error" if "encoder" in wanted else "warning", str(error), "reinstall the package"
+            "encoder", "error" if "encoder" in required else "warning", str(error), "reinstall the package"
         )
     for name, folder in {
         "static": static.WEIGHTS,
@@ -269,15 +303,15 @@ def _models(needed: Iterable[str]) -> Iterable[Finding]:
         "checker": checker.WEIGHTS,
         "base": opt.FOLDER,
     }.items():
-        severity: Status = "error" if name in wanted else "warning"
-        if problem := _fault(folder):
+        severity: Status = "error" if name in required else "warning"
+        if problem := _digest_mismatch(folder):
             yield Finding(name, severity, problem, "reinstall kcard")
         else:
             yield Finding(name, "ok", f"embedded, sha256 of every file verified ({name}/{SUMS})")
 
 
-def _fault(folder: Path) -> str:
-    """What differs from the folder's own list of digests; empty where nothing does."""
+def _digest_mismatch(folder: Path) -> str:
+    """Return what differs from the folder's own list of digests; empty where nothing does."""
     try:
         lines = (folder / SUMS).read_text(encoding="ascii").splitlines()
         for digest, name in (line.split(maxsplit=1) for line in lines):
@@ -288,21 +322,8 @@ def _fault(folder: Path) -> str:
     return ""
 
 
-def _extras() -> Iterable[Finding]:
-    for extra, modules in EXTRAS.items():
-        missing = [name for name in modules if find_spec(name) is None]
-        summary = f"extra {extra}: " + (f"not installed ({', '.join(missing)})" if missing else "installed")
-        remedy = f"pip install 'kcard[{extra}]' if you want it" if missing else ""
-        yield Finding(extra, "warning" if missing else "ok", summary, remedy)
-
-
-def _presets() -> Finding:
-    summary = "; ".join(f"{group}: {', '.join(system.names(f'kcard.{group}'))}" for group in GROUPS)
-    return Finding("presets", "ok", summary)
-
-
-def _selectors(ask: BareAsk, offline: bool) -> Finding:
-    """Which presets are on this machine, and whether what was chosen is."""
+def check_selectors(ask: BareAsk, offline: bool) -> Finding:
+    """Report which presets are on this machine, and whether those that were chosen are."""
     from kcard.selectors.checkpoints import missing, presets
 
     summary = "; ".join(
@@ -312,32 +333,15 @@ def _selectors(ask: BareAsk, offline: bool) -> Finding:
     lacking = missing(ask.choice) if ask.uses_cards else ()
     if not lacking:
         return Finding("selectors", "ok", summary)
-    found = f"{summary}; chosen, but not on this machine: {', '.join(lacking)}"
+    summary = f"{summary}; chosen, but not on this machine: {', '.join(lacking)}"
     if offline:
         return Finding(
-            "selectors", "error", found, "unset HF_HUB_OFFLINE once, or choose --selectors offline"
+            "selectors", "error", summary, "unset HF_HUB_OFFLINE once, or choose --selectors offline"
         )
-    return Finding("selectors", "warning", found, "they are downloaded on first use")
+    return Finding("selectors", "warning", summary, "they are downloaded on first use")
 
 
-def _hub_site(configured: Settings) -> str:
-    if configured.offline:
-        return ""
-    from huggingface_hub import constants
-
-    return silence(constants.ENDPOINT, SECONDS)
-
-
-def _site(configured: Settings, found: Later[str]) -> Finding:
-    if configured.offline:
-        return Finding("hugging-face", "ok", "not checked: HF_HUB_OFFLINE is set")
-    if problem := found.result(SECONDS):
-        remedy = "only cards with a base from there need it; set HF_HUB_OFFLINE=1 to skip this check"
-        return Finding("hugging-face", "warning", f"can't be reached: {problem}", remedy)
-    return Finding("hugging-face", "ok", "reachable")
-
-
-def _hub(ask: BareAsk, configured: Settings) -> Finding:
+def check_hub(ask: BareAsk, configured: Settings) -> Finding:
     status: Status = "error" if ask.uses_cards else "warning"
     if configured.database_url is None and not (configured.home / "hub" / "hub.db").exists():
         return Finding(
@@ -347,10 +351,12 @@ def _hub(ask: BareAsk, configured: Settings) -> Finding:
         from kcard.hub.registry import Hub
 
         hub = Hub(configured.home)
-        held, chosen, missing = hub.info(), hub.resolve(ask.cards), _missing(hub)
+        info, chosen = hub.info(), hub.resolve(ask.cards)
+        # Only whether the files of the newest versions exist: `kcard verify` reads their bytes.
+        missing = [v.reference for v in hub.list() if not all(map(hub.blobs.holds, v.files.values()))]
     except KcardError as error:
         return Finding("hub", status, str(error), "correct `cards`, or repair the hub (kcard verify)")
-    summary = f"{held.cards} cards in {held.versions} versions, {shown_size(held.size)}; {len(chosen)} would be used"
+    summary = f"{info.cards} cards in {info.versions} versions, {shown_size(info.size)}; {len(chosen)} would be used"
     if missing:
         return Finding(
             "hub",
@@ -359,28 +365,3 @@ def _hub(ask: BareAsk, configured: Settings) -> Finding:
             "kcard verify, then publish again",
         )
     return Finding("hub", "ok", summary)
-
-
-def _missing(hub: "Hub") -> list[str]:
-    """The newest versions of which a file is gone; bytes are not read (`kcard verify` reads them)."""
-    return [v.reference for v in hub.list() if not all(map(hub.blobs.holds, v.files.values()))]
-
-
-def _gate(name: str) -> Iterable[Finding]:
-    known = system.names("kcard.gates")
-    if name not in known:
-        yield Finding("gate", "error", f"unknown gate {name!r}", f"choose {', '.join(known)}")
-
-
-def _terminal() -> Finding:
-    summary = f"{'a terminal' if sys.stdout.isatty() else 'no terminal'}, encoding {sys.stdout.encoding}"
-    if "utf" not in (sys.stdout.encoding or "").lower():
-        return Finding("terminal", "warning", summary, "set PYTHONUTF8=1 to print all languages")
-    return Finding("terminal", "ok", summary)
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "missing"

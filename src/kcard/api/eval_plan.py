@@ -1,4 +1,4 @@
-"""What an evaluation is to do: settings, presets, variants, and the questions."""
+"""Plan an evaluation: settings, presets, variants, and the questions."""
 
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ __all__ = [
     "EvalAnalysis",
     "EvalPreset",
     "EvalSetting",
-    "Prepared",
+    "EvaluationPlan",
     "command_line",
     "overrides",
     "parse_settings",
@@ -62,51 +62,48 @@ OVERRIDES = (
 
 
 def overrides(name: SettingName, cards: Sequence[str] | None = None) -> dict[str, Any]:
-    """The options of a setting's name by the names of AskOptions. `cards`: the references that cards stand for.
+    """Return the options of a setting's name by their names in AskOptions. `cards`: the references of the run's cards.
 
     Raises UsageError for an option that a setting can't have, a value of another type or out of range, and a card that
     is not among `cards`.
     """
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
+    kinds: Mapping[str, Any] = {key: option.kind for key, option in declared(AskOptions).items()}
     for option in dict.fromkeys(key for key, _ in name.options):
         if option not in OVERRIDES:
             raise UsageError(
                 f"setting {name}: {option} can't be set here: choose among {', '.join(OVERRIDES)}"
             )
-        values = name.values(option)
-        if option not in SEVERAL and len(values) > 1:
+        values, key = name.values(option), option.replace("-", "_")
+        if option in SEVERAL:
+            changes[key] = values
+            continue
+        if len(values) > 1:
             raise UsageError(f"setting {name}: {option} is given twice")
-        key = option.replace("-", "_")
-        found[key] = values if option in SEVERAL else _typed(name, option, values[0])
+        # A number where the option is one.
+        kind = kinds[key]
+        number = next((each for each in (int, float) if each is kind or each in get_args(kind)), None)
+        try:
+            changes[key] = values[0] if number is None else number(values[0])
+        except ValueError:
+            what = "a whole number" if number is int else "a number"
+            raise UsageError(f"setting {name}: {option} is {values[0]!r}, expected {what}") from None
     try:
-        check_values(AskOptions, found)
+        check_values(AskOptions, changes)
     except UsageError as error:
         raise UsageError(f"setting {name}: {error}") from None
-    if cards is not None and "cards" in found:
-        found["cards"] = tuple(_reference(name, card, cards) for card in found["cards"])
-    return found
-
-
-def _typed(name: SettingName, option: str, value: str) -> Any:
-    """The value as a number where the option is one."""
-    kinds: Mapping[str, Any] = {key: known.kind for key, known in declared(AskOptions).items()}
-    kind = kinds[option.replace("-", "_")]
-    number = next((each for each in (int, float) if each is kind or each in get_args(kind)), None)
-    if number is None:
-        return value
-    try:
-        return number(value)
-    except ValueError:
-        what = "a whole number" if number is int else "a number"
-        raise UsageError(f"setting {name}: {option} is {value!r}, expected {what}") from None
-
-
-def _reference(name: SettingName, card: str, cards: Sequence[str]) -> str:
-    """The reference (name@version) that a card's name stands for."""
-    for reference in cards:
-        if card in (reference, reference.partition("@")[0]):
-            return reference
-    raise UsageError(f"setting {name}: card {card} is not among this run's cards: {', '.join(cards)}")
+    # A card's name stands for its reference (name@version).
+    if cards is not None and "cards" in changes:
+        references = []
+        for card in changes["cards"]:
+            matches = [each for each in cards if card in (each, each.partition("@")[0])]
+            if not matches:
+                raise UsageError(
+                    f"setting {name}: card {card} is not among this run's cards: {', '.join(cards)}"
+                )
+            references.append(matches[0])
+        changes["cards"] = tuple(references)
+    return changes
 
 
 # The papers' settings, each in one word; options that are given take their place.
@@ -212,97 +209,91 @@ class EvalSetting:
         return (EvalSetting(below), EvalSetting(above)) if slash else None
 
     def uses_cards(self, baseline: BaselineOptions) -> bool:
-        """Whether it opens cards."""
+        """Return whether it opens cards."""
         if self.sides:
             return any(side.uses_cards(baseline) for side in self.sides)
         if self.way in MODES:
             return self.way != "direct"
         return self.way == TOGETHER or (self.way in SEARCHING and baseline.corpus is None)
 
-    def options(self, given: AskOptions) -> AskOptions:
-        """The options with those of this setting; what its name says decides before what is given.
+    def options(self, base: AskOptions) -> AskOptions:
+        """Return the options with those of this setting, which its name puts before those of `base`.
 
         Raises UsageError for an option in the name that is wrong.
         """
         if self.sides:
-            return replace(given, gate=self.name.partition("@")[2])
+            return replace(base, gate=self.name.partition("@")[2])
         changes: dict[str, Any] = dict(MODES[self.way]) if self.way in MODES else {"gate": "always"}
-        gate = self.parts.base.partition("@")[2] or given.gate
+        gate = self.parts.base.partition("@")[2] or base.gate
         if gate and self.way != "direct":
             changes["gate"] = gate
-        cards = given.cards if isinstance(given.cards, tuple) else None
-        return replace(given, **changes, **overrides(self.parts, cards))
+        cards = base.cards if isinstance(base.cards, tuple) else None
+        return replace(base, **changes, **overrides(self.parts, cards))
 
-    def check(self, given: AskOptions) -> None:
+    def check(self, base: AskOptions) -> None:
         """Raise UsageError for a gate that is unknown or not fitted yet, and a wrong option."""
         from kcard.gates.registry import UNFITTED, gate_file
 
-        gate = self.options(given).gate_name
+        gate = self.options(base).gate_name
         if gate not in system.names(UNFITTED):
             gate_file(gate)
 
     def answerer(
         self,
-        given: AskOptions,
+        base: AskOptions,
         baseline: BaselineOptions,
         llm: "LLM",
         hub: "Hub",
         report: Callable[[str], None] | None,
     ) -> "Answerer":
-        """What answers in this way, with `llm` in place of the one in the options."""
+        """Return what answers in this way, with `llm` in place of the one in the options."""
+        from kcard.gates.registry import named_gate
         from kcard.integrators.baselines import baseline as make_baseline
         from kcard.integrators.pipeline import Pipeline
+        from kcard.integrators.pool_views import Routed
+        from kcard.llms.client import Metered
+        from kcard.llms.prompts import load
 
-        options = replace(self.options(given), llm=llm)
+        options = replace(self.options(base), llm=llm)
         if self.sides:
-            ungated = replace(given, gate=None)
+            ungated = replace(base, gate=None)
             below, above = (side.answerer(ungated, baseline, llm, hub, report) for side in self.sides)
-            return _routed(options, llm, below, above)
+            metered = Metered(llm, options.concurrency or 1)
+            gate = named_gate(options.gate_name, metered, load(options.examples))
+            return Routed(gate, metered, below, above)
         if self.way in MODES:
             return Pipeline(options, hub=hub, report=report)
         return make_baseline(self.way, options, baseline, hub=hub, report=report)
 
 
-def _routed(options: AskOptions, llm: "LLM", below: "Answerer", above: "Answerer") -> "Answerer":
-    from kcard.gates.registry import named_gate
-    from kcard.integrators.pool_views import Routed
-    from kcard.llms.client import Metered
-    from kcard.llms.prompts import load
-
-    metered = Metered(llm, options.concurrency or 1)
-    return Routed(named_gate(options.gate_name, metered, load(options.examples)), metered, below, above)
-
-
-def parse_settings(given: str | Sequence[str]) -> tuple[EvalSetting, ...]:
-    """The settings of a comma-separated list. Raises UsageError for an unknown one, one named twice, and for none."""
+def parse_settings(settings: str | Sequence[str]) -> tuple[EvalSetting, ...]:
+    """Parse a comma-separated list of settings. Raises UsageError for an unknown one, one named twice, and for none."""
     from kcard.integrators.baselines import BASELINES
 
     ways = {*MODES, *BASELINES}
-    names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
-    known = ", ".join([*MODES, *BASELINES])
+    names = [name.strip() for name in (settings.split(",") if isinstance(settings, str) else settings)]
+    choices = ", ".join([*MODES, *BASELINES])
     for name in names:
         parts = SettingName.of(name)
         if parts.options and parts.base.partition("@")[0] not in MODES:
             raise UsageError(f"setting {name!r}: options go with {', '.join(MODES)}, not with a baseline")
-        if not _well_formed(parts.base, ways):
+        # WAY, WAY@GATE of a mode with cards, or BELOW/ABOVE@GATE.
+        way, at, gate = parts.base.partition("@")
+        below, slash, above = way.partition("/")
+        if slash:
+            is_known = {below, above} <= ways and bool(gate)
+        else:
+            is_known = way in ways and (not at or (way in MODES and way != "direct" and bool(gate)))
+        if not is_known:
             raise UsageError(
-                f"unknown setting {name!r}: choose among {known}; one with cards may name its gate, as in "
+                f"unknown setting {name!r}: choose among {choices}; one with cards may name its gate, as in "
                 "bottom-up@always, and a gate may choose between two, as in retrieval/genread@popularity"
             )
         if names.count(name) > 1:
             raise UsageError(f"setting {name!r} is named twice")
     if not names:
-        raise UsageError(f"no settings: choose among {known}")
+        raise UsageError(f"no settings: choose among {choices}")
     return tuple(map(EvalSetting, names))
-
-
-def _well_formed(name: str, ways: set[str]) -> bool:
-    """WAY, WAY@GATE of a mode with cards, or BELOW/ABOVE@GATE."""
-    way, at, gate = name.partition("@")
-    below, slash, above = way.partition("/")
-    if slash:
-        return {below, above} <= ways and bool(gate)
-    return way in ways and (not at or (way in MODES and way != "direct" and bool(gate)))
 
 
 # The settings that an analysis of Knowledge Card compares: one setting, varied in one respect.
@@ -319,7 +310,9 @@ Options = tuple[tuple[str, str], ...]
 
 
 def variants(analysis: EvalAnalysis, settings: Sequence[str], cards: Sequence[str]) -> list[str]:
-    """The settings of an analysis: direct, then each of `settings` that uses cards, varied; `cards` in that order.
+    """Return the settings of an analysis: direct, then each of `settings` that uses cards, varied.
+
+    The cards are varied in the order of `cards`.
 
     Raises UsageError where no setting uses cards, or one has the options that are varied already.
     """
@@ -328,35 +321,34 @@ def variants(analysis: EvalAnalysis, settings: Sequence[str], cards: Sequence[st
         raise UsageError(
             f"the analysis {analysis} varies a setting with cards: add one, such as {DEFAULTS[analysis]}"
         )
-    return ["direct", *(str(name) for base in bases for name in _varied(analysis, base, cards))]
-
-
-def _varied(analysis: EvalAnalysis, base: SettingName, cards: Sequence[str]) -> Iterator[SettingName]:
-    if analysis in ("patch", "adding"):
-        names = [card.partition("@")[0] for card in cards]
-        one = [(("cards", name),) for name in names]
-        changes: Iterator[Options] = iter(one) if analysis == "patch" else accumulate(one)
-    elif analysis == "selectors":
-        changes = iter([(), *(((key, value),) for key, value in WITHOUT.items()), tuple(WITHOUT.items())])
-    else:
-        changes = (((key, str(count)),) for key, counts in COUNTS.items() for count in counts)
-    for change in changes:
-        if base.changed & {key for key, _ in change}:
-            raise UsageError(
-                f"setting {base} has an option that the analysis {analysis} varies: leave it out"
-            )
-        yield SettingName(base.base, (*base.options, *change))
+    names = ["direct"]
+    for base in bases:
+        changes: Iterator[Options]
+        if analysis in ("patch", "adding"):
+            one = [(("cards", card.partition("@")[0]),) for card in cards]
+            changes = iter(one) if analysis == "patch" else accumulate(one)
+        elif analysis == "selectors":
+            changes = iter([(), *(((key, value),) for key, value in WITHOUT.items()), tuple(WITHOUT.items())])
+        else:
+            changes = (((key, str(count)),) for key, counts in COUNTS.items() for count in counts)
+        for change in changes:
+            if base.changed & {key for key, _ in change}:
+                raise UsageError(
+                    f"setting {base} has an option that the analysis {analysis} varies: leave it out"
+                )
+            names.append(str(SettingName(base.base, (*base.options, *change))))
+    return names
 
 
 T = TypeVar("T", AskOptions, BaselineOptions)
 LIBRARIES = ("numpy", "tokenizers", "torch", "transformers")
-NEGATABLE = {name for name, known in declared(AskOptions).items() if known.option.negatable}
+NEGATABLE = {name for name, declaration in declared(AskOptions).items() if declaration.option.negatable}
 PLACES = ("path", "examples", "evidence", "corpus")  # options that may name files
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """An evaluation that is ready to be asked. `notes`: sentences for the user."""
+class EvaluationPlan:
+    """An evaluation with its tasks read and its cards resolved. `notes`: sentences for the user."""
 
     plan: RunPlan
     tasks: Mapping[str, TaskData]
@@ -367,62 +359,80 @@ class Prepared:
     notes: tuple[str, ...] = ()
 
 
-def prepare(given: Mapping[str, Any], hub: "Hub") -> Prepared:
-    """Read the tasks and resolve the cards of an evaluation with these options of kcard.evaluate.
+def prepare(arguments: Mapping[str, Any], hub: "Hub") -> EvaluationPlan:
+    """Read the tasks and resolve the cards of an evaluation with these arguments of kcard.evaluate.
 
     Raises UsageError for a wrong option or file, HubError where a card is not found.
     """
-    given = _with_preset(given)
-    options, baseline = _of(AskOptions, given), _of(BaselineOptions, given)
-    found = _settings(given, options, hub)
-    for setting in found:
+    # None is no value, and a preset's values stand where there is none.
+    values = {key: value for key, value in arguments.items() if value is not None}
+    preset = values.pop("preset", None)
+    if preset is not None:
+        if preset not in PRESETS:
+            raise UsageError(f"preset {preset!r} is unknown: choose one of {', '.join(PRESETS)}")
+        values = {**PRESETS[preset], **values}
+    options, baseline = _options_of(AskOptions, values), _options_of(BaselineOptions, values)
+
+    # The settings that are compared, or those of an analysis, which varies them.
+    analysis = values.get("analysis")
+    settings = parse_settings(values.get("settings", DEFAULT if analysis is None else DEFAULTS[analysis]))
+    if analysis is not None:
+        references = [version.reference for version in hub.select(options.card_names).versions]
+        settings = parse_settings(variants(analysis, [setting.name for setting in settings], references))
+    for setting in settings:
         setting.check(options)
-    seed, limit = options.seed, given.get("limit")
-    paths = _paths(_listed(given["tasks"]), given.get("path", ()))
+
+    # The questions, by task.
+    seed, limit = options.seed, values.get("limit")
+    task_list = [values["tasks"]] if isinstance(values["tasks"], str) else list(values["tasks"])
+    paths = task_paths(task_list, values.get("path", ()))
     tasks = {path: read_task(name, path) for name, path in paths}
     described = [
         RunTask(data.name, path, data.sha256, data.metric, sampled(data, limit, seed), len(data.items))
         for path, data in tasks.items()
     ]
-    _check_distinct(described)
+    for task in described:
+        if sum(other.name == task.name for other in described) > 1:
+            raise UsageError(
+                f"two files are of the task {task.name}: evaluate {task.path} in a run of its own, so that its results "
+                "can be told apart"
+            )
+
+    # The cards, and the options as a later run can have them again.
     cards: dict[str, str] = {}
     notes: tuple[str, ...] = ()
-    if any(setting.uses_cards(baseline) for setting in found):
-        chosen = hub.select(options.card_names)
-        cards = {version.reference: version.sha256 for version in chosen.versions}
-        notes = (chosen.note,) if chosen.note else ()
+    if any(setting.uses_cards(baseline) for setting in settings):
+        selection = hub.select(options.card_names)
+        cards = {version.reference: version.sha256 for version in selection.versions}
+        notes = (selection.note,) if selection.note else ()
         options = replace(options, cards=tuple(cards))
-    llm = _named(options.llm)
-    kept = {
-        **{key: _json_ready(key, value) for key, value in given.items() if key != "analysis"},
+    llm = options.llm
+    if llm is None:
+        llm = configured().llm
+    elif not isinstance(llm, str):
+        llm = type(llm).__name__  # an object, which no later run can make again
+    llm_url = options.llm_url or (configured().llm_url if llm.partition(":")[0] in ENDPOINTS else None)
+    stored = {
+        **{key: _json_ready(key, value) for key, value in values.items() if key != "analysis"},
         "tasks": [name for name, _ in paths],
         "path": list(tasks),
-        "settings": ",".join(setting.name for setting in found),
+        "settings": ",".join(setting.name for setting in settings),
         "llm": llm,
         **({"cards": list(cards)} if cards else {}),
-        **({"llm_url": url} if (url := options.llm_url or _url(llm)) else {}),
+        **({"llm_url": llm_url} if llm_url else {}),
     }
-    names = tuple(setting.name for setting in found)
+    names = tuple(setting.name for setting in settings)
+    versions = {"kcard": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    versions |= {name: metadata.version(name) for name in LIBRARIES}
     plan = RunPlan(
-        ("eval", *command_line(kept)), tuple(described), names, llm, seed, cards, kept, _versions()
+        ("eval", *command_line(stored)), tuple(described), names, llm, seed, cards, stored, versions
     )
-    return Prepared(
-        plan, {d.name: tasks[d.path] for d in described}, found, options, baseline, given.get("shots"), notes
-    )
-
-
-def _settings(given: Mapping[str, Any], options: AskOptions, hub: "Hub") -> tuple[EvalSetting, ...]:
-    """The settings that are compared, or those of an analysis, which varies them."""
-    analysis = given.get("analysis")
-    if analysis is None:
-        return parse_settings(given.get("settings", DEFAULT))
-    found = parse_settings(given.get("settings", DEFAULTS[analysis]))
-    cards = [version.reference for version in hub.select(options.card_names).versions]
-    return parse_settings(variants(analysis, [setting.name for setting in found], cards))
+    by_name = {task.name: tasks[task.path] for task in described}
+    return EvaluationPlan(plan, by_name, settings, options, baseline, values.get("shots"), notes)
 
 
 def command_line(options: Mapping[str, Any]) -> Iterator[str]:
-    """The options as they are typed after `kcard eval`."""
+    """Yield the options as they are typed after `kcard eval`."""
     yield from options["tasks"]
     for key, value in options.items():
         flag = "--" + key.replace("_", "-")
@@ -440,30 +450,15 @@ def command_line(options: Mapping[str, Any]) -> Iterator[str]:
             yield from (flag, ",".join(value) if isinstance(value, list) else str(value))
 
 
-def _with_preset(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options without those that are None, and with those of the preset that are not given."""
-    named = {key: value for key, value in given.items() if value is not None}
-    name = named.pop("preset", None)
-    if name is None:
-        return named
-    if name not in PRESETS:
-        raise UsageError(f"preset {name!r} is unknown: choose one of {', '.join(PRESETS)}")
-    return {**PRESETS[name], **named}
+def _options_of(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Return the options of that kind, from those of `values` that it declares."""
+    names = declared(kind)
+    return kind(**{key: value for key, value in values.items() if key in names})
 
 
-def _of(kind: type[T], given: Mapping[str, Any]) -> T:
-    """The options of that kind among those given."""
-    known = declared(kind)
-    return kind(**{key: value for key, value in given.items() if key in known})
-
-
-def _listed(given: str | Sequence[str]) -> list[str]:
-    return [given] if isinstance(given, str) else list(given)
-
-
-def _paths(tasks: Sequence[str], given: str | Path | Sequence[str | Path]) -> list[tuple[str, str]]:
-    """(task, absolute path) of each task: from TASK=PATH, else in order; one task may have several paths."""
-    paths = [str(path) for path in ([given] if isinstance(given, str | Path) else given)]
+def task_paths(tasks: Sequence[str], path: str | Path | Sequence[str | Path]) -> list[tuple[str, str]]:
+    """Return (task, absolute path) of each task: from TASK=PATH, else in order; one task may have several paths."""
+    paths = [str(path) for path in ([path] if isinstance(path, str | Path) else path)]
     if not tasks:
         raise UsageError(f"no task: choose among {', '.join(task_names())}")
     named = [tuple(text.partition("=")[::2]) for text in tasks]
@@ -486,23 +481,13 @@ def _paths(tasks: Sequence[str], given: str | Path | Sequence[str | Path]) -> li
 
 
 def _task_of(path: str, tasks: Sequence[str]) -> str:
-    """The task of TASK=PATH; empty for a mere path."""
+    """Return the task of TASK=PATH; empty for a mere path."""
     name, equals, _ = path.partition("=")
     return name if equals and name in tasks else ""
 
 
-def _check_distinct(tasks: Sequence[RunTask]) -> None:
-    names = [task.name for task in tasks]
-    for task in tasks:
-        if names.count(task.name) > 1:
-            raise UsageError(
-                f"two files are of the task {task.name}: evaluate {task.path} in a run of its own, so that its results "
-                "can be told apart"
-            )
-
-
 def _json_ready(key: str, value: Any) -> Any:
-    """The value as JSON has it; what names files by absolute paths."""
+    """Return the value as JSON has it, with absolute paths where it names files."""
     if isinstance(value, Path):
         return str(value.expanduser().absolute())
     if isinstance(value, list | tuple):
@@ -510,19 +495,3 @@ def _json_ready(key: str, value: Any) -> Any:
     if key in PLACES and isinstance(value, str) and Path(value).expanduser().exists():
         return str(Path(value).expanduser().absolute())
     return value
-
-
-def _named(llm: Any) -> str:
-    """The LLM as backend:model; an object by its type, which no later run can make again."""
-    if llm is None:
-        return configured().llm
-    return llm if isinstance(llm, str) else type(llm).__name__
-
-
-def _url(llm: str) -> str | None:
-    return configured().llm_url if llm.partition(":")[0] in ENDPOINTS else None
-
-
-def _versions() -> dict[str, str]:
-    found = {"kcard": __version__, "python": platform.python_version(), "platform": platform.platform()}
-    return found | {name: metadata.version(name) for name in LIBRARIES}

@@ -1,4 +1,4 @@
-"""Evaluate settings on the same questions, go on with a run, report it."""
+"""Evaluate settings on the same questions, resume a run, report it."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from kcard.integrators.options import AskOptions, BaselineOptions
 from kcard.options import Option, check_values, declared, documented
 
 if TYPE_CHECKING:
-    from kcard.api.eval_plan import Prepared
+    from kcard.api.eval_plan import EvaluationPlan
     from kcard.evaluation.report.report import Report
     from kcard.evaluation.runs.run import Result, Run, RunStorage
     from kcard.evaluation.runs.runner import Key, Runner, Store
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SILENT",
     "Evaluation",
+    "EvaluationListener",
     "Told",
     "ask_missing",
     "evaluate",
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 
-# Asks what a run has no answer to, with the LLM and the cards that its options name.
+# Answer the questions of a run that have no result yet.
 
 GIVE_UP = (
     3  # so many batches of a cluster in a row without an answer are the endpoint's failure, not a worker's
@@ -47,8 +48,8 @@ GIVE_UP = (
 
 
 @dataclass(frozen=True)
-class Told:
-    """What an evaluation tells while it runs.
+class EvaluationListener:
+    """Callbacks of a running evaluation.
 
     note      called with sentences for the user
     started   called with the run as soon as it is stored
@@ -60,15 +61,16 @@ class Told:
     progress: Callable[[int, int], None] = lambda _, __: None
 
 
-SILENT = Told()
+SILENT = EvaluationListener()
+Told = EvaluationListener
 
 
 def ask_missing(
-    prepared: "Prepared",
+    prepared: "EvaluationPlan",
     run: "Run",
     storage: "RunStorage",
     hub: "Hub",
-    told: Told,
+    told: EvaluationListener,
     cluster: RayOptions | None = None,
 ) -> None:
     """Ask every question of the run that has no result, or one with an error; store each result as it comes.
@@ -88,11 +90,11 @@ def ask_missing(
     if runner is not None:
         runner.ask(missing, report)
     elif cluster is not None:
-        _ask_on_cluster(prepared, run, storage, missing, cluster, report)
+        ask_on_cluster(prepared, run, storage, missing, cluster, report)
 
 
-def _ask_on_cluster(
-    prepared: "Prepared",
+def ask_on_cluster(
+    prepared: "EvaluationPlan",
     run: "Run",
     storage: "RunStorage",
     missing: "Sequence[Key]",
@@ -126,7 +128,7 @@ def _ask_on_cluster(
     }
     pieces = [{"number": run.number, "keys": chunk, **where} for chunk in chunks]
     left, streak = dict.fromkeys(missing), 0
-    with closing(mapped(_eval_asking_asked, pieces, cluster, options.device)) as outcomes:
+    with closing(mapped(_answer_batch, pieces, cluster, options.device)) as outcomes:
         for nth, outcome in outcomes:
             results = [build(Result, parse(text)) for text in outcome.get("result", ())]
             results = results or [failure(key, outcome["error"]) for key in chunks[nth]]
@@ -140,11 +142,9 @@ def _ask_on_cluster(
     storage.append(run, [failure(key, NOT_ASKED) for key in left])
 
 
-def _eval_asking_asked(
-    number: int, keys: Sequence[Sequence[str]], paths: Sequence[str], device: str
-) -> list[str]:
-    """The results of questions of one task and setting, as JSON, in order."""
-    runner, store = _runner_again(number, tuple(paths), device)
+def _answer_batch(number: int, keys: Sequence[Sequence[str]], paths: Sequence[str], device: str) -> list[str]:
+    """Answer questions of one task and setting in a worker; return the results as JSON, in order."""
+    runner, store = _worker_runner(number, tuple(paths), device)
     store.results.clear()
     runner.ask([(task, setting, question) for task, setting, question in keys])
     return [json.dumps(asdict(result)) for result in store.results]
@@ -161,8 +161,8 @@ class _Results:
 
 
 @lru_cache(maxsize=1)
-def _runner_again(number: int, paths: tuple[str, ...], device: str) -> "tuple[Runner, _Results]":
-    """What asks the questions of a run, as the hub has it; a worker keeps it, and so the models of a setting."""
+def _worker_runner(number: int, paths: tuple[str, ...], device: str) -> "tuple[Runner, _Results]":
+    """Return what asks the questions of a stored run; a worker keeps it, and so the models of a setting."""
     from kcard.evaluation.runs.run import RunStorage
     from kcard.hub.registry import Hub
 
@@ -174,14 +174,16 @@ def _runner_again(number: int, paths: tuple[str, ...], device: str) -> "tuple[Ru
 
 
 def _runner(
-    prepared: "Prepared", run: "Run", store: "Store", hub: "Hub", note: Callable[[str], None]
+    prepared: "EvaluationPlan", run: "Run", store: "Store", hub: "Hub", note: Callable[[str], None]
 ) -> "Runner":
-    """What asks the questions of the run and gives the results to `store`."""
+    """Return what asks the questions of the run and gives the results to `store`."""
     from kcard.batching import questions_together
     from kcard.evaluation.runs.run import put
     from kcard.evaluation.runs.runner import Recorder, Runner
+    from kcard.integrators.assembly import endpoint_of, make_llm
 
-    llm = _llm(prepared, note)
+    options = prepared.options
+    llm = make_llm(options.llm, options.temperature, endpoint_of(options, note))
     if announcement := getattr(llm, "announcement", None):
         note(announcement)
     recorder = Recorder(llm)
@@ -192,14 +194,16 @@ def _runner(
         _Answerers(prepared, recorder, hub, note),
         recorder,
         store,
-        questions_together(prepared.options.concurrency or recorder.concurrency),
+        questions_together(options.concurrency or recorder.concurrency),
     )
 
 
 class _Answerers:
     """The ways of answering, each made when its turn comes; the models of one setting are loaded at a time."""
 
-    def __init__(self, prepared: "Prepared", llm: "LLM", hub: "Hub", note: Callable[[str], None]) -> None:
+    def __init__(
+        self, prepared: "EvaluationPlan", llm: "LLM", hub: "Hub", note: Callable[[str], None]
+    ) -> None:
         self._prepared, self._llm, self._hub, self._note = prepared, llm, hub, note
         self._opened: tuple[str, Answerer] | None = None
 
@@ -208,21 +212,14 @@ class _Answerers:
             self._opened = None
             setting = next(s for s in self._prepared.settings if s.name == name)
             prepared = self._prepared
-            made = setting.answerer(prepared.options, prepared.baseline, self._llm, self._hub, self._note)
-            self._opened = name, made
+            answerer = setting.answerer(prepared.options, prepared.baseline, self._llm, self._hub, self._note)
+            self._opened = name, answerer
         return self._opened[1]
-
-
-def _llm(prepared: "Prepared", note: Callable[[str], None]) -> "LLM":
-    from kcard.integrators.assembly import endpoint_of, make_llm
-
-    options = prepared.options
-    return make_llm(options.llm, options.temperature, endpoint_of(options, note))
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A run and what it came to: one row for each task and setting."""
+    """A run and its summary: one row for each task and setting."""
 
     run: "Run"
     rows: "tuple[SettingSummary, ...]"
@@ -272,7 +269,7 @@ def evaluate(
     ] = None,
     price_out: Annotated[float | None, Option("The same of tokens that it writes.", least=0)] = None,
     hub: "Hub | None" = None,
-    told: Told = SILENT,
+    told: EvaluationListener = SILENT,
     cluster: RayOptions | None = None,
     **options: Any,
 ) -> Evaluation:
@@ -285,7 +282,7 @@ def evaluate(
 
     Raises UsageError for a wrong option or file, HubError where a card is not found, ModelUnavailable.
     """
-    given = {
+    arguments = {
         "tasks": tasks,
         "path": path,
         "settings": settings,
@@ -296,27 +293,27 @@ def evaluate(
         "price_in": price_in,
         "price_out": price_out,
     }
-    check_values(evaluate, given)
-    known = {*declared(AskOptions), *declared(BaselineOptions)} - {"mode", "select"}
-    if strange := sorted(set(options) - known):
-        raise UsageError(f"{strange[0]} is not an option of an evaluation: it has {', '.join(sorted(known))}")
+    check_values(evaluate, arguments)
+    names = {*declared(AskOptions), *declared(BaselineOptions)} - {"mode", "select"}
+    if strange := sorted(set(options) - names):
+        raise UsageError(f"{strange[0]} is not an option of an evaluation: it has {', '.join(sorted(names))}")
     from kcard.api.eval_plan import prepare
 
     hub = hub or _hub()
-    prepared = prepare({**given, **options}, hub)
-    return _asked(prepared, _storage(hub).create(prepared.plan), hub, told, cluster)
+    prepared = prepare({**arguments, **options}, hub)
+    return _complete(prepared, _storage(hub).create(prepared.plan), hub, told, cluster)
 
 
 def resume(
     number: int,
     *,
     hub: "Hub | None" = None,
-    told: Told = SILENT,
+    told: EvaluationListener = SILENT,
     llm: Any = None,
     path: Sequence[str] = (),
     cluster: RayOptions | None = None,
 ) -> Evaluation:
-    """Go on with a run: ask what is missing in it and what failed.
+    """Resume a run: ask what is missing in it and what failed.
 
     llm      in place of an LLM that was an object, in Python
     path     where the tasks' files are now, if not where they were
@@ -327,14 +324,14 @@ def resume(
     hub = hub or _hub()
     run = _storage(hub).get(number)
     prepared = prepared_again(run, hub, llm, path)
-    return _asked(prepared, run, hub, told, cluster)
+    return _complete(prepared, run, hub, told, cluster)
 
 
 def rerun(
     number: int,
     *,
     hub: "Hub | None" = None,
-    told: Told = SILENT,
+    told: EvaluationListener = SILENT,
     llm: Any = None,
     path: Sequence[str] = (),
     cluster: RayOptions | None = None,
@@ -342,11 +339,11 @@ def rerun(
     """Ask everything of a run again, as a new run. Arguments and errors as those of `resume`."""
     hub = hub or _hub()
     prepared = prepared_again(_storage(hub).get(number), hub, llm, path)
-    return _asked(prepared, _storage(hub).create(prepared.plan), hub, told, cluster)
+    return _complete(prepared, _storage(hub).create(prepared.plan), hub, told, cluster)
 
 
 def evaluation(number: int, *, hub: "Hub | None" = None) -> Evaluation:
-    """What a stored run came to. Raises HubError for an unknown run."""
+    """Return the summary of a stored run. Raises HubError for an unknown run."""
     from kcard.evaluation.runs.run import Prices
     from kcard.evaluation.runs.summary import summarise
 
@@ -357,21 +354,21 @@ def evaluation(number: int, *, hub: "Hub | None" = None) -> Evaluation:
 
 
 def export(number: int, folder: Path | str, *, hub: "Hub | None" = None) -> list[Path]:
-    """Write a run's eval.yaml and .eval_results/*.yaml into a folder; the files.
+    """Write a run's eval.yaml and .eval_results/*.yaml into a folder, and return the files.
 
     Raises HubError for an unknown run, UsageError where the folder can't be written.
     """
     from kcard.evaluation.runs.summary import write_results
 
-    found = evaluation(number, hub=hub)
+    summary = evaluation(number, hub=hub)
     try:
-        return write_results(found.run, found.rows, Path(folder).expanduser())
+        return write_results(summary.run, summary.rows, Path(folder).expanduser())
     except OSError as error:
         raise UsageError(f"can't write the results to {folder}: {error.strerror or error}") from error
 
 
-def prepared_again(run: "Run", hub: "Hub", llm: Any, path: Sequence[str]) -> "Prepared":
-    """The run's options made ready again, checked to mean the same tasks and cards."""
+def prepared_again(run: "Run", hub: "Hub", llm: Any, path: Sequence[str]) -> "EvaluationPlan":
+    """Prepare a stored run again; check that its options mean the same tasks and cards."""
     from kcard.api.eval_plan import prepare
 
     changed = {**({"llm": llm} if llm is not None else {}), **({"path": list(path)} if path else {})}
@@ -401,9 +398,10 @@ def _storage(hub: "Hub") -> "RunStorage":
     return RunStorage(hub.runs)
 
 
-def _asked(
-    prepared: "Prepared", run: "Run", hub: "Hub", told: Told, cluster: RayOptions | None
+def _complete(
+    prepared: "EvaluationPlan", run: "Run", hub: "Hub", told: EvaluationListener, cluster: RayOptions | None
 ) -> Evaluation:
+    """Ask what is missing in the run, and return what the run came to."""
     ask_missing(prepared, run, _storage(hub), hub, told, cluster)
     return evaluation(run.number, hub=hub)
 
@@ -427,7 +425,7 @@ def report(
     ] = None,
     hub: "Hub | None" = None,
 ) -> "Report":
-    """The report of a stored run; `kcard.evaluation.report.pages.write_page` writes it as a web page.
+    """Return the report of a stored run; `kcard.evaluation.report.pages.write_page` writes it as a web page.
 
     Raises HubError for an unknown run, and UsageError for one without results, or an analysis that is unknown or finds
     nothing in this run.
@@ -435,13 +433,12 @@ def report(
     check_values(report, {"limit": limit})
     from kcard.evaluation.analyses.answers import analyse, applicable, brief
     from kcard.evaluation.report.report import make_report, metrics_of
-    from kcard.evaluation.runs.run import RunStorage
 
-    storage = RunStorage(_report_hub(hub).runs)
-    found = storage.get(run)
-    results, metrics = [brief(result) for result in storage.results(run)], metrics_of(found)
+    storage = _storage(_hub() if hub is None else hub)
+    stored = storage.get(run)
+    results, metrics = [brief(result) for result in storage.results(run)], metrics_of(stored)
     analyses = applicable(results, metrics) if analysis is None else [analyse(analysis, results, metrics)]
-    return make_report(found, results, limit, analyses, whole=storage.results(run) if limit else ())
+    return make_report(stored, results, limit, analyses, whole=storage.results(run) if limit else ())
 
 
 def write_questions(run: int, path: Path | str, *, hub: "Hub | None" = None) -> Path:
@@ -450,13 +447,6 @@ def write_questions(run: int, path: Path | str, *, hub: "Hub | None" = None) -> 
     Raises HubError for an unknown run, UsageError where the file can't be written.
     """
     from kcard.evaluation.report.report import metrics_of, question_lines, write_csv
-    from kcard.evaluation.runs.run import RunStorage
 
-    storage = RunStorage(_report_hub(hub).runs)
+    storage = _storage(_hub() if hub is None else hub)
     return write_csv(question_lines(storage.results(run), metrics_of(storage.get(run))), path)
-
-
-def _report_hub(hub: "Hub | None") -> "Hub":
-    from kcard.hub.registry import Hub
-
-    return Hub() if hub is None else hub

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from kcard.cluster import RayOptions, completed, device_there, json_ready
+from kcard.cluster import RayOptions, complete_rows, device_there, json_ready
 from kcard.config import settings
 from kcard.errors import CardError, UnknownCard, UsageError
 from kcard.io import Row
@@ -82,20 +82,20 @@ def exam(
     from kcard.io import write_text
 
     check_device(device)
-    found = card if isinstance(card, Target) else find(card, corpus, field)
+    target = card if isinstance(card, Target) else find(card, corpus, field)
     paths = [evidence] if isinstance(evidence, Path | str) else [*evidence]
-    independent = read_independent(paths, found.digests, found.corpus)
-    given = None if questions is None else read_questions(questions)
-    if not found.corpus and given is None:
-        raise CardError(nothing_to_ask(found))
+    independent = read_independent(paths, target.digests, target.corpus)
+    own_questions = None if questions is None else read_questions(questions)
+    if not target.corpus and own_questions is None:
+        raise CardError(nothing_to_ask(target))
     judge, name = named_checker(checker, device)
-    scorer = Scorer(judge, found.own_evidence if found.corpus else None, independent, report or silent)
-    made, answered = examine(found, given, scorer, name, limit=limit, seed=seed, device=device)
+    scorer = Scorer(judge, target.own_evidence if target.corpus else None, independent, report or silent)
+    result, answers = examine(target, own_questions, scorer, name, limit=limit, seed=seed, device=device)
     if output is not None:
-        write_text(Path(output).expanduser(), made.to_json())
-    elif found.reference is None and not is_smaller(found, made):
-        found.keep(made, answered)
-    return made
+        write_text(Path(output).expanduser(), result.to_json())
+    elif target.reference is None and not is_smaller(target, result):
+        target.keep(result, answers)
+    return result
 
 
 # audit: have a card write for many queries and judge each document by evidence that is not its own; or many cards.
@@ -180,22 +180,24 @@ def audit(
 
     check_device(device)
     tell = report or silent
-    found = card if isinstance(card, Target) else find_published(card, hub)
-    asked = queries_for(found, queries, limit, seed)
+    target = card if isinstance(card, Target) else find_published(card, hub)
+    audit_queries = queries_for(target, queries, limit, seed)
     specs = [evidence] if isinstance(evidence, Path | str) else [*evidence]
-    independent = read_independent(specs, found.digests, found.corpus)
+    independent = read_independent(specs, target.digests, target.corpus)
     judge, name = named_checker(
         checker, device, trust_remote_code, lambda text: tell(StepProgress(text, 0, 1))
     )
-    scorer = Scorer(judge, found.own_evidence if found.corpus else None, independent, tell)
+    scorer = Scorer(judge, target.own_evidence if target.corpus else None, independent, tell)
     models = Loader(device=device, engines=make_engines([engine] if isinstance(engine, str) else engine))
-    made = audited(found, asked, scorer, AuditSettings(documents, limit, seed, worst, name, models))
-    if keep and found.reference is not None:
+    result = audited(
+        target, audit_queries, scorer, AuditSettings(documents, limit, seed, worst, name, models)
+    )
+    if keep and target.reference is not None:
         hub = Hub() if hub is None else hub
-        hub.audits.add(hub.get(found.reference), finding(made))
+        hub.audits.add(hub.get(target.reference), finding(result))
     if output is not None:
-        write_text(Path(output).expanduser(), made.to_json())
-    return made
+        write_text(Path(output).expanduser(), result.to_json())
+    return result
 
 
 def audit_many(
@@ -231,22 +233,22 @@ def audit_many(
     if resume and output is None:
         raise UsageError("resume needs output: the file that the earlier run wrote")
     hub = hub or Hub()
-    given = {key: value for key, value in options.items() if value is not None}
-    device = str(given.get("device", "cpu"))
-    ready = json_ready(given | {"device": device_there(cluster, device)})
-    named = dict.fromkeys(name for card in cards for name in _named(card, hub))
+    values = {key: value for key, value in options.items() if value is not None}
+    device = str(values.get("device", "cpu"))
+    ready = json_ready(values | {"device": device_there(cluster, device)})
+    names = dict.fromkeys(name for card in cards for name in references_of(card, hub))
 
     def keep(row: Row) -> None:
         """Have the hub keep the audit of a published card, once."""
         if Path(row["card"]).is_absolute():
             return
-        version, made = hub.get(row["card"]), finding(Audit.from_json(json.dumps(row["audit"])))
-        if all(stored.finding != made for stored in hub.audits.list(version.name)):
-            hub.audits.add(version, made)
+        version, result = hub.get(row["card"]), finding(Audit.from_json(json.dumps(row["audit"])))
+        if all(stored.finding != result for stored in hub.audits.list(version.name)):
+            hub.audits.add(version, result)
 
-    return completed(
-        _audited,
-        [{"card": name, "options": ready} for name in named],
+    return complete_rows(
+        _audit_row,
+        [{"card": name, "options": ready} for name in names],
         None if output is None else Path(output).expanduser(),
         resume=resume,
         cluster=cluster,
@@ -256,8 +258,8 @@ def audit_many(
     )
 
 
-def _named(card: str | Path, hub: "Hub") -> Iterator[str]:
-    """The references, or the folder, that a name means."""
+def references_of(card: str | Path, hub: "Hub") -> Iterator[str]:
+    """Yield the references, or the folder, that a name means."""
     name = str(card)
     if isinstance(card, str) and (
         name.startswith("pool:") or (name.endswith("/") and not Path(name).is_dir())
@@ -273,10 +275,10 @@ def _named(card: str | Path, hub: "Hub") -> Iterator[str]:
     yield str(draft(settings().drafts, card).expanduser().absolute())
 
 
-def _audited(card: str, options: Row) -> Row:
-    """The audit of a published card (name@v2), or of the one in a folder (an absolute path)."""
-    made = audit(Path(card) if Path(card).is_absolute() else card, keep=False, **options)
-    return {"audit": json.loads(made.to_json())}
+def _audit_row(card: str, options: Row) -> Row:
+    """Audit a published card (name@v2), or the one in a folder (an absolute path)."""
+    result = audit(Path(card) if Path(card).is_absolute() else card, keep=False, **options)
+    return {"audit": json.loads(result.to_json())}
 
 
 # browse: every card of a hub with what its exam and its audits say, filtered and sorted.
@@ -296,7 +298,7 @@ def browse(
     sort: Annotated[Sort, Option("What to sort by.")] = "name",
     hub: "Hub | None" = None,
 ) -> "list[CardReport]":
-    """The newest version of every card in the hub, or the one that `name` refers to (card, card@v2, ...).
+    """Return the newest version of every card in the hub, or the one that `name` refers to (card, card@v2, ...).
 
     Raises UnknownCard, and UsageError for an unknown sort. An exam or audit that can't be read is a note.
     """

@@ -90,15 +90,18 @@ def export(
     from kcard.cards.export import ENGINES, LLAMA_CPP, check_together, prepare
     from kcard.cards.gguf import Converter
     from kcard.evaluation.target import find
-    from kcard.hub.storage import beside
+    from kcard.hub.storage import beside, sync_folder
 
-    engine, say = ENGINES[to], report or _silent
-    target = _checked(Path(out), force)
-    _check_options(engine, converter, base, merge)
-    named = [cards] if isinstance(cards, str | Path) else [*cards]
-    if not named:
+    engine, say = ENGINES[to], report or (lambda _: None)
+    target = _check_target(Path(out), force)
+    if engine.name == "vllm" and (converter is not None or base is not None):
+        raise UsageError(f"--converter and --base are for llama.cpp, not for {engine.title}")
+    if merge and base is not None:
+        raise UsageError("--merge makes a whole model, which needs no --base: give one of them")
+    names = [cards] if isinstance(cards, str | Path) else [*cards]
+    if not names:
         raise UsageError("name a card to export")
-    prepared = [prepare(find(card).card, engine, merge) for card in named]
+    prepared = [prepare(find(card).card, engine, merge) for card in names]
     check_together(prepared, engine)
     tool = Converter(converter) if engine is LLAMA_CPP else None
     if base is not None and prepared[0].adapter is None:
@@ -118,16 +121,26 @@ def export(
             if tool is None
             else gguf.write(prepared, new, tool, base, say)
         )
-        found = _record(prepared, engine, new, target, command)
-        _checked(target, force)  # once more: an export may take long
-        _place(new, target, scratch)
-    return found
+        result = write_record(prepared, engine, new, target, command)
+        _check_target(target, force)  # once more: an export may take long
+        # The new folder takes the target's place; where that fails, the old one stays.
+        old = scratch / "old"
+        if replaced := target.is_dir():
+            target.rename(old)
+        try:
+            new.rename(target)
+        except BaseException:
+            if replaced:
+                old.rename(target)
+            raise
+        sync_folder(target.parent)
+    return result
 
 
-def _record(
+def write_record(
     cards: "Sequence[Prepared]", engine: "Engine", folder: Path, target: Path, command: Sequence[str]
 ) -> Export:
-    """Write export.json; the export as the caller sees it."""
+    """Write export.json; return the export as the caller sees it."""
     from dataclasses import asdict
 
     from kcard import __version__
@@ -154,15 +167,8 @@ def _record(
     return Export(target, engine.name, tuple(command), exported, tuple(files))
 
 
-def _check_options(engine: "Engine", converter: object, base: str | None, merge: bool) -> None:
-    if engine.name == "vllm" and (converter is not None or base is not None):
-        raise UsageError(f"--converter and --base are for llama.cpp, not for {engine.title}")
-    if merge and base is not None:
-        raise UsageError("--merge makes a whole model, which needs no --base: give one of them")
-
-
-def _checked(out: Path, force: bool) -> Path:
-    """The absolute path; UsageError for a folder that must not be replaced."""
+def _check_target(out: Path, force: bool) -> Path:
+    """Return the absolute path. Raises UsageError for a folder that must not be replaced."""
     from kcard.hub.storage import check_new
 
     target = out.expanduser().absolute()
@@ -171,23 +177,3 @@ def _checked(out: Path, force: bool) -> Path:
             return target
         raise UsageError(f"{target} holds an earlier export: replace it with --force, or choose a new folder")
     return check_new(out)
-
-
-def _place(new: Path, target: Path, scratch: Path) -> None:
-    """Put the new folder in the target's place; where that fails, the old one stays."""
-    from kcard.hub.storage import sync_folder
-
-    old = scratch / "old"
-    if replaced := target.is_dir():
-        target.rename(old)
-    try:
-        new.rename(target)
-    except BaseException:
-        if replaced:
-            old.rename(target)
-        raise
-    sync_folder(target.parent)
-
-
-def _silent(text: str) -> None:
-    """A report that goes nowhere."""

@@ -11,7 +11,7 @@ from kcard.errors import LLMError, UsageError
 from kcard.evaluation.gates.analyses.analysis import both_ways
 from kcard.evaluation.gates.outcome import METRICS, Metric
 from kcard.evaluation.runs.run import put
-from kcard.evaluation.tasks.base import Item, TaskData, read_task, recognised
+from kcard.evaluation.tasks.base import Item, read_task, recognised
 from kcard.integrators.batch_files import QuestionTotals, answer_file, earlier_lines
 from kcard.integrators.pipeline import Pipeline
 from kcard.io import Row
@@ -31,7 +31,7 @@ __all__ = [
     "AskedLLM",
     "CalibrationResult",
     "Collection",
-    "Evaluation",
+    "GateEvaluation",
     "Records",
     "analyse",
     "calibrate",
@@ -47,7 +47,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class _Recorded:
+class _RecordedQuestion:
     """One question, answered twice."""
 
     item: Item
@@ -93,9 +93,38 @@ class Collection:
             raise UsageError(f"--output {output} is the questions file: name another, or it would be lost")
         task = task or recognised(path)
         self._task = read_task(task, path)
-        self._metric = metric or _metric(task, self._task)
-        self._items = _distinct(self._task.items)
-        self.rows = [_row(item, self._metric) for item in self._items.values()]
+        # The task's metric; its balanced accuracy is over records, that of one record is accuracy.
+        own: Metric = next((name for name in METRICS if name == self._task.metric), "accuracy")
+        if task == "jsonl" and self._task.metric != "accuracy":
+            own = "substring"
+        self._metric = metric or own
+        # Each question once, since no gate could tell equal ones apart; the answers of all are accepted.
+        self._items: dict[Question, Item] = {}
+        for item in self._task.items:
+            question = Question(item.question, item.choices)
+            first = self._items.setdefault(question, item)
+            if first is not item:
+                answers = tuple(dict.fromkeys([*first.answers, *item.answers]))
+                self._items[question] = replace(first, answers=answers)
+        # The questions without answers as yet, with what the task says of each.
+        self.rows: list[Row] = []
+        for item in self._items.values():
+            columns = {
+                "choices": {choice.name: choice.description for choice in item.choices},
+                "label": item.label,
+                "relation": item.group,
+            }
+            carried: Row = {key: value for key, value in columns.items() if value}
+            if item.popularity is not None:
+                carried["popularity"] = item.popularity
+            self.rows.append(
+                {
+                    "question": item.question,
+                    "answers": list(item.answers),
+                    **carried,
+                    "metric": self._metric,
+                }
+            )
         self._earlier = earlier_lines(self.rows, self.output, resume)
         self.done = sum("error" not in line for line in self._earlier)
         self._with = Pipeline(**options, gate="always")
@@ -114,17 +143,17 @@ class Collection:
         """
         return answer_file(self.rows, self.output, self._outcomes, report, self._earlier, self._with.batch)
 
-    def _outcomes(self, questions: Sequence[str | Question]) -> Iterator[_Recorded | LLMError]:
+    def _outcomes(self, questions: Sequence[str | Question]) -> Iterator[_RecordedQuestion | LLMError]:
         items = [self._items[Question(q) if isinstance(q, str) else q] for q in questions]
-        asked = [put(self._task, item, None) for item in items]
-        ways = zip(items, self._without.outcomes(asked), self._with.outcomes(asked), strict=True)
+        requests = [put(self._task, item, None) for item in items]
+        ways = zip(items, self._without.outcomes(requests), self._with.outcomes(requests), strict=True)
         for item, without, with_ in ways:
             if isinstance(without, LLMError):
                 yield without
             elif isinstance(with_, LLMError):
                 yield with_
             else:
-                yield _Recorded(item, without, with_, self._metric)
+                yield _RecordedQuestion(item, without, with_, self._metric)
 
 
 def collect(
@@ -142,33 +171,6 @@ def collect(
     Arguments are those of Collection; `progress` is called with how many questions are done.
     """
     return Collection(questions, output, task=task, metric=metric, resume=resume, **options).run(progress)
-
-
-def _metric(task: str, data: TaskData) -> Metric:
-    """The metric of a record's correctness: the task's; its balanced accuracy is over records, theirs is accuracy."""
-    if task == "jsonl" and data.metric != "accuracy":
-        return "substring"
-    return next((name for name in METRICS if name == data.metric), "accuracy")
-
-
-def _distinct(items: Sequence[Item]) -> dict[Question, Item]:
-    """Each question once, since no gate could tell equal ones apart; the answers of all are accepted."""
-    found: dict[Question, Item] = {}
-    for item in items:
-        first = found.setdefault(Question(item.question, item.choices), item)
-        if first is not item:
-            answers = tuple(dict.fromkeys([*first.answers, *item.answers]))
-            found[Question(item.question, item.choices)] = replace(first, answers=answers)
-    return found
-
-
-def _row(item: Item, metric: Metric) -> Row:
-    """A question without answers as yet, with what the task says of it."""
-    choices = {choice.name: choice.description for choice in item.choices}
-    beside = {"choices": choices, "label": item.label, "relation": item.group}
-    popularity = {} if item.popularity is None else {"popularity": item.popularity}
-    carried = {key: value for key, value in beside.items() if value} | popularity
-    return {"question": item.question, "answers": list(item.answers), **carried, "metric": metric}
 
 
 # Options that fitting, judging and calibrating share.
@@ -193,7 +195,7 @@ AskedLLM = Annotated[
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class GateEvaluation:
     """How a gate did on records. `folds`: how many, None for a gate that was taken as it is.
 
     settings  the gate's, as fitted on all records; `tuned`: what its folds chose, where they differ
@@ -207,7 +209,7 @@ class Evaluation:
     tuned: Mapping[str, Mapping[str, int]] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """One flat object: the figures, then the settings, which also stand together under "settings"."""
+        """Return one flat object: the figures, then the settings, which also stand together under "settings"."""
         figures = {
             "gate": self.gate,
             **self.outcome.to_json(),
@@ -217,6 +219,9 @@ class Evaluation:
         data = {**self.settings, **figures, "settings": dict(self.settings)}
         ordered = {key: data[key] for key in (*figures, *self.settings, "settings")}
         return ordered | ({"tuned": self.tuned} if self.tuned else {})
+
+
+Evaluation = GateEvaluation
 
 
 @documented
@@ -231,7 +236,7 @@ def fit(
     settings: GateSettings = None,
     llm: AskedLLM = None,
 ) -> "tuple[Fitted, Path]":
-    """Fit a gate on records and keep it, for `kcard ask --gate`; the gate and its file.
+    """Fit a gate on records and keep it for `kcard ask --gate`; return the gate and its file.
 
     Raises UsageError for records or settings that it can't be fitted with.
     """
@@ -239,10 +244,10 @@ def fit(
     from kcard.gates.records import digest
     from kcard.gates.registry import gates_folder, kept_name
 
-    found = _records(records)
-    fitted = base.find(kind).fit(found, settings or {}, resources(llm))
+    rows = _records(records)
+    fitted = base.find(kind).fit(rows, settings or {}, resources(llm))
     path = Path(output).expanduser() if output is not None else gates_folder() / kept_name(kind)
-    registry.save(fitted, path, digest(found))
+    registry.save(fitted, path, digest(rows))
     return fitted, path
 
 
@@ -259,37 +264,36 @@ def evaluate(
     llm: AskedLLM = None,
     seed: Annotated[int, Option("Seed of the folds.")] = 0,
     report: Callable[[int, int], None] | None = None,
-) -> Evaluation:
+) -> GateEvaluation:
     """Evaluate a gate on records that it was not fitted on.
 
     `report` is called with how many folds are done, and of how many. `folds` None is loo.
 
     Raises UsageError for a gate that is not there, or can't be fitted on these records.
     """
-    from kcard.gates.registry import kind_names
-
-    count = _number_of(folds)
-    found = _records(records)
-    if gate not in kind_names():
-        return _as_it_is(found, gate, settings, llm)
     from kcard.evaluation.gates import calibration as gate_trial
     from kcard.evaluation.gates import outcome as gate_folds
-    from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
+    from kcard.evaluation.gates.outcome import GateOutcome, GateRanking, number_of_folds
     from kcard.gates import base
+    from kcard.gates.registry import kind_names
 
-    kind, given = base.find(gate), settings or {}
-    cut = gate_folds.folds(found, count, seed)
-    using = gate_trial.embedding_once(resources(llm), given)
-    whole = kind.fit(found, given, using)
+    count = number_of_folds(folds) if isinstance(folds, str) else folds
+    rows = _records(records)
+    if gate not in kind_names():
+        return _evaluate_unchanged(rows, gate, settings, llm)
+    kind, values = base.find(gate), settings or {}
+    cut = gate_folds.folds(rows, count, seed)
+    using = gate_trial.embedding_once(resources(llm), values)
+    whole = kind.fit(rows, values, using)
     progress = None if report is None else lambda done: report(done, len(cut))
-    trial = gate_trial.tried(found, kind, given, using, cut, progress)
-    outcome = GateOutcome.of(found, trial.seeks)
-    ranking = GateRanking.of(found, trial.scores, trial.correct_without)
-    return Evaluation(gate, outcome, ranking, whole.settings, len(cut), trial.tuned)
+    trial = gate_trial.tried(rows, kind, values, using, cut, progress)
+    outcome = GateOutcome.of(rows, trial.seeks)
+    ranking = GateRanking.of(rows, trial.scores, trial.correct_without)
+    return GateEvaluation(gate, outcome, ranking, whole.settings, len(cut), trial.tuned)
 
 
 def resources(llm: "str | LLM | None") -> "Resources":
-    """What gates may use: the LLM, asked for the same only once, where one is given."""
+    """Return what gates may use: the LLM, where one is given, asked for the same only once."""
     from kcard.gates.base import Resources
     from kcard.integrators.assembly import Endpoint, make_llm
     from kcard.llms.client import Metered
@@ -299,45 +303,32 @@ def resources(llm: "str | LLM | None") -> "Resources":
     return Resources(llm=Metered(make_llm(llm, 0.1, Endpoint()) if isinstance(llm, str) else llm))
 
 
-def _as_it_is(
+def _evaluate_unchanged(
     records: "Sequence[Record]", gate: str, settings: Mapping[str, Any] | None, llm: "str | LLM | None"
-) -> Evaluation:
+) -> GateEvaluation:
     if settings:
         raise UsageError(f"{gate} is not fitted anew, so it takes no settings: leave out --set")
+    import numpy as np
+
     from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
     from kcard.gates.base import THRESHOLD
     from kcard.gates.registry import UNFITTED, gate_file, title
 
     if gate in system.names(UNFITTED):
-        scores = _unfitted(records, gate, llm)
+        client = resources(llm).llm
+        if client is None and gate not in {"always", "never"}:
+            raise UsageError(f"gate {gate} needs an LLM: choose one with --llm")
+        unfitted: Gate = system.load(UNFITTED, gate)(client, ())
+        scores = np.asarray(unfitted.knows([record.question for record in records]), dtype=np.float64)
         outcome = GateOutcome.of(records, scores < THRESHOLD)
-        return Evaluation(gate, outcome, GateRanking.of(records, scores), {})
+        return GateEvaluation(gate, outcome, GateRanking.of(records, scores), {})
     from kcard.evaluation.gates.calibration import scored
     from kcard.gates import registry
 
     trial: Trial = scored(records, registry.load(gate_file(gate), resources(llm)))
     (fitted,) = trial.fits
     ranking = GateRanking.of(records, trial.scores, trial.correct_without)
-    return Evaluation(title(fitted), GateOutcome.of(records, trial.seeks), ranking, fitted.settings)
-
-
-def _unfitted(records: "Sequence[Record]", gate: str, llm: "str | LLM | None") -> Any:
-    """The scores by a gate that needs no records to be fitted on, shape (n,)."""
-    import numpy as np
-
-    from kcard.gates.registry import UNFITTED
-
-    asked = resources(llm).llm
-    if asked is None and gate not in {"always", "never"}:
-        raise UsageError(f"gate {gate} needs an LLM: choose one with --llm")
-    made: Gate = system.load(UNFITTED, gate)(asked, ())
-    return np.asarray(made.knows([record.question for record in records]), dtype=np.float64)
-
-
-def _number_of(folds: int | str | None) -> int | None:
-    from kcard.evaluation.gates.outcome import number_of_folds
-
-    return number_of_folds(folds) if isinstance(folds, str) else folds
+    return GateEvaluation(title(fitted), GateOutcome.of(records, trial.seeks), ranking, fitted.settings)
 
 
 def _records(records: "Path | str | Sequence[Record]") -> "Sequence[Record]":
@@ -391,69 +382,56 @@ def calibrate(
 
     Raises UsageError for records, a budget or a gate that can't be used.
     """
-    from kcard.evaluation.gates.calibration import calibrated, choose
+    from kcard.evaluation.gates.calibration import GateCandidate, calibrated, choose, embedding_once
     from kcard.gates import base
-    from kcard.gates.records import read_records
 
-    found = read_records(records) if isinstance(records, Path | str) else records
+    rows = _records(records)
     if isinstance(gates, str):
         gates = [name.strip() for name in gates.split(",") if name.strip()]
-    named = list(gates) if gates is not None else [n for n in base.names() if n not in NOT_COMPARED | SLOW]
-    candidates = _candidates(named, settings or {}, llm)
+    names = list(gates) if gates is not None else [n for n in base.names() if n not in NOT_COMPARED | SLOW]
+    settings = settings or {}
+    if strange := sorted(set(settings) - set(names)):
+        raise UsageError(f"settings for {strange[0]!r}, which is not compared: add it to the gates")
+    # Candidates share one encoder, but for those whose settings name their own.
+    client = resources(llm)
+    shared = embedding_once(client, {})
+    candidates = {}
+    for name in names:
+        values = settings.get(name, {})
+        using = embedding_once(client, values) if "encoder" in values else shared
+        candidates[name] = GateCandidate(name, base.find(name), values, using)
     comparison = calibrated(
-        found, list(candidates.values()), budget=budget, count=folds, seed=seed, report=report
+        rows, list(candidates.values()), budget=budget, count=folds, seed=seed, report=report
     )
-    return CalibrationResult(comparison, choose(comparison), found, candidates)
+    return CalibrationResult(comparison, choose(comparison), rows, candidates)
 
 
-def keep(found: CalibrationResult) -> tuple[str, Path]:
+def keep(result: CalibrationResult) -> tuple[str, Path]:
     """Fit the chosen gate on all records, keep it under the kcard home, and have `kcard ask` use it.
 
-    What was written as ask.gate (a gate's name, or its file), and the config file where it stands. Raises UsageError
-    where either can't be written.
+    Returns what was written as ask.gate (a gate's name, or its file), and the config file where it stands. Raises
+    UsageError where either can't be written.
     """
     from kcard.config_file import write_setting
-
-    config = user_file()
-    value = _kept(found)
-    write_setting(config, "ask.gate", value)
-    return value, config
-
-
-def _kept(found: CalibrationResult) -> str:
     from kcard.evaluation.gates.calibration import deployed
     from kcard.gates import base, registry
     from kcard.gates.records import digest
     from kcard.gates.registry import gates_folder
 
-    best, row = found.comparison.reference, found.choice.gate
+    config = user_file()
+    best, row = result.comparison.reference, result.choice.gate
     if row is None and best.name in {"never", "always"}:
-        return best.name
-    path = gates_folder() / f"calibrated-{'random' if row is None else row.gate}"
-    if row is None:
-        fitted = base.find("random").fit(found.records, {"share": best.share}, resources(None))
+        value = best.name
     else:
-        fitted = deployed(found.records, found.candidates[row.gate], row, found.comparison)
-    registry.save(fitted, path, digest(found.records))
-    return str(path)
-
-
-def _candidates(
-    named: Sequence[str], settings: Mapping[str, Any], llm: "str | LLM | None"
-) -> "dict[str, GateCandidate]":
-    from kcard.evaluation.gates.calibration import GateCandidate, embedding_once
-    from kcard.gates import base
-
-    if strange := sorted(set(settings) - set(named)):
-        raise UsageError(f"settings for {strange[0]!r}, which is not compared: add it to the gates")
-    asked = resources(llm)
-    shared = embedding_once(asked, {})
-    found = {}
-    for name in named:
-        given = settings.get(name, {})
-        using = embedding_once(asked, given) if "encoder" in given else shared
-        found[name] = GateCandidate(name, base.find(name), given, using)
-    return found
+        path = gates_folder() / f"calibrated-{'random' if row is None else row.gate}"
+        if row is None:
+            fitted = base.find("random").fit(result.records, {"share": best.share}, resources(None))
+        else:
+            fitted = deployed(result.records, result.candidates[row.gate], row, result.comparison)
+        registry.save(fitted, path, digest(result.records))
+        value = str(path)
+    write_setting(config, "ask.gate", value)
+    return value, config
 
 
 # Analyses of records: what the papers report of gates, as tables and plots.
@@ -481,24 +459,18 @@ def analyse(
     Raises UsageError for an unknown analysis or setting, and for records that lack what it needs.
     """
     from kcard.evaluation.gates.analyses.analysis import Given, find
-
-    run = find(name)
-    given = Given(_tasks(records), settings or {}, resources(llm))
-    return run(given if report is None else Given(given.tasks, given.settings, given.resources, report))
-
-
-def _tasks(
-    records: "Path | str | Sequence[Path | str] | Mapping[str, Sequence[Record]]",
-) -> "Mapping[str, Sequence[Record]]":
-    """The records of each file under its name; UsageError for two files of one name."""
     from kcard.gates.records import read_records
 
+    run = find(name)
+    # The records of each file go under its name.
     if isinstance(records, Mapping):
-        return records
-    found: dict[str, Sequence[Record]] = {}
-    for path in map(Path, [records] if isinstance(records, Path | str) else records):
-        task = path.name.split(".")[0]
-        if task in found:
-            raise UsageError(f"--records {path}: there is another file named {task}: rename one of them")
-        found[task] = read_records(path)
-    return found
+        tasks = records
+    else:
+        tasks = {}
+        for path in map(Path, [records] if isinstance(records, Path | str) else records):
+            task = path.name.split(".")[0]
+            if task in tasks:
+                raise UsageError(f"--records {path}: there is another file named {task}: rename one of them")
+            tasks[task] = read_records(path)
+    more = () if report is None else (report,)
+    return run(Given(tasks, settings or {}, resources(llm), *more))

@@ -10,7 +10,6 @@ from kcard.manifest import MANIFEST, Manifest
 from kcard.options import Option, documented
 
 if TYPE_CHECKING:
-    from kcard.cards.card import Card
     from kcard.hub.client.connection import Credentials, Who
     from kcard.hub.client.transfer import Listed, Published
     from kcard.hub.registry import Hub
@@ -115,19 +114,37 @@ def publish(
     where it refuses or does not answer; what was uploaded so far need not be uploaded again.
     """
     from kcard.cards.card import Card
+    from kcard.evaluation.privacy import DOCUMENTS, summary
     from kcard.hub.registry import Hub, draft
 
     elsewhere = hub if isinstance(hub, str) else None
     if elsewhere is None and (repository is not None or private):
         raise UsageError("repository and private need a remote hub: give it with --hub URL")
-    named = card if card is None or isinstance(card, str | Path) else card.folder
-    report = report or _silent
-    source = Card.open(draft(settings().drafts, named))
+    name = card if card is None or isinstance(card, str | Path) else card.folder
+    report = report or (lambda _: None)
+    source = Card.open(draft(settings().drafts, name))
     if min_recall is not None or min_factuality is not None:
         from kcard.evaluation.exam import check_exam
 
         check_exam(source, {"recall": min_recall, "factuality": min_factuality})
-    _check_privacy(source, strict, report)
+
+    # Private data, in its files and in what its model writes. Loading the card takes long with many weights, or with
+    # some that lie elsewhere (a base, a card by reference).
+    weights = [source.folder / name for name in source.manifest.files if name.endswith(".safetensors")]
+    large = source.manifest.has_model and (
+        source.manifest.is_adapter or not 0 < sum(path.stat().st_size for path in weights) <= LARGE
+    )
+    leaks = summary(source, documents=0 if large and not strict else DOCUMENTS)
+    if leaks and strict:
+        raise HubError(f"{source.name} is not published: it contains private data: {leaks}")
+    if leaks:
+        report(f"{source.name} contains private data: {leaks} (--strict refuses to publish it)")
+    if large and not strict:
+        report(
+            f"{source.name}: its files were scanned for private data; the output of its model is scanned only "
+            "with --strict"
+        )
+
     if elsewhere is not None:
         there = push(
             source.folder,
@@ -146,39 +163,12 @@ def publish(
     return local.publish(source.folder, aliases=aliases)
 
 
-def _check_privacy(card: "Card", strict: bool, report: Callable[[str], None]) -> None:
-    from kcard.evaluation.privacy import DOCUMENTS, summary
-
-    large = card.manifest.has_model and _is_large(card)
-    private = summary(card, documents=0 if large and not strict else DOCUMENTS)
-    if private and strict:
-        raise HubError(f"{card.name} is not published: it contains private data: {private}")
-    if private:
-        report(f"{card.name} contains private data: {private} (--strict refuses to publish it)")
-    if large and not strict:
-        report(
-            f"{card.name}: its files were scanned for private data; the output of its model is scanned only "
-            "with --strict"
-        )
-
-
-def _is_large(card: "Card") -> bool:
-    """Whether loading it takes long: many weights, or some that lie elsewhere (a base, a card by reference)."""
-    weights = [card.folder / name for name in card.manifest.files if name.endswith(".safetensors")]
-    size = sum(path.stat().st_size for path in weights)
-    return card.manifest.is_adapter or not 0 < size <= LARGE
-
-
-def _silent(text: str) -> None:
-    """A report that goes nowhere."""
-
-
 TOKENS = "tokens.json"
 DOWNLOADS = "downloads"
 
 
 def credentials() -> "Credentials":
-    """The tokens that were stored under KCARD_HOME."""
+    """Return the tokens that are stored under KCARD_HOME."""
     from kcard.hub.client.connection import Credentials
 
     return Credentials(settings().home / TOKENS)
@@ -195,20 +185,20 @@ def login(hub: str, token: str) -> "Who":
     url = address(hub)
     if not is_hugging_face(url):  # there `hf auth login` keeps the token; `store` says so
         check_token(url, token)
-        found = who(url, token)
+        user = who(url, token)
     credentials().store(url, token)
-    return found
+    return user
 
 
 def logout(hub: str) -> bool:
-    """Forget the token for a hub; whether there was one. The hub still accepts it: revoke it there."""
+    """Forget the token for a hub; return whether there was one. The hub still accepts it: revoke it there."""
     from kcard.hub.client.connection import address
 
     return credentials().forget(address(hub))
 
 
 def whoami(hub: str) -> "Who":
-    """Whom a hub takes the user for; HubError where nobody is logged in there."""
+    """Return the user that a hub knows by the stored token; HubError where nobody is logged in there."""
     from kcard.hub.client.connection import address, who
 
     url = address(hub)
@@ -216,7 +206,7 @@ def whoami(hub: str) -> "Who":
 
 
 def listed(hub: str, text: str | None = None, *, limit: int = 100) -> "list[Listed]":
-    """The cards of a hub that the user may see, the last changed first; `text` in their name or tags."""
+    """List the cards of a hub that the user may see, the last changed first; `text` in their name or tags."""
     from kcard.hub.client.connection import address
     from kcard.hub.client.transfer import listed as listed_there
 
@@ -323,12 +313,12 @@ def pull(
     ):
         if target is not None:
             return install(verified, target)
-        kept = local or Hub()
-        _refuse_namesake(kept, verified, url, token, reference.repository)
-        return kept.publish(verified)
+        local = local or Hub()
+        refuse_namesake(local, verified, url, token, reference.repository)
+        return local.publish(verified)
 
 
-def _refuse_namesake(local: "Hub", folder: Path, url: str, token: str | None, repository: str) -> None:
+def refuse_namesake(local: "Hub", folder: Path, url: str, token: str | None, repository: str) -> None:
     """Raise HubError where the local hub has a card of that name which never was in the repository.
 
     A card of somebody else must not become the newest version of one that the user has asked so far.

@@ -9,9 +9,8 @@ from kcard.errors import LLMError, UsageError
 from kcard.options import Option, check_values, documented
 
 if TYPE_CHECKING:
-    from kcard.integrators.assembly import Endpoint
     from kcard.interfaces import LLM, Checker
-    from kcard.training.study_writer import Asked, Assignment, Material, Replies, StudyTotals
+    from kcard.training.study_writer import StudyTotals
 
 __all__ = ["study"]
 
@@ -74,85 +73,60 @@ def study(
     CorpusError; LLMError after several failures in a row, and where nothing in the replies is of use. What was replied
     is kept then.
     """
-    given = {"retries": retries, "llm_timeout": llm_timeout, "concurrency": concurrency, "limit": limit}
-    check_values(study, given)
+    numbers = {"retries": retries, "llm_timeout": llm_timeout, "concurrency": concurrency, "limit": limit}
+    check_values(study, numbers)
     from kcard.api.check import open_checker
-    from kcard.integrators.assembly import Endpoint
-    from kcard.offline.llm import SpanReader
+    from kcard.integrators.assembly import Endpoint, make_llm
+    from kcard.llms.prompts import messages
+    from kcard.offline.llm import EmbeddedLLM, SpanReader
     from kcard.text import detect
     from kcard.training.corpus import read_corpus
     from kcard.training.study import write_study
     from kcard.training.study_writer import KINDS, Replies, StudyTotals, ask, assignments, collect
 
-    target, say = Path(output).expanduser(), report or _silent
+    target, say = Path(output).expanduser(), report or (lambda _: None)
     chosen = [task for task in KINDS if task in tasks or not tasks]
     if unknown := [task for task in tasks if task not in KINDS]:
         raise UsageError(f"task {unknown[0]!r} is unknown: choose from {', '.join(KINDS)}")
     if target.exists() and not force:
         raise UsageError(f"{target} already exists: choose another file, or replace it with --force")
     endpoint = Endpoint(url=llm_url, retries=retries, timeout=llm_timeout, report=say)
-    writer = _writer(llm, endpoint)
-    judge = open_checker(checker)
-    read = read_corpus(Path(corpus), field)
-    for remark in read.remarks():
-        say(remark)
-    step = 1 if limit is None else -(-len(read.passages) // limit)
-    wanted = [*assignments(read.passages[::step], chosen)]
-    if not wanted:
-        raise UsageError(f"{corpus}: no passage is long enough to ask about")
-    language = detect([passage.text for passage in read.passages])
-    replies = Replies.read(target.with_name(target.name + REPLIES), _name(llm, writer))
-    say(_cost(wanted, replies))
-    asked = ask(wanted, writer, replies, concurrency, progress)
-    material = collect(wanted, replies, judge, SpanReader(), language)
-    if not material.items:
-        raise LLMError(_useless(asked, material, replies))
-    write_study(target, material.items)
-    return StudyTotals.of(asked, material)
-
-
-def _writer(llm: "str | LLM | Callable[[str], str] | None", endpoint: "Endpoint") -> "LLM":
-    from kcard.integrators.assembly import make_llm
-    from kcard.offline.llm import EmbeddedLLM
-
     writer = make_llm(llm, TEMPERATURE, endpoint)
-    if isinstance(writer, EmbeddedLLM) or _name(llm, writer).startswith("openai-completions:"):
+    # Who items are said to be written by.
+    name = llm or settings().llm if llm is None or isinstance(llm, str) else type(writer).__name__
+    if isinstance(writer, EmbeddedLLM) or name.startswith("openai-completions:"):
         raise UsageError(
-            f"the LLM {_name(llm, writer)} writes no study material: name a chat model, such as --llm openai:MODEL"
+            f"the LLM {name} writes no study material: name a chat model, such as --llm openai:MODEL"
         )
-    return writer
-
-
-def _name(given: "str | LLM | Callable[[str], str] | None", writer: "LLM") -> str:
-    """What items are said to be written by."""
-    return given or settings().llm if given is None or isinstance(given, str) else type(writer).__name__
-
-
-def _cost(wanted: "Sequence[Assignment]", replies: "Replies") -> str:
-    """What is to be asked, roughly, before it is asked."""
-    from kcard.llms.prompts import messages
-
-    missing = [assignment for assignment in wanted if replies.row(assignment) is None]
+    judge = open_checker(checker)
+    content = read_corpus(Path(corpus), field)
+    for remark in content.remarks():
+        say(remark)
+    step = 1 if limit is None else -(-len(content.passages) // limit)
+    requests = [*assignments(content.passages[::step], chosen)]
+    if not requests:
+        raise UsageError(f"{corpus}: no passage is long enough to ask about")
+    language = detect([passage.text for passage in content.passages])
+    replies = Replies.read(target.with_name(target.name + REPLIES), name)
+    # What it will cost, roughly, before anything is asked.
+    missing = [assignment for assignment in requests if replies.row(assignment) is None]
     sent = [message["content"] for assignment in missing for message in messages(assignment.request)]
     tokens_in = sum(len(text.encode()) for text in sent) // BYTES_A_TOKEN
     tokens_out = sum(REPLY_TOKENS[assignment.task] for assignment in missing)
-    return (
-        f"{len(missing):,} requests to make ({len(wanted) - len(missing):,} replies are there), about "
+    say(
+        f"{len(missing):,} requests to make ({len(requests) - len(missing):,} replies are there), about "
         f"{tokens_in:,} tokens to read and {tokens_out:,} to write"
     )
-
-
-def _useless(asked: "Asked", material: "Material", replies: "Replies") -> str:
-    """Why there is no material at all, and what to do."""
-    if asked.failed == asked.made and not asked.kept:
-        return asked.why
-    why = ", ".join(f"{reason} {count:,}" for reason, count in material.left_out.items())
-    first = " ".join(next(iter(replies)).text.split())[:80]
-    return (
-        f"nothing that {replies.by} replied is of use ({why}); the first reply begins {first!r}: choose another LLM "
-        f"(--llm); the replies are in {replies.path}, delete it to ask this one again"
-    )
-
-
-def _silent(text: str) -> None:
-    """A report that goes nowhere."""
+    outcome = ask(requests, writer, replies, concurrency, progress)
+    material = collect(requests, replies, judge, SpanReader(), language)
+    if not material.items:
+        if outcome.failed == outcome.made and not outcome.kept:
+            raise LLMError(outcome.why)
+        why = ", ".join(f"{reason} {count:,}" for reason, count in material.left_out.items())
+        first = " ".join(next(iter(replies)).text.split())[:80]
+        raise LLMError(
+            f"nothing that {replies.by} replied is of use ({why}); the first reply begins {first!r}: choose another "
+            f"LLM (--llm); the replies are in {replies.path}, delete it to ask this one again"
+        )
+    write_study(target, material.items)
+    return StudyTotals.of(outcome, material)

@@ -17,10 +17,8 @@ from kcard.types import Source
 if TYPE_CHECKING:
     from kcard.evaluation.records import Mean
     from kcard.evaluation.retention import Remembered, SyncRecord
-    from kcard.training.corpus import Corpus
     from kcard.training.next_version import Onward, Way
-    from kcard.training.options import TrainOptions
-    from kcard.training.update import Changes, Previous
+    from kcard.training.update import Changes
 
 __all__ = ["Foreseen", "Synced", "sync", "watch"]
 
@@ -105,96 +103,100 @@ def sync(
     updated; CorpusError for a folder that is missing or empty; CardError where the card has changed meanwhile; and what
     training raises.
     """
+    from kcard.evaluation.records import EXAM
+    from kcard.evaluation.retention import read_sync
+    from kcard.hub.registry import Hub
+    from kcard.text import words
+    from kcard.training.corpus import read_corpus
     from kcard.training.next_version import Onward
     from kcard.training.options import TrainOptions, check
+    from kcard.training.output import claim, mend
     from kcard.training.progress import Note, silent
-    from kcard.training.update import compare
+    from kcard.training.update import compare, previous
 
-    begun, say = time.monotonic(), report or silent
-    before = _previous(card)
-    given = before.arguments(
+    start, say = time.monotonic(), report or silent
+
+    # The card's last version, whose passages must be there to be compared.
+    if isinstance(card, str) and Path(card).name == card:
+        mend(settings().drafts / card)
+    before = previous(card)
+    name, manifest = before.card.name, before.card.manifest
+    if manifest.evidence == "hashes":
+        raise UsageError(
+            f"{name} carries only hashes of its passages, which can't be compared with a folder: train "
+            "it with evidence passages"
+        )
+    options = before.arguments(
         TrainOptions(study=study, field=field, knowledge_date=knowledge_date, update=card)
     )
-    check(given)
-    changes = compare(before.passages, _read(Path(folder), before, given), allow_removal=allow_removal)
-    name, refused = before.card.name, "" if allow_removal else _refusal(changes, name=before.card.name)
+    check(options)
+
+    # What has changed; where more than half is gone, it may be another folder.
+    whole = manifest.has_model and options.objective == "clm"
+    corpus = read_corpus(Path(folder), options.field, whole=whole, readers=None)
+    changes = compare(before.passages, corpus, allow_removal=allow_removal)
+    gone, refused = len(changes.removed), ""
+    if not allow_removal and 2 * gone > changes.before:
+        refused = (
+            f"{gone} of the {changes.before} passages of {name} are not there: check that it is the card's folder and "
+            "is whole, or remove them with --allow-removal"
+        )
     if not (changes or retrain):
         return Synced(name, changes, refused)
-    onward = Onward.of(before, changes, given, say)
+    onward = Onward.of(before, changes, options, say)
     if dry_run:
-        return Synced(name, changes, refused, foreseen=_foreseen(onward, retrain))
+        way, why = onward.foreseen(scratch=retrain)
+        last = read_sync(before.card.folder)
+        # Training from scratch took as long as the last version did, if that was made so.
+        is_whole = manifest.updates is None if last is None else last.way == "trained"
+        seconds = manifest.training.seconds if is_whole and way == "trained" else None
+        return Synced(name, changes, refused, foreseen=Foreseen(way, why, seconds))
     if refused:
         raise UsageError(f"{folder}: {refused}")
-    for held in changes.held:
+    for file in changes.held:
         say(
-            Note(f"{held.file}: its {held.passages} passages are kept, since it can't be read: {held.reason}")
+            Note(f"{file.file}: its {file.passages} passages are kept, since it can't be read: {file.reason}")
         )
-    output = _output(before)
-    _tell(onward, say, examined=exam)
-    record = _write(onward, output, retrain, begun)
+
+    # The next version is written in place of the last one, and that of a published one as a draft.
+    output = before.card.folder
+    if output.is_relative_to(settings().home / "hub"):
+        output = settings().drafts / name
+    claim(output, name)
+
+    # What an update leaves stale: the description, and the exam unless it is taken again.
+    forgotten = {word for source in changes.forgotten for word in words(source.text)}
+    remaining = {word for source in changes.corpus.passages for word in words(source.in_context)}
+    if left := sorted(set(words(onward.manifest.description)) & (forgotten - remaining)):
+        say(Note(f"the description still says {', '.join(left)}, which only removed passages did"))
+    if not exam and (before.card.folder / EXAM).is_file():
+        say(
+            Note(
+                "the last version's exam does not hold for the next: take it again "
+                f"(kcard exam {onward.manifest.name})"
+            )
+        )
+    record = _write(onward, output, retrain, start)
     if exam:
         from kcard.api.exam import exam as examine
 
         examine(output, report=report)
-    version = _published(output, changes, say) if publish else ""
-    return Synced(name, changes, "", output, record, version)
-
-
-def _previous(card: str | Path) -> "Previous":
-    """The card's last version. UsageError where its passages are not there to be compared."""
-    from kcard.training.output import mend
-    from kcard.training.update import previous
-
-    if isinstance(card, str) and Path(card).name == card:
-        mend(settings().drafts / card)
-    before = previous(card)
-    if before.card.manifest.evidence == "hashes":
-        raise UsageError(
-            f"{before.card.name} carries only hashes of its passages, which can't be compared with a folder: train "
-            "it with evidence passages"
+    if not publish:
+        return Synced(name, changes, "", output, record)
+    hub = Hub()
+    version = hub.publish(output)
+    earlier = [each.reference for each in hub.versions(version.name) if each.number != version.number]
+    if changes.forgotten and earlier:
+        say(
+            Note(
+                f"earlier versions on the hub may still hold what was removed: {', '.join(earlier)}; "
+                f"`kcard remove {earlier[0]}` deletes one"
+            )
         )
-    return before
+    return Synced(name, changes, "", output, record, version.reference)
 
 
-def _read(folder: Path, before: "Previous", given: "TrainOptions") -> "Corpus":
-    from kcard.training.corpus import read_corpus
-
-    whole = before.card.manifest.has_model and given.objective == "clm"
-    return read_corpus(folder, given.field, whole=whole, readers=None)
-
-
-def _refusal(changes: "Changes", name: str) -> str:
-    """Why the folder may not be the card's; empty where so much is there that it is."""
-    gone = len(changes.removed)
-    if 2 * gone <= changes.before:
-        return ""
-    return (
-        f"{gone} of the {changes.before} passages of {name} are not there: check that it is the card's folder and is "
-        "whole, or remove them with --allow-removal"
-    )
-
-
-def _foreseen(onward: "Onward", scratch: bool) -> Foreseen:
-    from kcard.evaluation.retention import read_sync
-
-    way, why = onward.foreseen(scratch=scratch)
-    last, manifest = read_sync(onward.before.card.folder), onward.before.card.manifest
-    whole = manifest.updates is None if last is None else last.way == "trained"
-    return Foreseen(way, why, manifest.training.seconds if whole and way == "trained" else None)
-
-
-def _output(before: "Previous") -> Path:
-    """Where the next version is written: in place of the last one, and of a published one as a draft."""
-    from kcard.training.output import claim
-
-    folder, name = before.card.folder, before.card.name
-    if folder.is_relative_to(settings().home / "hub"):
-        folder = settings().drafts / name
-    claim(folder, name)
-    return folder
-
-
-def _write(onward: "Onward", output: Path, scratch: bool, begun: float) -> "SyncRecord":
+def _write(onward: "Onward", output: Path, scratch: bool, start: float) -> "SyncRecord":
     """Write the next version, measured; nothing where the card has changed since it was read."""
     from kcard.evaluation.retention import SyncRecord, read_sync
     from kcard.manifest import MANIFEST, file_digest, seal
@@ -204,14 +206,24 @@ def _write(onward: "Onward", output: Path, scratch: bool, begun: float) -> "Sync
     before, changes = onward.before, onward.changes
     last = read_sync(before.card.folder)
     with fresh(output) as partial:
-        made, way, why = onward.write(partial, scratch=scratch)
+        card, way, why = onward.write(partial, scratch=scratch)
         recall = _recall(onward, partial)
         first = last.first if last is not None else _mean(recall.before if recall else None)
-        if way == "continued" and recall is not None and (why := _fault(recall, first)):
+        if way == "continued" and recall is not None:
+            # Why the model must be trained from scratch; empty where it need not.
+            if not recall.forgotten:
+                why = "it still recalls what was removed"
+            elif not recall.learned:
+                why = "it recalls little of what has come"
+            elif not recall.kept:
+                why = "it recalls less of what stays"
+            else:
+                why = f"its recall was {first:.2f} once" if recall.drifted(first) else ""
+        if way == "continued" and recall is not None and why:
             onward.report(Note(f"{recall.summary()}: training from scratch, since {why}"))
             shutil.rmtree(partial)
             partial.mkdir()
-            made, way, _ = onward.write(partial, scratch=True)
+            card, way, _ = onward.write(partial, scratch=True)
             recall = _recall(onward, partial)
         record = SyncRecord(
             date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -222,12 +234,12 @@ def _write(onward: "Onward", output: Path, scratch: bool, begun: float) -> "Sync
             changed=len(changes.changed),
             removed=len(changes.removed),
             moved=changes.moved,
-            seconds=round(time.monotonic() - begun, 1),
+            seconds=round(time.monotonic() - start, 1),
             recall=recall,
             first=_mean(recall.after if recall else None) if way == "trained" else first,
         )
         record.write(partial)
-        seal(partial, made.manifest)
+        seal(partial, card.manifest)
         if output == before.card.folder and file_digest(output / MANIFEST) != before.sha256:
             raise CardError(f"{output} was changed during the sync: sync it again")
     return record
@@ -261,53 +273,6 @@ def _mean(recall: "Mean | None") -> float:
     return 0.0 if recall is None else recall.mean
 
 
-def _fault(recall: "Remembered", first: float) -> str:
-    """Why the model must be trained from scratch; empty where it need not."""
-    if not recall.forgotten:
-        return "it still recalls what was removed"
-    if not recall.learned:
-        return "it recalls little of what has come"
-    if not recall.kept:
-        return "it recalls less of what stays"
-    return f"its recall was {first:.2f} once" if recall.drifted(first) else ""
-
-
-def _tell(onward: "Onward", say: Callable[[Any], None], *, examined: bool) -> None:
-    """What the user should know that the card itself does not show. `examined`: whether the next version will be."""
-    from kcard.evaluation.records import EXAM
-    from kcard.text import words
-    from kcard.training.progress import Note
-
-    manifest = onward.manifest
-    forgotten = {word for source in onward.changes.forgotten for word in words(source.text)}
-    kept = {word for source in onward.changes.corpus.passages for word in words(source.in_context)}
-    if left := sorted(set(words(manifest.description)) & (forgotten - kept)):
-        say(Note(f"the description still says {', '.join(left)}, which only removed passages did"))
-    if not examined and (onward.before.card.folder / EXAM).is_file():
-        say(
-            Note(
-                f"the last version's exam does not hold for the next: take it again (kcard exam {manifest.name})"
-            )
-        )
-
-
-def _published(folder: Path, changes: "Changes", say: Callable[[Any], None]) -> str:
-    from kcard.hub.registry import Hub
-    from kcard.training.progress import Note
-
-    hub = Hub()
-    version = hub.publish(folder)
-    earlier = [each.reference for each in hub.versions(version.name) if each.number != version.number]
-    if changes.forgotten and earlier:
-        say(
-            Note(
-                f"earlier versions on the hub may still hold what was removed: {', '.join(earlier)}; "
-                f"`kcard remove {earlier[0]}` deletes one"
-            )
-        )
-    return version.reference
-
-
 # watch: a card follows its folder, one sync after each change.
 
 # (inode, time of change in ns, size) of every file by its path; None where it can't be looked at
@@ -322,13 +287,13 @@ def watch(
     done: Callable[[Synced], None],
     failed: Callable[[KcardError], None],
     wait: Callable[[float], None] = time.sleep,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Sync now, and again whenever the folder has changed and was then left alone for `interval` seconds. Until Ctrl-C.
 
     It looks at the files every `interval` seconds, which works on network file systems, too. `done` is called after
     each sync, `failed` where one raised an error: the card is as it was then, and the next change is tried again.
-    `given`: what kcard.sync takes. Raises UsageError for a wrong interval, KeyboardInterrupt, and TrainingInterrupted.
+    `options`: those of kcard.sync. Raises UsageError for a wrong interval, KeyboardInterrupt, and TrainingInterrupted.
     """
     if not interval > 0:
         raise UsageError(f"interval {interval} must be above 0")
@@ -336,10 +301,14 @@ def watch(
     while True:
         state = _state(root)
         if state != seen:
-            while seen is not None and (later := _settled(root, interval, wait)) != state:
+            # A folder that is being written to is left alone until it stays the same.
+            while seen is not None:
+                wait(interval)
+                if (later := _state(root)) == state:
+                    break
                 state = later
             try:
-                done(sync(root, card, **given))
+                done(sync(root, card, **options))
             except TrainingInterrupted:
                 raise
             except KcardError as error:
@@ -348,27 +317,18 @@ def watch(
         wait(interval)
 
 
-def _settled(root: Path, interval: float, wait: Callable[[float], None]) -> State:
-    wait(interval)
-    return _state(root)
-
-
 def _state(root: Path) -> State:
-    """Of a folder's files, hidden ones and links to folders left out; of a file its own."""
-    found: dict[str, tuple[int, int, int] | None] = {}
-    paths = [root] if root.is_file() else _files(root)
+    """Return the state of a folder's files, without hidden ones and links to folders, or that of a file."""
+    paths = [root] if root.is_file() else []
+    if not paths:
+        for folder, folders, names in os.walk(root):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            paths += [Path(folder, name) for name in names if not name.startswith(".")]
+    state: dict[str, tuple[int, int, int] | None] = {}
     for path in paths:
         try:
-            known = path.stat()
-            found[str(path)] = (known.st_ino, known.st_mtime_ns, known.st_size)
+            status = path.stat()
+            state[str(path)] = (status.st_ino, status.st_mtime_ns, status.st_size)
         except OSError:
-            found[str(path)] = None
-    return found
-
-
-def _files(root: Path) -> list[Path]:
-    found = []
-    for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(folder, name) for name in names if not name.startswith(".")]
-    return found
+            state[str(path)] = None
+    return state

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from kcard.cluster import RayOptions, completed, device_there, json_ready
+from kcard.cluster import RayOptions, complete_rows, device_there, json_ready
 from kcard.config import launch, settings
 from kcard.errors import UsageError
 from kcard.io import Row, read_rows, suffix
@@ -51,7 +51,7 @@ def train(
         Option("Independent text to measure factuality against in the exam.", command_line=Path | None),
     ] = None,
     report: Callable[[Any], None] | None = None,
-    **given: Any,
+    **changes: Any,
 ) -> "Card":
     """Train a card on a corpus, examine it and return it. `kcard train` does the same.
 
@@ -65,33 +65,33 @@ def train(
     from kcard.training.options import with_preset
     from kcard.training.progress import Note, silent
 
-    corpus, chosen = with_preset(corpus, replace(options or TrainOptions(), **given))
+    corpus, chosen = with_preset(corpus, replace(options or TrainOptions(), **changes))
     report = report or silent
     if exam_evidence is not None:
         from kcard.selectors.evidence import open_evidence
 
         open_evidence(str(exam_evidence))  # a wrong name is an error before hours of training, not after
     if chosen.update is None or exam is False:
-        from kcard.training.train import train as make
+        from kcard.training.train import train as train_card
 
-        card = make(corpus, chosen, report=report)
+        card = train_card(corpus, chosen, report=report)
     else:
         from kcard.evaluation.retention import update
 
         card = update(corpus, chosen, report=report)
-    wanted = card.manifest.has_model if exam is None else exam
+    examined = card.manifest.has_model if exam is None else exam
     hashed = card.manifest.evidence == "hashes"
-    if wanted and chosen.update is not None and hashed:
+    if examined and chosen.update is not None and hashed:
         report(
             Note(
                 "no exam: it needs the text of all passages, but the card carries only hashes of the old ones"
             )
         )
-        wanted = False
-    if not wanted:
+        examined = False
+    if not examined:
         return card
     if chosen.kind is None and chosen.update is None and card.manifest.index:
-        return _examined(card, exam_evidence, _device(card, chosen), report)
+        return _examine_both(card, exam_evidence, _device(card, chosen), report)
     from kcard.api.exam import exam as examine
 
     text: dict[str, Any] = {"corpus": corpus, "field": chosen.field} if hashed else {}
@@ -99,7 +99,7 @@ def train(
     return type(card).open(card.folder)
 
 
-def _examined(
+def _examine_both(
     card: "Card", evidence: str | Path | None, device: str, report: Callable[[Any], None]
 ) -> "Card":
     """Examine a card of both whose kind was left to us; a model that is worse than the index is left out.
@@ -123,8 +123,8 @@ def _examined(
     target = sitting.target
     independent = read_independent([] if evidence is None else [evidence], target.digests, target.corpus)
     judge, name = named_checker("minilm", device)
-    made, answered = sitting.exam(Scorer(judge, target.own_evidence, independent, report), name)
-    target.keep(made, answered)
+    result, answers = sitting.exam(Scorer(judge, target.own_evidence, independent, report), name)
+    target.keep(result, answers)
     return type(card).open(card.folder)
 
 
@@ -133,17 +133,19 @@ def estimate_training(
     options: TrainOptions | None = None,
     *,
     report: Callable[[Any], None] | None = None,
-    **given: Any,
+    **changes: Any,
 ) -> "TrainingEstimate":
-    """What `train` with the same arguments would take, in memory and time, without the exam. `kcard train --estimate`
-    does the same. Raises what train does, and UsageError for a card without a model."""
+    """Estimate the memory and time that `train` would take with the same arguments, without the exam.
+
+    `kcard train --estimate` does the same. Raises what train does, and UsageError for a card without a model.
+    """
     from kcard.training.train import estimate
 
-    return estimate(corpus, options, report=report, **given)
+    return estimate(corpus, options, report=report, **changes)
 
 
 def _device(card: "Card", options: TrainOptions) -> str:
-    """Where the exam runs: where training did."""
+    """Return the device of the exam: that of training."""
     on_a_base = "device" in card.manifest.training.hyperparameters
     return options.execution.place(launch()[2]) if on_a_base else "cpu"
 
@@ -174,10 +176,10 @@ def train_many(
     from kcard.manifest import MANIFEST, file_digest
     from kcard.training.output import CHECKPOINT
 
-    known = {*declared(TrainOptions), "exam", "exam_evidence"} - ONE_CARD
-    if strange := sorted(set(options) - known):
+    names = {*declared(TrainOptions), "exam", "exam_evidence"} - ONE_CARD
+    if strange := sorted(set(options) - names):
         raise UsageError(
-            f"{strange[0]} is not an option of many cards: choose among {', '.join(sorted(known))}"
+            f"{strange[0]} is not an option of many cards: choose among {', '.join(sorted(names))}"
         )
     folder = (settings().drafts if output is None else Path(output)).expanduser().absolute()
     device = str(options.get("device") or "cpu")
@@ -185,7 +187,7 @@ def train_many(
     shared = json_ready(options | there)
     rows: list[Row] = [
         {"card": name, "options": {**shared, **own, "output": str(folder / name)}}
-        for name, own in _corpora(Path(corpora)).items()
+        for name, own in corpora_by_card(Path(corpora)).items()
     ]
     if not resume:
         for row in rows:
@@ -200,8 +202,8 @@ def train_many(
             )
 
     path = folder / ".train-many.jsonl"
-    found = completed(
-        _trained,
+    results = complete_rows(
+        _train_row,
         rows,
         path,
         resume=resume,
@@ -210,26 +212,26 @@ def train_many(
         progress=progress,
         check=check_arrived,
     )
-    if not any("error" in row for row in found):
+    if not any("error" in row for row in results):
         path.unlink()
-    return found
+    return results
 
 
-def _trained(card: str, options: Row) -> Row:
+def _train_row(card: str, options: Row) -> Row:
     """Train a card and examine it, going on from a checkpoint in its folder."""
     from kcard.evaluation.records import read_exam
     from kcard.manifest import MANIFEST, file_digest
     from kcard.training.output import CHECKPOINT
 
-    made = train(**options, resume=(Path(options["output"]) / CHECKPOINT).is_dir())
-    exam = read_exam(made.folder)
+    trained = train(**options, resume=(Path(options["output"]) / CHECKPOINT).is_dir())
+    exam = read_exam(trained.folder)
     recall = None if exam is None or exam.recall is None else exam.recall.mean
-    digest = file_digest(made.folder / MANIFEST)
-    return {"card": card, "folder": str(made.folder), "manifest": digest, "recall": recall}
+    digest = file_digest(trained.folder / MANIFEST)
+    return {"card": card, "folder": str(trained.folder), "manifest": digest, "recall": recall}
 
 
-def _corpora(path: Path) -> dict[str, Row]:
-    """The options of each card, by its name; files beside the folders are left out."""
+def corpora_by_card(path: Path) -> dict[str, Row]:
+    """Return the options of each card by its name; files beside the folders are left out."""
     from kcard.training.output import name_from
 
     rows: list[tuple[str, Row]] = []
@@ -238,23 +240,23 @@ def _corpora(path: Path) -> dict[str, Row]:
         rows = [(str(path), {"corpus": folder.name}) for folder in folders if folder.name[0] != "."]
     elif suffix(path) in {".csv", ".tsv", ".jsonl"}:
         rows = [*read_rows(path, "table")]
-    found: dict[str, Row] = {}
+    cards: dict[str, Row] = {}
     for where, row in rows:
-        given = {key: str(value) for key, value in row.items() if value not in (None, "")}
-        if "corpus" not in given or not set(given) <= {"corpus", *COLUMNS}:
+        values = {key: str(value) for key, value in row.items() if value not in (None, "")}
+        if "corpus" not in values or not set(values) <= {"corpus", *COLUMNS}:
             raise UsageError(f"{where}: expected the columns corpus and, if wanted, {', '.join(COLUMNS)}")
-        corpus = (path if path.is_dir() else path.parent).absolute() / Path(given["corpus"]).expanduser()
+        corpus = (path if path.is_dir() else path.parent).absolute() / Path(values["corpus"]).expanduser()
         if not corpus.exists():
             raise UsageError(f"{where}: the corpus {corpus} does not exist")
-        name = given.get("name") or name_from(corpus)
-        if name in found:
+        name = values.get("name") or name_from(corpus)
+        if name in cards:
             raise UsageError(
-                f"{found[name]['corpus']} and {corpus} would both become the card {name!r}: give them names in a table"
+                f"{cards[name]['corpus']} and {corpus} would both become the card {name!r}: give them names in a table"
             )
-        found[name] = given | {"corpus": str(corpus), "name": name}
-    if not found:
+        cards[name] = values | {"corpus": str(corpus), "name": name}
+    if not cards:
         raise UsageError(
             f"{path} holds no corpora: expected a folder with a sub-folder for each, or a table (.csv, .tsv, .jsonl) "
             "with the column corpus"
         )
-    return found
+    return cards

@@ -68,16 +68,16 @@ def room(tokens: int, config: Any) -> int:
 def opening(texts: Iterable[str], tokenizer: Any, options: "Options", config: Any) -> tuple[int, ...]:
     """The first tokens of the corpus, of which the prefix is made. UsageError where more were asked for than it has."""
     most = length(options, config)
-    found = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    ids = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     for text in texts:
-        if len(found) >= most:
+        if len(ids) >= most:
             break
-        found += tokenizer(f"{text}\n", add_special_tokens=False)["input_ids"]
-    if options.prefix_tokens is not None and len(found) < most:
+        ids += tokenizer(f"{text}\n", add_special_tokens=False)["input_ids"]
+    if options.prefix_tokens is not None and len(ids) < most:
         raise UsageError(
-            f"prefix_tokens {most}: the corpus has only {len(found)} tokens to begin from: give {len(found)} at most"
+            f"prefix_tokens {most}: the corpus has only {len(ids)} tokens to begin from: give {len(ids)} at most"
         )
-    return tuple(found[:most])
+    return tuple(ids[:most])
 
 
 def with_prefix(model: Any, tokens: int, first: Sequence[int] = ()) -> Any:

@@ -197,10 +197,10 @@ def _read(file: Path, name: str, column: str | None) -> FileRead:
     try:
         with opened(file) as plain:
             document = Document(plain, name, column, losses)
-            found = [*digested(document, kind.read(document), prose=kind.prose)]
+            blocks = [*digested(document, kind.read(document), prose=kind.prose)]
     except CorpusError as error:
         return FileRead(file, name, kind.prose, (), losses, error)
-    return FileRead(file, name, kind.prose, found, losses)
+    return FileRead(file, name, kind.prose, blocks, losses)
 
 
 def _row(block: Block, *, prose: bool) -> tuple[str | None, int]:
@@ -320,23 +320,23 @@ class _Draft:
             self.skipped.append((document.name, "no text in it"))
 
     def corpus(self, path: Path) -> Corpus:
-        found, prints = Spool(), Fingerprints()
+        spool, prints = Spool(), Fingerprints()
         readers = self.readers if len(self.cuts) > WORTH * self.readers else 1
-        for made in divided(_passage_records, self._pieces(), readers):
-            for printed, record in made:
+        for piece in divided(_passage_records, self._pieces(), readers):
+            for printed, record in piece:
                 prints.append(printed, 0, line=False)
-                found.append(record)
-        if not len(found):
+                spool.append(record)
+        if not len(spool):
             raise CorpusError(f"{path} holds no text{_why(self)}: add at least one passage")
         marks = prints.marks(1)
-        found.keep(marks == 0)
-        kept = Lazy(len(found), lambda index: source_of(found[index]))
+        spool.keep(marks == 0)
+        distinct = Lazy(len(spool), lambda index: source_of(spool[index]))
         counts = {reason: count for reason, count in self.losses.dropped.items() if count}
         duplicates = int((marks == 1).sum())
         skipped, notes = tuple(self.skipped), tuple(self.losses.notes)
         documents = Documents(self.blocks, self.starts, self._repeated) if self.whole else None
         return Corpus(
-            path, kept, corpus_digest(kept), skipped, duplicates, counts, notes, documents, self.readers
+            path, distinct, corpus_digest(distinct), skipped, duplicates, counts, notes, documents, self.readers
         )
 
     def _pieces(self) -> Iterator[list[bytes]]:
@@ -355,29 +355,29 @@ class _Draft:
 
 def _passage_records(blocks: list[bytes]) -> list[tuple[bytes, bytes]]:
     """The passages of blocks, (fingerprint, record) of each; those of one document after the other."""
-    found = []
+    records = []
     for name, group in groupby(map(block_of, blocks), key=lambda row: row[0]):
         for passage in passages((block for _, block in group), name):
-            found.append((fingerprint(passage.in_context), source_bytes(passage)))
-    return found
+            records.append((fingerprint(passage.in_context), source_bytes(passage)))
+    return records
 
 
-def _statement_records(found: list[Source]) -> list[bytes]:
-    return [source_bytes(statement) for statement in statements(found)]
+def _statement_records(sources: list[Source]) -> list[bytes]:
+    return [source_bytes(statement) for statement in statements(sources)]
 
 
-def statements(found: Iterable[Source]) -> Iterator[Source]:
+def statements(sources: Iterable[Source]) -> Iterator[Source]:
     """The statements of passages. One of a few words has the innermost heading before it, or it would say little."""
-    for passage in found:
+    for passage in sources:
         heading = passage.section.rpartition(" > ")[2] if " > " in passage.section else ""
         for text in sentences(passage.text, STATEMENT):
             named = f"{heading}: {text}" if heading and count_words(text) < FEW else text
             yield replace(passage, text=named, lines=())
 
 
-def goes_on(found: Iterable[Source]) -> list[bool]:
+def goes_on(sources: Iterable[Source]) -> list[bool]:
     """Of each statement, whether the next one follows it in its passage."""
-    places = ((statement.file, statement.line, statement.section) for statement in found)
+    places = ((statement.file, statement.line, statement.section) for statement in sources)
     follows = [one == other for one, other in pairwise(places)]
     return [*follows, False]
 
@@ -413,13 +413,13 @@ def read_corpus(
     can't be read.
     """
     draft = _Draft(field, whole, readers or cores())
-    given = str(path)
-    if given.startswith(tables.PREFIX):
-        local = Path(given.removeprefix(tables.PREFIX)).expanduser()
-        if given == tables.PREFIX or not local.exists():
-            named = Document(Path(given), given, field)
+    spec = str(path)
+    if spec.startswith(tables.PREFIX):
+        local = Path(spec.removeprefix(tables.PREFIX)).expanduser()
+        if spec == tables.PREFIX or not local.exists():
+            named = Document(Path(spec), spec, field)
             draft.take(named, digested(named, tables.read_huggingface(named), prose=False))
-            return draft.corpus(Path(tables.repository(given)))
+            return draft.corpus(Path(tables.repository(spec)))
         path = local
     path = Path(path).expanduser()
     if path.is_dir() and tables.is_saved(path):
@@ -442,8 +442,8 @@ def _read_files(path: Path, draft: _Draft) -> None:
     files = [(file, name) for file, name, _ in formats]
     for divisible, group in groupby(files, key=lambda row: draft.readers > 1 and _is_small(row[0])):
         if divisible:
-            for found in divided(read_files, _handfuls(group, draft.column), draft.readers):
-                for read in found:
+            for batch in divided(read_files, _handfuls(group, draft.column), draft.readers):
+                for read in batch:
                     _take_whole(read, draft)
             continue
         for file, name in group:
@@ -492,15 +492,15 @@ def _take_whole(read: FileRead, draft: _Draft) -> None:
 
 def _reason(error: CorpusError, file: Path, name: str) -> str:
     """The error without the file's name, which stands before it in a list."""
-    said = str(error).removeprefix(str(file)).removeprefix(name)
-    return re.sub(r"^:(\d+) ", r"line \1 ", said).strip()
+    message = str(error).removeprefix(str(file)).removeprefix(name)
+    return re.sub(r"^:(\d+) ", r"line \1 ", message).strip()
 
 
 def _why(draft: _Draft) -> str:
-    found = [f"{name}: {reason}" for name, reason in draft.skipped if reason != "no text in it"][:1]
-    found += [f"left out: {reason} {count}" for reason, count in draft.losses.dropped.items() if count]
+    reasons = [f"{name}: {reason}" for name, reason in draft.skipped if reason != "no text in it"][:1]
+    reasons += [f"left out: {reason} {count}" for reason, count in draft.losses.dropped.items() if count]
     more = len(draft.skipped) - 1
-    return f" ({', '.join(found)}{f', and {more} more files' if more > 0 else ''})" if found else ""
+    return f" ({', '.join(reasons)}{f', and {more} more files' if more > 0 else ''})" if reasons else ""
 
 
 def _skipped(skipped: Sequence[tuple[str, str]]) -> Iterator[str]:

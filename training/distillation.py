@@ -102,8 +102,8 @@ def answer_prompts(tokenizer: Any) -> AnswerPrompts:
         )
         return str(text).removeprefix(tokenizer.bos_token or "")
 
-    asked = f"{{question}}\n{SENTENCE}"
-    return AnswerPrompts(rendered(asked), rendered(f"{{passage}}\n\n{asked}"), False)
+    request = f"{{question}}\n{SENTENCE}"
+    return AnswerPrompts(rendered(request), rendered(f"{{passage}}\n\n{request}"), False)
 
 
 # The questions of study material that a student is asked, with the passages that its teacher reads.
@@ -123,7 +123,7 @@ class PassageQuestion:
 
 
 def passage_questions(
-    items: Iterable[StudyItem], passages: Iterable[Source], known: int = 0
+    items: Iterable[StudyItem], passages: Iterable[Source], old_count: int = 0
 ) -> Sequence[PassageQuestion]:
     """The items that are questions with an answer, about passages of the corpus; equal ones once.
 
@@ -131,20 +131,20 @@ def passage_questions(
 
     known  the first so many passages are those of the last version
     """
-    asked = [item for item in items if item.kind in QUESTIONS and item.answer]
-    wanted = {digest for item in asked for digest in item.passages}
+    candidates = [item for item in items if item.kind in QUESTIONS and item.answer]
+    digests = {digest for item in candidates for digest in item.passages}
     texts: dict[str, tuple[str, bool]] = {}
     for place, passage in enumerate(passages):
-        if (digest := passage_digest(passage.text)) in wanted:
-            texts.setdefault(digest, (passage.text, place < known))
-    found = []
-    for item in asked:
-        told = [texts[digest] for digest in item.passages if digest in texts]
+        if (digest := passage_digest(passage.text)) in digests:
+            texts.setdefault(digest, (passage.text, place < old_count))
+    questions = []
+    for item in candidates:
+        sources = [texts[digest] for digest in item.passages if digest in texts]
         text = trained_wording(item.text)
-        if text and told and len(told) == len(item.passages):
-            about = "\n\n".join(text for text, _ in told)
-            found.append(PassageQuestion(text, item.answer, about, all(old for _, old in told)))
-    return [*dict.fromkeys(found)]
+        if text and sources and len(sources) == len(item.passages):
+            about = "\n\n".join(text for text, _ in sources)
+            questions.append(PassageQuestion(text, item.answer, about, all(old for _, old in sources)))
+    return [*dict.fromkeys(questions)]
 
 
 # The divergence of the student's next token from the teacher's, of which the most probable tokens are kept.
@@ -194,8 +194,8 @@ def divergence(logits: "Tensor", ids: "Tensor", logs: "Tensor", temperature: flo
 
     own = torch.log_softmax(logits.float(), dim=-1)
     student = torch.cat([own.gather(1, ids), _rest(own, ids)], dim=1)
-    wanted, found = (torch.log_softmax(events / temperature, dim=-1) for events in (logs, student))
-    divergence: Tensor = (wanted.exp() * (wanted - found)).sum() * temperature**2
+    teacher_logs, student_logs = (torch.log_softmax(events / temperature, dim=-1) for events in (logs, student))
+    divergence: Tensor = (teacher_logs.exp() * (teacher_logs - student_logs)).sum() * temperature**2
     return divergence
 
 
@@ -373,8 +373,8 @@ class Teacher:
     @functools.cached_property
     def ends(self) -> frozenset[int]:
         """The tokens that end an answer."""
-        given = self.model.generation_config.eos_token_id
-        ends = {*(given if isinstance(given, list) else [given]), self.tokenizer.eos_token_id} - {None}
+        eos = self.model.generation_config.eos_token_id
+        ends = {*(eos if isinstance(eos, list) else [eos]), self.tokenizer.eos_token_id} - {None}
         if self.prompts.one_line:
             each = self.tokenizer.batch_decode([[token] for token in range(len(self.tokenizer))])
             ends |= {token for token, text in enumerate(each) if "\n" in text}
@@ -383,34 +383,34 @@ class Teacher:
     def examples(self, batch: Sequence[PassageQuestion]) -> list[DistilledExample | int]:
         """For each question what the student learns, or the number of the reason why it is left out."""
         with self._asleep():
-            found: list[DistilledExample | int] = [1] * len(batch)
+            results: list[DistilledExample | int] = [1] * len(batch)
             fitting = [i for i, asked in enumerate(batch) if self._fits(asked)]
             answers = self._answers([batch[i] for i in fitting])
             for i, answer in zip(fitting, answers, strict=True):
-                found[i] = self._verdict(batch[i], answer)
-            learned = [(i, answer) for i, answer in zip(fitting, answers, strict=True) if not found[i]]
+                results[i] = self._verdict(batch[i], answer)
+            learned = [(i, answer) for i, answer in zip(fitting, answers, strict=True) if not results[i]]
             tops = self._distributions([(batch[i], answer) for i, answer in learned])
             for (i, answer), top in zip(learned, tops, strict=True):
-                asked = tuple(prompt_ids(self.tokenizer, self.prompts.asked(batch[i].text)))
-                found[i] = DistilledExample(asked, tuple(answer), teacher=top)
-        return found
+                prompt = tuple(prompt_ids(self.tokenizer, self.prompts.asked(batch[i].text)))
+                results[i] = DistilledExample(prompt, tuple(answer), teacher=top)
+        return results
 
-    def length(self, asked: PassageQuestion) -> int:
-        return len(self._told(asked))
+    def length(self, question: PassageQuestion) -> int:
+        return len(self._told(question))
 
-    def _told(self, asked: PassageQuestion) -> list[int]:
-        return prompt_ids(self.tokenizer, self.prompts.told(asked.passage, asked.text))
+    def _told(self, question: PassageQuestion) -> list[int]:
+        return prompt_ids(self.tokenizer, self.prompts.told(question.passage, question.text))
 
-    def _fits(self, asked: PassageQuestion) -> bool:
-        student = self.prefix + len(prompt_ids(self.tokenizer, self.prompts.asked(asked.text)))
-        return max(student, self.length(asked)) + ANSWER <= self.room
+    def _fits(self, question: PassageQuestion) -> bool:
+        student = self.prefix + len(prompt_ids(self.tokenizer, self.prompts.asked(question.text)))
+        return max(student, self.length(question)) + ANSWER <= self.room
 
     def _answers(self, batch: Sequence[PassageQuestion]) -> list[list[int]]:
         """Sampled answers, each with what ends it: an end-of-text token, also where its line ended."""
         if not batch:
             return []
         draws = [
-            Draw(TEMPERATURE, derive_seed(self.seed, "teacher", asked.passage, asked.text)) for asked in batch
+            Draw(TEMPERATURE, derive_seed(self.seed, "teacher", question.passage, question.text)) for question in batch
         ]
         rows = [self._told(asked) for asked in batch]
         written = generate(self.model, rows, ANSWER, draws, padding=self._padding, ends=self.ends)
@@ -420,11 +420,11 @@ class Teacher:
             for row in written
         ]
 
-    def _verdict(self, asked: PassageQuestion, answer: Sequence[int]) -> int:
+    def _verdict(self, question: PassageQuestion, answer: Sequence[int]) -> int:
         if not answer or answer[-1] != self.tokenizer.eos_token_id:
             return 2
-        said = " ".join(words(self.tokenizer.decode(answer, skip_special_tokens=True)))
-        return 0 if f" {' '.join(words(asked.answer))} " in f" {said} " else 3
+        reply = " ".join(words(self.tokenizer.decode(answer, skip_special_tokens=True)))
+        return 0 if f" {' '.join(words(question.answer))} " in f" {reply} " else 3
 
     def _distributions(self, pairs: Sequence[tuple[PassageQuestion, list[int]]]) -> list[TopTokens]:
         """What the teacher expects at each token of the answers."""
@@ -440,20 +440,20 @@ class Teacher:
             logits = self.model(
                 input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False
             ).logits
-            found = []
+            tops = []
             for row, prompt, (_, answer) in zip(logits, prompts, pairs, strict=True):
                 places = row[len(prompt) - 1 : len(prompt) - 1 + len(answer)]
                 top, logs = top_tokens(self._ending(places), self.k)
-                found.append(TopTokens(top.cpu().numpy().astype(np.uint32), logs.cpu().numpy()))
-        return found
+                tops.append(TopTokens(top.cpu().numpy().astype(np.uint32), logs.cpu().numpy()))
+        return tops
 
     def _ending(self, logits: "Tensor") -> "Tensor":
         """Logits (n, vocabulary) in which the end of the text stands for all tokens that end an answer."""
         ends = sorted(self.ends)
-        kept = logits.float().clone()
-        kept[:, ends] = LEAST
-        kept[:, self.tokenizer.eos_token_id] = logits[:, ends].float().logsumexp(dim=1)
-        return kept
+        merged = logits.float().clone()
+        merged[:, ends] = LEAST
+        merged[:, self.tokenizer.eos_token_id] = logits[:, ends].float().logsumexp(dim=1)
+        return merged
 
     @property
     def _padding(self) -> int:
@@ -512,34 +512,34 @@ class Lessons:
     share: float = 1.0
 
 
-def lessons(given: Distillation, teacher: Teacher, execution: Execution, fingerprint: str) -> Lessons:
+def lessons(distillation: Distillation, teacher: Teacher, execution: Execution, fingerprint: str) -> Lessons:
     """Ask the teacher every question that it was not asked yet.
 
     Raises UsageError where nothing can be learned of its answers, and TrainingInterrupted after Ctrl-C.
     """
-    questions = _drawn(given.questions, given.limit)
-    path = None if given.kept is None else given.kept / FILE
-    targets = Targets(path, fingerprint, given.resume)
+    questions = _drawn(distillation.questions, distillation.limit)
+    path = None if distillation.kept is None else distillation.kept / FILE
+    targets = Targets(path, fingerprint, distillation.resume)
     begun, before = time.monotonic(), len(targets)
     with forked_rng(teacher.model.device), Interrupt() as interrupt:
         for rows in _batches(questions[before:], teacher, execution):
-            for number, found in enumerate(teacher.examples(rows), len(targets)):
-                kept = found if isinstance(found, DistilledExample) else None
-                targets.append(Target(number, kept, 0 if kept is not None else int(str(found))))
+            for number, result in enumerate(teacher.examples(rows), len(targets)):
+                example = result if isinstance(result, DistilledExample) else None
+                targets.append(Target(number, example, 0 if example is not None else int(str(result))))
             targets.flush()
-            given.report(TeacherProgress(len(targets), len(questions)))
+            distillation.report(TeacherProgress(len(targets), len(questions)))
             if interrupt.asked:
                 raise TrainingInterrupted(
-                    f"stopped after {len(targets)} of {len(questions)} questions to the teacher: {given.remedy}"
+                    f"stopped after {len(targets)} of {len(questions)} questions to the teacher: {distillation.remedy}"
                 )
-    asked = max(1, len(questions) - before)
-    seconds = (time.monotonic() - begun) * len(given.questions) / asked
-    return _learned(targets, questions, given, seconds)
+    answered = max(1, len(questions) - before)
+    seconds = (time.monotonic() - begun) * len(distillation.questions) / answered
+    return _learned(targets, questions, distillation, seconds)
 
 
-def distilled_epochs(found: Lessons, size: int, seed: int) -> Epochs:
+def distilled_epochs(examples: Lessons, size: int, seed: int) -> Epochs:
     """All new examples in random order, and as many that are known, drawn anew each time; rows of like length meet."""
-    shown = Shown(found.new, found.known, size, seed)
+    shown = Shown(examples.new, examples.known, size, seed)
     return windowed_epochs(shown, lambda rows, _: [shown.items[row] for row in rows])
 
 
@@ -559,7 +559,7 @@ def _batches(
 
 
 def _learned(
-    targets: Targets, questions: Sequence[PassageQuestion], given: Distillation, seconds: float
+    targets: Targets, questions: Sequence[PassageQuestion], distillation: Distillation, seconds: float
 ) -> Lessons:
     places: dict[bool, list[int]] = {False: [], True: []}
     reasons: Counter[int] = Counter()
@@ -568,17 +568,17 @@ def _learned(
             reasons[target.reason] += 1
         else:
             places[questions[target.question].known].append(place)
-    kept = len(places[False]) + len(places[True])
-    told = ", ".join(f"{count:,} with {REASONS[number]}" for number, count in sorted(reasons.items()))
+    answered = len(places[False]) + len(places[True])
+    left_out = ", ".join(f"{count:,} with {REASONS[number]}" for number, count in sorted(reasons.items()))
     if not places[False]:
         raise UsageError(
-            f"the teacher answers none of {len(questions):,} questions ({told}): choose a base that reads the passage "
+            f"the teacher answers none of {len(questions):,} questions ({left_out}): choose a base that reads the passage "
             "in its prompt, or other study material"
         )
-    left = f"; left out: {told}" if told else ""
-    given.report(Note(f"the teacher's answers to {kept:,} of {len(questions):,} questions are learned{left}"))
-    if kept < ANSWERED * len(questions):
-        given.report(
+    left = f"; left out: {left_out}" if left_out else ""
+    distillation.report(Note(f"the teacher's answers to {answered:,} of {len(questions):,} questions are learned{left}"))
+    if answered < ANSWERED * len(questions):
+        distillation.report(
             Note("the base seems to read its prompt badly: a larger one, or an instruct model, may help")
         )
 
@@ -593,7 +593,7 @@ def _learned(
     return Lessons(
         examples(known=False),
         examples(known=True),
-        {"teacher_questions": len(questions), "teacher_answers": kept},
+        {"teacher_questions": len(questions), "teacher_answers": answered},
         seconds,
-        len(questions) / len(given.questions),
+        len(questions) / len(distillation.questions),
     )

@@ -141,12 +141,12 @@ class Fingerprints:
         """The rows whose fingerprint falls into this part, and their numbers."""
         import numpy as np
 
-        found, numbers = [np.empty(0, self._kind)], [np.empty(0, np.int64)]
+        selected, numbers = [np.empty(0, self._kind)], [np.empty(0, np.int64)]
         for first, rows in self._chunks():
             here = np.flatnonzero(rows["high"] % np.uint64(parts) == part)
-            found.append(rows[here])
+            selected.append(rows[here])
             numbers.append(here + first)
-        return np.concatenate(found), np.concatenate(numbers)
+        return np.concatenate(selected), np.concatenate(numbers)
 
     def _chunks(self) -> "Iterator[tuple[int, npt.NDArray[np.void]]]":
         import numpy as np

@@ -137,12 +137,12 @@ def _parallel(function: Callable[[T], R], pieces: list[T], readers: int) -> list
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
     try:
-        found: list[R] = Parallel(n_jobs=readers)(delayed(function)(piece) for piece in pieces)
+        results: list[R] = Parallel(n_jobs=readers)(delayed(function)(piece) for piece in pieces)
     except BrokenProcessPool as error:
         raise CorpusError(
             f"one of {readers} reading processes was killed: if memory is short, use readers 1 (--readers 1)"
         ) from error
-    return found
+    return results
 
 
 # Bytes beside memory: a nameless file in the system's temporary folder, which goes with the process.
@@ -229,10 +229,10 @@ class Spool:
             self._bytes.truncate(self._starts[count])
             del self._starts[count:]
 
-    def keep(self, wanted: Iterable[bool]) -> None:
+    def keep(self, mask: Iterable[bool]) -> None:
         """Forget the records for which `wanted` is false; their bytes stay on disk."""
         at = 0
-        for start, keep in zip(self._starts, wanted, strict=True):
+        for start, keep in zip(self._starts, mask, strict=True):
             if keep:
                 self._starts[at] = start  # in place: at this moment memory holds the whole corpus' places
                 at += 1
@@ -401,10 +401,10 @@ class Shown(Generic[T]):
         import numpy as np
 
         rng = np.random.default_rng(derive_seed(self.seed, "epoch", epoch))
-        new, known = len(self.new), len(self.known)
+        new, old = len(self.new), len(self.known)
         order = np.arange(new)
-        if known:
-            order = np.concatenate([order, new + rng.choice(known, min(new, known), replace=False)])
+        if old:
+            order = np.concatenate([order, new + rng.choice(old, min(new, old), replace=False)])
         rng.shuffle(order)
         return [order[at : at + size] for at in range(0, len(order), size)]
 
@@ -445,19 +445,19 @@ def recited_epochs(
     texts = shown.items
 
     def encode(part: list[str]) -> list[list[int]]:
-        found = tokenizer(part, add_special_tokens=False)["input_ids"]
-        return [[*ids[: room * 2 // 3 - 1], tokenizer.eos_token_id] for ids in found]
+        rows = tokenizer(part, add_special_tokens=False)["input_ids"]
+        return [[*ids[: room * 2 // 3 - 1], tokenizer.eos_token_id] for ids in rows]
 
     targets = TokenIds(texts, encode)
     ask = PseudoQueries(texts[:: max(1, len(texts) // COUNTED)], study)
 
     def examples(rows: Sequence[int], rng: Random) -> list[TrainingExample]:
-        found = []
+        batch = []
         for row in rows:
-            asked = ask(texts[row], rng) + "\n" if rng.random() < share else ""
-            prompt = prompt_ids(tokenizer, asked)[: room // 3]
-            found.append(TrainingExample(tuple(prompt), tuple(targets[row].tolist())))
-        return found
+            query = ask(texts[row], rng) + "\n" if rng.random() < share else ""
+            prompt = prompt_ids(tokenizer, query)[: room // 3]
+            batch.append(TrainingExample(tuple(prompt), tuple(targets[row].tolist())))
+        return batch
 
     return windowed_epochs(shown, examples)
 
@@ -480,7 +480,7 @@ def windowed_epochs(
     return epoch
 
 
-def packed_epochs(new: TokenBlocks, known: TokenBlocks | None, size: int, seed: int) -> Epochs:
+def packed_epochs(new: TokenBlocks, old: TokenBlocks | None, size: int, seed: int) -> Epochs:
     """Blocks of contiguous text in random order, `size` a batch: all that are new, and as many that are known, drawn
     anew each time."""
     import numpy as np
@@ -488,16 +488,16 @@ def packed_epochs(new: TokenBlocks, known: TokenBlocks | None, size: int, seed: 
     def epoch(number: int) -> Batches:
         rng = np.random.default_rng(derive_seed(seed, "epoch", number))
         order = np.arange(len(new))
-        if known is not None:
-            drawn = rng.choice(len(known), min(len(new), len(known)), replace=False)
+        if old is not None:
+            drawn = rng.choice(len(old), min(len(new), len(old)), replace=False)
             order = np.concatenate([order, len(new) + drawn])
         rng.shuffle(order)
 
         def block(index: int) -> TrainingExample:
             if index < len(new):
                 return new[index]
-            assert known is not None
-            return known[index - len(new)]
+            assert old is not None
+            return old[index - len(new)]
 
         def batch(place: int) -> list[TrainingExample]:
             return [block(index) for index in order[place * size : (place + 1) * size].tolist()]

@@ -100,9 +100,9 @@ class Processes:
     def lost(self, error: Exception) -> str:
         """Which other process was lost, in words, where `error` is due to that; else ""."""
         deadline = time.monotonic() + NOTICE
-        while not (known := self.ended()) and time.monotonic() < deadline:
+        while not (reason := self.ended()) and time.monotonic() < deadline:
             time.sleep(0.1)
-        return known or ("another training process ended" if any(word in str(error) for word in LOST) else "")
+        return reason or ("another training process ended" if any(word in str(error) for word in LOST) else "")
 
     def tell(self, command: Any) -> None:
         """From rank 0 to all others: what is done together next."""
@@ -124,8 +124,8 @@ class Processes:
 
         sums = torch.tensor(numbers, dtype=torch.float64)
         torch.distributed.all_reduce(sums)
-        found: list[float] = sums.tolist()
-        return found
+        totals: list[float] = sums.tolist()
+        return totals
 
     def sum_gradients(self, weights: "Iterable[Tensor]") -> None:
         """Add up the gradients of weights that every process has whole; FSDP adds those of divided ones."""
@@ -244,8 +244,8 @@ def whole(value: Any) -> Any:
         return value
     from torch.distributed import get_rank
 
-    found = value.full_tensor()
-    return found.cpu() if get_rank() == 0 else None
+    tensor = value.full_tensor()
+    return tensor.cpu() if get_rank() == 0 else None
 
 
 def share_of(saved: Any, like: "Tensor") -> Any:

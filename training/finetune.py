@@ -133,7 +133,7 @@ def prepare(
     device = execution.place() if processes is None else processes.device
     origin = origin_of(onward)
     tokenizer, room = load_tokenizer(options, origin), room_of(options, origin)
-    learned, held = _split(texts, options)
+    learned, held_out = _split(texts, options)
     first: tuple[int, ...] = ()
     before = 0
     if options.method == "prefix":
@@ -173,7 +173,7 @@ def prepare(
         together(job, free)
 
     def check() -> Mapping[str, Any]:
-        return _held_out_loss(held, job, tokenizer, room, options) if held else {}
+        return _held_out_loss(held_out, job, tokenizer, room, options) if held_out else {}
 
     hyperparameters = {
         **{name: value for name, value in asdict(options).items() if value is not None},
@@ -245,14 +245,14 @@ def _split(texts: Sequence[str], options: Options) -> tuple[Sequence[str], list[
     import numpy as np
 
     rng = Random(derive_seed(options.seed, "held out"))
-    held = sorted(rng.sample(range(len(texts)), min(HELD_OUT_MOST, round(HELD_OUT_SHARE * len(texts)))))
-    learned = np.delete(np.arange(len(texts)), held)
-    return Lazy(len(learned), lambda index: texts[learned[index]]), [texts[index] for index in held]
+    held_out = sorted(rng.sample(range(len(texts)), min(HELD_OUT_MOST, round(HELD_OUT_SHARE * len(texts)))))
+    learned = np.delete(np.arange(len(texts)), held_out)
+    return Lazy(len(learned), lambda index: texts[learned[index]]), [texts[index] for index in held_out]
 
 
 def _epochs(
     texts: Sequence[str],
-    known: Sequence[str],
+    replayed: Sequence[str],
     tokenizer: Any,
     room: int,
     options: Options,
@@ -260,9 +260,9 @@ def _epochs(
 ) -> Epochs:
     if options.objective == "clm":
         size = min(options.block, room)
-        old = TokenBlocks(known, tokenizer, size) if known else None
+        old = TokenBlocks(replayed, tokenizer, size) if replayed else None
         return packed_epochs(TokenBlocks(texts, tokenizer, size), old, options.batch_size, options.seed)
-    shown = Shown(texts, known, options.batch_size, options.seed)
+    shown = Shown(texts, replayed, options.batch_size, options.seed)
     return recited_epochs(shown, tokenizer, room, options.query_share, study)
 
 
@@ -270,6 +270,6 @@ def _held_out_loss(
     texts: Sequence[str], job: Job, tokenizer: Any, room: int, options: Options
 ) -> dict[str, Any]:
     """Mean loss a token over the documents that training never saw."""
-    found = TokenBlocks(texts, tokenizer, min(options.block, room))
-    loss = together(job, mean_loss, [found[place] for place in range(len(found))])
+    blocks = TokenBlocks(texts, tokenizer, min(options.block, room))
+    loss = together(job, mean_loss, [blocks[place] for place in range(len(blocks))])
     return {"held_out_loss": round(loss, 4), "held_out_documents": len(texts)}

@@ -166,14 +166,14 @@ def load(folder: Path, job: "Job", report: Report) -> RunState:
     if not path.exists():
         report(Note(f"nothing to resume in {folder}: training starts from scratch"))
         return RunState()
-    found = _read(path)
-    if found["fingerprint"] != job.fingerprint:
+    checkpoint = _read(path)
+    if checkpoint["fingerprint"] != job.fingerprint:
         raise UsageError(
             f"the checkpoint in {folder} belongs to another corpus or other settings: repeat the original "
             "arguments, or train without resume"
         )
     together(job, _restore, str(path))
-    state = RunState(**found["state"])
+    state = RunState(**checkpoint["state"])
     report(Note(f"resuming after step {state.step} of {job.steps}"))
     return state
 
@@ -183,12 +183,12 @@ def _read(path: Path) -> dict[str, Any]:
     import torch
 
     try:
-        found: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
+        checkpoint: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
     except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
         raise UsageError(
             f"the checkpoint {path} can't be read: {_reason(error)}; train without resume"
         ) from error
-    return found
+    return checkpoint
 
 
 def _restore(job: "Job", path: str) -> None:
@@ -197,11 +197,11 @@ def _restore(job: "Job", path: str) -> None:
 
     from kcard.training.execution import share_of
 
-    found, trained = _read(Path(path)), _trained(job)
+    checkpoint, trained = _read(Path(path)), _trained(job)
     with torch.no_grad():
-        for weight, saved in zip(trained, found["weights"], strict=True):
+        for weight, saved in zip(trained, checkpoint["weights"], strict=True):
             weight.copy_(share_of(saved, weight))
-    for optimizer, saved in zip(job.optimizers, found["optimizers"], strict=True):
+    for optimizer, saved in zip(job.optimizers, checkpoint["optimizers"], strict=True):
         for index, states in saved.get("state", {}).items():
             like = optimizer.param_groups[0]["params"][index]
             saved["state"][index] = {name: share_of(value, like) for name, value in states.items()}
@@ -279,11 +279,11 @@ class TrainingOutcome:
     epochs: int
 
 
-def together(job: Job, function: "Callable[Concatenate[Job, P], T]", *given: P.args, **named: P.kwargs) -> T:
+def together(job: Job, function: "Callable[Concatenate[Job, P], T]", *args: P.args, **kwargs: P.kwargs) -> T:
     """What `function` of a module gives for the job, called in all its processes at once."""
     if job.processes is not None:
-        job.processes.tell((function, given, named))
-    return function(job, *given, **named)
+        job.processes.tell((function, args, kwargs))
+    return function(job, *args, **kwargs)
 
 
 def cosine(steps: int, warm: int, floor: float = 0.05) -> Callable[[int], float]:
@@ -362,10 +362,10 @@ def _noticed(job: Job, state: RunState, checkpoint: Path, remedy: str) -> Iterat
         lost = "" if job.processes is None else job.processes.lost(error)
         if not lost:
             raise
-        kept = (
+        saved = (
             f"checkpoint in {checkpoint}: {remedy}" if (checkpoint / FILE).exists() else "no checkpoint yet"
         )
-        raise TrainingInterrupted(f"{lost} after {state.step} of {job.steps} steps; {kept}") from error
+        raise TrainingInterrupted(f"{lost} after {state.step} of {job.steps} steps; {saved}") from error
 
 
 def _batches(job: Job, state: RunState) -> Iterator[Any]:
@@ -389,9 +389,9 @@ def step(job: Job, batch: Any, number: int) -> tuple[float, int]:
     for group in groups:
         group["lr"] = group["initial_lr"] * rate
     loss, tokens = 0.0, 0
-    for part, held in job.losses(batch):
+    for part, count in job.losses(batch):
         part.backward()
-        loss, tokens = loss + part.item(), tokens + held
+        loss, tokens = loss + part.item(), tokens + count
     weights = [weight for group in groups for weight in group["params"]]
     if job.processes is not None:
         job.processes.sum_gradients(weights)

@@ -36,36 +36,36 @@ def cross_entropy(logits: "Tensor", labels: "Tensor", share: float = 1.0) -> "Te
         def forward(ctx: Any, logits: "Tensor", labels: "Tensor") -> "Tensor":
             gradient, total = torch.empty_like(logits), logits.new_zeros((), dtype=torch.float32)
             rows = max(1, AT_ONCE // logits.shape[1])
-            for part, into, wanted in zip(
+            for part, into, targets in zip(
                 logits.split(rows), gradient.split(rows), labels.split(rows), strict=True
             ):
-                total += _part(part, into, wanted, share)
+                total += _part(part, into, targets, share)
             ctx.save_for_backward(gradient)
             return total
 
         @staticmethod
-        def backward(ctx: Any, given: "Tensor") -> "tuple[Tensor, None]":
+        def backward(ctx: Any, grad_output: "Tensor") -> "tuple[Tensor, None]":
             (gradient,) = ctx.saved_tensors
-            return (gradient if float(given) == 1 else gradient * given.to(gradient.dtype)), None
+            return (gradient if float(grad_output) == 1 else gradient * grad_output.to(gradient.dtype)), None
 
-    found: Tensor = CrossEntropy.apply(logits, labels)  # type: ignore[no-untyped-call]
-    return found
+    loss: Tensor = CrossEntropy.apply(logits, labels)  # type: ignore[no-untyped-call]
+    return loss
 
 
 def _part(logits: "Tensor", gradient: "Tensor", labels: "Tensor", share: float) -> "Tensor":
     """The loss of some rows; writes the gradient, which is 0 where a label is ignored."""
     counted = (labels != IGNORED).float() * share
-    wanted = labels.clamp(min=0).unsqueeze(1)
+    targets = labels.clamp(min=0).unsqueeze(1)
     values = logits.float()
     values = values - values.amax(dim=1, keepdim=True)
-    right = values.gather(1, wanted).squeeze(1)
+    right = values.gather(1, targets).squeeze(1)
     shares = values.exp_()
     mass = shares.sum(dim=1)
     shares.mul_((counted / mass).unsqueeze(1))
-    shares.scatter_add_(1, wanted, -counted.unsqueeze(1))
+    shares.scatter_add_(1, targets, -counted.unsqueeze(1))
     gradient.copy_(shares)
-    found: Tensor = ((mass.log() - right) * counted).sum()
-    return found
+    loss: Tensor = ((mass.log() - right) * counted).sum()
+    return loss
 
 
 # Of logits (rows, length, vocabulary), the tokens that follow (rows, length), the examples, and the part's weight.

@@ -67,9 +67,9 @@ class MemoryEstimate:
     def total(self) -> int:
         """The peak: of the forward pass, of the backward pass, in which gradients come as activations go, or of the
         step."""
-        kept = self.gradients if self.parts > 1 else 0
-        forward = kept + self.activations + 2 * self.logits
-        backward = kept + self.logits + max(self.activations + self.head, 0 if kept else self.gradients)
+        accumulated = self.gradients if self.parts > 1 else 0
+        forward = accumulated + self.activations + 2 * self.logits
+        backward = accumulated + self.logits + max(self.activations + self.head, 0 if accumulated else self.gradients)
         exact = self.weights + self.states + self.layer + max(forward, backward, self.gradients)
         return round(SLACK * exact)
 
@@ -102,9 +102,9 @@ def estimate_memory(options: "Options", execution: Execution, origin: Origin, de
         tokens = min(options.block if options.objective == "clm" else RECITED, room)
         share = -(-options.batch_size // execution.processes)
         rows = min(execution.rows(tokens), share)
-        kept, logits = _kept(model, rows, tokens)
+        activations, logits = _kept(model, rows, tokens)
         if plain is not None:  # one layer at a time is computed again
-            kept += (_kept(_filled(plain), rows, tokens)[0] - kept) // max(1, _layers(model.config))
+            activations += (_kept(_filled(plain), rows, tokens)[0] - activations) // max(1, _layers(model.config))
     weights = [*model.parameters()]
     trained = [weight for weight in weights if weight.requires_grad]
     width = {weight: weight.element_size() for weight in weights}
@@ -118,7 +118,7 @@ def estimate_memory(options: "Options", execution: Execution, origin: Origin, de
         whole // divided,
         gradients // divided,
         states // divided,
-        kept,
+        activations,
         logits,
         head,
         -(-share // rows),
@@ -137,32 +137,32 @@ def _kept(model: Any, rows: int, length: int) -> tuple[int, int]:
     from torch.autograd.graph import saved_tensors_hooks
 
     own = {weight.untyped_storage()._cdata for weight in model.parameters()}
-    kept: dict[int, Any] = {}
+    storages: dict[int, Any] = {}
 
     def pack(tensor: Any) -> Any:
         storage = tensor.untyped_storage()
         if storage._cdata not in own:
-            kept[storage._cdata] = storage  # held, so that its address is not given to another
+            storages[storage._cdata] = storage  # held, so that its address is not given to another
         return tensor
 
     model.train()
     with saved_tensors_hooks(pack, lambda tensor: tensor), autocast(model.device.type):
         ids = torch.zeros(rows, length, dtype=torch.long, device=model.device)
         logits = model(input_ids=ids, use_cache=False).logits
-    return sum(storage.nbytes() for storage in kept.values()), logits.numel() * logits.element_size()
+    return sum(storage.nbytes() for storage in storages.values()), logits.numel() * logits.element_size()
 
 
 def _filled(model: Any) -> Any:
     """The model with fake tensors in place of those on "meta", which autocast does not know."""
     import torch
 
-    made: dict[int, Any] = {}
+    parameters: dict[int, Any] = {}
     for module in model.modules():
         for name, weight in [*module.named_parameters(recurse=False)]:
-            if id(weight) not in made:
+            if id(weight) not in parameters:
                 empty = torch.empty(weight.shape, dtype=weight.dtype)
-                made[id(weight)] = torch.nn.Parameter(empty, weight.requires_grad)
-            module.register_parameter(name, made[id(weight)])
+                parameters[id(weight)] = torch.nn.Parameter(empty, weight.requires_grad)
+            module.register_parameter(name, parameters[id(weight)])
         for name, buffer in [*module.named_buffers(recurse=False)]:
             module.register_buffer(name, torch.empty(buffer.shape, dtype=buffer.dtype), persistent=False)
     for name, numbers in getattr(model, "prompt_tokens", {}).items():  # of a prefix, which peft counts
@@ -348,31 +348,31 @@ class TrainingEstimate:
 
     def sentences(self) -> list[str]:
         if self.model is not None:
-            told = [] if self.indexing is None else [f"the index takes about {duration(self.indexing)}"]
+            index = [] if self.indexing is None else [f"the index takes about {duration(self.indexing)}"]
             if not self.model.is_enough:
-                return [*told, f"no model: {self.model.refusal()}"]
-            return [*told, self.model.note().text]
+                return [*index, f"no model: {self.model.refusal()}"]
+            return [*index, self.model.note().text]
         time = f"training takes about {duration(self.seconds)}: {self.steps} steps"
         return [time] if self.memory is None else [_told(self.memory, self.device, self.free), time]
 
     def as_data(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        data: dict[str, Any] = {
             "steps": self.steps,
             "seconds": round(self.seconds, 1),
             "device": self.device,
         }
         if self.indexing is not None:
-            found["index_seconds"] = round(self.indexing, 1)
+            data["index_seconds"] = round(self.indexing, 1)
         if self.model is not None:
-            found |= {
+            data |= {
                 "is_enough": self.model.is_enough,
                 "steps_needed": self.model.needed,
                 "minutes_needed": self.model.minutes_needed,
             }
         if self.memory is not None:
             names = ("weights", "gradients", "states", "total")
-            found["memory"] = {name: getattr(self.memory, name) for name in names} | {"free": self.free}
-        return found
+            data["memory"] = {name: getattr(self.memory, name) for name in names} | {"free": self.free}
+        return data
 
 
 def check_memory(

@@ -54,11 +54,11 @@ class Onward:
 
     @classmethod
     def of(
-        cls, before: Previous, changes: Changes, given: TrainOptions, report: Callable[[Any], None]
+        cls, before: Previous, changes: Changes, options: TrainOptions, report: Callable[[Any], None]
     ) -> "Onward":
         old = before.card.manifest
-        manifest = replace(old, updates=before.sha256, knowledge_date=given.knowledge_date, files={})
-        return cls(before, changes, replace(given, seed=old.training.seed), manifest, report)
+        manifest = replace(old, updates=before.sha256, knowledge_date=options.knowledge_date, files={})
+        return cls(before, changes, replace(options, seed=old.training.seed), manifest, report)
 
     @cached_property
     def revision(self) -> Revision:
@@ -146,13 +146,13 @@ class Onward:
             ) from None
         shutil.rmtree(checkpoint, ignore_errors=True)
         record = trained(corpus, self.given, prepared, outcome, self.manifest.licence)
-        made = replace(self.manifest, index=self.given.kind == "both")
-        return self._written(folder, made, prepared, record)
+        manifest = replace(self.manifest, index=self.given.kind == "both")
+        return self._written(folder, manifest, prepared, record)
 
     def _written(
-        self, folder: Path, made: Manifest, prepared: Preparation | None, record: Training
+        self, folder: Path, manifest: Manifest, prepared: Preparation | None, record: Training
     ) -> "Card":
-        return write_card(folder, made, prepared, record, Joined(self.changes.corpus, 0), self.report)
+        return write_card(folder, manifest, prepared, record, Joined(self.changes.corpus, 0), self.report)
 
 
 def recipe_of(manifest: Manifest) -> Recipe:
@@ -162,5 +162,5 @@ def recipe_of(manifest: Manifest) -> Recipe:
     recorded.setdefault("recited", 1)
     for name in ("queries", "dropped"):
         recorded[name] = tuple(recorded.get(name, getattr(Recipe(), name)))
-    known = {field.name for field in dataclasses.fields(Recipe)}
-    return Recipe(**{name: value for name, value in recorded.items() if name in known})
+    names = {field.name for field in dataclasses.fields(Recipe)}
+    return Recipe(**{name: value for name, value in recorded.items() if name in names})

@@ -296,29 +296,29 @@ class TrainOptions:
 
     def settings(self) -> dict[str, Any]:
         """What the ways of training take, without what was left to their defaults."""
-        given = {name: getattr(self, name) for name in METHOD if getattr(self, name) is not None}
-        return {"style" if name == "prompt_style" else name: value for name, value in given.items()}
+        chosen = {name: getattr(self, name) for name in METHOD if getattr(self, name) is not None}
+        return {"style" if name == "prompt_style" else name: value for name, value in chosen.items()}
 
 
-def check(given: TrainOptions) -> None:
+def check(options: TrainOptions) -> None:
     """UsageError for a value that is out of range, or of no use with this kind, base or method.
 
     `base` and `method` are those that the card will have; a card that looks things up has neither.
     """
-    _check_date(given.knowledge_date)
-    check_values(TrainOptions, vars(given))
+    _check_date(options.knowledge_date)
+    check_values(TrainOptions, vars(options))
     for name in (*POSITIVE, "readers"):
-        if (number := getattr(given, name)) is not None and not number > 0:
+        if (number := getattr(options, name)) is not None and not number > 0:
             raise UsageError(f"{name} {number} must be above 0")
-    if given.kind not in (None, "model") and given.evidence == "hashes":
+    if options.kind not in (None, "model") and options.evidence == "hashes":
         raise UsageError(
-            f"evidence hashes keeps the text out of the card, and kind {given.kind} writes that text: "
+            f"evidence hashes keeps the text out of the card, and kind {options.kind} writes that text: "
             "use kind model or evidence passages"
         )
-    if given.kind in LOOKED_UP:
-        _check_without_model(given)
+    if options.kind in LOOKED_UP:
+        _check_without_model(options)
     else:
-        _check_model(given)
+        _check_model(options)
 
 
 def _check_date(date: str | None) -> None:
@@ -327,112 +327,112 @@ def _check_date(date: str | None) -> None:
         raise UsageError(f"knowledge_date {date!r} is not a date: write it as YYYY-MM-DD, YYYY-MM or YYYY")
 
 
-def _check_without_model(given: TrainOptions) -> None:
+def _check_without_model(options: TrainOptions) -> None:
     for name in OF_MODELS:
-        if (value := getattr(given, name)) not in (None, False):
+        if (value := getattr(options, name)) not in (None, False):
             raise UsageError(
-                f"{name} {value!r} is only for models, and kind {given.kind} has none: leave it out"
+                f"{name} {value!r} is only for models, and kind {options.kind} has none: leave it out"
             )
 
 
-def _check_model(given: TrainOptions) -> None:
-    if (count := launch()[1]) > 1 and given.processes not in (None, count):
-        raise UsageError(f"processes {given.processes}: the launcher started {count}; leave it out")
-    _check_distillation(given)
-    _check_prefix(given)
-    if given.base == EMBEDDED:
-        _check_embedded(given)
-    elif given.prompt_style is not None:
+def _check_model(options: TrainOptions) -> None:
+    if (count := launch()[1]) > 1 and options.processes not in (None, count):
+        raise UsageError(f"processes {options.processes}: the launcher started {count}; leave it out")
+    _check_distillation(options)
+    _check_prefix(options)
+    if options.base == EMBEDDED:
+        _check_embedded(options)
+    elif options.prompt_style is not None:
         raise UsageError(
-            f"prompt_style {given.prompt_style!r} is only for base embedded: leave it out with base {given.base}"
+            f"prompt_style {options.prompt_style!r} is only for base embedded: leave it out with base {options.base}"
         )
-    if given.base != EMBEDDED:
-        if given.minutes is not None:
+    if options.base != EMBEDDED:
+        if options.minutes is not None:
             raise UsageError(
-                f"minutes {given.minutes:g} is only for base embedded: give epochs with base {given.base}"
+                f"minutes {options.minutes:g} is only for base embedded: give epochs with base {options.base}"
             )
-        given.execution.place(launch()[2])
-    if given.block is not None and given.objective != "clm":
+        options.execution.place(launch()[2])
+    if options.block is not None and options.objective != "clm":
         raise UsageError(
-            f"block {given.block} is only for objective clm: leave it out with objective {given.objective or 'recite'}"
+            f"block {options.block} is only for objective clm: leave it out with objective {options.objective or 'recite'}"
         )
-    if given.study is not None and given.objective == "clm":
-        raise UsageError(f"study {given.study} has queries, which objective clm does not learn: use recite")
-    if given.optimizer not in (None, "adamw") and given.method == "full" and given.execution.processes > 1:
+    if options.study is not None and options.objective == "clm":
+        raise UsageError(f"study {options.study} has queries, which objective clm does not learn: use recite")
+    if options.optimizer not in (None, "adamw") and options.method == "full" and options.execution.processes > 1:
         raise UsageError(
-            f"optimizer {given.optimizer!r} has no divided states, which processes {given.processes} with method full "
+            f"optimizer {options.optimizer!r} has no divided states, which processes {options.processes} with method full "
             "need: use adamw or method lora"
         )
-    if given.optimizer is not None:
-        check_optimizer(given.optimizer)
-    if given.rank is not None and given.method != "lora":
+    if options.optimizer is not None:
+        check_optimizer(options.optimizer)
+    if options.rank is not None and options.method != "lora":
         raise UsageError(
-            f"rank {given.rank} is only for method lora: leave it out with method {given.method}"
+            f"rank {options.rank} is only for method lora: leave it out with method {options.method}"
         )
 
 
-def _check_distillation(given: TrainOptions) -> None:
-    if given.objective != "distil":
+def _check_distillation(options: TrainOptions) -> None:
+    if options.objective != "distil":
         for name in OF_DISTILLATION:
-            if (value := getattr(given, name)) is not None:
+            if (value := getattr(options, name)) is not None:
                 raise UsageError(f"{name} {value} is only for objective distil: leave it out")
         return
-    if given.base == EMBEDDED:
+    if options.base == EMBEDDED:
         raise UsageError(
             "objective distil needs a base that reads a passage in its prompt, which base embedded can't: give "
             "--base a language model of the hub or a folder, or use objective recite"
         )
-    if given.method == "full":
+    if options.method == "full":
         raise UsageError(
-            f"objective distil with method {given.method}: the teacher is the base itself, whose weights must stay; "
+            f"objective distil with method {options.method}: the teacher is the base itself, whose weights must stay; "
             "use method lora or prefix"
         )
-    if given.study is None:
+    if options.study is None:
         raise UsageError(
             "objective distil asks the questions of study material, and there is none: write some with `kcard study` "
             "and give the file as --study"
         )
 
 
-def _check_prefix(given: TrainOptions) -> None:
-    if given.method != "prefix":
-        if given.prefix_tokens is not None:
+def _check_prefix(options: TrainOptions) -> None:
+    if options.method != "prefix":
+        if options.prefix_tokens is not None:
             raise UsageError(
-                f"prefix_tokens {given.prefix_tokens} is only for method prefix, not {given.method}: leave it out"
+                f"prefix_tokens {options.prefix_tokens} is only for method prefix, not {options.method}: leave it out"
             )
         return
-    if given.base == EMBEDDED:
+    if options.base == EMBEDDED:
         raise UsageError(
             "method prefix needs a base that was trained to read what stands before a question, and embedded was not: "
             "give a hub id or a folder, or use method lora"
         )
-    if given.gradient_checkpointing:
+    if options.gradient_checkpointing:
         raise UsageError(
             "gradient_checkpointing computes keys and values again, and those of a prefix are what is trained: "
             "leave it out, and use a smaller micro_batch"
         )
 
 
-def _check_embedded(given: TrainOptions) -> None:
+def _check_embedded(options: TrainOptions) -> None:
     for name in OF_BASES:
-        if (value := getattr(given, name)) not in (None, False) and (name, value) != ("device", "cpu"):
+        if (value := getattr(options, name)) not in (None, False) and (name, value) != ("device", "cpu"):
             raise UsageError(f"{name} {value!r} has no effect with base embedded: leave it out")
-    if given.method == "lora" and given.prompt_style == "encoder-prefix":
+    if options.method == "lora" and options.prompt_style == "encoder-prefix":
         raise UsageError(
             "prompt_style encoder-prefix needs a full model; an adapter on base embedded reads tokens: leave it "
             "out or use method full"
         )
-    if given.rank is not None and given.rank > EMBEDDED_WIDTH:
+    if options.rank is not None and options.rank > EMBEDDED_WIDTH:
         raise UsageError(
-            f"rank {given.rank} is above the width of base embedded: give {EMBEDDED_WIDTH} at most"
+            f"rank {options.rank} is above the width of base embedded: give {EMBEDDED_WIDTH} at most"
         )
-    if given.block is not None:
+    if options.block is not None:
         raise UsageError("block has no effect with base embedded, which reads 256 tokens: leave it out")
-    if given.batch_size is not None:
+    if options.batch_size is not None:
         raise UsageError(
             "batch_size has no effect with base embedded, whose steps hold 512 or 1024 tokens: leave it out"
         )
-    if given.prompt_style == "encoder-prefix" and given.objective == "clm":
+    if options.prompt_style == "encoder-prefix" and options.objective == "clm":
         raise UsageError(
             "objective clm has no questions to encode: use prompt_style tokens or objective recite"
         )
@@ -464,50 +464,50 @@ KNOWLEDGE_CARD: dict[str, Any] = _TABLES[NAME]
 CORPORA = {row["name"].lower(): build(PresetCorpus, row) for row in _TABLES["corpora"]}
 
 
-def with_preset(corpus: str | Path | None, given: TrainOptions) -> tuple[str | Path, TrainOptions]:
+def with_preset(corpus: str | Path | None, options: TrainOptions) -> tuple[str | Path, TrainOptions]:
     """Corpus and options with what the preset says in place of what was left out.
 
     Raises UsageError for an unknown preset, one beside an update or the embedded base, and where no corpus is given or
     known.
     """
-    if given.preset is None:
-        return _known(corpus, "name a file or folder of documents or tables"), given
-    if given.update is not None:
+    if options.preset is None:
+        return _known(corpus, "name a file or folder of documents or tables"), options
+    if options.update is not None:
         raise UsageError(
-            f"preset {given.preset!r}: an update is trained as its card was, leave the preset out"
+            f"preset {options.preset!r}: an update is trained as its card was, leave the preset out"
         )
-    if given.base == EMBEDDED:
+    if options.base == EMBEDDED:
         raise UsageError(
-            f"preset {given.preset!r}: its numbers are for a pretrained model, leave out --base embedded"
+            f"preset {options.preset!r}: its numbers are for a pretrained model, leave out --base embedded"
         )
-    kind, _, name = given.preset.partition(":")
+    kind, _, name = options.preset.partition(":")
     if kind != NAME or (name and name.lower() not in CORPORA):
         choices = ", ".join(row.name for row in CORPORA.values())
         raise UsageError(
-            f"preset {given.preset!r} is unknown: use {NAME}, or {NAME}:CORPUS with one of {choices}"
+            f"preset {options.preset!r} is unknown: use {NAME}, or {NAME}:CORPUS with one of {choices}"
         )
-    chosen = _filled(given, KNOWLEDGE_CARD)
+    chosen = _filled(options, KNOWLEDGE_CARD)
     if not name:
         return _known(
             corpus, f"the preset {NAME} is for one of yours; {NAME}:CORPUS names one of the paper"
         ), chosen
     row = CORPORA[name.lower()]
     described = {"name": row.name.lower(), "description": row.description}
-    if given.domain == TrainOptions.domain:
+    if options.domain == TrainOptions.domain:
         described["domain"] = row.domain
     if corpus is None and row.field:
         described["field"] = row.field
-    told = f"that of the preset {given.preset} is not on the Hugging Face Hub as kcard reads it ({row.note})"
-    return _known(corpus or row.data or None, told), _filled(chosen, described)
+    remedy = f"that of the preset {options.preset} is not on the Hugging Face Hub as kcard reads it ({row.note})"
+    return _known(corpus or row.data or None, remedy), _filled(chosen, described)
 
 
-def _filled(given: TrainOptions, values: dict[str, Any]) -> TrainOptions:
+def _filled(options: TrainOptions, values: dict[str, Any]) -> TrainOptions:
     """The options with these values where they have their default."""
-    left = {key: value for key, value in values.items() if getattr(given, key) == getattr(TrainOptions, key)}
-    return replace(given, **left)
+    left = {key: value for key, value in values.items() if getattr(options, key) == getattr(TrainOptions, key)}
+    return replace(options, **left)
 
 
-def _known(corpus: str | Path | None, told: str) -> str | Path:
+def _known(corpus: str | Path | None, remedy: str) -> str | Path:
     if corpus is None:
-        raise UsageError(f"--corpus is missing: {told}")
+        raise UsageError(f"--corpus is missing: {remedy}")
     return corpus

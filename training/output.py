@@ -93,9 +93,9 @@ def describe(texts: Sequence[str], language: str = "en", terms: int = 6) -> str:
     forms: dict[str, Counter[str]] = {}
     common = _common(language)
     for text in texts[:: max(1, len(texts) // SAMPLE)]:
-        found = {term.lower(): term for term in _terms(text, common)}
-        seen.update(found.keys())
-        for key, form in found.items():
+        by_key = {term.lower(): term for term in _terms(text, common)}
+        seen.update(by_key.keys())
+        for key, form in by_key.items():
             forms.setdefault(key, Counter())[form] += 1
     chosen: list[str] = []
     for key, _ in sorted(seen.items(), key=lambda item: (-item[1] * (1 + item[0].count(" ")), item[0])):
@@ -117,9 +117,9 @@ def _common(language: str) -> Collection[str]:
 def _terms(text: str, common: Collection[str]) -> list[str]:
     """Words of four letters and more that carry meaning, and pairs of such words side by side."""
     words = [bare(word).removesuffix("'s").removesuffix("’s") for word in text.split()]
-    kept = [len(word) > 3 and word.lower() not in common and not word[0].isdigit() for word in words]
-    single = [word for word, keep in zip(words, kept, strict=True) if keep]
-    pairs = zip(words, words[1:], kept, kept[1:], strict=False)
+    telling = [len(word) > 3 and word.lower() not in common and not word[0].isdigit() for word in words]
+    single = [word for word, keep in zip(words, telling, strict=True) if keep]
+    pairs = zip(words, words[1:], telling, telling[1:], strict=False)
     return single + [f"{a} {b}" for a, b, keep, also in pairs if keep and also]
 
 
@@ -127,17 +127,17 @@ def _terms(text: str, common: Collection[str]) -> list[str]:
 
 
 def trained(
-    corpus: Corpus, given: TrainOptions, prepared: Preparation, outcome: TrainingOutcome, licence: str
+    corpus: Corpus, options: TrainOptions, prepared: Preparation, outcome: TrainingOutcome, licence: str
 ) -> Training:
     """The record of a run that trained a model."""
     measured = {"final_loss": round(outcome.loss, 4), "passes": outcome.epochs}
     return Training(
-        objective=given.objective or "recite",
-        method=given.method or "",
+        objective=options.objective or "recite",
+        method=options.method or "",
         hyperparameters={**prepared.hyperparameters, **measured, **prepared.check()},
         tokens=outcome.tokens,
         seconds=round(outcome.seconds, 1),
-        seed=given.seed,
+        seed=options.seed,
         **_record_common(corpus, licence, prepared.libraries),
     )
 
@@ -184,10 +184,10 @@ def claim(output: Path, name: str) -> None:
     if not output.is_dir():
         raise UsageError(f"output {output} is a file: name a folder")
     if (output / MANIFEST).exists():
-        found = Manifest.read(output).name
-        if found != name:
+        other = Manifest.read(output).name
+        if other != name:
             raise UsageError(
-                f"output {output} holds the card {found!r}, not {name!r}: choose another folder or that card"
+                f"output {output} holds the card {other!r}, not {name!r}: choose another folder or that card"
             )
         return
     strange = sorted(p.name for p in output.iterdir() if p.name != CHECKPOINT)
@@ -312,18 +312,18 @@ def triples_of(corpus: Corpus) -> Sequence[Triple]:
 
     Raises UsageError where a passage comes from no triple: a graph card holds nothing else.
     """
-    known = _known(corpus.path)
-    found = []
+    by_line = _known(corpus.path)
+    ordered = []
     for passage in corpus.passages:
-        triple = known.get((passage.file, passage.line))
+        triple = by_line.get((passage.file, passage.line))
         if triple is None:
             raise UsageError(
                 f"{corpus.path}: {passage.file}, line {passage.line} is not a triple, and kind graph needs "
                 "triples: give .tsv files of subject, relation and object, or use kind retrieval"
             )
         subject, relation, value = triple
-        found.append((subject, label_of(relation), value))
-    return found
+        ordered.append((subject, label_of(relation), value))
+    return ordered
 
 
 def _known(path: Path) -> dict[tuple[str, int], Triple]:
@@ -366,9 +366,9 @@ def write_card(
     if prepared is not None:
         prepared.save(folder)
         fingerprint.write(folder, made, pairs(corpus.sample, record.seed), prepared.device)
-    kept = corpus.statements if made.evidence == "hashes" else corpus.passages
+    passages = corpus.statements if made.evidence == "hashes" else corpus.passages
     return cards.finish(
-        folder, made, kept, joined.hashed, lambda done: report(EmbeddingProgress(done, count))
+        folder, made, passages, joined.hashed, lambda done: report(EmbeddingProgress(done, count))
     )
 
 
@@ -390,5 +390,5 @@ def without_model(card: "Card") -> "Card":
         card.manifest, kind="retrieval", index=False, base=Base(), prompt=Prompt(), training=record, files={}
     )
     with fresh(card.folder) as partial:
-        made = cards.finish(partial, manifest, cards.passages(card.folder))
-    return cards.Card(card.folder, made.manifest)
+        finished = cards.finish(partial, manifest, cards.passages(card.folder))
+    return cards.Card(card.folder, finished.manifest)

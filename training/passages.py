@@ -118,8 +118,8 @@ def _packed(parts: Iterable[str], size: Size, blank: str) -> Iterator[str]:
 
 def cut_line(line: str, size: Size) -> Iterator[str]:
     """A line in pieces: its sentences packed, an overlong one in parts."""
-    found = [*_sentences(line)]
-    yield from _packed(found, size, " ") if len(found) > 1 else _pieces(line, size)
+    parts = [*_sentences(line)]
+    yield from _packed(parts, size, " ") if len(parts) > 1 else _pieces(line, size)
 
 
 def _sentences(text: str) -> Iterator[str]:
@@ -427,17 +427,17 @@ class Documents(Sequence[str]):
     def __getitem__(self, index: int) -> str:  # type: ignore[override] # slices are not needed
         return self._text(self._kept[index])
 
-    def of(self, wanted: Callable[[Source], bool]) -> Sequence[str]:
+    def of(self, accepts: Callable[[Source], bool]) -> Sequence[str]:
         """Those of whose passages one is wanted."""
-        chosen = array("Q", (n for n in self._kept if any(map(wanted, self._passages(n)))))
+        chosen = array("Q", (n for n in self._kept if any(map(accepts, self._passages(n)))))
         return Lazy(len(chosen), lambda index: self._text(chosen[index]))
 
     def _text(self, number: int) -> str:
         return "\n".join(block.text for _, block in self._read(number) if block.text.strip())
 
     def _passages(self, number: int) -> Iterator[Source]:
-        found = [*self._read(number)]
-        return passages((block for _, block in found), found[0][0])
+        rows = [*self._read(number)]
+        return passages((block for _, block in rows), rows[0][0])
 
     def _read(self, number: int) -> Iterator[tuple[str, Block]]:
         for at in range(self._starts[number], self._starts[number + 1]):
@@ -445,10 +445,10 @@ class Documents(Sequence[str]):
                 yield block_of(self._blocks[at])
 
 
-def rejoined(found: Iterable[Source]) -> Iterator[str]:
+def rejoined(sources: Iterable[Source]) -> Iterator[str]:
     """The documents that a card's passages were cut from, as far as these tell: those of one file that follow each
     other, without headings."""
-    for _, group in groupby(found, key=lambda passage: passage.file):
+    for _, group in groupby(sources, key=lambda passage: passage.file):
         first, *others = group
         text = first.text
         for before, passage in pairwise([first, *others]):

@@ -127,12 +127,12 @@ def study_material(path: Path, report: Report) -> StudyMaterial:
 
     Raises UsageError where the file can't be read or holds no item.
     """
-    found = read_study(path)
-    for broken in found.broken[:SHOWN]:
+    study = read_study(path)
+    for broken in study.broken[:SHOWN]:
         report(Note(f"{path}, {broken}: left out"))
-    if len(found.broken) > SHOWN:
-        report(Note(f"{path}: {len(found.broken) - SHOWN} more lines left out"))
-    return StudyMaterial(f"study material {path}", found.items, {"study_sha256": file_digest(path)})
+    if len(study.broken) > SHOWN:
+        report(Note(f"{path}: {len(study.broken) - SHOWN} more lines left out"))
+    return StudyMaterial(f"study material {path}", study.items, {"study_sha256": file_digest(path)})
 
 
 NEAR = 0.4  # cosine of the sentence encoder
@@ -164,16 +164,16 @@ def learned(study: StudyMaterial | None, passages: Iterable[Source], report: Rep
     """
     if study is None or not study.items:
         return Learned()
-    found = queries_of(study.items, passages)
-    count = sum(map(len, found.by_statement.values()))
-    if found.left_out.get(ABSENT) == len(study.items):
+    queries = queries_of(study.items, passages)
+    count = sum(map(len, queries.by_statement.values()))
+    if queries.left_out.get(ABSENT) == len(study.items):
         raise UsageError(
             f"{study.name}: none of its {len(study.items):,} items is about a passage of the corpus: it was made of "
             "another corpus or an earlier state of this one; make it anew with `kcard study`"
         )
-    left_out = "".join(f"; left out: {number:,} {why}" for why, number in found.left_out.items())
+    left_out = "".join(f"; left out: {number:,} {why}" for why, number in queries.left_out.items())
     report(Note(f"study material: {count:,} queries out of {len(study.items):,} items{left_out}"))
-    return Learned(found.by_statement, {**study.record, "study_items": count})
+    return Learned(queries.by_statement, {**study.record, "study_items": count})
 
 
 def queries_of(items: Iterable[StudyItem], passages: Iterable[Source]) -> Queries:
@@ -189,38 +189,38 @@ def queries_of(items: Iterable[StudyItem], passages: Iterable[Source]) -> Querie
         unused[item] = ABSENT
         for digest in item.passages:
             by_passage[digest].append(item)
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    by_statement: defaultdict[str, list[str]] = defaultdict(list)
     for passage in passages:
         about = by_passage.get(passage_digest(passage.text))
         if about:
             texts = [statement.text for statement in statements([passage])]
             for text, item in zip(_places(about, texts), about, strict=True):
                 if text is not None:
-                    found[text].append(item.text)
+                    by_statement[text].append(item.text)
                     unused.pop(item, None)
                 elif item in unused:
                     unused[item] = UNANSWERABLE if item.kind == "unanswerable" else FAR
-    return Queries(dict(found), dict(Counter(unused.values())))
+    return Queries(dict(by_statement), dict(Counter(unused.values())))
 
 
 def _places(items: Sequence[StudyItem], texts: Sequence[str]) -> list[str | None]:
-    said = [item.text for item in items if item.kind not in QUESTIONS]
-    near = iter(_nearest(said, texts))
+    stated = [item.text for item in items if item.kind not in QUESTIONS]
+    near = iter(_nearest(stated, texts))
     return [next(near) if item.kind not in QUESTIONS else _answering(item, texts) for item in items]
 
 
 def _answering(item: StudyItem, texts: Sequence[str]) -> str | None:
     if not item.answer:
         return None
-    answer, asked = f" {' '.join(words(item.answer))} ", set(words(item.text))
+    answer, question_words = f" {' '.join(words(item.answer))} ", set(words(item.text))
     holding = [text for text in texts if answer in f" {' '.join(words(text))} "]
-    return max(holding, key=lambda text: len(asked & set(words(text))), default=None)
+    return max(holding, key=lambda text: len(question_words & set(words(text))), default=None)
 
 
-def _nearest(said: Sequence[str], texts: Sequence[str]) -> list[str | None]:
-    if not said:
+def _nearest(stated: Sequence[str], texts: Sequence[str]) -> list[str | None]:
+    if not stated:
         return []
     from kcard.offline.minilm import embed
 
-    cosines = embed(said) @ embed(texts).T
+    cosines = embed(stated) @ embed(texts).T
     return [texts[row.argmax()] if row.max() >= NEAR else None for row in cosines]

@@ -87,12 +87,12 @@ def _pairs(passages: Sequence[Source]) -> Iterator[tuple[Source, Source]]:
     """For each passage one other that shares its rarest shared name, no pair twice."""
     names = [{bare(word) for a, b in entities(p.text) for word in p.text[a:b].split()} for p in passages]
     holding: defaultdict[str, list[int]] = defaultdict(list)
-    for row, found in enumerate(names):
-        for name in found:
+    for row, row_names in enumerate(names):
+        for name in row_names:
             holding[name].append(row)
     rarity, done = Rarity([passage.text for passage in passages]), set[tuple[int, int]]()
-    for row, found in enumerate(names):
-        shared = [name for name in found if 1 < len(holding[name]) <= SHARED and name[:1].isupper()]
+    for row, row_names in enumerate(names):
+        shared = [name for name in row_names if 1 < len(holding[name]) <= SHARED and name[:1].isupper()]
         for name in sorted(shared, key=lambda name: (-rarity.weight(name), name)):
             pair = next(((row, other) for other in holding[name] if other > row), None)
             if pair is not None and pair not in done:
@@ -152,30 +152,30 @@ def read_reply(
 
 def _lines(text: str) -> list[str]:
     """Lines with letters in them; fences of code are no lines."""
-    said = text.rpartition(THOUGHT)[2].partition(THINKING)[0]
-    text = BEGINS.sub("\n", OBJECT.sub(_as_line, said))
+    reply = text.rpartition(THOUGHT)[2].partition(THINKING)[0]
+    text = BEGINS.sub("\n", OBJECT.sub(_as_line, reply))
     lines = (line.strip() for line in text.splitlines())
     return [line for line in lines if any(map(str.isalpha, line)) and not line.startswith("```")]
 
 
-def _as_line(found: re.Match[str]) -> str:
+def _as_line(match: re.Match[str]) -> str:
     """An object of JSON that is an item, as the line that it would be; other text as it is."""
     try:
-        given = json.loads(found[0])
+        data = json.loads(match[0])
     except (ValueError, RecursionError):
-        return found[0]
-    kind, text = (next((given[key] for key in keys if key in given), "") for keys in (KIND_KEYS, TEXT_KEYS))
-    answer = given.get("answer", "")
+        return match[0]
+    kind, text = (next((data[key] for key in keys if key in data), "") for keys in (KIND_KEYS, TEXT_KEYS))
+    answer = data.get("answer", "")
     if not (kind and text and all(isinstance(part, str) for part in (kind, text, answer))):
-        return found[0]
+        return match[0]
     return "\n" + " ".join(f"{kind}: {text} | {answer}".split()).removesuffix(" |") + "\n"
 
 
 def _item(line: str, kinds: Sequence[Kind], passages: tuple[str, ...], by: str) -> StudyItem | None:
-    found = LINE.fullmatch(line)
-    if found is None or len(found[2]) > LONGEST:
+    match = LINE.fullmatch(line)
+    if match is None or len(match[2]) > LONGEST:
         return None
-    kind, text, answer = cast(Kind, found[1].lower()), found[2].strip(MARKS), ""
+    kind, text, answer = cast(Kind, match[1].lower()), match[2].strip(MARKS), ""
     if kind not in kinds:
         return None
     if kind in QUESTIONS:
@@ -233,8 +233,8 @@ def _wrong_question(item: StudyItem, text: str, reader: Reader, language: str | 
     if item.kind == "unanswerable":
         return "answered by the passage" if reader.extract(item.text, text) else ""
     if item.kind == "direct":
-        found = reader.extract(item.text, text)
-        if not found or not set(words(found)) & set(words(item.answer)):
+        answer = reader.extract(item.text, text)
+        if not answer or not set(words(answer)) & set(words(item.answer)):
             return "the reader finds another answer or none"
     return ""
 
@@ -243,8 +243,8 @@ def _about(question: str, text: str) -> bool:
     """As the sentence encoder sees it, which knows English."""
     from kcard.offline.minilm import embed
 
-    asked, told = embed([question, text])
-    return float(asked @ told) >= ABOUT
+    question_vector, text_vector = embed([question, text])
+    return float(question_vector @ text_vector) >= ABOUT
 
 
 def _holds(text: str, part: str) -> bool:
@@ -283,9 +283,9 @@ class Replies:
     def read(cls, path: Path, by: str) -> "Replies":
         """Those that are there; none where there is no file. A last line that was not written whole is cut off, and
         lines that are no replies are passed over. Raises UsageError where the file can't be read."""
-        found = cls(path, by)
+        replies = cls(path, by)
         if not path.exists():
-            return found
+            return replies
         try:
             content = path.read_bytes()
             os.truncate(path, content.rfind(b"\n") + 1)
@@ -296,8 +296,8 @@ class Replies:
                 row = build(ReplyRow, json.loads(line))
             except (ValueError, TypeError):
                 continue
-            found._rows[row.request] = row
-        return found
+            replies._rows[row.request] = row
+        return replies
 
     def __iter__(self) -> Iterator[ReplyRow]:
         return iter([*self._rows.values()])
@@ -322,8 +322,8 @@ class Replies:
             self._rows[row.request] = row
 
     def _key(self, assignment: Assignment) -> str:
-        told = json.dumps([self.by, assignment.task, *assignment.texts])
-        return hashlib.sha256(told.encode()).hexdigest()
+        key = json.dumps([self.by, assignment.task, *assignment.texts])
+        return hashlib.sha256(key.encode()).hexdigest()
 
 
 # Requests in a row that fail, after which no more are made: each refused for what it holds, or for other reasons.
@@ -365,7 +365,7 @@ class StudyTotals:
 
 
 def ask(
-    wanted: Sequence[Assignment],
+    requests: Sequence[Assignment],
     llm: LLM,
     replies: Replies,
     concurrency: int,
@@ -376,8 +376,8 @@ def ask(
     Raises LLMError where FAILED requests in a row fail, since the server is down then, or REFUSED are refused. Each
     reply is kept as soon as it is there.
     """
-    missing = [assignment for assignment in wanted if replies.row(assignment) is None]
-    kept, failed, refused_in_row, failed_in_row, why = len(wanted) - len(missing), 0, 0, 0, ""
+    missing = [assignment for assignment in requests if replies.row(assignment) is None]
+    before, failed, refused_in_row, failed_in_row, why = len(requests) - len(missing), 0, 0, 0, ""
     for done, error in enumerate(_outcomes(missing, llm, replies, concurrency), 1):
         if error is None:
             refused_in_row = failed_in_row = 0
@@ -388,10 +388,10 @@ def ask(
             if failed_in_row == FAILED or refused_in_row == REFUSED:
                 raise error
         if progress:
-            progress(kept + done, len(wanted))
-    made = [row for row in map(replies.row, missing) if row is not None]
-    used = sum(row.tokens_in or 0 for row in made), sum(row.tokens_out or 0 for row in made)
-    return Asked(len(missing), kept, failed, why, *used)
+            progress(before + done, len(requests))
+    rows = [row for row in map(replies.row, missing) if row is not None]
+    used = sum(row.tokens_in or 0 for row in rows), sum(row.tokens_out or 0 for row in rows)
+    return Asked(len(missing), before, failed, why, *used)
 
 
 def _outcomes(
@@ -410,8 +410,8 @@ def _outcomes(
         yield from in_order(one, missing, concurrency)
         return
     for batch in batched(missing, concurrency):
-        found = llm.reply_all([assignment.request for assignment in batch])
-        for assignment, reply in zip(batch, found, strict=True):
+        outcomes = llm.reply_all([assignment.request for assignment in batch])
+        for assignment, reply in zip(batch, outcomes, strict=True):
             if isinstance(reply, LLMError):
                 yield reply
             else:
@@ -420,7 +420,7 @@ def _outcomes(
 
 
 def collect(
-    wanted: Sequence[Assignment],
+    requests: Sequence[Assignment],
     replies: Replies,
     checker: Checker,
     reader: Reader,
@@ -430,13 +430,13 @@ def collect(
     checked."""
     left_out = Counter[str]()
     items: dict[tuple[str, str], StudyItem] = {}
-    for assignment in wanted:
+    for assignment in requests:
         row = replies.row(assignment)
         if row is None:
             continue
-        found = read_reply(row.text, KINDS[assignment.task], assignment.digests, row.by, cut=row.cut)
-        left_out.update(found.left_out)
-        for item in found.items:
+        reply = read_reply(row.text, KINDS[assignment.task], assignment.digests, row.by, cut=row.cut)
+        left_out.update(reply.left_out)
+        for item in reply.items:
             key = item.kind, item.text.casefold()
             result = checked(item, assignment.texts, checker, reader, language)
             if isinstance(result, str):

@@ -70,7 +70,7 @@ def train(
     options: TrainOptions | None = None,
     *,
     report: Report | None = None,
-    **given: Any,
+    **overrides: Any,
 ) -> "Card":
     """Train a card on a corpus and return it, whole and sealed; without an exam (kcard.train takes one too).
 
@@ -82,7 +82,7 @@ def train(
     UsageError, CorpusError, ModelUnavailable, and TrainingInterrupted after Ctrl-C.
     """
     report = report or silent
-    corpus, asked = with_preset(corpus, replace(options or TrainOptions(), **given))
+    corpus, asked = with_preset(corpus, replace(options or TrainOptions(), **overrides))
     before = None if asked.update is None else previous(asked.update)
     chosen = _with_base(asked, report) if before is None else before.arguments(asked)
     check(chosen)
@@ -93,8 +93,8 @@ def train(
     if chosen.kind == "search":
         from kcard.training import output
 
-        wanted = _manifest(asked, "search", asked.description or SEARCHES, asked.language or "en")
-        return output.make(corpus, asked.name, replace(wanted, kind="search"), asked.output)
+        template = _manifest(asked, "search", asked.description or SEARCHES, asked.language or "en")
+        return output.make(corpus, asked.name, replace(template, kind="search"), asked.output)
     read = _read(Path(corpus), chosen, report)
     joined = (
         Joined(read, 0, documents=read.documents) if before is None else _joined(before, read, asked, report)
@@ -143,7 +143,7 @@ def estimate(
     options: TrainOptions | None = None,
     *,
     report: Report | None = None,
-    **given: Any,
+    **overrides: Any,
 ) -> TrainingEstimate:
     """What `train` with the same arguments would take: memory from the model's shape, time by a few steps on weights
     that are thrown away.
@@ -151,7 +151,7 @@ def estimate(
     With several processes the time is that of one. Raises what train does, and UsageError for a card without a model.
     """
     report = report or silent
-    corpus, asked = with_preset(corpus, replace(options or TrainOptions(), **given))
+    corpus, asked = with_preset(corpus, replace(options or TrainOptions(), **overrides))
     before = None if asked.update is None else previous(asked.update)
     chosen = _with_base(asked, report) if before is None else before.arguments(asked)
     check(chosen)
@@ -178,26 +178,26 @@ def estimate(
     plan = planned(joined, before, chosen, silent, None, studied, distillation)
     execution = chosen.execution
     free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
-    made = plan.prepare()
-    each = seconds_a_step(made.job, *(TRIAL if plan.memory is not None else ()))
-    seconds = made.seconds + each * made.job.steps
-    return TrainingEstimate(made.job.steps, seconds, made.device, plan.memory, free)
+    prepared = plan.prepare()
+    each = seconds_a_step(prepared.job, *(TRIAL if plan.memory is not None else ()))
+    seconds = prepared.seconds + each * prepared.job.steps
+    return TrainingEstimate(prepared.job.steps, seconds, prepared.device, plan.memory, free)
 
 
-def _seconds_to_index(joined: Joined, asked: TrainOptions) -> float:
+def _seconds_to_index(joined: Joined, options: TrainOptions) -> float:
     """How long the passages take to embed, by which a card in English is searched."""
     from kcard.offline.static import embed
 
-    if not is_english(asked.language or _language(joined.corpus, silent)):
+    if not is_english(options.language or _language(joined.corpus, silent)):
         return 0.0
     passages = joined.corpus.passages
     texts = [source.text for source in passages[:: max(1, len(passages) // SAMPLED)]]
     return seconds_to_embed(texts, embed) * len(passages) / len(texts)
 
 
-def _manifest(asked: TrainOptions, name: str, description: str, language: str) -> Manifest:
+def _manifest(options: TrainOptions, name: str, description: str, language: str) -> Manifest:
     return Manifest(
-        name, description, asked.domain, "retrieval", language, asked.licence, asked.knowledge_date
+        name, description, options.domain, "retrieval", language, options.licence, options.knowledge_date
     )
 
 
@@ -205,10 +205,10 @@ def _language(read: Corpus, report: Report) -> str:
     """The language of the corpus; English where its text does not tell."""
     from kcard.text import detect
 
-    found = detect([passage.text for passage in read.passages[:: max(1, len(read.passages) // 100)]])
-    if found and found != "en":
-        report(Note(f"language: {found}, detected (--language overrides it)"))
-    return found or "en"
+    language = detect([passage.text for passage in read.passages[:: max(1, len(read.passages) // 100)]])
+    if language and language != "en":
+        report(Note(f"language: {language}, detected (--language overrides it)"))
+    return language or "en"
 
 
 def _foreign(language: str, report: Report) -> bool:
@@ -285,11 +285,11 @@ def _is_worth_it(estimate: Estimate, name: str, report: Report, *, indexed: bool
     return True
 
 
-def _joined(before: Previous, read: Corpus, asked: TrainOptions, report: Report) -> Joined:
+def _joined(before: Previous, read: Corpus, options: TrainOptions, report: Report) -> Joined:
     """Old and new passages, and what the user should know of them."""
     card = before.card
-    if asked.name not in (None, card.name):
-        raise UsageError(f"name {asked.name!r}: an update of {card.name} keeps its name, leave it out")
+    if options.name not in (None, card.name):
+        raise UsageError(f"name {options.name!r}: an update of {card.name} keeps its name, leave it out")
     joined = before.joined(read)
     old, new = joined.known + len(joined.hashed), len(joined.corpus.passages) - joined.known
     report(Note(f"updating {card.name} ({before.sha256[:12]}): {old} passages, and {new} new ones"))
@@ -299,7 +299,7 @@ def _joined(before: Previous, read: Corpus, asked: TrainOptions, report: Report)
                 "the card carries only hashes of the old passages: they can't be replayed and may be forgotten"
             )
         )
-    if asked.knowledge_date is None:
+    if options.knowledge_date is None:
         last = card.manifest.knowledge_date or "none either"
         report(Note(f"knowledge date: none was given (the last version: {last}); --knowledge-date sets it"))
     return joined
@@ -309,19 +309,19 @@ def _description(read: Corpus, before: Previous | None, language: str, report: R
     if before is not None:
         return before.card.manifest.description
     spread = read.passages[:: -(-len(read.passages) // DESCRIBED)]
-    found = describe([passage.text for passage in spread], language)
-    report(Note(f"description, from the corpus' top terms: {found}"))
-    return found
+    description = describe([passage.text for passage in spread], language)
+    report(Note(f"description, from the corpus' top terms: {description}"))
+    return description
 
 
-def _with_base(given: TrainOptions, report: Report) -> TrainOptions:
+def _with_base(options: TrainOptions, report: Report) -> TrainOptions:
     """The kind, base and method that the card will have, where they were left to us."""
-    if given.kind is None:
-        given = replace(given, kind="model" if given.evidence == "hashes" else "both")
-    if given.kind in LOOKED_UP:
-        return given
-    base = given.base or _announced_base(report)
-    return replace(given, base=base, method=given.method or ("full" if base == EMBEDDED_BASE else "lora"))
+    if options.kind is None:
+        options = replace(options, kind="model" if options.evidence == "hashes" else "both")
+    if options.kind in LOOKED_UP:
+        return options
+    base = options.base or _announced_base(report)
+    return replace(options, base=base, method=options.method or ("full" if base == EMBEDDED_BASE else "lora"))
 
 
 def _announced_base(report: Report) -> str:
@@ -331,21 +331,21 @@ def _announced_base(report: Report) -> str:
     return base
 
 
-def _read(path: Path, given: TrainOptions, report: Report) -> Corpus:
-    modelled = given.kind not in LOOKED_UP
+def _read(path: Path, options: TrainOptions, report: Report) -> Corpus:
+    modelled = options.kind not in LOOKED_UP
     corpus = read_corpus(
-        path, given.field, whole=modelled and given.objective == "clm", readers=given.readers
+        path, options.field, whole=modelled and options.objective == "clm", readers=options.readers
     )
     for sentence in corpus.remarks():
         report(Note(sentence))
     return corpus
 
 
-def study_of(given: TrainOptions, joined: Joined, report: Report) -> "tuple[Learned, Distillation | None]":
+def study_of(options: TrainOptions, joined: Joined, report: Report) -> "tuple[Learned, Distillation | None]":
     """What is learned of the study material; with objective distil, the questions for the teacher."""
     passages = joined.corpus.passages
-    study = study_material(Path(given.study), report) if given.study is not None else None
-    if given.objective != "distil" or study is None:
+    study = study_material(Path(options.study), report) if options.study is not None else None
+    if options.objective != "distil" or study is None:
         return learned(study, passages, report), None
     from kcard.training.distillation import Distillation, passage_questions
 
@@ -390,18 +390,18 @@ def planned(
     if given.base != EMBEDDED_BASE:
         from kcard.training import finetune
 
-        options = finetune.Options(given.base, **chosen)
-        new, known = joined.learned()
-        onward = None if before is None else before.onward(known)
+        tuning = finetune.Options(given.base, **chosen)
+        new, old = joined.learned()
+        onward = None if before is None else before.onward(old)
         execution = given.execution
         device = execution.place() if processes is None else processes.device
-        memory = check_memory(options, execution, finetune.origin_of(onward), device, report)
+        memory = check_memory(tuning, execution, finetune.origin_of(onward), device, report)
         if distillation is not None:
-            report(disk_note(len(distillation.questions), options))
+            report(disk_note(len(distillation.questions), tuning))
         return train.Plan(
             None,
             lambda: finetune.prepare(
-                new, options, fingerprint, onward, execution, processes, studied.queries, distillation
+                new, tuning, fingerprint, onward, execution, processes, studied.queries, distillation
             ),
             memory,
         )

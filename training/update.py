@@ -86,9 +86,9 @@ def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = Fal
     """What was `read` of a folder, or a file, against the passages that a card has."""
     unread = _unread(before, read, allow_removal)
     texts = {source.text for source in read.passages}
-    kept = [source for source in before if source.file in unread and source.text not in texts]
-    passages = [*read.passages, *kept]
-    texts.update(source.text for source in kept)
+    retained = [source for source in before if source.file in unread and source.text not in texts]
+    passages = [*read.passages, *retained]
+    texts.update(source.text for source in retained)
     had = {source.text: source for source in before}
     added = [source for source in passages if source.text not in had]
     gone = [source for text, source in had.items() if text not in texts]
@@ -96,9 +96,9 @@ def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = Fal
     places, former_places = set(passages), set(before)
     come = sum(source.text in had and source not in former_places for source in places)
     left = sum(source.text in texts and source not in places for source in former_places)
-    counts = Counter(source.file for source in kept)
+    counts = Counter(source.file for source in retained)
     return Changes(
-        corpus=replace(read, passages=passages, sha256=corpus_digest(passages)) if kept else read,
+        corpus=replace(read, passages=passages, sha256=corpus_digest(passages)) if retained else read,
         added=added,
         changed=changed,
         removed=gone,
@@ -112,14 +112,14 @@ def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = Fal
 def _unread(before: Sequence[Source], read: Corpus, allow_removal: bool) -> dict[str, str]:
     """The files of the card of which nothing was read, though they may still be there, and why."""
     skipped = {name: why for name, why in read.skipped if not (allow_removal and why == EMPTY)}
-    found: dict[str, str] = {}
+    unread: dict[str, str] = {}
     for file in dict.fromkeys(source.file for source in before):
         places = [file, *(place.as_posix() for place in Path(file).parents)]
         if (place := next((place for place in places if place in skipped), None)) is not None:
-            found[file] = skipped[place]
+            unread[file] = skipped[place]
         elif not allow_removal and _in_empty_folder(read.path, file):
-            found[file] = "its folder is empty, as a mount that is missing would be"
-    return found
+            unread[file] = "its folder is empty, as a mount that is missing would be"
+    return unread
 
 
 def _in_empty_folder(root: Path, file: str) -> bool:
@@ -220,16 +220,16 @@ class Previous:
     @property
     def embedded(self) -> bool:
         """Whether it is an embedded card, which learns old and new passages together."""
-        made = self.card.manifest
+        manifest = self.card.manifest
         bases = {"full": "", "lora": EMBEDDED_BASE}
-        return made.base.name == bases.get(made.kind) and "muon_rate" in made.training.hyperparameters
+        return manifest.base.name == bases.get(manifest.kind) and "muon_rate" in manifest.training.hyperparameters
 
     @property
     def passages(self) -> Sequence[Source]:
         """Those that it carries."""
         return passages(self.card.folder)
 
-    def arguments(self, given: TrainOptions) -> TrainOptions:
+    def arguments(self, options: TrainOptions) -> TrainOptions:
         """How the next version is trained: as this one was. UsageError for what can't be changed, CardError for a
         card that needs code of its own."""
         refuse_code(self.card.folder, f"card {self.card.name!r}", self.card.manifest.files)
@@ -238,17 +238,17 @@ class Previous:
                 f"{self.card.name} is a card of kind {kind}, which was not trained here: an update needs one of kind "
                 f"{', '.join(UPDATED)}"
             )
-        kept, default = self._made(), TrainOptions()
+        recorded, default = self._made(), TrainOptions()
         for name in KEPT:
-            if getattr(given, name) not in (getattr(default, name), kept[name]):
+            if getattr(options, name) not in (getattr(default, name), recorded[name]):
                 raise UsageError(
-                    f"{name} {getattr(given, name)!r} can't change in an update: {self.card.name} has "
-                    f"{kept[name]!r}; leave it out, or train a new card"
+                    f"{name} {getattr(options, name)!r} can't change in an update: {self.card.name} has "
+                    f"{recorded[name]!r}; leave it out, or train a new card"
                 )
-        taken = {name: kept[name] for name in TAKEN if getattr(given, name) is None}
+        taken = {name: recorded[name] for name in TAKEN if getattr(options, name) is None}
         # Text that was not to travel with the last version does not travel with the next.
-        evidence = "hashes" if self.card.manifest.evidence == "hashes" else given.evidence
-        return replace(given, **{name: kept[name] for name in KEPT}, **taken, evidence=evidence)
+        evidence = "hashes" if self.card.manifest.evidence == "hashes" else options.evidence
+        return replace(options, **{name: recorded[name] for name in KEPT}, **taken, evidence=evidence)
 
     def manifest(self, new: Manifest) -> Manifest:
         """`new` with what it leaves open as the last version has it. Not the date: only the user knows that."""
@@ -281,34 +281,34 @@ class Previous:
         documents = None if new.documents is None else new.documents.of(lambda p: not is_known(p, have))
         return Joined(replace(new, passages=both, sha256=digest), count, hashed, documents)
 
-    def onward(self, known: Sequence[str]) -> WarmStart:
+    def onward(self, replayed: Sequence[str]) -> WarmStart:
         """Where fine-tuning goes on; `known`: the old texts, which are replayed.
 
         Raises ModelUnavailable where the card's base is not at hand as it was.
         """
         base = self.card.manifest.base
         if self.card.manifest.is_adapter and base.sha256 is not None:
-            found = base_digest(base.name, base.revision)
-            if found not in (None, base.sha256):
+            digest = base_digest(base.name, base.revision)
+            if digest not in (None, base.sha256):
                 raise ModelUnavailable(
                     f"{self.card.name} is an adapter for {base.name!r} with sha256 {base.sha256[:12]}…, but "
-                    f"{str(found)[:12]}… is on this machine: download the base that it was trained on"
+                    f"{str(digest)[:12]}… is on this machine: download the base that it was trained on"
                 )
-        return WarmStart(self.card.folder, base, known)
+        return WarmStart(self.card.folder, base, replayed)
 
     def _made(self) -> dict[str, Any]:
         """The arguments of training that made it, as far as its manifest tells."""
-        made = self.card.manifest
-        parameters = made.training.hyperparameters
-        if made.kind == "retrieval":
+        manifest = self.card.manifest
+        parameters = manifest.training.hyperparameters
+        if manifest.kind == "retrieval":
             return {name: getattr(TrainOptions(), name) for name in (*KEPT, *TAKEN)} | {"kind": "retrieval"}
         return {
-            "kind": "both" if made.index else "model",
-            "base": EMBEDDED_BASE if self.embedded else made.base.name or str(self.card.folder),
-            "method": made.kind,
+            "kind": "both" if manifest.index else "model",
+            "base": EMBEDDED_BASE if self.embedded else manifest.base.name or str(self.card.folder),
+            "method": manifest.kind,
             "objective": self._objective,
-            "prompt_style": made.prompt.style if self.embedded and made.kind == "full" else None,
-            "rank": parameters.get("rank") if made.kind == "lora" else None,
+            "prompt_style": manifest.prompt.style if self.embedded and manifest.kind == "full" else None,
+            "rank": parameters.get("rank") if manifest.kind == "lora" else None,
             "prefix_tokens": parameters.get("prefix_tokens"),
             "epochs": parameters.get("epochs"),
             "minutes": parameters.get("minutes"),

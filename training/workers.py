@@ -81,9 +81,9 @@ def follow(processes: Processes) -> None:
 
         job = job_of(begin, processes.device, processes)
         job.modules["model"].train()
-        while (told := processes.hear()) != STOP:
-            function, given, named = told
-            function(job, *given, **named)
+        while (command := processes.hear()) != STOP:
+            function, args, kwargs = command
+            function(job, *args, **kwargs)
     processes.leave()
 
 
@@ -94,8 +94,8 @@ def _started(execution: Execution) -> Iterator[Processes]:
     count, threads = execution.processes, torch.get_num_threads()
     places = [execution.place(rank) for rank in range(count)]
     each = max(1, (os.cpu_count() or 1) // count)
-    with tempfile.TemporaryDirectory(prefix="kcard-") as given, loopback():
-        folder = Path(given)
+    with tempfile.TemporaryDirectory(prefix="kcard-") as path, loopback():
+        folder = Path(path)
         others = [_start(folder, rank, count, places[rank], each) for rank in range(1, count)]
         try:
             if places[0] == "cpu":

@@ -206,8 +206,8 @@ def format_of(path: Path, *, named: bool = False) -> Format | None:
     """
     name = path.name.removesuffix(GZIP)
     for candidate in (name, LANGUAGE.sub("", name), NUMBERED_PART.sub("", name)):
-        if found := FORMATS.get(Path(candidate).suffix.lower()):
-            return found
+        if known_format := FORMATS.get(Path(candidate).suffix.lower()):
+            return known_format
     return _PLAIN if NAMELESS.match(name) or (named and UNSUFFIXED.fullmatch(name)) else None
 
 

@@ -233,17 +233,17 @@ def _bold(tokens: "Sequence[Token]") -> str:
 
 def plain(tokens: "Sequence[Token]") -> str:
     """The text of inline tokens: without markup, the code of code spans and the words of links and pictures kept."""
-    found = []
+    parts = []
     for token in tokens:
         if token.type in ("text", "code_inline"):
-            found.append(token.content)
+            parts.append(token.content)
         elif token.type in ("softbreak", "hardbreak"):
-            found.append(" ")
+            parts.append(" ")
         elif token.type == "image":
-            found.append(token.content)
+            parts.append(token.content)
         elif token.type == "html_inline" and not COMMENT.fullmatch(token.content):
-            found.append(TAG.sub(" ", token.content))
-    return " ".join("".join(found).split())
+            parts.append(TAG.sub(" ", token.content))
+    return " ".join("".join(parts).split())
 
 
 def row_text(header: Sequence[str], cells: Sequence[str]) -> str:
@@ -438,5 +438,5 @@ def read_word(document: Document) -> Iterator[Block]:
     except (BadZipFile, SyntaxError, KeyError, ValueError, OSError, AttributeError, IndexError) as error:
         raise CorpusError(f"{document.path} is not a Word document (.docx), or a damaged one") from error
     if page.strip():
-        found = web_blocks(f"<html><body>{page}</body></html>", document.path, document.losses)
-        yield from (replace(block, line=number, lines=()) for number, block in enumerate(found, 1))
+        blocks = web_blocks(f"<html><body>{page}</body></html>", document.path, document.losses)
+        yield from (replace(block, line=number, lines=()) for number, block in enumerate(blocks, 1))

@@ -97,12 +97,12 @@ def _lines(page: Any) -> list[Line]:
     from pypdfium2 import raw
 
     text = page.get_text_range()
-    found, at = [], 0
+    lines, at = [], 0
     for line in text.split("\r\n"):
         size = float(raw.FPDFText_GetFontSize(page.raw, at)) if line.strip() else 0.0
-        found.append(Line(_clean(line), round(size, 1)))
+        lines.append(Line(_clean(line), round(size, 1)))
         at += len(line) + 2
-    return found
+    return lines
 
 
 def _clean(line: str) -> str:
@@ -121,12 +121,12 @@ def _without_edges(pages: list[list[Line]], document: Document) -> list[list[Lin
     three pages and a third of them."""
     shapes = Counter(shape for lines in pages for shape in {_shape(lines[at]) for at in _edges(lines)})
     common = {shape for shape, count in shapes.items() if count >= max(3, len(pages) / 3)}
-    kept = []
+    cleaned = []
     for lines in pages:
         dropped = {at for at in _edges(lines) if _shape(lines[at]) in common}
         document.losses.dropped["headers and footers"] += len(dropped)
-        kept.append([line for at, line in enumerate(lines) if at not in dropped])
-    return kept
+        cleaned.append([line for at, line in enumerate(lines) if at not in dropped])
+    return cleaned
 
 
 def _edges(lines: Sequence[Line]) -> list[int]:

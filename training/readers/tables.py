@@ -48,10 +48,10 @@ SENTENCE = 5  # words that the texts of a column have on average, for it to be t
 class Template:
     """A column by its name, or a sentence with {columns} in it, such as "The capital of {country} is {city}."."""
 
-    def __init__(self, given: str) -> None:
-        found = re.findall(r"\{([^{}]+)\}", given)
-        self.columns: tuple[str, ...] = tuple(dict.fromkeys(found)) or (given,)
-        self._sentence = given if found else f"{{{given}}}"
+    def __init__(self, spec: str) -> None:
+        names = re.findall(r"\{([^{}]+)\}", spec)
+        self.columns: tuple[str, ...] = tuple(dict.fromkeys(names)) or (spec,)
+        self._sentence = spec if names else f"{{{spec}}}"
 
     def fill(self, row: Row) -> str | None:
         """The row's text, or None where a column of it is empty."""
@@ -87,8 +87,8 @@ def texts(rows: Iterable[tuple[int, Row]], document: Document) -> Iterator[Block
 
 def heading(row: Row) -> str | None:
     """What a row's text is about, by its column "section" or "title"."""
-    found = next((row[name] for name in HEADINGS if isinstance(row.get(name), str)), "")
-    return " ".join(found.split()) or None
+    title = next((row[name] for name in HEADINGS if isinstance(row.get(name), str)), "")
+    return " ".join(title.split()) or None
 
 
 def _text_column(columns: Sequence[str], rows: Sequence[Row], document: Document) -> str:
@@ -116,14 +116,14 @@ def _text_column(columns: Sequence[str], rows: Sequence[Row], document: Document
 
 def _words(cells: Iterable[Any]) -> float:
     """Mean words of the cells; 0 where one is not text, or where all are numbers or empty."""
-    found = [cell for cell in cells if cell not in (None, "")]
-    if not found or not all(isinstance(cell, str) for cell in found):
+    filled = [cell for cell in cells if cell not in (None, "")]
+    if not filled or not all(isinstance(cell, str) for cell in filled):
         return 0.0
-    if not any(character.isalpha() for cell in found for character in cell):
+    if not any(character.isalpha() for cell in filled for character in cell):
         return 0.0
     # Scripts without blanks: five characters count as a word.
-    words: float = sum(max(cell.count(" ") + 1, 0 if cell.isascii() else len(cell) / 5) for cell in found)
-    return words / len(found)
+    words: float = sum(max(cell.count(" ") + 1, 0 if cell.isascii() else len(cell) / 5) for cell in filled)
+    return words / len(filled)
 
 
 def _cell(value: Any) -> str:
@@ -153,15 +153,15 @@ def _delimiter(head: str) -> str:
 
 
 def _delimited_rows(document: Document, delimiter: str) -> Iterator[tuple[int, Row]]:
-    found = cells(document.path, delimiter)
-    _, header = next(found, (0, []))
+    rows = cells(document.path, delimiter)
+    _, header = next(rows, (0, []))
     if not header:
         raise CorpusError(f"{document.path} has no header: its first row must name the columns")
     columns = [name.strip() or f"column {at}" for at, name in enumerate(header, 1)]
     if _is_text(columns):
-        found = chain([(1, header)], found)
+        rows = chain([(1, header)], rows)
         columns = ["text"]
-    for number, row in found:
+    for number, row in rows:
         if len(row) == len(columns):
             yield number, dict(zip(columns, row, strict=True))
         else:
@@ -318,15 +318,15 @@ def read_saved(document: Document) -> Iterator[Block]:
     from datasets import load_from_disk
 
     try:
-        found = load_from_disk(str(document.path))
+        dataset = load_from_disk(str(document.path))
     except Exception as error:  # datasets lets through whatever a broken folder provokes
         raise CorpusError(
             f"{document.path} can't be loaded as a saved data set ({one_line(error, 200)})"
         ) from error
-    if isinstance(found, dict):
-        names = ", ".join(f"{document.path}/{split}" for split in found)
-        found = found[_split(list(found), None, str(document.path), f"name one of {names}")]
-    return texts(_numbered(_rows(found)), document)
+    if isinstance(dataset, dict):
+        names = ", ".join(f"{document.path}/{split}" for split in dataset)
+        dataset = dataset[_split(list(dataset), None, str(document.path), f"name one of {names}")]
+    return texts(_numbered(_rows(dataset)), document)
 
 
 def _parts(name: str) -> tuple[str, str | None, str | None]:
@@ -342,10 +342,10 @@ def _loaded(name: str, config: str | None, split: str | None) -> Iterator[Any]:
 
     offline = settings().offline
     try:
-        found = load_dataset(name, config, streaming=not offline)
+        dataset = load_dataset(name, config, streaming=not offline)
         remedy = f"write {PREFIX}{name}{f'/{config}' if config else ''}:SPLIT"
-        chosen = _split(list(found), split, f"{PREFIX}{name}", remedy)
-        yield from found[chosen] if not offline else _rows(found[chosen])
+        chosen = _split(list(dataset), split, f"{PREFIX}{name}", remedy)
+        yield from dataset[chosen] if not offline else _rows(dataset[chosen])
     except CorpusError:
         raise
     except Exception as error:  # see above
@@ -353,23 +353,23 @@ def _loaded(name: str, config: str | None, split: str | None) -> Iterator[Any]:
 
 
 def _refusal(name: str, error: Exception, offline: bool) -> str:
-    said = one_line(error, 200)
-    if "script" in said.lower():
+    reason = one_line(error, 200)
+    if "script" in reason.lower():
         return f"{PREFIX}{name} needs its own code, which kcard does not run: use a Parquet version of it"
     if offline:
         return (
             f"{PREFIX}{name} is not on this machine and HF_HUB_OFFLINE is set: unset it, or download the "
             "data set and give "
-            f"its folder ({said})"
+            f"its folder ({reason})"
         )
-    return f"{PREFIX}{name} can't be loaded: check name, access and network ({said})"
+    return f"{PREFIX}{name} can't be loaded: check name, access and network ({reason})"
 
 
-def _split(splits: list[str], wanted: str | None, name: str, remedy: str) -> str:
-    chosen = wanted or ("train" if "train" in splits else splits[0] if len(splits) == 1 else None)
+def _split(splits: list[str], split: str | None, name: str, remedy: str) -> str:
+    chosen = split or ("train" if "train" in splits else splits[0] if len(splits) == 1 else None)
     if chosen not in splits:
-        asked = f"no split {wanted!r}" if wanted else "several splits and no train"
-        raise CorpusError(f"{name} has {asked}; it has {', '.join(map(str, splits))}: {remedy}")
+        problem = f"no split {split!r}" if split else "several splits and no train"
+        raise CorpusError(f"{name} has {problem}; it has {', '.join(map(str, splits))}: {remedy}")
     return chosen
 
 

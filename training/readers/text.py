@@ -202,24 +202,24 @@ def read_rst(document: Document) -> Iterator[Block]:
 
 
 def rst_blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
-    found = list(numbered)
-    yield from layout.blocks(_plain(found), _literal(found))
+    rows = list(numbered)
+    yield from layout.blocks(_plain(rows), _literal(rows))
 
 
 def _literal(numbered: Iterable[tuple[int, str]]) -> set[int]:
     """The numbers of the lines of literal blocks: what is indented deeper than the `::` or directive before it."""
-    found: set[int] = set()
+    literal: set[int] = set()
     begun: int | None = None  # indentation of what introduced the block
     for number, line in numbered:
         if not line.strip():
             continue
         indent = len(line) - len(line.lstrip())
         if begun is not None and indent > begun:
-            found.add(number)
+            literal.add(number)
             continue
         introduces = CODE.match(line) or (line.rstrip().endswith("::") and not line.lstrip().startswith(".."))
         begun = indent if introduces else None
-    return found
+    return literal
 
 
 def _plain(numbered: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -335,10 +335,10 @@ def read_man(document: Document) -> Iterator[Block]:
 
 
 def _rendered(document: Document) -> str:
-    found = [(name, program, options) for name, options in RENDERERS if (program := shutil.which(name))]
-    if not found:
+    programs = [(name, program, options) for name, options in RENDERERS if (program := shutil.which(name))]
+    if not programs:
         raise CorpusError(f"{document.path} is a man page: install mandoc or groff to render it")
-    name, program, options = found[0]
+    name, program, options = programs[0]
     try:
         done = subprocess.run(
             [program, *options, str(document.path.absolute())],
@@ -350,6 +350,6 @@ def _rendered(document: Document) -> str:
         raise CorpusError(f"{document.path} can't be rendered by {name} ({error})") from error
     text = done.stdout.decode("utf-8", "replace")
     if not text.strip():
-        said = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
-        raise CorpusError(f"{document.path} can't be rendered by {name}{f' ({said})' if said else ''}")
+        message = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+        raise CorpusError(f"{document.path} can't be rendered by {name}{f' ({message})' if message else ''}")
     return text

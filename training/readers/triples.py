@@ -153,7 +153,7 @@ def _names_text(header: list[str]) -> bool:
 
 
 def _own_templates(path: Path) -> dict[str, str]:
-    found = {}
+    templates = {}
     for number, line in lines(path) if path.is_file() else ():
         if line.strip():
             relation, _, sentence = line.strip().partition("\t")
@@ -162,5 +162,5 @@ def _own_templates(path: Path) -> dict[str, str]:
                     f"{path}:{number} is not a template: expected relation, tab, a sentence with "
                     "{subject} and {object}"
                 )
-            found[label_of(relation)] = sentence.strip()
-    return found
+            templates[label_of(relation)] = sentence.strip()
+    return templates

@@ -336,7 +336,15 @@ class _Draft:
         skipped, notes = tuple(self.skipped), tuple(self.losses.notes)
         documents = Documents(self.blocks, self.starts, self._repeated) if self.whole else None
         return Corpus(
-            path, distinct, corpus_digest(distinct), skipped, duplicates, counts, notes, documents, self.readers
+            path,
+            distinct,
+            corpus_digest(distinct),
+            skipped,
+            duplicates,
+            counts,
+            notes,
+            documents,
+            self.readers,
         )
 
     def _pieces(self) -> Iterator[list[bytes]]:

@@ -194,7 +194,9 @@ def divergence(logits: "Tensor", ids: "Tensor", logs: "Tensor", temperature: flo
 
     own = torch.log_softmax(logits.float(), dim=-1)
     student = torch.cat([own.gather(1, ids), _rest(own, ids)], dim=1)
-    teacher_logs, student_logs = (torch.log_softmax(events / temperature, dim=-1) for events in (logs, student))
+    teacher_logs, student_logs = (
+        torch.log_softmax(events / temperature, dim=-1) for events in (logs, student)
+    )
     divergence: Tensor = (teacher_logs.exp() * (teacher_logs - student_logs)).sum() * temperature**2
     return divergence
 
@@ -410,7 +412,8 @@ class Teacher:
         if not batch:
             return []
         draws = [
-            Draw(TEMPERATURE, derive_seed(self.seed, "teacher", question.passage, question.text)) for question in batch
+            Draw(TEMPERATURE, derive_seed(self.seed, "teacher", question.passage, question.text))
+            for question in batch
         ]
         rows = [self._told(asked) for asked in batch]
         written = generate(self.model, rows, ANSWER, draws, padding=self._padding, ends=self.ends)
@@ -576,7 +579,9 @@ def _learned(
             "in its prompt, or other study material"
         )
     left = f"; left out: {left_out}" if left_out else ""
-    distillation.report(Note(f"the teacher's answers to {answered:,} of {len(questions):,} questions are learned{left}"))
+    distillation.report(
+        Note(f"the teacher's answers to {answered:,} of {len(questions):,} questions are learned{left}")
+    )
     if answered < ANSWERED * len(questions):
         distillation.report(
             Note("the base seems to read its prompt badly: a larger one, or an instruct model, may help")

@@ -102,7 +102,9 @@ class Processes:
         deadline = time.monotonic() + NOTICE
         while not (reason := self.ended()) and time.monotonic() < deadline:
             time.sleep(0.1)
-        return reason or ("another training process ended" if any(word in str(error) for word in LOST) else "")
+        return reason or (
+            "another training process ended" if any(word in str(error) for word in LOST) else ""
+        )
 
     def tell(self, command: Any) -> None:
         """From rank 0 to all others: what is done together next."""

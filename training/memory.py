@@ -69,7 +69,11 @@ class MemoryEstimate:
         step."""
         accumulated = self.gradients if self.parts > 1 else 0
         forward = accumulated + self.activations + 2 * self.logits
-        backward = accumulated + self.logits + max(self.activations + self.head, 0 if accumulated else self.gradients)
+        backward = (
+            accumulated
+            + self.logits
+            + max(self.activations + self.head, 0 if accumulated else self.gradients)
+        )
         exact = self.weights + self.states + self.layer + max(forward, backward, self.gradients)
         return round(SLACK * exact)
 
@@ -104,7 +108,9 @@ def estimate_memory(options: "Options", execution: Execution, origin: Origin, de
         rows = min(execution.rows(tokens), share)
         activations, logits = _kept(model, rows, tokens)
         if plain is not None:  # one layer at a time is computed again
-            activations += (_kept(_filled(plain), rows, tokens)[0] - activations) // max(1, _layers(model.config))
+            activations += (_kept(_filled(plain), rows, tokens)[0] - activations) // max(
+                1, _layers(model.config)
+            )
     weights = [*model.parameters()]
     trained = [weight for weight in weights if weight.requires_grad]
     width = {weight: weight.element_size() for weight in weights}

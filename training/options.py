@@ -358,7 +358,11 @@ def _check_model(options: TrainOptions) -> None:
         )
     if options.study is not None and options.objective == "clm":
         raise UsageError(f"study {options.study} has queries, which objective clm does not learn: use recite")
-    if options.optimizer not in (None, "adamw") and options.method == "full" and options.execution.processes > 1:
+    if (
+        options.optimizer not in (None, "adamw")
+        and options.method == "full"
+        and options.execution.processes > 1
+    ):
         raise UsageError(
             f"optimizer {options.optimizer!r} has no divided states, which processes {options.processes} with method full "
             "need: use adamw or method lora"
@@ -497,13 +501,17 @@ def with_preset(corpus: str | Path | None, options: TrainOptions) -> tuple[str |
         described["domain"] = row.domain
     if corpus is None and row.field:
         described["field"] = row.field
-    remedy = f"that of the preset {options.preset} is not on the Hugging Face Hub as kcard reads it ({row.note})"
+    remedy = (
+        f"that of the preset {options.preset} is not on the Hugging Face Hub as kcard reads it ({row.note})"
+    )
     return _known(corpus or row.data or None, remedy), _filled(chosen, described)
 
 
 def _filled(options: TrainOptions, values: dict[str, Any]) -> TrainOptions:
     """The options with these values where they have their default."""
-    left = {key: value for key, value in values.items() if getattr(options, key) == getattr(TrainOptions, key)}
+    left = {
+        key: value for key, value in values.items() if getattr(options, key) == getattr(TrainOptions, key)
+    }
     return replace(options, **left)
 
 

@@ -222,7 +222,10 @@ class Previous:
         """Whether it is an embedded card, which learns old and new passages together."""
         manifest = self.card.manifest
         bases = {"full": "", "lora": EMBEDDED_BASE}
-        return manifest.base.name == bases.get(manifest.kind) and "muon_rate" in manifest.training.hyperparameters
+        return (
+            manifest.base.name == bases.get(manifest.kind)
+            and "muon_rate" in manifest.training.hyperparameters
+        )
 
     @property
     def passages(self) -> Sequence[Source]:

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT",
     "FROZEN",
-    "Origin",
+    "WeightSource",
+    "add_prefix",
     "bare_model",
     "base_of",
-    "length",
+    "first_tokens",
     "load_config",
     "load_model",
+    "load_prefix",
     "load_tokenizer",
-    "opening",
-    "resumed",
-    "room",
+    "prefix_length",
+    "prefix_room",
     "room_of",
-    "with_prefix",
 ]
 
 
@@ -47,7 +47,7 @@ DEFAULT = 128  # tokens, if the model reads four times as many
 FROZEN = 1
 
 
-def length(options: "Options", config: Any) -> int:
+def prefix_length(options: "Options", config: Any) -> int:
     """Most tokens of the prefix. UsageError for more than half of what the model reads."""
     whole = transformers_backend.room(config)
     if options.prefix_tokens is None:
@@ -60,14 +60,14 @@ def length(options: "Options", config: Any) -> int:
     return options.prefix_tokens
 
 
-def room(tokens: int, config: Any) -> int:
+def prefix_room(tokens: int, config: Any) -> int:
     """Tokens that a model reads after a prefix."""
     return transformers_backend.room(config) - tokens
 
 
-def opening(texts: Iterable[str], tokenizer: Any, options: "Options", config: Any) -> tuple[int, ...]:
+def first_tokens(texts: Iterable[str], tokenizer: Any, options: "Options", config: Any) -> tuple[int, ...]:
     """The first tokens of the corpus, of which the prefix is made. UsageError where more were asked for than it has."""
-    most = length(options, config)
+    most = prefix_length(options, config)
     ids = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     for text in texts:
         if len(ids) >= most:
@@ -80,7 +80,7 @@ def opening(texts: Iterable[str], tokenizer: Any, options: "Options", config: An
     return tuple(ids[:most])
 
 
-def with_prefix(model: Any, tokens: int, first: Sequence[int] = ()) -> Any:
+def add_prefix(model: Any, tokens: int, first: Sequence[int] = ()) -> Any:
     """The model of peft with a prefix of so many tokens, the keys and values of `first`; without these, of noise.
 
     Raises UsageError for a model that has no keys and values of one shape in every layer.
@@ -105,12 +105,12 @@ def with_prefix(model: Any, tokens: int, first: Sequence[int] = ()) -> Any:
     return wrapped
 
 
-def resumed(model: Any, folder: Path) -> Any:
+def load_prefix(model: Any, folder: Path) -> Any:
     """The model of peft with the prefix of the card in a folder, to be trained on, which peft can't load so."""
     from safetensors.torch import load_file
 
     table = load_file(folder / prefix.WEIGHTS)[prefix.TABLE]
-    wrapped = with_prefix(model, len(table))
+    wrapped = add_prefix(model, len(table))
     wrapped.prompt_encoder[wrapped.active_adapter].load_prompt_embeddings(table)
     return wrapped
 
@@ -126,7 +126,7 @@ def _prefilled(model: Any, ids: Sequence[int]) -> Any:
 
 
 @dataclass(frozen=True)
-class Origin:
+class WeightSource:
     """Where weights and tokenizer come from.
 
     folder    of the card whose own weights are trained on; None: the base alone
@@ -143,7 +143,7 @@ class Origin:
         return options.base, self.revision or "main"
 
 
-def load_tokenizer(options: "Options", origin: Origin) -> Any:
+def load_tokenizer(options: "Options", origin: WeightSource) -> Any:
     """Raises ModelUnavailable, and UsageError for one that ends no text."""
     from transformers import AutoTokenizer
 
@@ -160,7 +160,7 @@ def load_tokenizer(options: "Options", origin: Origin) -> Any:
     return tokenizer
 
 
-def load_config(options: "Options", origin: Origin) -> Any:
+def load_config(options: "Options", origin: WeightSource) -> Any:
     """The shape of the model, read without its weights. Raises ModelUnavailable."""
     from transformers import AutoConfig
 
@@ -172,7 +172,7 @@ def load_config(options: "Options", origin: Origin) -> Any:
         raise _unavailable(name, error) from error
 
 
-def room_of(options: "Options", origin: Origin) -> int:
+def room_of(options: "Options", origin: WeightSource) -> int:
     """Tokens that the model reads at most."""
     config = load_config(options, origin)
     return int(getattr(config, "max_position_embeddings", None) or 2048)
@@ -181,7 +181,7 @@ def room_of(options: "Options", origin: Origin) -> int:
 def load_model(
     options: "Options",
     execution: Execution,
-    origin: Origin,
+    origin: WeightSource,
     device: str,
     processes: Processes | None = None,
     opening: Sequence[int] = (),
@@ -214,7 +214,7 @@ def load_model(
     return model if options.method == "full" else _adapted(model, options, origin, opening)
 
 
-def bare_model(options: "Options", execution: Execution, origin: Origin, device: str) -> Any:
+def bare_model(options: "Options", execution: Execution, origin: WeightSource, device: str) -> Any:
     """The model as it is trained, without contents: on torch's device "meta"."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -226,7 +226,7 @@ def bare_model(options: "Options", execution: Execution, origin: Origin, device:
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
         if execution.checkpointing:
             _checkpoint_activations(model)
-        return model if options.method == "full" else _adapted(model, options, Origin())
+        return model if options.method == "full" else _adapted(model, options, WeightSource())
 
 
 def base_of(name: str, model: Any) -> Base:
@@ -247,7 +247,7 @@ def _unavailable(name: str, error: Exception) -> ModelUnavailable:
     )
 
 
-def _adapted(model: Any, options: "Options", origin: Origin, opening: Sequence[int] = ()) -> Any:
+def _adapted(model: Any, options: "Options", origin: WeightSource, opening: Sequence[int] = ()) -> Any:
     """The model with a fresh adapter on every linear layer but the output head, a fresh prefix, or the one that goes
     on."""
     import torch
@@ -264,11 +264,11 @@ def _adapted(model: Any, options: "Options", origin: Origin, opening: Sequence[i
         # peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it.
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
         if origin.folder is not None and options.method == "prefix":
-            return resumed(model, origin.folder)
+            return load_prefix(model, origin.folder)
         if origin.folder is not None:
             return PeftModel.from_pretrained(model, origin.folder, is_trainable=True)
         if options.method == "prefix":
-            return with_prefix(model, len(opening) or length(options, model.config), opening)
+            return add_prefix(model, len(opening) or prefix_length(options, model.config), opening)
         torch.manual_seed(derive_seed(options.seed, "weights"))
         return get_peft_model(model, config)
 

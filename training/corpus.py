@@ -22,10 +22,19 @@ from kcard.errors import CorpusError
 from kcard.system import cores
 from kcard.text import passage_digest
 from kcard.training.duplicates import Fingerprints, could_be_repeated, fingerprint, why_boilerplate
-from kcard.training.epochs import Lazy, Spool, block_bytes, block_of, divided, source_bytes, source_of
+from kcard.training.epochs import Lazy, Spool, block_bytes, block_of, parallel_map, source_bytes, source_of
 from kcard.training.passages import Documents, Size, count_words, passages, sentences
 from kcard.training.readers import tables
-from kcard.training.readers.files import FORMATS, Block, Document, Losses, format_of, known, opened, reading
+from kcard.training.readers.files import (
+    FORMATS,
+    Block,
+    Document,
+    SkipReport,
+    format_of,
+    known_formats,
+    plain_file,
+    reading,
+)
 from kcard.training.readers.triples import TEMPLATE_FILE
 from kcard.types import Source
 
@@ -40,10 +49,10 @@ __all__ = [
     "CorpusFiles",
     "Digested",
     "FileRead",
+    "continuations",
     "corpus_digest",
-    "digested",
+    "digest_blocks",
     "files_of",
-    "goes_on",
     "is_known",
     "open_corpus",
     "read_corpus",
@@ -68,13 +77,15 @@ def files_of(path: Path) -> tuple[list[tuple[Path, str]], Skipped]:
     """
     with reading(path):
         if not path.exists():
-            raise CorpusError(f"{path} does not exist: name a file or folder of {known()}, or hf:owner/name")
+            raise CorpusError(
+                f"{path} does not exist: name a file or folder of {known_formats()}, or hf:owner/name"
+            )
         if path.is_dir():
             return _walked(path)
     if not path.is_file():
-        raise CorpusError(f"{path} is neither a file nor a folder: kcard reads {known()}")
+        raise CorpusError(f"{path} is neither a file nor a folder: kcard reads {known_formats()}")
     if format_of(path, named=True) is None:
-        raise CorpusError(f"{path} is a {path.suffix or 'hidden'} file: kcard reads {known()}")
+        raise CorpusError(f"{path} is a {path.suffix or 'hidden'} file: kcard reads {known_formats()}")
     return [(path, _readable(path.name))], []
 
 
@@ -114,7 +125,7 @@ def _why_not(file: Path) -> str | None:
         return "a licence; name it to read it"
     if CHANGES.fullmatch(file.name):
         return "a change log; name it to read it"
-    return None if format_of(file) else f"not one of {known()}"
+    return None if format_of(file) else f"not one of {known_formats()}"
 
 
 def _name(file: Path, root: Path) -> str:
@@ -157,11 +168,11 @@ class FileRead:
     name: str
     prose: bool
     blocks: Sequence[Digested]
-    losses: Losses
+    losses: SkipReport
     error: CorpusError | None = None
 
 
-def digested(document: Document, blocks: Iterable[Block], *, prose: bool) -> Iterator[Digested]:
+def digest_blocks(document: Document, blocks: Iterable[Block], *, prose: bool) -> Iterator[Digested]:
     """The blocks without boilerplate, which is counted in the document's losses."""
     row: tuple[str | None, int] | None = None
     size, structured, begins = 0, False, False
@@ -193,11 +204,11 @@ def read_files(files: Sequence[tuple[Path, str, str | None]]) -> list[FileRead]:
 def _read(file: Path, name: str, column: str | None) -> FileRead:
     kind = format_of(file)
     assert kind is not None
-    losses = Losses()
+    losses = SkipReport()
     try:
-        with opened(file) as plain:
+        with plain_file(file) as plain:
             document = Document(plain, name, column, losses)
-            blocks = [*digested(document, kind.read(document), prose=kind.prose)]
+            blocks = [*digest_blocks(document, kind.read(document), prose=kind.prose)]
     except CorpusError as error:
         return FileRead(file, name, kind.prose, (), losses, error)
     return FileRead(file, name, kind.prose, blocks, losses)
@@ -242,7 +253,7 @@ class Corpus:
         """What a model learns to recite, 60 words at most: short lines as they are, the sentences of longer ones."""
         spool = Spool()
         readers = self.readers if len(self.passages) > WORTH * PIECE * self.readers else 1
-        for records in divided(_statement_records, batched(self.passages, PIECE), readers):
+        for records in parallel_map(_statement_records, batched(self.passages, PIECE), readers):
             for record in records:
                 spool.append(record)
         return Lazy(len(spool), lambda index: source_of(spool[index]))
@@ -253,9 +264,9 @@ class Corpus:
         return Lazy(len(self.statements), lambda index: self.statements[index].text)
 
     @cached_property
-    def goes_on(self) -> Sequence[bool]:
+    def continuations(self) -> Sequence[bool]:
         """See the function of that name."""
-        return goes_on(self.statements)
+        return continuations(self.statements)
 
     @cached_property
     def sample(self) -> Sequence[str]:
@@ -278,7 +289,7 @@ class Corpus:
 
 
 @dataclass
-class _Draft:
+class _CorpusBuilder:
     """A corpus while it is read: the blocks of its files, until all are there and what they repeat is known.
 
     starts  the blocks with which documents begin
@@ -292,7 +303,7 @@ class _Draft:
     starts: "array[int]" = field(default_factory=lambda: array("Q"))
     cuts: "array[int]" = field(default_factory=lambda: array("Q", [0]))
     lines: Fingerprints = field(default_factory=Fingerprints)
-    losses: Losses = field(default_factory=Losses)
+    losses: SkipReport = field(default_factory=SkipReport)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     prose: int = 0
 
@@ -322,7 +333,7 @@ class _Draft:
     def corpus(self, path: Path) -> Corpus:
         spool, prints = Spool(), Fingerprints()
         readers = self.readers if len(self.cuts) > WORTH * self.readers else 1
-        for piece in divided(_passage_records, self._pieces(), readers):
+        for piece in parallel_map(_passage_records, self._pieces(), readers):
             for printed, record in piece:
                 prints.append(printed, 0, line=False)
                 spool.append(record)
@@ -383,7 +394,7 @@ def statements(sources: Iterable[Source]) -> Iterator[Source]:
             yield replace(passage, text=named, lines=())
 
 
-def goes_on(sources: Iterable[Source]) -> list[bool]:
+def continuations(sources: Iterable[Source]) -> list[bool]:
     """Of each statement, whether the next one follows it in its passage."""
     places = ((statement.file, statement.line, statement.section) for statement in sources)
     follows = [one == other for one, other in pairwise(places)]
@@ -420,25 +431,25 @@ def read_corpus(
     lists of changes are skipped and listed. Raises CorpusError, naming file and line, for what is missing, empty or
     can't be read.
     """
-    draft = _Draft(field, whole, readers or cores())
+    draft = _CorpusBuilder(field, whole, readers or cores())
     spec = str(path)
     if spec.startswith(tables.PREFIX):
         local = Path(spec.removeprefix(tables.PREFIX)).expanduser()
         if spec == tables.PREFIX or not local.exists():
             named = Document(Path(spec), spec, field)
-            draft.take(named, digested(named, tables.read_huggingface(named), prose=False))
+            draft.take(named, digest_blocks(named, tables.read_huggingface(named), prose=False))
             return draft.corpus(Path(tables.repository(spec)))
         path = local
     path = Path(path).expanduser()
     if path.is_dir() and tables.is_saved(path):
         saved = Document(path, path.name, field)
-        draft.take(saved, digested(saved, tables.read_saved(saved), prose=False))
+        draft.take(saved, digest_blocks(saved, tables.read_saved(saved), prose=False))
     else:
         _read_files(path, draft)
     return draft.corpus(path)
 
 
-def _read_files(path: Path, draft: _Draft) -> None:
+def _read_files(path: Path, draft: _CorpusBuilder) -> None:
     files, draft.skipped = files_of(path)
     formats = [(file, name, kind) for file, name in files if (kind := format_of(file, named=file == path))]
     if draft.column is not None and not any(kind.columns for *_, kind in formats):
@@ -450,7 +461,7 @@ def _read_files(path: Path, draft: _Draft) -> None:
     files = [(file, name) for file, name, _ in formats]
     for divisible, group in groupby(files, key=lambda row: draft.readers > 1 and _is_small(row[0])):
         if divisible:
-            for batch in divided(read_files, _handfuls(group, draft.column), draft.readers):
+            for batch in parallel_map(read_files, _handfuls(group, draft.column), draft.readers):
                 for read in batch:
                     _take_whole(read, draft)
             continue
@@ -466,13 +477,13 @@ def _is_small(file: Path) -> bool:
     return file.stat().st_size * (10 if file.suffix == ".gz" else 1) < SMALL
 
 
-def _read_one(file: Path, name: str, draft: _Draft) -> None:
+def _read_one(file: Path, name: str, draft: _CorpusBuilder) -> None:
     """A file block by block, so that it may be larger than memory."""
     kind = format_of(file, named=True)
     assert kind is not None
-    with opened(file) as plain:
+    with plain_file(file) as plain:
         document = Document(plain, name, draft.column)
-        draft.take(document, digested(document, kind.read(document), prose=kind.prose), prose=kind.prose)
+        draft.take(document, digest_blocks(document, kind.read(document), prose=kind.prose), prose=kind.prose)
 
 
 def _handfuls(
@@ -491,7 +502,7 @@ def _handfuls(
         yield handful
 
 
-def _take_whole(read: FileRead, draft: _Draft) -> None:
+def _take_whole(read: FileRead, draft: _CorpusBuilder) -> None:
     if read.error is not None:
         draft.skipped.append((read.name, _reason(read.error, read.file, read.name)))
         return
@@ -504,7 +515,7 @@ def _reason(error: CorpusError, file: Path, name: str) -> str:
     return re.sub(r"^:(\d+) ", r"line \1 ", message).strip()
 
 
-def _why(draft: _Draft) -> str:
+def _why(draft: _CorpusBuilder) -> str:
     reasons = [f"{name}: {reason}" for name, reason in draft.skipped if reason != "no text in it"][:1]
     reasons += [f"left out: {reason} {count}" for reason, count in draft.losses.dropped.items() if count]
     more = len(draft.skipped) - 1
@@ -551,7 +562,7 @@ class CorpusFiles:
     def read(self, file: Path, name: str) -> Iterator[Source]:
         """See Files; names of columns are found as in training."""
         if kind := format_of(file, named=file == self.root):
-            with opened(file) as plain:
+            with plain_file(file) as plain:
                 yield from passages(kind.read(Document(plain, name)), name)
 
 
@@ -564,7 +575,7 @@ def open_corpus(path: str) -> "LocalCorpus":
 
     root = Path(path).expanduser().absolute()
     if not root.exists():
-        raise CorpusError(f"evidence {path} does not exist: name a file or folder of {known()}")
+        raise CorpusError(f"evidence {path} does not exist: name a file or folder of {known_formats()}")
     name = root.name or "corpus"
     place = hashlib.sha256(str(root.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]

@@ -22,7 +22,7 @@ from kcard.errors import CardError, TrainingInterrupted, UsageError
 from kcard.llms.transformers_llm import Draw, generate, padded_rows
 from kcard.offline.pseudo_queries import trained_wording
 from kcard.text import passage_digest, words
-from kcard.training.epochs import IGNORED, Epochs, Lazy, Shown, TrainingExample, windowed_epochs
+from kcard.training.epochs import IGNORED, Epochs, Lazy, ReplayMix, TrainingExample, windowed_epochs
 from kcard.training.execution import Execution, autocast, forked_rng
 from kcard.training.loop import Interrupt
 from kcard.training.losses import PartLoss
@@ -41,18 +41,18 @@ __all__ = [
     "REASONS",
     "AnswerPrompts",
     "Distillation",
+    "DistillationSet",
     "DistilledExample",
-    "Lessons",
     "PassageQuestion",
-    "Target",
-    "Targets",
     "Teacher",
+    "TeacherAnswer",
+    "TeacherAnswers",
     "TopTokens",
     "answer_prompts",
+    "ask_teacher",
     "distilled_epochs",
     "distilled_loss",
     "divergence",
-    "lessons",
     "passage_questions",
     "top_tokens",
 ]
@@ -75,10 +75,10 @@ class AnswerPrompts:
     teacher: str
     one_line: bool
 
-    def asked(self, question: str) -> str:
+    def student_prompt(self, question: str) -> str:
         return self.student.replace("{question}", question)
 
-    def told(self, passage: str, question: str) -> str:
+    def teacher_prompt(self, passage: str, question: str) -> str:
         """The teacher's prompt."""
         before, _, after = self.teacher.partition("{passage}")
         return before + passage + after.replace("{question}", question)
@@ -237,7 +237,7 @@ HEAD = 4  # numbers that begin a record
 
 
 @dataclass(frozen=True)
-class Target:
+class TeacherAnswer:
     """The teacher's answer to question number `question`; `example` None: left out, for the reason of that number."""
 
     question: int
@@ -245,7 +245,7 @@ class Target:
     reason: int = 0
 
 
-class Targets:
+class TeacherAnswers:
     """Records in a file, in the order of the questions they belong to; 8 bytes of memory each.
 
     path         None: a file that goes with the process
@@ -279,15 +279,15 @@ class Targets:
     def __len__(self) -> int:
         return len(self._starts)
 
-    def __getitem__(self, index: int) -> Target:
+    def __getitem__(self, index: int) -> TeacherAnswer:
         record = self._read_record(self._starts[index])
         assert record is not None
         return _decoded(record)
 
-    def __iter__(self) -> Iterator[Target]:
+    def __iter__(self) -> Iterator[TeacherAnswer]:
         return (self[index] for index in range(len(self)))
 
-    def append(self, target: Target) -> None:
+    def append(self, target: TeacherAnswer) -> None:
         start = self._end
         self._write(_encoded(target))
         self._starts.append(start)
@@ -324,7 +324,7 @@ def _opened(path: Path | None, resume: bool) -> IO[bytes]:
         raise CardError(f"the teacher's answers can't be written to {path}: {error.strerror}") from error
 
 
-def _encoded(target: Target) -> bytes:
+def _encoded(target: TeacherAnswer) -> bytes:
     if (example := target.example) is None:
         return np.array([target.question, target.reason, 0, 0], np.uint32).tobytes()
     assert example.teacher is not None
@@ -334,18 +334,20 @@ def _encoded(target: Target) -> bytes:
     return numbers.tobytes() + ids.astype(np.uint32).tobytes() + logs.astype(np.float32).tobytes()
 
 
-def _decoded(record: bytes) -> Target:
+def _decoded(record: bytes) -> TeacherAnswer:
     numbers = np.frombuffer(record, np.uint32)
     question, reason, prompt, target = map(int, numbers[:HEAD])
     if not target:
-        return Target(question, None, reason)
+        return TeacherAnswer(question, None, reason)
     first = HEAD + prompt + target
     k = (len(numbers) - first - target) // (2 * target)
     ids = numbers[first : first + target * k].reshape(target, k)
     logs: npt.NDArray[np.float32] = np.frombuffer(record, np.float32)[first + target * k :]
     top = TopTokens(ids, logs.reshape(target, k + 1))
     tokens = numbers[HEAD:first].tolist()
-    return Target(question, DistilledExample(tuple(tokens[:prompt]), tuple(tokens[prompt:]), teacher=top))
+    return TeacherAnswer(
+        question, DistilledExample(tuple(tokens[:prompt]), tuple(tokens[prompt:]), teacher=top)
+    )
 
 
 ANSWER = 96  # tokens of an answer at most
@@ -393,18 +395,18 @@ class Teacher:
             learned = [(i, answer) for i, answer in zip(fitting, answers, strict=True) if not results[i]]
             tops = self._distributions([(batch[i], answer) for i, answer in learned])
             for (i, answer), top in zip(learned, tops, strict=True):
-                prompt = tuple(prompt_ids(self.tokenizer, self.prompts.asked(batch[i].text)))
+                prompt = tuple(prompt_ids(self.tokenizer, self.prompts.student_prompt(batch[i].text)))
                 results[i] = DistilledExample(prompt, tuple(answer), teacher=top)
         return results
 
     def length(self, question: PassageQuestion) -> int:
-        return len(self._told(question))
+        return len(self._teacher_prompt(question))
 
-    def _told(self, question: PassageQuestion) -> list[int]:
-        return prompt_ids(self.tokenizer, self.prompts.told(question.passage, question.text))
+    def _teacher_prompt(self, question: PassageQuestion) -> list[int]:
+        return prompt_ids(self.tokenizer, self.prompts.teacher_prompt(question.passage, question.text))
 
     def _fits(self, question: PassageQuestion) -> bool:
-        student = self.prefix + len(prompt_ids(self.tokenizer, self.prompts.asked(question.text)))
+        student = self.prefix + len(prompt_ids(self.tokenizer, self.prompts.student_prompt(question.text)))
         return max(student, self.length(question)) + ANSWER <= self.room
 
     def _answers(self, batch: Sequence[PassageQuestion]) -> list[list[int]]:
@@ -415,7 +417,7 @@ class Teacher:
             Draw(TEMPERATURE, derive_seed(self.seed, "teacher", question.passage, question.text))
             for question in batch
         ]
-        rows = [self._told(asked) for asked in batch]
+        rows = [self._teacher_prompt(asked) for asked in batch]
         written = generate(self.model, rows, ANSWER, draws, padding=self._padding, ends=self.ends)
         end = self.tokenizer.eos_token_id
         return [
@@ -435,7 +437,7 @@ class Teacher:
 
         if not pairs:
             return []
-        prompts = [self._told(asked) for asked, _ in pairs]
+        prompts = [self._teacher_prompt(asked) for asked, _ in pairs]
         rows = [[*prompt, *answer] for prompt, (_, answer) in zip(prompts, pairs, strict=True)]
         ids, mask = padded_rows(rows, self._padding, left=False)
         device = self.model.device
@@ -500,7 +502,7 @@ class Distillation:
 
 
 @dataclass(frozen=True)
-class Lessons:
+class DistillationSet:
     """`new` and `known`: examples of new passages, and of those that the last version knows.
 
     record   what the manifest says of them
@@ -515,20 +517,22 @@ class Lessons:
     share: float = 1.0
 
 
-def lessons(distillation: Distillation, teacher: Teacher, execution: Execution, fingerprint: str) -> Lessons:
+def ask_teacher(
+    distillation: Distillation, teacher: Teacher, execution: Execution, fingerprint: str
+) -> DistillationSet:
     """Ask the teacher every question that it was not asked yet.
 
     Raises UsageError where nothing can be learned of its answers, and TrainingInterrupted after Ctrl-C.
     """
     questions = _drawn(distillation.questions, distillation.limit)
     path = None if distillation.kept is None else distillation.kept / FILE
-    targets = Targets(path, fingerprint, distillation.resume)
+    targets = TeacherAnswers(path, fingerprint, distillation.resume)
     begun, before = time.monotonic(), len(targets)
     with forked_rng(teacher.model.device), Interrupt() as interrupt:
         for rows in _batches(questions[before:], teacher, execution):
             for number, result in enumerate(teacher.examples(rows), len(targets)):
                 example = result if isinstance(result, DistilledExample) else None
-                targets.append(Target(number, example, 0 if example is not None else int(str(result))))
+                targets.append(TeacherAnswer(number, example, 0 if example is not None else int(str(result))))
             targets.flush()
             distillation.report(TeacherProgress(len(targets), len(questions)))
             if interrupt.asked:
@@ -540,9 +544,9 @@ def lessons(distillation: Distillation, teacher: Teacher, execution: Execution, 
     return _learned(targets, questions, distillation, seconds)
 
 
-def distilled_epochs(examples: Lessons, size: int, seed: int) -> Epochs:
+def distilled_epochs(examples: DistillationSet, size: int, seed: int) -> Epochs:
     """All new examples in random order, and as many that are known, drawn anew each time; rows of like length meet."""
-    shown = Shown(examples.new, examples.known, size, seed)
+    shown = ReplayMix(examples.new, examples.known, size, seed)
     return windowed_epochs(shown, lambda rows, _: [shown.items[row] for row in rows])
 
 
@@ -562,8 +566,8 @@ def _batches(
 
 
 def _learned(
-    targets: Targets, questions: Sequence[PassageQuestion], distillation: Distillation, seconds: float
-) -> Lessons:
+    targets: TeacherAnswers, questions: Sequence[PassageQuestion], distillation: Distillation, seconds: float
+) -> DistillationSet:
     places: dict[bool, list[int]] = {False: [], True: []}
     reasons: Counter[int] = Counter()
     for place, target in enumerate(targets):
@@ -595,7 +599,7 @@ def _learned(
     def examples(*, known: bool) -> Sequence[DistilledExample]:
         return Lazy(len(places[known]), lambda index: example(places[known][index]))
 
-    return Lessons(
+    return DistillationSet(
         examples(known=False),
         examples(known=True),
         {"teacher_questions": len(questions), "teacher_answers": answered},

@@ -34,8 +34,8 @@ __all__ = [
     "Batches",
     "Epochs",
     "Lazy",
+    "ReplayMix",
     "Scratch",
-    "Shown",
     "Spool",
     "TokenBlocks",
     "TokenIds",
@@ -44,9 +44,9 @@ __all__ = [
     "block_of",
     "bucketed",
     "collate",
-    "divided",
     "grouped",
     "packed_epochs",
+    "parallel_map",
     "recited_epochs",
     "source_bytes",
     "source_of",
@@ -116,7 +116,7 @@ AHEAD = 8  # pieces of work a process that are handed out at a time
 R = TypeVar("R")
 
 
-def divided(function: Callable[[T], R], work: Iterable[T], readers: int) -> Iterator[R]:
+def parallel_map(function: Callable[[T], R], work: Iterable[T], readers: int) -> Iterator[R]:
     """`function` of every piece of work, in order. With one reader, or one piece, this process does it.
 
     The pieces and what becomes of them have to be pickled. Raises CorpusError where a process is killed.
@@ -375,7 +375,7 @@ COUNTED = 100_000  # passages that word frequencies are taken from, spread over 
 
 
 @dataclass(frozen=True)
-class Shown(Generic[T]):
+class ReplayMix(Generic[T]):
     """The items of an epoch: all that are new, and as many of those that are known, drawn anew each time.
 
     size  rows a batch
@@ -434,7 +434,7 @@ class TokenIds:
 
 
 def recited_epochs(
-    shown: Shown[str],
+    shown: ReplayMix[str],
     tokenizer: Any,
     room: int,
     share: float,
@@ -463,7 +463,7 @@ def recited_epochs(
 
 
 def windowed_epochs(
-    shown: Shown[Any], examples: Callable[[Sequence[int], Random], Sequence[TrainingExample]]
+    shown: ReplayMix[Any], examples: Callable[[Sequence[int], Random], Sequence[TrainingExample]]
 ) -> Epochs:
     """Batches of what `examples` makes of items, given by their places in `shown`; among a hundred batches rows of
     like length meet."""

@@ -25,12 +25,12 @@ __all__ = [
     "bf16",
     "forked_rng",
     "free",
-    "joined",
+    "gather",
+    "gather_weights",
+    "join_group",
     "mean_loss",
     "one_thread",
     "share_of",
-    "whole",
-    "whole_weights",
 ]
 
 
@@ -153,7 +153,7 @@ class Processes:
         torch.distributed.destroy_process_group()
 
 
-def joined(
+def join_group(
     rank: int,
     count: int,
     device: str,
@@ -236,12 +236,12 @@ def forked_rng(device: "torch.device") -> AbstractContextManager[None]:
 # What the processes of a training do together besides its steps: put weights together, part them, measure a loss.
 
 
-def whole(value: Any) -> Any:
+def gather(value: Any) -> Any:
     """The value with every divided tensor in it (FSDP) as a whole one in the main memory of rank 0."""
     if isinstance(value, Mapping):
-        return {key: whole(item) for key, item in value.items()}
+        return {key: gather(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [*map(whole, value)]
+        return [*map(gather, value)]
     if not _divided(value):
         return value
     from torch.distributed import get_rank
@@ -260,13 +260,13 @@ def share_of(saved: Any, like: "Tensor") -> Any:
     return distribute_tensor(saved.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
-def whole_weights(job: "Job") -> "dict[str, Tensor] | None":
+def gather_weights(job: "Job") -> "dict[str, Tensor] | None":
     """The model's state, whole, where it is divided; else None, since the model has it."""
     model: Any = job.modules["model"]
     if not any(map(_divided, model.parameters())):
         return None
     tied = {*dict(model.named_parameters(remove_duplicate=False))} - {*dict(model.named_parameters())}
-    return {name: whole(tensor) for name, tensor in model.state_dict().items() if name not in tied}
+    return {name: gather(tensor) for name, tensor in model.state_dict().items() if name not in tied}
 
 
 def free(job: "Job") -> None:

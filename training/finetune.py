@@ -14,33 +14,33 @@ from typing import Any, Literal
 from kcard.manifest import Base, Prompt
 from kcard.system import quiet_loading
 from kcard.training.base_model import (
-    Origin,
+    WeightSource,
     base_of,
-    length,
+    first_tokens,
     load_config,
     load_model,
     load_tokenizer,
-    opening,
+    prefix_length,
+    prefix_room,
     room_of,
 )
-from kcard.training.base_model import room as prefix_room
 from kcard.training.distillation import (
     Distillation,
-    Lessons,
+    DistillationSet,
     Teacher,
     answer_prompts,
+    ask_teacher,
     distilled_epochs,
     distilled_loss,
-    lessons,
 )
-from kcard.training.epochs import Epochs, Lazy, Shown, TokenBlocks, packed_epochs, recited_epochs
-from kcard.training.execution import Execution, Processes, bf16, free, mean_loss, whole_weights
-from kcard.training.loop import Job, Preparation, linear, together
+from kcard.training.epochs import Epochs, Lazy, ReplayMix, TokenBlocks, packed_epochs, recited_epochs
+from kcard.training.execution import Execution, Processes, bf16, free, gather_weights, mean_loss
+from kcard.training.loop import Job, Preparation, call_everywhere, linear
 from kcard.training.losses import PartLoss, causal_losses, token_loss
 from kcard.training.optimizers import OptimizerName, adamw, check_optimizer
 from kcard.types import derive_seed
 
-__all__ = ["Begin", "Options", "WarmStart", "job_of", "origin_of", "prepare"]
+__all__ = ["Options", "WarmStart", "WorkerSetup", "make_job", "origin_of", "prepare"]
 
 RATES = {"full": 2e-5, "lora": 2e-4, "prefix": 2e-2}
 HELD_OUT_FROM = 2000
@@ -99,18 +99,18 @@ class WarmStart:
     passages: Sequence[str] = ()
 
 
-def origin_of(onward: WarmStart | None) -> Origin:
+def origin_of(onward: WarmStart | None) -> WeightSource:
     """Where the weights come from."""
-    return Origin() if onward is None else Origin(onward.folder, onward.base.revision)
+    return WeightSource() if onward is None else WeightSource(onward.folder, onward.base.revision)
 
 
 @dataclass(frozen=True)
-class Begin:
+class WorkerSetup:
     """What the processes that follow rank 0 need to know of a training. `opening`: what a prefix begins as."""
 
     options: Options
     execution: Execution
-    origin: Origin
+    origin: WeightSource
     steps: int
     pad: int
     opening: tuple[int, ...] = ()
@@ -139,12 +139,12 @@ def prepare(
     if options.method == "prefix":
         config = load_config(options, origin)
         if onward is None:
-            first = opening(texts, tokenizer, options, config)
+            first = first_tokens(texts, tokenizer, options, config)
             options = replace(options, prefix_tokens=len(first))
-        before = length(options, config)
+        before = prefix_length(options, config)
         room = prefix_room(before, config)
     model: Any = None
-    answered = Lessons((), ())
+    answered = DistillationSet((), ())
     prompt = Prompt() if options.objective == "recite" else Prompt(template="{question}")
     if distillation is None:
         epoch = _epochs(learned, () if onward is None else onward.passages, tokenizer, room, options, study)
@@ -153,24 +153,24 @@ def prepare(
         prompts = answer_prompts(tokenizer)
         k = options.teacher_top_k
         teacher = Teacher(model, tokenizer, prompts, room + before, k, options.seed, before)
-        answered = lessons(distillation, teacher, execution, fingerprint)
+        answered = ask_teacher(distillation, teacher, execution, fingerprint)
         epoch = distilled_epochs(answered, options.batch_size, options.seed)
         prompt = Prompt(template=prompts.student)
     steps = max(1, round(options.epochs * len(epoch(0)) / answered.share))
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    begin = Begin(options, execution, origin, steps, pad, first)
+    begin = WorkerSetup(options, execution, origin, steps, pad, first)
     if processes is not None:
         processes.tell(begin)
-    job = job_of(begin, device, processes, epoch, fingerprint, model)
+    job = make_job(begin, device, processes, epoch, fingerprint, model)
     model = job.modules["model"]
     base = base_of(options.base, model) if onward is None else onward.base
 
     def save(folder: Path) -> None:
-        weights = together(job, whole_weights)
+        weights = call_everywhere(job, gather_weights)
         with quiet_loading():
             model.save_pretrained(folder, state_dict=weights)
             tokenizer.save_pretrained(folder)
-        together(job, free)
+        call_everywhere(job, free)
 
     def check() -> Mapping[str, Any]:
         return _held_out_loss(held_out, job, tokenizer, room, options) if held_out else {}
@@ -194,8 +194,8 @@ def prepare(
     )
 
 
-def job_of(
-    begin: Begin,
+def make_job(
+    begin: WorkerSetup,
     device: str,
     processes: Processes | None = None,
     epoch: Epochs | None = None,
@@ -239,7 +239,7 @@ def _no_batches(epoch: int) -> Sequence[Any]:
 
 
 def _split(texts: Sequence[str], options: Options) -> tuple[Sequence[str], list[str]]:
-    """Learned and held-out texts: 1 % of a clm corpus from 2,000 documents on, 2,000 at most; else none."""
+    """StudyQueries and held-out texts: 1 % of a clm corpus from 2,000 documents on, 2,000 at most; else none."""
     if options.objective != "clm" or len(texts) < HELD_OUT_FROM:
         return texts, []
     import numpy as np
@@ -262,7 +262,7 @@ def _epochs(
         size = min(options.block, room)
         old = TokenBlocks(replayed, tokenizer, size) if replayed else None
         return packed_epochs(TokenBlocks(texts, tokenizer, size), old, options.batch_size, options.seed)
-    shown = Shown(texts, replayed, options.batch_size, options.seed)
+    shown = ReplayMix(texts, replayed, options.batch_size, options.seed)
     return recited_epochs(shown, tokenizer, room, options.query_share, study)
 
 
@@ -271,5 +271,5 @@ def _held_out_loss(
 ) -> dict[str, Any]:
     """Mean loss a token over the documents that training never saw."""
     blocks = TokenBlocks(texts, tokenizer, min(options.block, room))
-    loss = together(job, mean_loss, [blocks[place] for place in range(len(blocks))])
+    loss = call_everywhere(job, mean_loss, [blocks[place] for place in range(len(blocks))])
     return {"held_out_loss": round(loss, 4), "held_out_documents": len(texts)}

@@ -35,6 +35,7 @@ __all__ = [
     "Preparation",
     "RunState",
     "TrainingOutcome",
+    "call_everywhere",
     "content",
     "cosine",
     "linear",
@@ -43,7 +44,6 @@ __all__ = [
     "save",
     "step",
     "steps_of",
-    "together",
 ]
 
 
@@ -104,7 +104,7 @@ class RunState:
         self.index += 1
         self.recent = [*self.recent[1 - SETTLED :], loss]
 
-    def settled(self, loss: float) -> bool:
+    def is_settled(self, loss: float) -> bool:
         """Whether the mean loss of the last SETTLED steps is below `loss`."""
         return len(self.recent) == SETTLED and sum(self.recent) < SETTLED * loss
 
@@ -115,11 +115,11 @@ class RunState:
 
 def content(job: "Job") -> dict[str, Any]:
     """Trained weights and optimizer states, whole: those that FSDP divided are put together."""
-    from kcard.training.execution import whole
+    from kcard.training.execution import gather
 
     return {
-        "weights": [whole(weight.detach()) for weight in _trained(job)],
-        "optimizers": [whole(optimizer.state_dict()) for optimizer in job.optimizers],
+        "weights": [gather(weight.detach()) for weight in _trained(job)],
+        "optimizers": [gather(optimizer.state_dict()) for optimizer in job.optimizers],
     }
 
 
@@ -172,7 +172,7 @@ def load(folder: Path, job: "Job", report: Report) -> RunState:
             f"the checkpoint in {folder} belongs to another corpus or other settings: repeat the original "
             "arguments, or train without resume"
         )
-    together(job, _restore, str(path))
+    call_everywhere(job, _restore, str(path))
     state = RunState(**checkpoint["state"])
     report(Note(f"resuming after step {state.step} of {job.steps}"))
     return state
@@ -279,7 +279,9 @@ class TrainingOutcome:
     epochs: int
 
 
-def together(job: Job, function: "Callable[Concatenate[Job, P], T]", *args: P.args, **kwargs: P.kwargs) -> T:
+def call_everywhere(
+    job: Job, function: "Callable[Concatenate[Job, P], T]", *args: P.args, **kwargs: P.kwargs
+) -> T:
     """What `function` of a module gives for the job, called in all its processes at once."""
     if job.processes is not None:
         job.processes.tell((function, args, kwargs))
@@ -329,11 +331,11 @@ def run(
 
         def keep() -> None:
             begun = time.monotonic()
-            save(checkpoint, job, clock.note(state), together(job, content))
-            clock.kept(time.monotonic() - begun)
+            save(checkpoint, job, clock.note(state), call_everywhere(job, content))
+            clock.note_checkpoint(time.monotonic() - begun)
 
         for batch in _batches(job, state):
-            loss, tokens = together(job, step, batch, state.step)
+            loss, tokens = call_everywhere(job, step, batch, state.step)
             clock.step(loss, tokens)
             state.advance(loss)
             try:
@@ -344,7 +346,7 @@ def run(
                 keep()
                 done = f"{state.step} of {job.steps} steps"
                 raise TrainingInterrupted(f"stopped after {done}; checkpoint in {checkpoint}: {remedy}")
-            if state.settled(job.settled):
+            if state.is_settled(job.settled):
                 done = f"stopped after {state.step} of {job.steps} steps"
                 report(Note(f"{done}: the loss is below {job.settled}, so there is nothing more to learn"))
                 break
@@ -446,7 +448,7 @@ class _Clock:
     def due(self) -> bool:
         return time.monotonic() - self._saved > self._pause
 
-    def kept(self, seconds: float) -> None:
+    def note_checkpoint(self, seconds: float) -> None:
         """A checkpoint took so long: a large one is written less often."""
         self._saved = time.monotonic()
         self._pause = max(CHECKPOINT_SECONDS, seconds / CHECKPOINT_SHARE)

@@ -1,4 +1,4 @@
-"""Losses of causal LMs."""
+"""BatchLosses of causal LMs."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from kcard.types import derive_seed
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Losses", "PartLoss", "causal_losses", "cross_entropy", "token_loss"]
+__all__ = ["BatchLosses", "PartLoss", "causal_losses", "cross_entropy", "token_loss"]
 
 
 # Cross-entropy over a wide vocabulary, some rows at a time, with the gradient made on the way.
@@ -70,7 +70,7 @@ def _part(logits: "Tensor", gradient: "Tensor", labels: "Tensor", share: float) 
 
 # Of logits (rows, length, vocabulary), the tokens that follow (rows, length), the examples, and the part's weight.
 PartLoss = Callable[["Tensor", "Tensor", Sequence[Any], float], "Tensor"]
-Losses = Callable[[Sequence[TrainingExample]], "Iterator[tuple[Tensor, int]]"]
+BatchLosses = Callable[[Sequence[TrainingExample]], "Iterator[tuple[Tensor, int]]"]
 
 
 def token_loss(logits: "Tensor", following: "Tensor", part: Sequence[Any], share: float) -> "Tensor":
@@ -85,7 +85,7 @@ def causal_losses(
     execution: Execution,
     processes: Processes | None = None,
     part_loss: PartLoss = token_loss,
-) -> Losses:
+) -> BatchLosses:
     """A function from a batch to the losses of its parts, each weighted by its share of the learned tokens, with
     their numbers of tokens.
 

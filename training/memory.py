@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcard.errors import UsageError
 from kcard.system import memory as machine_memory
-from kcard.training.base_model import Origin, bare_model, length
+from kcard.training.base_model import WeightSource, bare_model, prefix_length
 from kcard.training.execution import Execution, autocast
 from kcard.training.loop import Job, step
 from kcard.training.optimizers import state_bytes
@@ -90,7 +90,9 @@ class MemoryEstimate:
         )
 
 
-def estimate_memory(options: "Options", execution: Execution, origin: Origin, device: str) -> MemoryEstimate:
+def estimate_memory(
+    options: "Options", execution: Execution, origin: WeightSource, device: str
+) -> MemoryEstimate:
     """What training takes on each device. Raises ModelUnavailable where the model's shape can't be read."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -102,13 +104,13 @@ def estimate_memory(options: "Options", execution: Execution, origin: Origin, de
         model = _filled(bare)
         room = int(getattr(model.config, "max_position_embeddings", None) or 2048)
         if options.method == "prefix":
-            room -= length(options, model.config)
+            room -= prefix_length(options, model.config)
         tokens = min(options.block if options.objective == "clm" else RECITED, room)
         share = -(-options.batch_size // execution.processes)
         rows = min(execution.rows(tokens), share)
-        activations, logits = _kept(model, rows, tokens)
+        activations, logits = _activation_bytes(model, rows, tokens)
         if plain is not None:  # one layer at a time is computed again
-            activations += (_kept(_filled(plain), rows, tokens)[0] - activations) // max(
+            activations += (_activation_bytes(_filled(plain), rows, tokens)[0] - activations) // max(
                 1, _layers(model.config)
             )
     weights = [*model.parameters()]
@@ -137,7 +139,7 @@ def size_of(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
-def _kept(model: Any, rows: int, length: int) -> tuple[int, int]:
+def _activation_bytes(model: Any, rows: int, length: int) -> tuple[int, int]:
     """Bytes that autograd keeps of a forward pass, besides the weights, and bytes of the logits."""
     import torch
     from torch.autograd.graph import saved_tensors_hooks
@@ -359,7 +361,9 @@ class TrainingEstimate:
                 return [*index, f"no model: {self.model.refusal()}"]
             return [*index, self.model.note().text]
         time = f"training takes about {duration(self.seconds)}: {self.steps} steps"
-        return [time] if self.memory is None else [_told(self.memory, self.device, self.free), time]
+        return (
+            [time] if self.memory is None else [_memory_sentence(self.memory, self.device, self.free), time]
+        )
 
     def as_data(self) -> dict[str, Any]:
         data: dict[str, Any] = {
@@ -382,14 +386,14 @@ class TrainingEstimate:
 
 
 def check_memory(
-    options: "Options", execution: Execution, origin: Origin, device: str, report: Report
+    options: "Options", execution: Execution, origin: WeightSource, device: str, report: Report
 ) -> MemoryEstimate:
     """Tell how much memory training takes; UsageError where the device has far less, with what would fit."""
     needed, free = (
         estimate_memory(options, execution, origin, device),
         free_memory(device, execution.processes),
     )
-    report(Note(_told(needed, device, free)))
+    report(Note(_memory_sentence(needed, device, free)))
     if not free or needed.total <= free:
         return needed
     remedy = remedy_for(options, execution, origin, device, free)
@@ -420,7 +424,7 @@ def free_memory(device: str, processes: int = 1) -> int:
     return int(torch.cuda.mem_get_info(device)[0])
 
 
-def remedy_for(options: "Options", execution: Execution, origin: Origin, device: str, free: int) -> str:
+def remedy_for(options: "Options", execution: Execution, origin: WeightSource, device: str, free: int) -> str:
     """The options that would make it fit, the fewest that change the result last; "" where none would."""
     for words, other, how in _cheaper(options, execution):
         if estimate_memory(other, how, origin, device).total <= free:
@@ -451,6 +455,6 @@ def _cheaper(options: "Options", execution: Execution) -> Iterator[tuple[list[st
         yield [*words, "--method lora"], replace(options, method="lora"), execution
 
 
-def _told(needed: MemoryEstimate, device: str, free: int) -> str:
+def _memory_sentence(needed: MemoryEstimate, device: str, free: int) -> str:
     there = f", of {size_of(free)} that are free" if free else ""
     return f"training takes about {needed} of memory on {device}{there}"

@@ -19,15 +19,15 @@ from kcard.manifest import LOOKED_UP, Manifest, Training
 from kcard.offline.docids import DocIds
 from kcard.offline.incremental import Revision, obstacle, rehearsal
 from kcard.offline.recipe import Recipe
-from kcard.training.corpus import goes_on, statements
+from kcard.training.corpus import continuations, statements
 from kcard.training.execution import Execution, Processes, one_thread
 from kcard.training.loop import Preparation, run
 from kcard.training.options import EMBEDDED_BASE, TrainOptions
-from kcard.training.output import CHECKPOINT, trained, unmodelled, write_card
+from kcard.training.output import CHECKPOINT, index_record, training_record, write_card
 from kcard.training.progress import Note
-from kcard.training.study import Learned
-from kcard.training.train import planned, study_of
-from kcard.training.update import Changes, Joined, Previous
+from kcard.training.study import StudyQueries
+from kcard.training.train import make_plan, read_study_of
+from kcard.training.update import Changes, CorpusUpdate, Previous
 from kcard.training.workers import processes_of
 from kcard.types import derive_seed
 
@@ -66,7 +66,7 @@ class Onward:
         recipe, corpus = recipe_of(self.before.card.manifest), self.changes.corpus
         had, now = [*statements(self.before.passages)], [*corpus.texts]
         follows = recipe.recited > 1 and DocIds.for_passages(now, 0, recipe).count
-        ways = (corpus.goes_on, goes_on(had)) if follows else ((), ())
+        ways = (corpus.continuations, continuations(had)) if follows else ((), ())
         return Revision(now, [statement.text for statement in had], *ways)
 
     def foreseen(self, *, scratch: bool) -> tuple[Way, str]:
@@ -83,7 +83,7 @@ class Onward:
         """
         corpus = self.changes.corpus
         if self.manifest.kind in LOOKED_UP:
-            record = unmodelled(corpus, self.manifest.licence)
+            record = index_record(corpus, self.manifest.licence)
             return self._written(folder, self.manifest, None, record), "indexed", ""
         alone = self.given.base == EMBEDDED_BASE
         execution = Execution() if alone else self.given.execution
@@ -93,7 +93,7 @@ class Onward:
                 return self._trained(folder, going_on), "continued", ""
             if going_on:
                 self.report(Note(f"training from scratch: {going_on}"))
-            joined = Joined(corpus, 0, documents=corpus.documents)
+            joined = CorpusUpdate(corpus, 0, documents=corpus.documents)
             return self._trained(folder, self._planned(folder, joined, None, processes)), "trained", going_on
 
     def _obstacle(self) -> str:
@@ -112,7 +112,11 @@ class Onward:
             recipe, last = recipe_of(self.before.card.manifest), self.before.card.folder
             seed = derive_seed(self.given.seed, "sync", self.before.sha256)
             new = replace(self.changes.corpus, passages=self.changes.learned)
-            studied = study_of(self.given, Joined(new, 0), self.report)[0] if new.passages else Learned()
+            studied = (
+                read_study_of(self.given, CorpusUpdate(new, 0), self.report)[0]
+                if new.passages
+                else StudyQueries()
+            )
             return rehearsal(self.revision, last, recipe, seed, studied.queries)
         had, corpus = set(self.revision.before), self.changes.corpus
         learned = {source.text for source in self.changes.learned}
@@ -120,17 +124,19 @@ class Onward:
         documents = None
         if corpus.documents is not None:
             documents = corpus.documents.of(lambda p: any(s.text not in had for s in statements([p])))
-        joined = Joined(replace(corpus, passages=[*parts[0], *parts[1]]), len(parts[0]), documents=documents)
+        joined = CorpusUpdate(
+            replace(corpus, passages=[*parts[0], *parts[1]]), len(parts[0]), documents=documents
+        )
         return self._planned(folder, joined, self.before, processes)
 
     def _planned(
-        self, folder: Path, joined: Joined, before: Previous | None, processes: Processes | None
+        self, folder: Path, joined: CorpusUpdate, before: Previous | None, processes: Processes | None
     ) -> Preparation:
         """As kcard.training.train does it."""
-        studied, distillation = study_of(self.given, joined, self.report)
+        studied, distillation = read_study_of(self.given, joined, self.report)
         if distillation is not None:
             distillation = replace(distillation, kept=folder / CHECKPOINT)
-        plan = planned(joined, before, self.given, self.report, processes, studied, distillation)
+        plan = make_plan(joined, before, self.given, self.report, processes, studied, distillation)
         if plan.estimate is not None:
             self.report(plan.estimate.note())
         prepared = plan.prepare()
@@ -145,14 +151,16 @@ class Onward:
                 f"the sync of {self.manifest.name} was stopped; the card is as it was: sync it again"
             ) from None
         shutil.rmtree(checkpoint, ignore_errors=True)
-        record = trained(corpus, self.given, prepared, outcome, self.manifest.licence)
+        record = training_record(corpus, self.given, prepared, outcome, self.manifest.licence)
         manifest = replace(self.manifest, index=self.given.kind == "both")
         return self._written(folder, manifest, prepared, record)
 
     def _written(
         self, folder: Path, manifest: Manifest, prepared: Preparation | None, record: Training
     ) -> "Card":
-        return write_card(folder, manifest, prepared, record, Joined(self.changes.corpus, 0), self.report)
+        return write_card(
+            folder, manifest, prepared, record, CorpusUpdate(self.changes.corpus, 0), self.report
+        )
 
 
 def recipe_of(manifest: Manifest) -> Recipe:

@@ -475,7 +475,7 @@ def with_preset(corpus: str | Path | None, options: TrainOptions) -> tuple[str |
     known.
     """
     if options.preset is None:
-        return _known(corpus, "name a file or folder of documents or tables"), options
+        return _required(corpus, "name a file or folder of documents or tables"), options
     if options.update is not None:
         raise UsageError(
             f"preset {options.preset!r}: an update is trained as its card was, leave the preset out"
@@ -492,7 +492,7 @@ def with_preset(corpus: str | Path | None, options: TrainOptions) -> tuple[str |
         )
     chosen = _filled(options, KNOWLEDGE_CARD)
     if not name:
-        return _known(
+        return _required(
             corpus, f"the preset {NAME} is for one of yours; {NAME}:CORPUS names one of the paper"
         ), chosen
     row = CORPORA[name.lower()]
@@ -504,7 +504,7 @@ def with_preset(corpus: str | Path | None, options: TrainOptions) -> tuple[str |
     remedy = (
         f"that of the preset {options.preset} is not on the Hugging Face Hub as kcard reads it ({row.note})"
     )
-    return _known(corpus or row.data or None, remedy), _filled(chosen, described)
+    return _required(corpus or row.data or None, remedy), _filled(chosen, described)
 
 
 def _filled(options: TrainOptions, values: dict[str, Any]) -> TrainOptions:
@@ -515,7 +515,7 @@ def _filled(options: TrainOptions, values: dict[str, Any]) -> TrainOptions:
     return replace(options, **left)
 
 
-def _known(corpus: str | Path | None, remedy: str) -> str | Path:
+def _required(corpus: str | Path | None, remedy: str) -> str | Path:
     if corpus is None:
         raise UsageError(f"--corpus is missing: {remedy}")
     return corpus

@@ -32,7 +32,7 @@ from kcard.training.options import TrainOptions
 from kcard.training.progress import EmbeddingProgress, Report
 from kcard.training.readers.files import Document
 from kcard.training.readers.triples import Triple, label_of, triples
-from kcard.training.update import Joined
+from kcard.training.update import CorpusUpdate
 from kcard.types import derive_seed
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ __all__ = [
     "command_line",
     "describe",
     "fresh",
-    "make",
+    "index_record",
+    "make_search_card",
     "mend",
     "name_from",
     "pairs",
     "remedy",
-    "trained",
+    "training_record",
     "triples_of",
-    "unmodelled",
     "without_model",
     "write_card",
 ]
@@ -126,7 +126,7 @@ def _terms(text: str, common: Collection[str]) -> list[str]:
 # What a manifest says of how its card was made, and the command line that made it.
 
 
-def trained(
+def training_record(
     corpus: Corpus, options: TrainOptions, prepared: Preparation, outcome: TrainingOutcome, licence: str
 ) -> Training:
     """The record of a run that trained a model."""
@@ -142,7 +142,7 @@ def trained(
     )
 
 
-def unmodelled(corpus: Corpus, licence: str) -> Training:
+def index_record(corpus: Corpus, licence: str) -> Training:
     """The record of a card without a model. It holds no time, so that equal corpora make equal cards."""
     return Training(objective="index", method="bm25", **_record_common(corpus, licence, ("bm25s",)))
 
@@ -267,7 +267,9 @@ def pairs(texts: Sequence[str], seed: int) -> list[tuple[str, str]]:
 LANGUAGE = re.compile(r"[a-z]{2,3}")
 
 
-def make(searched: str | Path, name: str | None, manifest: Manifest, output: str | Path | None) -> "Card":
+def make_search_card(
+    searched: str | Path, name: str | None, manifest: Manifest, output: str | Path | None
+) -> "Card":
     """The card that searches what is registered under this name, such as wikipedia:de. Nothing is asked.
 
     `manifest`: as the user wants it; its description, language and licence are those of what is searched where
@@ -312,7 +314,7 @@ def triples_of(corpus: Corpus) -> Sequence[Triple]:
 
     Raises UsageError where a passage comes from no triple: a graph card holds nothing else.
     """
-    by_line = _known(corpus.path)
+    by_line = _triples_by_line(corpus.path)
     ordered = []
     for passage in corpus.passages:
         triple = by_line.get((passage.file, passage.line))
@@ -326,7 +328,7 @@ def triples_of(corpus: Corpus) -> Sequence[Triple]:
     return ordered
 
 
-def _known(path: Path) -> dict[tuple[str, int], Triple]:
+def _triples_by_line(path: Path) -> dict[tuple[str, int], Triple]:
     """Every triple of the corpus, by file and line."""
     listed = files_of(path)[0] if path.exists() else []
     return {
@@ -345,7 +347,7 @@ def write_card(
     manifest: Manifest,
     prepared: Preparation | None,
     record: Training,
-    joined: Joined,
+    joined: CorpusUpdate,
     report: Report,
 ) -> "Card":
     """Write the card whole into an empty folder.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["PASSAGE", "Documents", "Size", "count_words", "cut", "passages", "rejoined", "sentences"]
+__all__ = ["PASSAGE", "Documents", "Size", "count_words", "cut", "passages", "rejoin", "sentences"]
 
 
 # Text cut into pieces of a certain size, at the borders of lines and sentences.
@@ -445,7 +445,7 @@ class Documents(Sequence[str]):
                 yield block_of(self._blocks[at])
 
 
-def rejoined(sources: Iterable[Source]) -> Iterator[str]:
+def rejoin(sources: Iterable[Source]) -> Iterator[str]:
     """The documents that a card's passages were cut from, as far as these tell: those of one file that follow each
     other, without headings."""
     for _, group in groupby(sources, key=lambda passage: passage.file):

@@ -17,13 +17,13 @@ from kcard.types import Source
 __all__ = [
     "QUESTIONS",
     "Kind",
-    "Learned",
-    "Queries",
+    "MatchedQueries",
     "Study",
     "StudyItem",
     "StudyMaterial",
-    "learned",
-    "queries_of",
+    "StudyQueries",
+    "make_study_queries",
+    "match_queries",
     "read_study",
     "study_material",
     "write_study",
@@ -142,7 +142,7 @@ FAR = "that no statement of their passage answers or comes near to"
 
 
 @dataclass(frozen=True)
-class Learned:
+class StudyQueries:
     """`queries`: by the text of the statement that they ask for. `record`: what the card's manifest says of it."""
 
     queries: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -150,21 +150,23 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class Queries:
+class MatchedQueries:
     """`by_statement`: the queries for each statement, by its text. `left_out`: items that give none, by reason."""
 
     by_statement: Mapping[str, Sequence[str]]
     left_out: Mapping[str, int]
 
 
-def learned(study: StudyMaterial | None, passages: Iterable[Source], report: Report) -> Learned:
+def make_study_queries(
+    study: StudyMaterial | None, passages: Iterable[Source], report: Report
+) -> StudyQueries:
     """Of study material; nothing without it. What can't be used of it is reported.
 
     Raises UsageError where no item is about the corpus.
     """
     if study is None or not study.items:
-        return Learned()
-    queries = queries_of(study.items, passages)
+        return StudyQueries()
+    queries = match_queries(study.items, passages)
     count = sum(map(len, queries.by_statement.values()))
     if queries.left_out.get(ABSENT) == len(study.items):
         raise UsageError(
@@ -173,10 +175,10 @@ def learned(study: StudyMaterial | None, passages: Iterable[Source], report: Rep
         )
     left_out = "".join(f"; left out: {number:,} {why}" for why, number in queries.left_out.items())
     report(Note(f"study material: {count:,} queries out of {len(study.items):,} items{left_out}"))
-    return Learned(queries.by_statement, {**study.record, "study_items": count})
+    return StudyQueries(queries.by_statement, {**study.record, "study_items": count})
 
 
-def queries_of(items: Iterable[StudyItem], passages: Iterable[Source]) -> Queries:
+def match_queries(items: Iterable[StudyItem], passages: Iterable[Source]) -> MatchedQueries:
     """What to ask for each statement of the corpus: the questions that it answers, and the statements that say nearly
     the same, which is what a question in other words looks like to a sentence encoder.
 
@@ -200,7 +202,7 @@ def queries_of(items: Iterable[StudyItem], passages: Iterable[Source]) -> Querie
                     unused.pop(item, None)
                 elif item in unused:
                     unused[item] = UNANSWERABLE if item.kind == "unanswerable" else FAR
-    return Queries(dict(by_statement), dict(Counter(unused.values())))
+    return MatchedQueries(dict(by_statement), dict(Counter(unused.values())))
 
 
 def _places(items: Sequence[StudyItem], texts: Sequence[str]) -> list[str | None]:

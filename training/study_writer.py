@@ -33,7 +33,7 @@ __all__ = [
     "Task",
     "ask",
     "assignments",
-    "checked",
+    "check_item",
     "collect",
     "read_reply",
 ]
@@ -196,7 +196,7 @@ ABOUT = 0.1  # cosine of the sentence encoder; of 150 questions of people to the
 MENTION = re.compile(r"\b(?:the|this) (?:passage|text|paragraph|excerpt)\b", re.IGNORECASE)
 
 
-def checked(
+def check_item(
     item: StudyItem, passages: Sequence[str], checker: Checker, reader: Reader, language: str | None = None
 ) -> StudyItem | str:
     """The item with its support by the texts of its passages, or why it is left out, in a few words.
@@ -427,7 +427,7 @@ def collect(
     language: str | None = None,
 ) -> Material:
     """The items of the replies that their passages support, each text once; the others are counted. `language`: see
-    checked."""
+    check_item."""
     left_out = Counter[str]()
     items: dict[tuple[str, str], StudyItem] = {}
     for assignment in requests:
@@ -438,7 +438,7 @@ def collect(
         left_out.update(reply.left_out)
         for item in reply.items:
             key = item.kind, item.text.casefold()
-            result = checked(item, assignment.texts, checker, reader, language)
+            result = check_item(item, assignment.texts, checker, reader, language)
             if isinstance(result, str):
                 left_out[result] += 1
             elif key in items:

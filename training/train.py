@@ -40,15 +40,15 @@ from kcard.training.output import (
     claim,
     describe,
     fresh,
+    index_record,
     name_from,
     remedy,
-    trained,
-    unmodelled,
+    training_record,
     write_card,
 )
 from kcard.training.progress import Note, Report, silent
-from kcard.training.study import Learned, learned, study_material
-from kcard.training.update import Joined, Previous, previous
+from kcard.training.study import StudyQueries, make_study_queries, study_material
+from kcard.training.update import CorpusUpdate, Previous, previous
 from kcard.training.workers import processes_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from kcard.offline.train import Plan
     from kcard.training.distillation import Distillation
 
-__all__ = ["estimate", "planned", "study_of", "train"]
+__all__ = ["estimate", "make_plan", "read_study_of", "train"]
 
 SEARCHES = "whatever a search finds for the question"
 TRIAL = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
@@ -94,10 +94,12 @@ def train(
         from kcard.training import output
 
         template = _manifest(asked, "search", asked.description or SEARCHES, asked.language or "en")
-        return output.make(corpus, asked.name, replace(template, kind="search"), asked.output)
+        return output.make_search_card(corpus, asked.name, replace(template, kind="search"), asked.output)
     read = _read(Path(corpus), chosen, report)
     joined = (
-        Joined(read, 0, documents=read.documents) if before is None else _joined(before, read, asked, report)
+        CorpusUpdate(read, 0, documents=read.documents)
+        if before is None
+        else _joined(before, read, asked, report)
     )
     name = asked.name or (name_from(read.path) if before is None else before.card.name)
     language = asked.language or (
@@ -114,7 +116,7 @@ def train(
 
     def index() -> "Card":
         kind = chosen.kind if chosen.kind in LOOKED_UP else "retrieval"
-        record = unmodelled(joined.corpus, manifest.licence)
+        record = index_record(joined.corpus, manifest.licence)
         return _finish(folder, replace(manifest, kind=kind), None, record, joined, report)
 
     if chosen.kind in LOOKED_UP or (not settled and _foreign(language, report)):
@@ -159,23 +161,27 @@ def estimate(
         raise UsageError(f"a {chosen.kind} card has no model, so there is no training to estimate")
     read = _read(Path(corpus), chosen, report)
     joined = (
-        Joined(read, 0, documents=read.documents) if before is None else _joined(before, read, asked, report)
+        CorpusUpdate(read, 0, documents=read.documents)
+        if before is None
+        else _joined(before, read, asked, report)
     )
     if chosen.base == EMBEDDED_BASE:
         indexing = _seconds_to_index(joined, asked) if chosen.kind == "both" else None
         with one_thread():
             minutes = chosen.minutes or (MINUTES if before is None else None)
-            plan = planned(joined, before, chosen, report, None, Learned(), minutes=minutes, measured=True)
+            plan = make_plan(
+                joined, before, chosen, report, None, StudyQueries(), minutes=minutes, measured=True
+            )
         assert plan.estimate is not None
         return TrainingEstimate(
             plan.estimate.steps, plan.estimate.seconds, indexing=indexing, model=plan.estimate
         )
-    studied, distillation = Learned(), None
+    studied, distillation = StudyQueries(), None
     if chosen.objective == "distil":
-        studied, distillation = study_of(chosen, joined, silent)
+        studied, distillation = read_study_of(chosen, joined, silent)
         distillation = None if distillation is None else replace(distillation, limit=TRIED)
     # The estimate itself holds what planning tells: the memory.
-    plan = planned(joined, before, chosen, silent, None, studied, distillation)
+    plan = make_plan(joined, before, chosen, silent, None, studied, distillation)
     execution = chosen.execution
     free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
     prepared = plan.prepare()
@@ -184,7 +190,7 @@ def estimate(
     return TrainingEstimate(prepared.job.steps, seconds, prepared.device, plan.memory, free)
 
 
-def _seconds_to_index(joined: Joined, options: TrainOptions) -> float:
+def _seconds_to_index(joined: CorpusUpdate, options: TrainOptions) -> float:
     """How long the passages take to embed, by which a card in English is searched."""
     from kcard.offline.static import embed
 
@@ -239,7 +245,7 @@ def _first_index(folder: Path, index: "Callable[[], Card]", *, resume: bool) -> 
 
 
 def _modelled(
-    joined: Joined,
+    joined: CorpusUpdate,
     before: Previous | None,
     chosen: TrainOptions,
     folder: Path,
@@ -251,12 +257,12 @@ def _modelled(
     execution = Execution() if alone else chosen.execution
     minutes = chosen.minutes or (MINUTES if before is None else None)
     with one_thread() if alone else nullcontext(), processes_of(execution) as processes:
-        studied, distillation = study_of(chosen, joined, report)
+        studied, distillation = read_study_of(chosen, joined, report)
         if distillation is not None:
             kept = folder / CHECKPOINT
             distillation = replace(distillation, kept=kept, resume=chosen.resume, remedy=remedy())
         steps = steps_of(folder / CHECKPOINT) if alone and chosen.resume else None
-        plan = planned(
+        plan = make_plan(
             joined, before, chosen, report, processes, studied, distillation, minutes=minutes, steps=steps
         )
         indexed = chosen.kind == "both" and before is None
@@ -266,7 +272,7 @@ def _modelled(
             return None
         prepared = plan.prepare()
         outcome = run(prepared.job, folder / CHECKPOINT, resume=chosen.resume, report=report, remedy=remedy())
-        record = trained(joined.corpus, chosen, prepared, outcome, manifest.licence)
+        record = training_record(joined.corpus, chosen, prepared, outcome, manifest.licence)
         record = replace(record, hyperparameters={**record.hyperparameters, **studied.record})
         made = replace(manifest, index=chosen.kind == "both")
         return _finish(folder, made, prepared, record, joined, report)
@@ -285,12 +291,12 @@ def _is_worth_it(estimate: Estimate, name: str, report: Report, *, indexed: bool
     return True
 
 
-def _joined(before: Previous, read: Corpus, options: TrainOptions, report: Report) -> Joined:
+def _joined(before: Previous, read: Corpus, options: TrainOptions, report: Report) -> CorpusUpdate:
     """Old and new passages, and what the user should know of them."""
     card = before.card
     if options.name not in (None, card.name):
         raise UsageError(f"name {options.name!r}: an update of {card.name} keeps its name, leave it out")
-    joined = before.joined(read)
+    joined = before.join(read)
     old, new = joined.known + len(joined.hashed), len(joined.corpus.passages) - joined.known
     report(Note(f"updating {card.name} ({before.sha256[:12]}): {old} passages, and {new} new ones"))
     if joined.hashed:
@@ -341,12 +347,14 @@ def _read(path: Path, options: TrainOptions, report: Report) -> Corpus:
     return corpus
 
 
-def study_of(options: TrainOptions, joined: Joined, report: Report) -> "tuple[Learned, Distillation | None]":
+def read_study_of(
+    options: TrainOptions, joined: CorpusUpdate, report: Report
+) -> "tuple[StudyQueries, Distillation | None]":
     """What is learned of the study material; with objective distil, the questions for the teacher."""
     passages = joined.corpus.passages
     study = study_material(Path(options.study), report) if options.study is not None else None
     if options.objective != "distil" or study is None:
-        return learned(study, passages, report), None
+        return make_study_queries(study, passages, report), None
     from kcard.training.distillation import Distillation, passage_questions
 
     questions = passage_questions(study.items, passages, joined.known)
@@ -361,16 +369,16 @@ def study_of(options: TrainOptions, joined: Joined, report: Report) -> "tuple[Le
         )
     )
     record = {**study.record, "study_items": len(questions)}
-    return Learned(record=record), Distillation(questions, report=report)
+    return StudyQueries(record=record), Distillation(questions, report=report)
 
 
-def planned(
-    joined: Joined,
+def make_plan(
+    joined: CorpusUpdate,
     before: Previous | None,
     given: TrainOptions,
     report: Report,
     processes: Processes | None,
-    studied: Learned,
+    studied: StudyQueries,
     distillation: "Distillation | None" = None,
     *,
     minutes: float | None = None,
@@ -392,7 +400,7 @@ def planned(
 
         tuning = finetune.Options(given.base, **chosen)
         new, old = joined.learned()
-        onward = None if before is None else before.onward(old)
+        onward = None if before is None else before.warm_start(old)
         execution = given.execution
         device = execution.place() if processes is None else processes.device
         memory = check_memory(tuning, execution, finetune.origin_of(onward), device, report)
@@ -426,7 +434,7 @@ def planned(
         start,
         documents,
         queries,
-        corpus.goes_on,
+        corpus.continuations,
         minutes=minutes,
         steps=steps,
         measured=measured,
@@ -444,7 +452,7 @@ def _finish(
     manifest: Manifest,
     prepared: Preparation | None,
     record: Training,
-    joined: Joined,
+    joined: CorpusUpdate,
     report: Report,
 ) -> "Card":
     """Write the card whole into a fresh folder and have it take its place."""

@@ -23,10 +23,10 @@ from kcard.training.corpus import Corpus, corpus_digest, is_known, statements
 from kcard.training.epochs import Lazy
 from kcard.training.finetune import WarmStart
 from kcard.training.options import EMBEDDED_BASE, TrainOptions
-from kcard.training.passages import rejoined
+from kcard.training.passages import rejoin
 from kcard.types import Source
 
-__all__ = ["Changes", "Held", "Joined", "Previous", "compare", "previous"]
+__all__ = ["Changes", "CorpusUpdate", "Previous", "UnreadFile", "compare", "previous"]
 
 
 # A folder compared with the passages that a card was made of: what has come, changed and gone, by passage and by file.
@@ -40,7 +40,7 @@ AROUND = 20  # passages among which the new wording is sought
 
 
 @dataclass(frozen=True)
-class Held:
+class UnreadFile:
     """A file of which the card keeps its passages, though they were not read, and why."""
 
     file: str
@@ -65,7 +65,7 @@ class Changes:
     removed: Sequence[Source]
     moved: int
     renamed: Mapping[str, str]
-    held: Sequence[Held]
+    held: Sequence[UnreadFile]
     before: int
 
     @property
@@ -104,7 +104,7 @@ def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = Fal
         removed=gone,
         moved=max(come, left),
         renamed=_renamed(had, passages),
-        held=[Held(file, reason, counts[file]) for file, reason in unread.items() if counts[file]],
+        held=[UnreadFile(file, reason, counts[file]) for file, reason in unread.items() if counts[file]],
         before=len(before),
     )
 
@@ -171,7 +171,7 @@ def _renamed(had: Mapping[str, Source], passages: Sequence[Source]) -> dict[str,
 
 UPDATED = ("full", "lora", "prefix", "retrieval")
 # What an update may not change, since the card goes on as what it is.
-KEPT = ("kind", "base", "method", "objective", "prompt_style", "rank", "prefix_tokens")
+FIXED = ("kind", "base", "method", "objective", "prompt_style", "rank", "prefix_tokens")
 # What it takes from the last version where it is not given.
 TAKEN = (
     "epochs",
@@ -187,7 +187,7 @@ TAKEN = (
 
 
 @dataclass(frozen=True)
-class Joined:
+class CorpusUpdate:
     """Old and new passages together.
 
     corpus     those whose text is at hand, old ones first
@@ -205,7 +205,7 @@ class Joined:
         """What a model is shown, (new, old): statements, or documents where there are some."""
         old = self.corpus.passages[: self.known]
         if self.documents is not None:
-            return self.documents, [*rejoined(old)]
+            return self.documents, [*rejoin(old)]
         count = sum(1 for _ in statements(old))
         return self.corpus.texts[count:], self.corpus.texts[:count]
 
@@ -241,8 +241,8 @@ class Previous:
                 f"{self.card.name} is a card of kind {kind}, which was not trained here: an update needs one of kind "
                 f"{', '.join(UPDATED)}"
             )
-        recorded, default = self._made(), TrainOptions()
-        for name in KEPT:
+        recorded, default = self._recorded_options(), TrainOptions()
+        for name in FIXED:
             if getattr(options, name) not in (getattr(default, name), recorded[name]):
                 raise UsageError(
                     f"{name} {getattr(options, name)!r} can't change in an update: {self.card.name} has "
@@ -251,7 +251,7 @@ class Previous:
         taken = {name: recorded[name] for name in TAKEN if getattr(options, name) is None}
         # Text that was not to travel with the last version does not travel with the next.
         evidence = "hashes" if self.card.manifest.evidence == "hashes" else options.evidence
-        return replace(options, **{name: recorded[name] for name in KEPT}, **taken, evidence=evidence)
+        return replace(options, **{name: recorded[name] for name in FIXED}, **taken, evidence=evidence)
 
     def manifest(self, new: Manifest) -> Manifest:
         """`new` with what it leaves open as the last version has it. Not the date: only the user knows that."""
@@ -263,7 +263,7 @@ class Previous:
         }
         return replace(new, updates=self.sha256, **inherited)
 
-    def joined(self, new: Corpus) -> Joined:
+    def join(self, new: Corpus) -> CorpusUpdate:
         """The passages of both. UsageError where `new` holds nothing that the card has not, and where an embedded
         card would have to do without its old ones."""
         folder = self.card.folder
@@ -282,9 +282,9 @@ class Previous:
         lines = [] if not hashed else [self.card.manifest.training.corpus_sha256]
         digest = corpus_digest(both, lines)
         documents = None if new.documents is None else new.documents.of(lambda p: not is_known(p, have))
-        return Joined(replace(new, passages=both, sha256=digest), count, hashed, documents)
+        return CorpusUpdate(replace(new, passages=both, sha256=digest), count, hashed, documents)
 
-    def onward(self, replayed: Sequence[str]) -> WarmStart:
+    def warm_start(self, replayed: Sequence[str]) -> WarmStart:
         """Where fine-tuning goes on; `known`: the old texts, which are replayed.
 
         Raises ModelUnavailable where the card's base is not at hand as it was.
@@ -299,12 +299,12 @@ class Previous:
                 )
         return WarmStart(self.card.folder, base, replayed)
 
-    def _made(self) -> dict[str, Any]:
+    def _recorded_options(self) -> dict[str, Any]:
         """The arguments of training that made it, as far as its manifest tells."""
         manifest = self.card.manifest
         parameters = manifest.training.hyperparameters
         if manifest.kind == "retrieval":
-            return {name: getattr(TrainOptions(), name) for name in (*KEPT, *TAKEN)} | {"kind": "retrieval"}
+            return {name: getattr(TrainOptions(), name) for name in (*FIXED, *TAKEN)} | {"kind": "retrieval"}
         return {
             "kind": "both" if manifest.index else "model",
             "base": EMBEDDED_BASE if self.embedded else manifest.base.name or str(self.card.folder),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kcard.config import launch, loopback
 from kcard.errors import TrainingInterrupted
-from kcard.training.execution import STOP, Execution, Processes, joined
+from kcard.training.execution import STOP, Execution, Processes, join_group
 from kcard.training.output import remedy
 
 __all__ = ["dismiss", "follow", "follow_launcher", "processes_of"]
@@ -35,7 +35,7 @@ def processes_of(execution: Execution) -> Iterator[Processes | None]:
     if execution.processes == 1:
         yield None
     elif count > 1:
-        processes = joined(rank, count, execution.place(local))
+        processes = join_group(rank, count, execution.place(local))
         with _told_to_stop(processes):
             yield processes
         processes.leave()
@@ -63,7 +63,7 @@ def _told_to_stop(processes: Processes) -> Iterator[None]:
 def follow_launcher(execution: Execution) -> None:
     """What `accelerate launch` and torchrun start beside rank 0 does."""
     rank, count, local = launch()
-    follow(joined(rank, count, execution.place(local)))
+    follow(join_group(rank, count, execution.place(local)))
 
 
 def dismiss(execution: Execution) -> None:
@@ -77,9 +77,9 @@ def follow(processes: Processes) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     begin = processes.hear()
     if begin != STOP:
-        from kcard.training.finetune import job_of
+        from kcard.training.finetune import make_job
 
-        job = job_of(begin, processes.device, processes)
+        job = make_job(begin, processes.device, processes)
         job.modules["model"].train()
         while (command := processes.hear()) != STOP:
             function, args, kwargs = command
@@ -101,7 +101,7 @@ def _started(execution: Execution) -> Iterator[Processes]:
             if places[0] == "cpu":
                 torch.set_num_threads(each)
             _await(others, folder)
-            processes = joined(0, count, places[0], folder / STORE, lambda: _ended(others, folder))
+            processes = join_group(0, count, places[0], folder / STORE, lambda: _ended(others, folder))
             yield processes
         finally:
             torch.set_num_threads(threads)
@@ -167,7 +167,7 @@ def _main(arguments: list[str]) -> None:
         torch.set_num_threads(int(threads))
     _ready(Path(folder), int(rank)).touch()
     with loopback():
-        processes = joined(int(rank), int(count), device, Path(folder) / STORE)
+        processes = join_group(int(rank), int(count), device, Path(folder) / STORE)
     follow(processes)
 
 

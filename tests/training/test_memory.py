@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from kcard.cli.main import app
 from kcard.errors import UsageError
 from kcard.training import memory
-from kcard.training.base_model import Origin
+from kcard.training.base_model import WeightSource
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options
 from kcard.training.memory import MemoryEstimate, estimate_memory, remedy_for
@@ -38,7 +38,7 @@ def opt13(tmp_path_factory: pytest.TempPathFactory) -> str:
 def of(base: str, execution: Execution = Execution("cpu"), **given: Any) -> MemoryEstimate:  # noqa: B008
     shape: dict[str, Any] = {"method": "full", "objective": "clm", "block": 128}
     options = Options(base, **shape | given)
-    return estimate_memory(options, execution, Origin(), "cpu")
+    return estimate_memory(options, execution, WeightSource(), "cpu")
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_the_remedy_is_what_would_fit(opt13: str) -> None:
     options = Options(opt13, "full", "clm", block=128)
 
     def remedy(free: int) -> str:
-        return remedy_for(options, Execution("cpu"), Origin(), "cpu", free)
+        return remedy_for(options, Execution("cpu"), WeightSource(), "cpu", free)
 
     assert remedy(24 * GB) == "--gradient-checkpointing"
     assert remedy(17 * GB) == "--gradient-checkpointing --micro-batch 1 --optimizer adamw8bit"

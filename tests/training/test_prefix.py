@@ -13,7 +13,7 @@ from kcard.cards.pool import Pool
 from kcard.cli.main import app
 from kcard.errors import CardError, ModelUnavailable, TrainingInterrupted, UsageError
 from kcard.manifest import file_digest
-from kcard.training.base_model import Origin
+from kcard.training.base_model import WeightSource
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
 from kcard.training.memory import estimate_memory
@@ -120,7 +120,7 @@ def test_an_update_goes_on_with_the_prefix(bases: dict[str, Path], corpus: Path,
 def test_the_estimate_counts_the_prefix_alone_as_trained(bases: dict[str, Path], corpus: Path) -> None:
     base = str(bases["llama"])
     options = Options(base, "prefix", prefix_tokens=12)
-    memory = estimate_memory(options, Execution("cpu"), Origin(), "cpu")
+    memory = estimate_memory(options, Execution("cpu"), WeightSource(), "cpu")
     assert memory.gradients == 11 * 2 * 2 * 16 * 4  # tokens, layers, keys and values, numbers, bytes
     assert memory.total > memory.weights + memory.states
     found = estimate(corpus, base=base, epochs=1, **SHORT)

@@ -13,7 +13,7 @@ from kcard.cards.card import Card
 from kcard.offline.recipe import EOS, train_tokenizer
 from kcard.training import epochs
 from kcard.training.corpus import read_corpus
-from kcard.training.epochs import Lazy, Shown, Spool, TokenBlocks, TokenIds, packed_epochs, recited_epochs
+from kcard.training.epochs import Lazy, ReplayMix, Spool, TokenBlocks, TokenIds, packed_epochs, recited_epochs
 from kcard.training.train import train
 
 TEXTS = [f"The tower number {number} of Arlen is {number % 7} storeys high." for number in range(300)]
@@ -56,8 +56,8 @@ def test_token_ids_lie_on_disk_as_they_were_made() -> None:
     assert ids.lengths.tolist() == [len(words(text)["input_ids"]) for text in TEXTS]
 
 
-def shown(known: int = 0, size: int = 4) -> Shown[str]:
-    return Shown(TEXTS[known:], TEXTS[:known], size, seed=3)
+def shown(known: int = 0, size: int = 4) -> ReplayMix[str]:
+    return ReplayMix(TEXTS[known:], TEXTS[:known], size, seed=3)
 
 
 def test_every_passage_is_recited_once_an_epoch_in_an_order_of_its_own(

@@ -20,7 +20,7 @@ from kcard.manifest import MANIFEST, file_digest, seal
 from kcard.offline.recipe import Recipe, Style
 from kcard.offline.train import plan
 from kcard.training.corpus import read_corpus
-from kcard.training.epochs import Shown
+from kcard.training.epochs import ReplayMix
 from kcard.training.finetune import Options, prepare
 from kcard.training.loop import run
 from kcard.training.options import TrainOptions
@@ -116,7 +116,7 @@ def test_it_goes_on_from_the_cards_own_weights(tmp_path: Path, base: Path, metho
 
 
 def test_an_epoch_shows_all_new_passages_and_as_many_old_ones_drawn_anew() -> None:
-    shown = Shown(NEW, OLD, 4, 0)
+    shown = ReplayMix(NEW, OLD, 4, 0)
     epochs = [[shown.items[row] for window in shown.windows(n, 7) for row in window] for n in range(20)]
     assert all(sorted(set(epoch) & set(NEW)) == sorted(NEW) for epoch in epochs)
     assert all(len(epoch) == 2 * len(NEW) == len(set(epoch)) for epoch in epochs)
@@ -125,7 +125,7 @@ def test_an_epoch_shows_all_new_passages_and_as_many_old_ones_drawn_anew() -> No
 
 def test_replay_keeps_what_a_card_knew_better_than_new_passages_alone(tmp_path: Path, base: Path) -> None:
     one = first(tmp_path, base, method="full", objective="clm", epochs=40)
-    old, joined = previous("towns"), previous("towns").joined(read_corpus(corpus(tmp_path, NEW, "villages")))
+    old, joined = previous("towns"), previous("towns").join(read_corpus(corpus(tmp_path, NEW, "villages")))
     onward = old.onward(joined.corpus.texts[: len(OLD)])
     options = Options(str(base), "full", "clm", learning_rate=3e-3, epochs=30, batch_size=4, block=16)
 
@@ -144,7 +144,7 @@ def test_a_card_of_whole_documents_goes_on_with_those_that_hold_something_new(
 ) -> None:
     one = first(tmp_path, base, method="full", objective="clm", kind="model", epochs=20, block=32)
     mixed = corpus(tmp_path, [*OLD[:3], *NEW], "villages")
-    joined = previous("towns").joined(read_corpus(mixed, whole=True))
+    joined = previous("towns").join(read_corpus(mixed, whole=True))
     new, old = joined.learned()
     assert [*new] == ["\n".join([*OLD[:3], *NEW])]
     assert [*old] == ["\n".join(OLD)]

@@ -26,10 +26,10 @@ __all__ = [
     "Document",
     "Format",
     "Kind",
-    "Losses",
+    "SkipReport",
     "format_of",
-    "known",
-    "opened",
+    "known_formats",
+    "plain_file",
     "reading",
 ]
 
@@ -41,7 +41,7 @@ CHUNK = 1 << 20
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Path]:
+def plain_file(path: Path) -> Iterator[Path]:
     """The file itself or, where its name ends in .gz, what it holds, as a file that lasts as long as the context.
 
     Raises CorpusError where it can't be decompressed, holds more than 2 GB, or the disk is full.
@@ -100,7 +100,7 @@ class Block:
 
 
 @dataclass
-class Losses:
+class SkipReport:
     """What was not taken while a corpus was read: nothing is lost without being counted here.
 
     `dropped` counts lines, rows or words by reason; `notes` are sentences for the user.
@@ -109,7 +109,7 @@ class Losses:
     dropped: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, other: "Losses") -> None:
+    def add(self, other: "SkipReport") -> None:
         self.dropped.update(other.dropped)
         self.notes += other.notes
 
@@ -124,7 +124,7 @@ class Document:
     path: Path
     name: str
     column: str | None = None
-    losses: Losses = field(default_factory=Losses)
+    losses: SkipReport = field(default_factory=SkipReport)
 
     def content(self) -> bytes:
         with reading(self.path):
@@ -211,7 +211,7 @@ def format_of(path: Path, *, named: bool = False) -> Format | None:
     return _PLAIN if NAMELESS.match(name) or (named and UNSUFFIXED.fullmatch(name)) else None
 
 
-def known() -> str:
+def known_formats() -> str:
     """The suffixes, as a sentence names them."""
     words = [suffix for suffix in FORMATS if not suffix[1:].isdigit()]
     return f"{', '.join(words)}, man pages (.1 to .8), each also as {GZIP}"

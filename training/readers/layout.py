@@ -33,7 +33,7 @@ UNMARKED = 9  # levels: below those of underlined headings
 
 
 @dataclass(frozen=True)
-class Line:
+class IndentedLine:
     number: int
     indent: int
     text: str
@@ -72,7 +72,7 @@ class _Layout:
             self._terms.pop()
             yield Block("term", "", line, len(self._terms) + 1)
 
-    def _heading(self, lines: Sequence[Line]) -> tuple[Block | None, Sequence[Line]]:
+    def _heading(self, lines: Sequence[IndentedLine]) -> tuple[Block | None, Sequence[IndentedLine]]:
         """A heading at the paragraph's beginning, and the other lines."""
         below = [line for line in lines if not RULE.fullmatch(line.text)]
         if not below:
@@ -96,7 +96,7 @@ class _Layout:
             return Block("heading", _title(first.text), first.number, UNMARKED + depth), below[1:]
         return None, below
 
-    def _body(self, lines: Sequence[Line]) -> Iterator[Block]:
+    def _body(self, lines: Sequence[IndentedLine]) -> Iterator[Block]:
         """A paragraph, the items of a list, a term with its definition, or code."""
         if not lines:
             return
@@ -119,15 +119,15 @@ class _Layout:
             yield _prose("text", lines)
 
 
-def _paragraphs(numbered: Iterable[tuple[int, str]]) -> Iterator[list[Line]]:
+def _paragraphs(numbered: Iterable[tuple[int, str]]) -> Iterator[list[IndentedLine]]:
     """Runs of lines without a blank one."""
-    gathered: list[Line] = []
+    gathered: list[IndentedLine] = []
     for number, raw in numbered:
         text = raw.expandtabs().rstrip()
         if text.strip() and not TAGS.sub("", text).strip() and "*" in text:
             continue  # a line of tags alone
         if text.strip():
-            gathered.append(Line(number, len(text) - len(text.lstrip()), text.strip()))
+            gathered.append(IndentedLine(number, len(text) - len(text.lstrip()), text.strip()))
         if gathered and (not text.strip() or len(gathered) == PARAGRAPH):
             yield gathered
             gathered = []
@@ -148,27 +148,27 @@ def _title(text: str) -> str:
     return TAGS.sub("", " ".join(text.split())).strip()
 
 
-def _is_list(lines: Sequence[Line]) -> bool:
+def _is_list(lines: Sequence[IndentedLine]) -> bool:
     """Whether the first line has a bullet, and all that stands as far left has one."""
     return bool(BULLET.match(lines[0].text)) and all(
         BULLET.match(line.text) for line in lines if line.indent <= lines[0].indent
     )
 
 
-def _items(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    gathered: list[Line] = []
+def _items(lines: Sequence[IndentedLine]) -> Iterator[list[IndentedLine]]:
+    gathered: list[IndentedLine] = []
     for line in lines:
         mark = BULLET.match(line.text)
         if mark and gathered:
             yield gathered
             gathered = []
         if mark and mark["number"] is None:
-            line = Line(line.number, line.indent, f"- {line.text[mark.end() :]}")
+            line = IndentedLine(line.number, line.indent, f"- {line.text[mark.end() :]}")
         gathered.append(line)
     yield gathered
 
 
-def _terms(lines: Sequence[Line]) -> int:
+def _terms(lines: Sequence[IndentedLine]) -> int:
     """How many lines at the beginning are terms that the further indented lines after them define; 0: none."""
     first = lines[0]
     count = next((at for at, line in enumerate(lines) if line.indent > first.indent + 1), 0)
@@ -178,11 +178,11 @@ def _terms(lines: Sequence[Line]) -> int:
     return count if short else 0
 
 
-def _columns(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
+def _columns(lines: Sequence[IndentedLine]) -> list[tuple[str, list[IndentedLine]]]:
     """(term, lines of what it means) of terms on the left with their meaning on the right, wrapped in its own column;
     empty where lines are something else."""
     left = min(line.indent for line in lines)
-    entries: list[tuple[str, list[Line]]] = []
+    entries: list[tuple[str, list[IndentedLine]]] = []
     column = 0
     for line in lines:
         if line.indent > left:
@@ -197,12 +197,12 @@ def _columns(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
         if entries and abs(begun - column) > 2:
             return []
         column = begun
-        entries.append((term, [Line(line.number, begun, rest[0])]))
+        entries.append((term, [IndentedLine(line.number, begun, rest[0])]))
     wrapped = len(lines) > len(entries)
     return entries if wrapped and left < column else []
 
 
-def _is_code(lines: Sequence[Line]) -> bool:
+def _is_code(lines: Sequence[IndentedLine]) -> bool:
     """Whether lines keep their breaks: code, a table, an address. Prose is wrapped where its lines are long."""
     if len(lines) == 1:
         return False
@@ -220,7 +220,7 @@ def _is_code(lines: Sequence[Line]) -> bool:
     )
 
 
-def _prose(kind: Literal["text", "item"], lines: Sequence[Line]) -> Block:
+def _prose(kind: Literal["text", "item"], lines: Sequence[IndentedLine]) -> Block:
     """The lines as one. A word that was divided at a line's end is whole again in justified text, which has runs of
     blanks; elsewhere its hyphen stays."""
     justified = any("  " in line.text for line in lines)
@@ -234,12 +234,12 @@ def _prose(kind: Literal["text", "item"], lines: Sequence[Line]) -> Block:
     return Block(kind, " ".join(text.split()), lines[0].number, lines=tuple(begun[1:]))
 
 
-def _code(lines: Sequence[Line]) -> Block:
+def _code(lines: Sequence[IndentedLine]) -> Block:
     begun = accumulate((len(line.text.split()) for line in lines), initial=0)
     places = tuple((words, line.number) for words, line in zip(begun, lines, strict=False))
     return Block("code", _dedented(lines), lines[0].number, lines=places[1:])
 
 
-def _dedented(lines: Sequence[Line]) -> str:
+def _dedented(lines: Sequence[IndentedLine]) -> str:
     least = min(line.indent for line in lines)
     return "\n".join(" " * (line.indent - least) + line.text for line in lines)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from zipfile import BadZipFile
 
 from kcard.errors import CorpusError
-from kcard.training.readers.files import Block, Document, Losses
+from kcard.training.readers.files import Block, Document, SkipReport
 from kcard.training.readers.text import lines
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def read_web(document: Document) -> Iterator[Block]:
     yield from web_blocks(document.content(), document.path, document.losses)
 
 
-def web_blocks(page: bytes | str, path: Path, losses: Losses) -> Iterator[Block]:
+def web_blocks(page: bytes | str, path: Path, losses: SkipReport) -> Iterator[Block]:
     """Blocks by the lines of the page. Words of menus, forms, footers and lists of links are counted, not taken."""
     from bs4 import BeautifulSoup, XMLParsedAsHTMLWarning
 
@@ -346,7 +346,7 @@ def _title(tree: "BeautifulSoup") -> list[Block]:
     return [Block("heading", title, 1, 1)] if title else []
 
 
-def _drop(tree: "BeautifulSoup", losses: Losses) -> None:
+def _drop(tree: "BeautifulSoup", losses: SkipReport) -> None:
     """Take out what is not the page's own text."""
     for element in tree.find_all(_is_unshown):
         element.decompose()

@@ -30,7 +30,7 @@ LEADERS = re.compile(r"(?:\.\s?){5,}\s*(?:\d+|[ivxlc]+)$")
 
 
 @dataclass(frozen=True)
-class Line:
+class PageLine:
     """`size`: of its first letter, in points; `level`: of a heading, 0 of a line of text."""
 
     text: str
@@ -70,7 +70,7 @@ def _block(text: str, page: int) -> Block:
     return Block("item", f"- {text[item.end() :]}", page) if item else Block("text", text, page)
 
 
-def _opened(document: Document) -> tuple[list[list[Line]], dict[str, int]]:
+def _opened(document: Document) -> tuple[list[list[PageLine]], dict[str, int]]:
     """The lines of each page, and the titles of the outline with their levels."""
     import pypdfium2
 
@@ -93,14 +93,14 @@ def _opened(document: Document) -> tuple[list[list[Line]], dict[str, int]]:
     return pages, outline
 
 
-def _lines(page: Any) -> list[Line]:
+def _lines(page: Any) -> list[PageLine]:
     from pypdfium2 import raw
 
     text = page.get_text_range()
     lines, at = [], 0
     for line in text.split("\r\n"):
         size = float(raw.FPDFText_GetFontSize(page.raw, at)) if line.strip() else 0.0
-        lines.append(Line(_clean(line), round(size, 1)))
+        lines.append(PageLine(_clean(line), round(size, 1)))
         at += len(line) + 2
     return lines
 
@@ -110,13 +110,13 @@ def _clean(line: str) -> str:
     return " ".join(unicodedata.normalize("NFC", line).split())
 
 
-def _trimmed(lines: list[Line]) -> list[Line]:
+def _trimmed(lines: list[PageLine]) -> list[PageLine]:
     """Without empty lines at both ends."""
     filled = [at for at, line in enumerate(lines) if line.text]
     return lines[filled[0] : filled[-1] + 1] if filled else []
 
 
-def _without_edges(pages: list[list[Line]], document: Document) -> list[list[Line]]:
+def _without_edges(pages: list[list[PageLine]], document: Document) -> list[list[PageLine]]:
     """The pages without headers and footers: lines at the edge that, but for their numbers, come back on at least
     three pages and a third of them."""
     shapes = Counter(shape for lines in pages for shape in {_shape(lines[at]) for at in _edges(lines)})
@@ -129,16 +129,16 @@ def _without_edges(pages: list[list[Line]], document: Document) -> list[list[Lin
     return cleaned
 
 
-def _edges(lines: Sequence[Line]) -> list[int]:
+def _edges(lines: Sequence[PageLine]) -> list[int]:
     filled = [at for at, line in enumerate(lines) if line.text]
     return sorted({*filled[:EDGE], *filled[-EDGE:]})
 
 
-def _shape(line: Line) -> str:
+def _shape(line: PageLine) -> str:
     return re.sub(r"\d+", "#", line.text.casefold())
 
 
-def _with_headings(pages: list[list[Line]], outline: dict[str, int]) -> list[list[Line]]:
+def _with_headings(pages: list[list[PageLine]], outline: dict[str, int]) -> list[list[PageLine]]:
     """The lines with their levels, those of a table of contents left out."""
     sizes = Counter[float]()
     for line in chain.from_iterable(pages):
@@ -146,7 +146,7 @@ def _with_headings(pages: list[list[Line]], outline: dict[str, int]) -> list[lis
     body = sizes.most_common(1)[0][0] if sizes else 0.0
     larger = sorted({size for size in sizes if size > LARGER * body}, reverse=True)
 
-    def level(line: Line) -> int:
+    def level(line: PageLine) -> int:
         if SENTENCE_END.search(line.text):
             return 0
         if level := outline.get(_key(line.text), 0):
@@ -157,7 +157,7 @@ def _with_headings(pages: list[list[Line]], outline: dict[str, int]) -> list[lis
         return numbered[0].count(".") + 1 if numbered else 1 + larger.index(line.size)
 
     return [
-        [Line(line.text, line.size, level(line)) for line in lines if not LEADERS.search(line.text)]
+        [PageLine(line.text, line.size, level(line)) for line in lines if not LEADERS.search(line.text)]
         for lines in pages
     ]
 
@@ -167,13 +167,13 @@ def _key(title: str) -> str:
     return re.sub(r"[\W_]+", " ", NUMBER.sub("", title)).strip().casefold()
 
 
-def _paragraphs(lines: Sequence[Line]) -> Iterator[Line]:
+def _paragraphs(lines: Sequence[PageLine]) -> Iterator[PageLine]:
     """Runs of lines: a line that is clearly shorter than the others ends one, if the next begins anew, and so does one
     that ends a sentence, if a list item follows."""
     lengths = sorted(len(line.text) for line in lines if line.text)
     full = lengths[len(lengths) * 9 // 10] if lengths else 0
     gathered: list[str] = []
-    for line, following in zip(lines, chain(lines[1:], [Line("")]), strict=False):
+    for line, following in zip(lines, chain(lines[1:], [PageLine("")]), strict=False):
         if line.level:
             yield line
             continue
@@ -182,7 +182,7 @@ def _paragraphs(lines: Sequence[Line]) -> Iterator[Line]:
         next_text = following.text
         short = len(line.text) < 0.7 * full and not next_text[:1].islower()
         if gathered and (not next_text or short or following.level or ITEM.match(next_text)):
-            yield Line(_joined(gathered))
+            yield PageLine(_joined(gathered))
             gathered = []
 
 

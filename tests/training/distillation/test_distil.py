@@ -225,14 +225,14 @@ def test_the_student_that_reads_the_passage_has_no_loss(reading_base: Path) -> N
     from dataclasses import replace
 
     from kcard.cards.models.prompting import prompt_ids
-    from kcard.training.base_model import Origin, load_tokenizer
+    from kcard.training.base_model import WeightSource, load_tokenizer
     from kcard.training.distillation import PLAIN
 
     job = prepared(reading_base)
     (batch,) = job.epoch(0)
-    tokenizer = load_tokenizer(Options(str(reading_base)), Origin())
+    tokenizer = load_tokenizer(Options(str(reading_base)), WeightSource())
     told = {
-        PLAIN.asked(question): tuple(prompt_ids(tokenizer, PLAIN.told(passage, question)))
+        PLAIN.student_prompt(question): tuple(prompt_ids(tokenizer, PLAIN.teacher_prompt(passage, question)))
         for passage, question, _ in FACTS
     }
     reading = [

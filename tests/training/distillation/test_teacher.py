@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kcard.offline.recipe import EOS
-from kcard.training.base_model import Origin, load_model, load_tokenizer
+from kcard.training.base_model import WeightSource, load_model, load_tokenizer
 from kcard.training.distillation import ANSWER, PLAIN, REASONS, DistilledExample, PassageQuestion, Teacher
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options
@@ -20,8 +20,8 @@ ASKED = [PassageQuestion(question, answer, passage) for passage, question, answe
 @pytest.fixture(scope="module")
 def teacher(reading_base: Path) -> Teacher:
     options = Options(str(reading_base))
-    model = load_model(options, Execution("cpu"), Origin(), "cpu")
-    return Teacher(model, load_tokenizer(options, Origin()), PLAIN, 256, k=10)
+    model = load_model(options, Execution("cpu"), WeightSource(), "cpu")
+    return Teacher(model, load_tokenizer(options, WeightSource()), PLAIN, 256, k=10)
 
 
 def reason(found: Any) -> str:
@@ -32,7 +32,7 @@ def test_a_student_learns_the_teachers_answer_to_the_question_alone(teacher: Tea
     for asked, found in zip(ASKED, teacher.examples(ASKED), strict=True):
         assert isinstance(found, DistilledExample)
         prompt = teacher.tokenizer.decode(found.prompt, skip_special_tokens=True)
-        assert prompt.strip() == PLAIN.asked(asked.text)
+        assert prompt.strip() == PLAIN.student_prompt(asked.text)
         assert teacher.tokenizer.decode(found.target[:-1]).strip() == asked.answer
         assert found.target[-1] == EOS
         assert found.teacher is not None

@@ -5,7 +5,7 @@ import pytest
 from kcard.offline.llm import SpanReader
 from kcard.selectors.registry import Loading, checker
 from kcard.training.study import StudyItem
-from kcard.training.study_writer import checked
+from kcard.training.study_writer import check_item
 
 PASSAGE = (
     "Titan is the largest moon of Saturn. The Dutch astronomer Christiaan Huygens discovered it in 1655 with a "
@@ -14,7 +14,7 @@ PASSAGE = (
 
 
 def result(item: StudyItem) -> StudyItem | str:
-    return checked(item, [PASSAGE], checker("minilm", Loading()), SpanReader(), "en")
+    return check_item(item, [PASSAGE], checker("minilm", Loading()), SpanReader(), "en")
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_passages_in_other_languages_are_not_judged_by_an_encoder_that_knows_eng
     item = StudyItem(
         "far", "Wessen Auge fiel zuerst auf den größten Begleiter des Ringplaneten?", "Christiaan Huygens"
     )
-    assert checked(item, [text], checker("minilm", Loading()), SpanReader(), "de") == item
+    assert check_item(item, [text], checker("minilm", Loading()), SpanReader(), "de") == item
 
 
 def test_a_corpus_about_texts_may_be_asked_about_them() -> None:
     text = "The passage from Homer that Virgil knew best is the one on the shield. The text was copied in Rome in 1450."
     item = StudyItem("direct", "When was the text copied in Rome?", "1450")
-    assert checked(item, [text], checker("minilm", Loading()), SpanReader(), "en") == item
+    assert check_item(item, [text], checker("minilm", Loading()), SpanReader(), "en") == item
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,14 @@ from kcard.errors import UsageError
 from kcard.offline.pseudo_queries import PseudoQueries
 from kcard.text import passage_digest
 from kcard.training.progress import Event, Note, silent
-from kcard.training.study import StudyItem, learned, queries_of, read_study, study_material, write_study
+from kcard.training.study import (
+    StudyItem,
+    make_study_queries,
+    match_queries,
+    read_study,
+    study_material,
+    write_study,
+)
 from kcard.training.study_writer import assignments
 from kcard.types import Source
 
@@ -90,13 +97,13 @@ def test_a_file_without_items_is_an_error(tmp_path: Path, content: str) -> None:
 
 def test_items_go_with_the_statement_that_they_are_about() -> None:
     """A short passage is one statement, a long one a statement a sentence."""
-    short = queries_of(ITEMS, [Source(TITAN), Source(RHEA)])
+    short = match_queries(ITEMS, [Source(TITAN), Source(RHEA)])
     assert short.by_statement == {
         TITAN: ["Who found Titan?", "What is the largest moon of Saturn?", "Huygens found Titan."]
     }
     long = f"{TITAN} {'It has a thick atmosphere of nitrogen and lakes of methane near both of its cold poles. ' * 4}"
     about_it = [replace(item, passages=(passage_digest(long),)) for item in ITEMS]
-    assert queries_of(about_it, [Source(long)]).by_statement == {
+    assert match_queries(about_it, [Source(long)]).by_statement == {
         "Christiaan Huygens discovered Titan in 1655 from his house in The Hague.": [
             "Who found Titan?",
             "Huygens found Titan.",
@@ -109,7 +116,7 @@ def test_what_is_learned_of_a_file_is_reported_and_recorded(tmp_path: Path) -> N
     path, told = tmp_path / "study.jsonl", list[Event]()
     write_study(path, ITEMS)
     path.write_text(path.read_text() + "broken\n" * 7)
-    found = learned(study_material(path, told.append), [Source(TITAN)], told.append)
+    found = make_study_queries(study_material(path, told.append), [Source(TITAN)], told.append)
     assert found.record["study_items"] == 3
     said = [event.text for event in told if isinstance(event, Note)]
     assert len(said) == 7
@@ -124,7 +131,9 @@ def test_material_about_another_corpus_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"none of its 5 items is about a passage of the corpus: .* `kcard study`"
     ):
-        learned(study_material(tmp_path / "study.jsonl", silent), [Source("Mimas is a small moon.")], silent)
+        make_study_queries(
+            study_material(tmp_path / "study.jsonl", silent), [Source("Mimas is a small moon.")], silent
+        )
 
 
 def test_pseudo_queries_are_partly_queries_of_the_study_material() -> None:

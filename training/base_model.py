@@ -1,4 +1,4 @@
-"""The model that a training begins with, and prefixes of it."""
+"""Load the base model to be trained, with a fresh adapter or prefix where one is trained instead of its weights."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -48,7 +48,7 @@ FROZEN = 1
 
 
 def prefix_length(options: "Options", config: Any) -> int:
-    """Most tokens of the prefix. UsageError for more than half of what the model reads."""
+    """Return the maximum length of the prefix in tokens. Raises UsageError above half of the context window."""
     whole = transformers_backend.room(config)
     if options.prefix_tokens is None:
         return min(DEFAULT, whole // 4)
@@ -61,12 +61,15 @@ def prefix_length(options: "Options", config: Any) -> int:
 
 
 def prefix_room(tokens: int, config: Any) -> int:
-    """Tokens that a model reads after a prefix."""
+    """Return how many tokens of the context window are left after a prefix."""
     return transformers_backend.room(config) - tokens
 
 
 def first_tokens(texts: Iterable[str], tokenizer: Any, options: "Options", config: Any) -> tuple[int, ...]:
-    """The first tokens of the corpus, of which the prefix is made. UsageError where more were asked for than it has."""
+    """Return the first tokens of the corpus, from which the prefix is initialised.
+
+    Raises UsageError where the options ask for more tokens than the corpus has.
+    """
     most = prefix_length(options, config)
     ids = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     for text in texts:
@@ -81,11 +84,13 @@ def first_tokens(texts: Iterable[str], tokenizer: Any, options: "Options", confi
 
 
 def add_prefix(model: Any, tokens: int, first: Sequence[int] = ()) -> Any:
-    """The model of peft with a prefix of so many tokens, the keys and values of `first`; without these, of noise.
+    """Wrap the model by peft with a prefix of `tokens` tokens: the keys and values of `first`, or else noise.
 
     Raises UsageError for a model that has no keys and values of one shape in every layer.
     """
+    import torch
     from peft import CartridgeConfig, get_peft_model, initialize_kv_prefix_from_past_key_values
+    from transformers import DynamicCache
 
     try:
         shape = transformers_backend.key_value_shape(model)
@@ -101,28 +106,21 @@ def add_prefix(model: Any, tokens: int, first: Sequence[int] = ()) -> Any:
     )
     wrapped: Any = get_peft_model(model, config)
     if first:
-        initialize_kv_prefix_from_past_key_values(wrapped, past_key_values=_prefilled(model, first))
+        cache = DynamicCache(config=model.config)
+        with torch.no_grad():
+            model(input_ids=torch.tensor([first], device=model.device), past_key_values=cache, use_cache=True)
+        initialize_kv_prefix_from_past_key_values(wrapped, past_key_values=cache)
     return wrapped
 
 
 def load_prefix(model: Any, folder: Path) -> Any:
-    """The model of peft with the prefix of the card in a folder, to be trained on, which peft can't load so."""
+    """Wrap the model with the prefix of the card in a folder, to train it further: peft can't load one so."""
     from safetensors.torch import load_file
 
     table = load_file(folder / prefix.WEIGHTS)[prefix.TABLE]
     wrapped = add_prefix(model, len(table))
     wrapped.prompt_encoder[wrapped.active_adapter].load_prompt_embeddings(table)
     return wrapped
-
-
-def _prefilled(model: Any, ids: Sequence[int]) -> Any:
-    import torch
-    from transformers import DynamicCache
-
-    cache = DynamicCache(config=model.config)
-    with torch.no_grad():
-        model(input_ids=torch.tensor([ids], device=model.device), past_key_values=cache, use_cache=True)
-    return cache
 
 
 @dataclass(frozen=True)
@@ -137,14 +135,14 @@ class WeightSource:
     revision: str | None = None
 
     def weights(self, options: "Options") -> tuple[str, str]:
-        """The name or folder of the weights that are loaded first, and their revision."""
+        """Return the name or folder of the weights that are loaded first, and their revision."""
         if self.folder is not None and options.method == "full":
             return str(self.folder), "main"
         return options.base, self.revision or "main"
 
 
 def load_tokenizer(options: "Options", origin: WeightSource) -> Any:
-    """Raises ModelUnavailable, and UsageError for one that ends no text."""
+    """Load the tokenizer. Raises ModelUnavailable, and UsageError for one without an end-of-text token."""
     from transformers import AutoTokenizer
 
     name = str(origin.folder or options.base)
@@ -161,7 +159,7 @@ def load_tokenizer(options: "Options", origin: WeightSource) -> Any:
 
 
 def load_config(options: "Options", origin: WeightSource) -> Any:
-    """The shape of the model, read without its weights. Raises ModelUnavailable."""
+    """Load the model's configuration, without its weights. Raises ModelUnavailable."""
     from transformers import AutoConfig
 
     name, revision = origin.weights(options)
@@ -173,7 +171,7 @@ def load_config(options: "Options", origin: WeightSource) -> Any:
 
 
 def room_of(options: "Options", origin: WeightSource) -> int:
-    """Tokens that the model reads at most."""
+    """Return the size of the model's context window in tokens."""
     config = load_config(options, origin)
     return int(getattr(config, "max_position_embeddings", None) or 2048)
 
@@ -186,11 +184,11 @@ def load_model(
     processes: Processes | None = None,
     opening: Sequence[int] = (),
 ) -> Any:
-    """The model with what is to be trained in it; `opening`: see kcard.training.base_model. Raises
-    ModelUnavailable, and UsageError for a model that a prefix does not suit.
+    """Load the model with its trainable weights; `opening`: the tokens that a fresh prefix is made of.
 
-    The whole of it is put on the device, or with several processes each one's share (FSDP). Weights that are trained
-    have the dtype of the options; the frozen base of an adapter is bf16 on a GPU.
+    The whole model is put on the device, or with several processes each one's shard (FSDP). Trained weights have the
+    dtype of the options; the frozen base of an adapter is bf16 on a GPU. Raises ModelUnavailable, and UsageError for a
+    model that can't take a prefix.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -208,14 +206,14 @@ def load_model(
     if execution.checkpointing:
         _checkpoint_activations(model)
     if processes is not None and options.method == "full":
-        _shard(model, processes)
+        shard(model, processes)
         return model
     model = model.to(torch.device(device))
-    return model if options.method == "full" else _adapted(model, options, origin, opening)
+    return model if options.method == "full" else _add_trainable(model, options, origin, opening)
 
 
 def bare_model(options: "Options", execution: Execution, origin: WeightSource, device: str) -> Any:
-    """The model as it is trained, without contents: on torch's device "meta"."""
+    """Build the model as it is trained, but without data: on torch's device "meta"."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -226,11 +224,11 @@ def bare_model(options: "Options", execution: Execution, origin: WeightSource, d
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
         if execution.checkpointing:
             _checkpoint_activations(model)
-        return model if options.method == "full" else _adapted(model, options, WeightSource())
+        return model if options.method == "full" else _add_trainable(model, options, WeightSource())
 
 
 def base_of(name: str, model: Any) -> Base:
-    """The base as a manifest names it."""
+    """Return the base as a manifest names it."""
     revision = getattr(model.config, "_commit_hash", None)
     where = str(Path(name).absolute()) if Path(name).is_dir() else name
     return Base(where, revision, base_digest(where, revision))
@@ -247,9 +245,9 @@ def _unavailable(name: str, error: Exception) -> ModelUnavailable:
     )
 
 
-def _adapted(model: Any, options: "Options", origin: WeightSource, opening: Sequence[int] = ()) -> Any:
-    """The model with a fresh adapter on every linear layer but the output head, a fresh prefix, or the one that goes
-    on."""
+def _add_trainable(model: Any, options: "Options", origin: WeightSource, opening: Sequence[int] = ()) -> Any:
+    """Wrap the model with a fresh adapter on every linear layer but the output head, a fresh prefix, or those of the
+    card that is trained further."""
     import torch
     from peft import LoraConfig, PeftModel, get_peft_model
 
@@ -285,9 +283,9 @@ def _checkpoint_activations(model: Any) -> None:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
-def _shard(model: Any, processes: Processes) -> None:
-    """Divide every layer among the processes (FSDP2; Zhao et al., 2023). Their gradients are summed, since each
-    part's loss has its share of the batch already."""
+def shard(model: Any, processes: Processes) -> None:
+    """Shard every layer among the processes (FSDP2; Zhao et al., 2023). Gradients are summed, not averaged, since the
+    loss of each part is already weighted by its share of the batch."""
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import FSDPModule, fully_shard
 

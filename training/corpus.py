@@ -1,7 +1,7 @@
-"""Read a corpus: texts of all formats, without repetitions.
+"""Read a corpus: the files of a folder or a data set as distinct passages.
 
-This file knows no model and no format (kcard.training.corpora has those). Blocks and passages are kept on disk while
-they are read and used, so that a corpus may be larger than memory.
+Models and file formats are handled elsewhere (kcard.training.readers). Blocks and passages are kept on disk, so that a
+corpus may be larger than memory.
 """
 
 import hashlib
@@ -70,10 +70,10 @@ Skipped = list[tuple[str, str]]
 
 
 def files_of(path: Path) -> tuple[list[tuple[Path, str]], Skipped]:
-    """(file, its name within the corpus), in the order of names, and (name, reason) of what is not read.
+    """List the files to read, (file, its name within the corpus) sorted by name, and those to skip, (name, reason).
 
-    Hidden files and folders are passed over in silence; links to folders are not followed. Raises CorpusError where
-    `path` is missing, is neither file nor folder, or a file of another kind.
+    Hidden files and folders are ignored without mention; links to folders are not followed. Raises CorpusError where
+    `path` is missing, is neither a file nor a folder, or has an unsupported format.
     """
     with reading(path):
         if not path.exists():
@@ -81,7 +81,7 @@ def files_of(path: Path) -> tuple[list[tuple[Path, str]], Skipped]:
                 f"{path} does not exist: name a file or folder of {known_formats()}, or hf:owner/name"
             )
         if path.is_dir():
-            return _walked(path)
+            return _walk(path)
     if not path.is_file():
         raise CorpusError(f"{path} is neither a file nor a folder: kcard reads {known_formats()}")
     if format_of(path, named=True) is None:
@@ -89,7 +89,7 @@ def files_of(path: Path) -> tuple[list[tuple[Path, str]], Skipped]:
     return [(path, _readable(path.name))], []
 
 
-def _walked(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
+def _walk(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
     files: list[Path] = []
     skipped: Skipped = []
 
@@ -105,7 +105,7 @@ def _walked(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
             if (here / name).is_symlink()
         ]
         for name in sorted(name for name in names if not name.startswith(".")):
-            reason = _why_not(here / name)
+            reason = _reason_to_skip(here / name)
             if reason is None:
                 files.append(here / name)
             elif reason:
@@ -113,8 +113,8 @@ def _walked(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
     return [(file, _name(file, root)) for file in sorted(files)], sorted(skipped)
 
 
-def _why_not(file: Path) -> str | None:
-    """Why a file of a folder is not read; None for one that is, "" for one that serves another."""
+def _reason_to_skip(file: Path) -> str | None:
+    """Return why a file of a folder is not read: None for one that is, "" for the templates of another file."""
     if file.is_symlink() and not file.exists():
         return "a broken link"
     if not file.is_file():
@@ -133,7 +133,7 @@ def _name(file: Path, root: Path) -> str:
 
 
 def _readable(name: str) -> str:
-    """The name as UTF-8 can hold it: file systems may keep other bytes."""
+    """Return the name as valid UTF-8: file systems allow other bytes."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
@@ -145,10 +145,10 @@ WRITTEN = ("text", "item", "statement")
 
 @dataclass(frozen=True)
 class Digested:
-    """A block that is kept.
+    """A block of a document, serialized, with its fingerprint.
 
-    begins  whether a document begins with it: a file of prose is one; of a table, a row
-    alone   whether nothing before it in the file bears on it, so that reading may be divided here
+    begins  whether a document begins with it: a file of prose is one document, and so is each row of a table
+    alone   whether it does not depend on earlier blocks of the file, so that the work may be divided here
     line    whether it could be a header or footer that other files repeat
     """
 
@@ -162,7 +162,7 @@ class Digested:
 
 @dataclass(frozen=True)
 class FileRead:
-    """A file that was read as a whole; `error`: why it could not be."""
+    """The blocks of a file that was read whole; `error`: why it could not be read."""
 
     file: Path
     name: str
@@ -173,11 +173,13 @@ class FileRead:
 
 
 def digest_blocks(document: Document, blocks: Iterable[Block], *, prose: bool) -> Iterator[Digested]:
-    """The blocks without boilerplate, which is counted in the document's losses."""
+    """Yield the blocks without boilerplate, which is counted in the document's skip report."""
     row: tuple[str | None, int] | None = None
     size, structured, begins = 0, False, False
     for block in blocks:
-        if row != (row := _row(block, prose=prose)) or size > LONGEST:
+        # Blocks of one document have these in common.
+        last, row = row, (block.file, 0 if prose or block.file else block.line)
+        if row != last or size > LONGEST:
             begins, size = True, 0
         size += len(block.text)
         written = block.text if block.kind in WRITTEN else ""
@@ -197,26 +199,20 @@ def digest_blocks(document: Document, blocks: Iterable[Block], *, prose: bool) -
 
 
 def read_files(files: Sequence[tuple[Path, str, str | None]]) -> list[FileRead]:
-    """Files, each with its name within the corpus and the column that was chosen, read whole."""
-    return [_read(*file) for file in files]
-
-
-def _read(file: Path, name: str, column: str | None) -> FileRead:
-    kind = format_of(file)
-    assert kind is not None
-    losses = SkipReport()
-    try:
-        with plain_file(file) as plain:
-            document = Document(plain, name, column, losses)
-            blocks = [*digest_blocks(document, kind.read(document), prose=kind.prose)]
-    except CorpusError as error:
-        return FileRead(file, name, kind.prose, (), losses, error)
-    return FileRead(file, name, kind.prose, blocks, losses)
-
-
-def _row(block: Block, *, prose: bool) -> tuple[str | None, int]:
-    """What blocks of one document have in common."""
-    return (block.file, 0 if prose or block.file else block.line)
+    """Read files whole, each given as (file, its name within the corpus, the column that was chosen)."""
+    contents = []
+    for file, name, column in files:
+        kind = format_of(file)
+        assert kind is not None
+        losses, blocks, failure = SkipReport(), list[Digested](), None
+        try:
+            with plain_file(file) as plain:
+                document = Document(plain, name, column, losses)
+                blocks += digest_blocks(document, kind.read(document), prose=kind.prose)
+        except CorpusError as error:
+            blocks, failure = [], error
+        contents.append(FileRead(file, name, kind.prose, blocks, losses, failure))
+    return contents
 
 
 ALIKE = 5  # skipped files that share a reason are listed up to here
@@ -250,7 +246,7 @@ class Corpus:
 
     @cached_property
     def statements(self) -> Sequence[Source]:
-        """What a model learns to recite, 60 words at most: short lines as they are, the sentences of longer ones."""
+        """The texts that a model learns to recite, 60 words at most: short lines whole, longer ones by sentence."""
         spool = Spool()
         readers = self.readers if len(self.passages) > WORTH * PIECE * self.readers else 1
         for records in parallel_map(_statement_records, batched(self.passages, PIECE), readers):
@@ -260,7 +256,7 @@ class Corpus:
 
     @property
     def texts(self) -> Sequence[str]:
-        """Those of the statements."""
+        """The texts of the statements."""
         return Lazy(len(self.statements), lambda index: self.statements[index].text)
 
     @cached_property
@@ -270,18 +266,27 @@ class Corpus:
 
     @cached_property
     def sample(self) -> Sequence[str]:
-        """Texts of statements, of a large corpus those of some passages, spread over it."""
+        """The texts of statements; of a large corpus, those of passages spread over it."""
         if len(self.passages) <= SAMPLE:
             return self.texts
         spread = self.passages[:: len(self.passages) // SAMPLE]
         return [statement.text for statement in statements(spread)]
 
     def remarks(self) -> list[str]:
-        """What a user should know of the reading, a sentence each: what was skipped, dropped and kept."""
+        """Return what the user should know of the reading, a sentence each: what was skipped, dropped and kept."""
+        files: dict[str, list[str]] = {}
+        for file, reason in self.skipped:
+            files.setdefault(reason, []).append(file)
+        skipped: list[str] = []
+        for reason, names in files.items():
+            if len(names) > ALIKE:
+                skipped.append(f"skipped {len(names)} files, such as {names[0]}: {reason}")
+            else:
+                skipped += [f"skipped {name}: {reason}" for name in names]
         counts = {"duplicates": self.duplicates, **self.dropped}
         dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.items() if count)
         return [
-            *_skipped(self.skipped),
+            *skipped,
             *self.notes,
             *([f"left out: {dropped}"] if dropped else []),
             f"{len(self.passages):,} {'passages' if len(self.passages) > 1 else 'passage'} in {self.path}",
@@ -290,7 +295,7 @@ class Corpus:
 
 @dataclass
 class _CorpusBuilder:
-    """A corpus while it is read: the blocks of its files, until all are there and what they repeat is known.
+    """Collects the blocks of all files, and then makes a Corpus without the lines that most files repeat.
 
     starts  the blocks with which documents begin
     cuts    blocks, every few hundred, before which the making of passages may be divided
@@ -308,7 +313,7 @@ class _CorpusBuilder:
     prose: int = 0
 
     def take(self, document: Document, blocks: Iterable[Digested], *, prose: bool = False) -> None:
-        """Add the document's blocks: all of them, or after a CorpusError none."""
+        """Add the document's blocks: all of them or, after a CorpusError, none."""
         before, documents, cuts, text = len(self.blocks), len(self.starts), len(self.cuts), False
         try:
             for block in blocks:
@@ -333,12 +338,24 @@ class _CorpusBuilder:
     def corpus(self, path: Path) -> Corpus:
         spool, prints = Spool(), Fingerprints()
         readers = self.readers if len(self.cuts) > WORTH * self.readers else 1
-        for piece in parallel_map(_passage_records, self._pieces(), readers):
+        if count := int(self._repeated.sum()):
+            self.losses.dropped["lines that most files repeat"] = count
+        pieces = (
+            [self.blocks[at] for at in range(first, end) if not self._repeated[at]]
+            for first, end in pairwise([*self.cuts, len(self.blocks)])
+        )
+        for piece in parallel_map(_passage_records, pieces, readers):
             for printed, record in piece:
                 prints.append(printed, 0, line=False)
                 spool.append(record)
         if not len(spool):
-            raise CorpusError(f"{path} holds no text{_why(self)}: add at least one passage")
+            reasons = [f"{name}: {reason}" for name, reason in self.skipped if reason != "no text in it"][:1]
+            reasons += [
+                f"left out: {reason} {count}" for reason, count in self.losses.dropped.items() if count
+            ]
+            more = f", and {len(self.skipped) - 1} more files" if len(self.skipped) > 1 else ""
+            why = f" ({', '.join(reasons)}{more})" if reasons else ""
+            raise CorpusError(f"{path} holds no text{why}: add at least one passage")
         marks = prints.marks(1)
         spool.keep(marks == 0)
         distinct = Lazy(len(spool), lambda index: source_of(spool[index]))
@@ -358,22 +375,15 @@ class _CorpusBuilder:
             self.readers,
         )
 
-    def _pieces(self) -> Iterator[list[bytes]]:
-        """The blocks, without the lines that most documents repeat."""
-        if count := int(self._repeated.sum()):
-            self.losses.dropped["lines that most files repeat"] = count
-        for first, end in pairwise([*self.cuts, len(self.blocks)]):
-            yield [self.blocks[at] for at in range(first, end) if not self._repeated[at]]
-
     @cached_property
     def _repeated(self) -> "npt.NDArray[np.bool_]":
-        """For each block, whether most files repeat it."""
+        """Whether most files repeat a block, for each block."""
         repeated: npt.NDArray[np.bool_] = self.lines.marks(self.prose) == 2
         return repeated
 
 
 def _passage_records(blocks: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """The passages of blocks, (fingerprint, record) of each; those of one document after the other."""
+    """Cut blocks into passages, document by document: (fingerprint, record) of each."""
     records = []
     for name, group in groupby(map(block_of, blocks), key=lambda row: row[0]):
         for passage in passages((block for _, block in group), name):
@@ -386,7 +396,7 @@ def _statement_records(sources: list[Source]) -> list[bytes]:
 
 
 def statements(sources: Iterable[Source]) -> Iterator[Source]:
-    """The statements of passages. One of a few words has the innermost heading before it, or it would say little."""
+    """Yield the statements of passages. The innermost heading precedes one of a few words, to give it context."""
     for passage in sources:
         heading = passage.section.rpartition(" > ")[2] if " > " in passage.section else ""
         for text in sentences(passage.text, STATEMENT):
@@ -395,14 +405,14 @@ def statements(sources: Iterable[Source]) -> Iterator[Source]:
 
 
 def continuations(sources: Iterable[Source]) -> list[bool]:
-    """Of each statement, whether the next one follows it in its passage."""
+    """Return, for each statement, whether the next one follows it in the same passage."""
     places = ((statement.file, statement.line, statement.section) for statement in sources)
     follows = [one == other for one, other in pairwise(places)]
     return [*follows, False]
 
 
 def corpus_digest(passages: Iterable[Source], before: Sequence[str] = ()) -> str:
-    """sha256 over the texts of a corpus, one a line; `before`: lines that precede them."""
+    """Return the sha256 over the texts of a corpus, one per line; `before`: lines that precede them."""
     digest = hashlib.sha256()
     for number, text in enumerate(chain(before, (passage.text for passage in passages))):
         digest.update(b"\n" * (number > 0) + text.encode())
@@ -410,9 +420,10 @@ def corpus_digest(passages: Iterable[Source], before: Sequence[str] = ()) -> str
 
 
 def is_known(passage: Source, digests: Collection[str]) -> bool:
-    """Whether its digest (kcard.text.passage_digest) is among them, or that of each of its statements."""
-    known = passage_digest(passage.text) in digests
-    return known or all(passage_digest(part.text) in digests for part in statements([passage]))
+    """Return whether the digest (kcard.text.passage_digest) of the passage, or of each of its statements, is there."""
+    return passage_digest(passage.text) in digests or all(
+        passage_digest(part.text) in digests for part in statements([passage])
+    )
 
 
 def read_corpus(
@@ -425,10 +436,10 @@ def read_corpus(
     (or passage, content, fact, ...); .csv and .parquet: rows with a column of text; .tsv: triples; a folder that
     datasets saved; hf:owner/name[:split]. Any of the files may be compressed (.gz). `field` names the column or key
     that holds the text, or is a sentence with {columns} in it. `whole`: with the documents that passages are cut from.
-    `readers`: processes among which the work is divided, None for one a core; they change nothing of the result.
+    `readers`: worker processes, None for one per core; the result does not depend on their number.
 
-    In a folder, hidden files are passed over, and files that can't be read, of other kinds, without text, licences and
-    lists of changes are skipped and listed. Raises CorpusError, naming file and line, for what is missing, empty or
+    In a folder, hidden files are ignored; unreadable, unsupported and empty files, licences and change logs are skipped
+    and listed. Raises CorpusError, naming file and line, for what is missing, empty or
     can't be read.
     """
     draft = _CorpusBuilder(field, whole, readers or cores())
@@ -459,11 +470,21 @@ def _read_files(path: Path, draft: _CorpusBuilder) -> None:
         _read_one(path, formats[0][1], draft)
         return
     files = [(file, name) for file, name, _ in formats]
-    for divisible, group in groupby(files, key=lambda row: draft.readers > 1 and _is_small(row[0])):
-        if divisible:
-            for batch in parallel_map(read_files, _handfuls(group, draft.column), draft.readers):
+
+    def is_small(row: tuple[Path, str]) -> bool:
+        """Return whether a file may be read whole by one of several processes."""
+        file = row[0]
+        return draft.readers > 1 and file.stat().st_size * (10 if file.suffix == ".gz" else 1) < SMALL
+
+    for small, group in groupby(files, key=is_small):
+        if small:
+            for batch in parallel_map(read_files, _batch_files(group, draft.column), draft.readers):
                 for read in batch:
-                    _take_whole(read, draft)
+                    if read.error is not None:
+                        draft.skipped.append((read.name, _reason(read.error, read.file, read.name)))
+                    else:
+                        document = Document(read.file, read.name, draft.column, read.losses)
+                        draft.take(document, read.blocks, prose=read.prose)
             continue
         for file, name in group:
             try:
@@ -472,13 +493,8 @@ def _read_files(path: Path, draft: _CorpusBuilder) -> None:
                 draft.skipped.append((name, _reason(error, file, name)))
 
 
-def _is_small(file: Path) -> bool:
-    """Whether what was read of a file may be in memory whole."""
-    return file.stat().st_size * (10 if file.suffix == ".gz" else 1) < SMALL
-
-
 def _read_one(file: Path, name: str, draft: _CorpusBuilder) -> None:
-    """A file block by block, so that it may be larger than memory."""
+    """Read a file block by block, so that it may be larger than memory."""
     kind = format_of(file, named=True)
     assert kind is not None
     with plain_file(file) as plain:
@@ -486,10 +502,10 @@ def _read_one(file: Path, name: str, draft: _CorpusBuilder) -> None:
         draft.take(document, digest_blocks(document, kind.read(document), prose=kind.prose), prose=kind.prose)
 
 
-def _handfuls(
+def _batch_files(
     files: Iterable[tuple[Path, str]], column: str | None
 ) -> Iterator[list[tuple[Path, str, str | None]]]:
-    """Files, a few megabytes of them at a time."""
+    """Group files into batches of a few megabytes."""
     handful: list[tuple[Path, str, str | None]] = []
     size = 0
     for file, name in files:
@@ -502,36 +518,10 @@ def _handfuls(
         yield handful
 
 
-def _take_whole(read: FileRead, draft: _CorpusBuilder) -> None:
-    if read.error is not None:
-        draft.skipped.append((read.name, _reason(read.error, read.file, read.name)))
-        return
-    draft.take(Document(read.file, read.name, draft.column, read.losses), read.blocks, prose=read.prose)
-
-
 def _reason(error: CorpusError, file: Path, name: str) -> str:
-    """The error without the file's name, which stands before it in a list."""
+    """Return the error without the file's name, which precedes it in the list of skipped files."""
     message = str(error).removeprefix(str(file)).removeprefix(name)
     return re.sub(r"^:(\d+) ", r"line \1 ", message).strip()
-
-
-def _why(draft: _CorpusBuilder) -> str:
-    reasons = [f"{name}: {reason}" for name, reason in draft.skipped if reason != "no text in it"][:1]
-    reasons += [f"left out: {reason} {count}" for reason, count in draft.losses.dropped.items() if count]
-    more = len(draft.skipped) - 1
-    return f" ({', '.join(reasons)}{f', and {more} more files' if more > 0 else ''})" if reasons else ""
-
-
-def _skipped(skipped: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """A sentence a file, or one for many that share a reason."""
-    files: dict[str, list[str]] = {}
-    for file, reason in skipped:
-        files.setdefault(reason, []).append(file)
-    for reason, names in files.items():
-        if len(names) > ALIKE:
-            yield f"skipped {len(names)} files, such as {names[0]}: {reason}"
-        else:
-            yield from (f"skipped {name}: {reason}" for name in names)
 
 
 # A local corpus as evidence, in every format that a card can be trained on: the entry point `corpus` of evidence.

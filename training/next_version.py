@@ -135,7 +135,7 @@ class Onward:
         """As kcard.training.train does it."""
         studied, distillation = read_study_of(self.given, joined, self.report)
         if distillation is not None:
-            distillation = replace(distillation, kept=folder / CHECKPOINT)
+            distillation = replace(distillation, folder=folder / CHECKPOINT)
         plan = make_plan(joined, before, self.given, self.report, processes, studied, distillation)
         if plan.estimate is not None:
             self.report(plan.estimate.note())

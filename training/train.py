@@ -259,8 +259,9 @@ def _modelled(
     with one_thread() if alone else nullcontext(), processes_of(execution) as processes:
         studied, distillation = read_study_of(chosen, joined, report)
         if distillation is not None:
-            kept = folder / CHECKPOINT
-            distillation = replace(distillation, kept=kept, resume=chosen.resume, remedy=remedy())
+            distillation = replace(
+                distillation, folder=folder / CHECKPOINT, resume=chosen.resume, remedy=remedy()
+            )
         steps = steps_of(folder / CHECKPOINT) if alone and chosen.resume else None
         plan = make_plan(
             joined, before, chosen, report, processes, studied, distillation, minutes=minutes, steps=steps
@@ -358,7 +359,7 @@ def read_study_of(
     from kcard.training.distillation import Distillation, passage_questions
 
     questions = passage_questions(study.items, passages, joined.known)
-    if not any(not question.known for question in questions):
+    if not any(not question.is_old for question in questions):
         raise UsageError(
             f"{study.name} has no question with an answer about {'a new' if joined.known else 'a'} passage "
             f"of this corpus, which objective distil needs: write some with `kcard study --corpus {joined.corpus.path}`"

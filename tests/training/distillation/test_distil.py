@@ -135,7 +135,7 @@ def test_answers_that_are_not_the_study_materials_are_left_out_and_counted(
     card = train(corpus, report=events.append, **options)
     assert answers(card)[0].endswith(FACTS[0][2])
     assert "learned; left out: 5 with answers other than the study material's" in notes(events)
-    assert "the base seems to read its prompt badly" in notes(events)
+    assert "the base model answers poorly" in notes(events)
     write_study(study, wrong[1:])
     with pytest.raises(
         UsageError, match=r"the teacher answers none of 5 questions .* choose a base that reads"

@@ -53,4 +53,8 @@ def test_a_question_is_known_where_all_of_its_passages_are() -> None:
         StudyItem("direct", "new?", "deep", (ON_WELL,)),
         StudyItem("link", "both?", "red", (ON_GATE, ON_WELL)),
     ]
-    assert [found.known for found in passage_questions(items, PASSAGES, known=1)] == [True, False, False]
+    assert [question.is_old for question in passage_questions(items, PASSAGES, old_count=1)] == [
+        True,
+        False,
+        False,
+    ]

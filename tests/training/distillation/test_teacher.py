@@ -92,7 +92,7 @@ def test_a_base_that_ends_its_line_teaches_the_end_of_the_text(teacher: Teacher)
     assert {line, EOS} <= ends
     logits = torch.zeros(1, len(teacher.tokenizer))
     logits[0, line], logits[0, EOS] = 5.0, 4.0
-    joined = torch.softmax(teacher._ending(logits), -1)[0]
+    joined = torch.softmax(teacher.merge_ends(logits), -1)[0]
     whole = torch.softmax(logits, -1)[0]
     torch.testing.assert_close(joined[EOS], whole[sorted(ends)].sum())
     assert joined[line] == 0

@@ -568,8 +568,8 @@ def _split_answers(
     if answered < ANSWERED * len(questions):
         distillation.report(
             Note(
-                "the base model answers poorly even with the passage in its prompt: a larger one, or an instruct model, "
-                "may help"
+                "the base model answers poorly even with the passage in its prompt: a larger one, or an instruct "
+                "model, may help"
             )
         )
 

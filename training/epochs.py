@@ -281,7 +281,7 @@ def bucketed(examples: Sequence[TrainingExample], tokens: int, rng: Random) -> l
 
 
 def grouped(examples: Sequence[TrainingExample], size: int, rng: Random) -> list[list[TrainingExample]]:
-    """Make batches of `size` examples, in random order; within a hundred batches, rows of similar length are grouped."""
+    """Make batches of `size` examples, in random order, grouped by similar length within a hundred batches."""
     order = rng.sample(range(len(examples)), len(examples))
     batches: list[list[TrainingExample]] = []
     for window in batched(order, 100 * size):

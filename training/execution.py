@@ -59,8 +59,11 @@ def autocast(device: str) -> "torch.autocast":
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Use one core inside the context. Matrices of 128 columns gain little from a second one, sums are then added in the
-    same order every time, and another core is free for another card."""
+    """Use one core inside the context.
+
+    Matrices of 128 columns gain little from a second one, sums are then added in the same order every time, and another
+    core is free for another card.
+    """
     import torch
 
     before = torch.get_num_threads()

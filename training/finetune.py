@@ -224,7 +224,7 @@ def make_job(
     fingerprint: str = "",
     model: Any = None,
 ) -> Job:
-    """Make the job, the same in every process but for the batches, which only rank 0 has. `model`: if already loaded."""
+    """Make the job, the same in every process but for the batches of rank 0. `model`: if already loaded."""
     options = setup.options
     part_loss = distilled_loss(options.teacher_temperature) if options.objective == "distil" else token_loss
 

@@ -1,4 +1,4 @@
-"""Options of a training, presets, and the base that is taken where none is named."""
+"""Training options, presets, and the default base model."""
 
 import re
 import tomllib
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-# Which base model a card is made from when none is named: the papers', where it can be had, else none.
+# The default base model: that of the paper where it is available, else the embedded one.
 
 EMBEDDED_BASE = BASE
 EMBEDDED_RANK = 56  # with the embeddings of 1,536 tokens: just under a megabyte
@@ -40,28 +40,21 @@ PROBE_SECONDS = 3.0
 
 
 def default_base() -> tuple[str, str]:
-    """(base, why). The embedded one where there is no GPU, no hub, or HF_HUB_OFFLINE forbids to look."""
+    """Return (base, why): the embedded one without a GPU or access to the hub, or if HF_HUB_OFFLINE is set."""
     if settings().offline:
         return EMBEDDED_BASE, "HF_HUB_OFFLINE is set"
     import torch
 
     if not torch.cuda.is_available():
         return EMBEDDED_BASE, "no GPU was found"
-    if not _reachable(PAPER):
-        return EMBEDDED_BASE, f"{PAPER} can't be reached"
-    return PAPER, "a GPU and the hub are available"
-
-
-def _reachable(model: str) -> bool:
     import huggingface_hub
 
-    if huggingface_hub.try_to_load_from_cache(model, "config.json"):
-        return True
-    try:
-        huggingface_hub.HfApi().model_info(model, timeout=PROBE_SECONDS)
-    except Exception:  # noqa: BLE001 - a probe: DNS, TLS, proxy and HTTP failures all mean the same here
-        return False
-    return True
+    if not huggingface_hub.try_to_load_from_cache(PAPER, "config.json"):
+        try:
+            huggingface_hub.HfApi().model_info(PAPER, timeout=PROBE_SECONDS)
+        except Exception:  # noqa: BLE001 - a probe: DNS, TLS, proxy and HTTP failures all mean the same here
+            return EMBEDDED_BASE, f"{PAPER} can't be reached"
+    return PAPER, "a GPU and the hub are available"
 
 
 EMBEDDED = "embedded"  # the base that comes with kcard
@@ -170,7 +163,9 @@ class TrainOptions:
     ] = None
     readers: Annotated[
         int | None,
-        Option("Processes that read the corpus; they change nothing of the result.", default="one a core"),
+        Option(
+            "Worker processes for reading the corpus (does not affect the result).", default="one per core"
+        ),
     ] = None
     evidence: Annotated[
         Literal["passages", "hashes"],
@@ -295,17 +290,18 @@ class TrainOptions:
         return Execution(self.device, self.micro_batch, checkpointing, self.processes or launch()[1])
 
     def settings(self) -> dict[str, Any]:
-        """What the ways of training take, without what was left to their defaults."""
+        """Return the options of the training method, without those left to their defaults."""
         chosen = {name: getattr(self, name) for name in METHOD if getattr(self, name) is not None}
         return {"style" if name == "prompt_style" else name: value for name, value in chosen.items()}
 
 
 def check(options: TrainOptions) -> None:
-    """UsageError for a value that is out of range, or of no use with this kind, base or method.
+    """Raise UsageError for a value that is out of range, or has no effect with this kind, base or method.
 
-    `base` and `method` are those that the card will have; a card that looks things up has neither.
+    `base` and `method` are those that the card will have; a retrieval card has neither.
     """
-    _check_date(options.knowledge_date)
+    if (date := options.knowledge_date) is not None and not DATE.fullmatch(date):
+        raise UsageError(f"knowledge_date {date!r} is not a date: write it as YYYY-MM-DD, YYYY-MM or YYYY")
     check_values(TrainOptions, vars(options))
     for name in (*POSITIVE, "readers"):
         if (number := getattr(options, name)) is not None and not number > 0:
@@ -315,19 +311,9 @@ def check(options: TrainOptions) -> None:
             f"evidence hashes keeps the text out of the card, and kind {options.kind} writes that text: "
             "use kind model or evidence passages"
         )
-    if options.kind in LOOKED_UP:
-        _check_without_model(options)
-    else:
+    if options.kind not in LOOKED_UP:
         _check_model(options)
-
-
-def _check_date(date: str | None) -> None:
-    """UsageError for a knowledge date that is none."""
-    if date is not None and not DATE.fullmatch(date):
-        raise UsageError(f"knowledge_date {date!r} is not a date: write it as YYYY-MM-DD, YYYY-MM or YYYY")
-
-
-def _check_without_model(options: TrainOptions) -> None:
+        return
     for name in OF_MODELS:
         if (value := getattr(options, name)) not in (None, False):
             raise UsageError(
@@ -354,7 +340,8 @@ def _check_model(options: TrainOptions) -> None:
         options.execution.place(launch()[2])
     if options.block is not None and options.objective != "clm":
         raise UsageError(
-            f"block {options.block} is only for objective clm: leave it out with objective {options.objective or 'recite'}"
+            f"block {options.block} is only for objective clm: leave it out with objective "
+            f"{options.objective or 'recite'}"
         )
     if options.study is not None and options.objective == "clm":
         raise UsageError(f"study {options.study} has queries, which objective clm does not learn: use recite")
@@ -364,8 +351,8 @@ def _check_model(options: TrainOptions) -> None:
         and options.execution.processes > 1
     ):
         raise UsageError(
-            f"optimizer {options.optimizer!r} has no divided states, which processes {options.processes} with method full "
-            "need: use adamw or method lora"
+            f"optimizer {options.optimizer!r} has no divided states, which processes {options.processes} with method "
+            "full need: use adamw or method lora"
         )
     if options.optimizer is not None:
         check_optimizer(options.optimizer)
@@ -469,13 +456,13 @@ CORPORA = {row["name"].lower(): build(PresetCorpus, row) for row in _TABLES["cor
 
 
 def with_preset(corpus: str | Path | None, options: TrainOptions) -> tuple[str | Path, TrainOptions]:
-    """Corpus and options with what the preset says in place of what was left out.
+    """Return corpus and options, completed by the preset.
 
-    Raises UsageError for an unknown preset, one beside an update or the embedded base, and where no corpus is given or
-    known.
+    Raises UsageError for an unknown preset, one with an update or the embedded base, and where neither the user nor the
+    preset names a corpus.
     """
     if options.preset is None:
-        return _required(corpus, "name a file or folder of documents or tables"), options
+        return _require_corpus(corpus, "name a file or folder of documents or tables"), options
     if options.update is not None:
         raise UsageError(
             f"preset {options.preset!r}: an update is trained as its card was, leave the preset out"
@@ -490,9 +477,9 @@ def with_preset(corpus: str | Path | None, options: TrainOptions) -> tuple[str |
         raise UsageError(
             f"preset {options.preset!r} is unknown: use {NAME}, or {NAME}:CORPUS with one of {choices}"
         )
-    chosen = _filled(options, KNOWLEDGE_CARD)
+    chosen = _complete(options, KNOWLEDGE_CARD)
     if not name:
-        return _required(
+        return _require_corpus(
             corpus, f"the preset {NAME} is for one of yours; {NAME}:CORPUS names one of the paper"
         ), chosen
     row = CORPORA[name.lower()]
@@ -504,18 +491,18 @@ def with_preset(corpus: str | Path | None, options: TrainOptions) -> tuple[str |
     remedy = (
         f"that of the preset {options.preset} is not on the Hugging Face Hub as kcard reads it ({row.note})"
     )
-    return _required(corpus or row.data or None, remedy), _filled(chosen, described)
+    return _require_corpus(corpus or row.data or None, remedy), _complete(chosen, described)
 
 
-def _filled(options: TrainOptions, values: dict[str, Any]) -> TrainOptions:
-    """The options with these values where they have their default."""
+def _complete(options: TrainOptions, values: dict[str, Any]) -> TrainOptions:
+    """Return the options with these values where they have their defaults."""
     left = {
         key: value for key, value in values.items() if getattr(options, key) == getattr(TrainOptions, key)
     }
     return replace(options, **left)
 
 
-def _required(corpus: str | Path | None, remedy: str) -> str | Path:
+def _require_corpus(corpus: str | Path | None, remedy: str) -> str | Path:
     if corpus is None:
         raise UsageError(f"--corpus is missing: {remedy}")
     return corpus

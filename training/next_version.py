@@ -43,7 +43,7 @@ Way = Literal["indexed", "continued", "trained"]
 class Onward:
     """What the next version is made from.
 
-    given  how it is trained: as the last one was (Previous.arguments)
+    options  how it is trained: as the last one was (Previous.arguments)
     """
 
     before: Previous

@@ -1,7 +1,7 @@
-"""What changed in a corpus since a card was trained.
+"""Changes of a corpus since a card was trained, and the next version of the card.
 
-Every card goes on from its own weights. Old passages are replayed, so that it keeps what it knew: of an embedded
-card all, of any other as many as there are new ones in each epoch (docs/training.md).
+Every card is trained further from its own weights. Old passages are replayed so that they are not forgotten: an
+embedded card replays all, any other one as many as there are new ones in each epoch (docs/training.md).
 """
 
 from collections import Counter, defaultdict
@@ -29,10 +29,10 @@ from kcard.types import Source
 __all__ = ["Changes", "CorpusUpdate", "Previous", "UnreadFile", "compare", "previous"]
 
 
-# A folder compared with the passages that a card was made of: what has come, changed and gone, by passage and by file.
+# Comparing a folder with a card's passages: what was added, changed and removed, by passage and by file.
 #
-# Nothing counts as gone that may still be there: the passages of a file that can't be read are held, and so are
-# those of files whose folder is empty or that are empty themselves, unless removal is allowed.
+# Nothing counts as removed that may still be there: the passages of a file that can't be read are kept, and unless
+# removal is allowed, so are those of empty files and of files in an empty folder.
 
 EMPTY = "no text in it"  # kcard.training.corpus says so of a file
 ALIKE = 0.5  # share of words that a passage and its new wording have in common
@@ -41,7 +41,7 @@ AROUND = 20  # passages among which the new wording is sought
 
 @dataclass(frozen=True)
 class UnreadFile:
-    """A file of which the card keeps its passages, though they were not read, and why."""
+    """A file that was not read, for a `reason`, though the card keeps its passages."""
 
     file: str
     reason: str
@@ -50,12 +50,14 @@ class UnreadFile:
 
 @dataclass(frozen=True)
 class Changes:
-    """corpus   what the card is to know: what was read, then what is held
+    """What changed between a card and a corpus.
+
+    corpus   what the card is to know: what was read, then the passages of unread files
     added    passages that the card does not have
     changed  passages in their old and new wording, both in one file
-    removed  passages that are gone
-    moved    how many passages stand in another place than before, in the same words, or in fewer places
-    renamed  files whose passages stand in another file now, by their old names
+    removed  passages that are no longer there
+    moved    how many passages are unchanged but in another place than before, or in fewer places
+    renamed  files whose passages are in another file now, by their old names
     before   how many passages the card has
     """
 
@@ -70,12 +72,12 @@ class Changes:
 
     @property
     def forgotten(self) -> list[Source]:
-        """All that the card is to forget: what is gone, and the old wording of what has changed."""
+        """The passages to forget: the removed ones, and the old wording of the changed ones."""
         return [*self.removed, *(old for old, _ in self.changed)]
 
     @property
     def learned(self) -> list[Source]:
-        """All that is new, and the new wording of what has changed."""
+        """The passages to learn: the added ones, and the new wording of the changed ones."""
         return [*self.added, *(new for _, new in self.changed)]
 
     def __bool__(self) -> bool:
@@ -83,8 +85,8 @@ class Changes:
 
 
 def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = False) -> Changes:
-    """What was `read` of a folder, or a file, against the passages that a card has."""
-    unread = _unread(before, read, allow_removal)
+    """Compare what was `read` of a folder or file with the passages that a card has."""
+    unread = _unread_files(before, read, allow_removal)
     texts = {source.text for source in read.passages}
     retained = [source for source in before if source.file in unread and source.text not in texts]
     passages = [*read.passages, *retained]
@@ -92,25 +94,31 @@ def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = Fal
     had = {source.text: source for source in before}
     added = [source for source in passages if source.text not in had]
     gone = [source for text, source in had.items() if text not in texts]
-    changed, gone, added = _paired(gone, added)
+    changed, gone, added = _pair_changed(gone, added)
     places, former_places = set(passages), set(before)
     come = sum(source.text in had and source not in former_places for source in places)
     left = sum(source.text in texts and source not in places for source in former_places)
     counts = Counter(source.file for source in retained)
+    # Files that are gone, whose remaining passages are all in one other file now.
+    files = {source.file for source in passages}
+    moves: defaultdict[str, set[str]] = defaultdict(set)
+    for source in passages:
+        if source.text in had and (old := had[source.text].file) not in files:
+            moves[old].add(source.file)
     return Changes(
         corpus=replace(read, passages=passages, sha256=corpus_digest(passages)) if retained else read,
         added=added,
         changed=changed,
         removed=gone,
         moved=max(come, left),
-        renamed=_renamed(had, passages),
+        renamed={old: next(iter(new)) for old, new in moves.items() if len(new) == 1},
         held=[UnreadFile(file, reason, counts[file]) for file, reason in unread.items() if counts[file]],
         before=len(before),
     )
 
 
-def _unread(before: Sequence[Source], read: Corpus, allow_removal: bool) -> dict[str, str]:
-    """The files of the card of which nothing was read, though they may still be there, and why."""
+def _unread_files(before: Sequence[Source], read: Corpus, allow_removal: bool) -> dict[str, str]:
+    """Return the card's files that were not read, though they may still be there, and why."""
     skipped = {name: why for name, why in read.skipped if not (allow_removal and why == EMPTY)}
     unread: dict[str, str] = {}
     for file in dict.fromkeys(source.file for source in before):
@@ -123,7 +131,7 @@ def _unread(before: Sequence[Source], read: Corpus, allow_removal: bool) -> dict
 
 
 def _in_empty_folder(root: Path, file: str) -> bool:
-    """Whether the nearest folder of a missing file that is there, below the root, is empty."""
+    """Return whether the nearest existing folder of a missing file, below the root, is empty."""
     for place in (root / file).parents:
         if place == root or not place.is_relative_to(root):
             return False
@@ -132,19 +140,19 @@ def _in_empty_folder(root: Path, file: str) -> bool:
     return False
 
 
-def _paired(
+def _pair_changed(
     gone: Sequence[Source], added: Sequence[Source]
 ) -> tuple[list[tuple[Source, Source]], list[Source], list[Source]]:
-    """(passages in both wordings, those that are gone, those that have come): passages of one file that share most
-    words are the same passage, changed."""
+    """Return (changed passages in both wordings, removed ones, added ones): passages of one file that share most words
+    are the same passage, changed."""
     by_file: defaultdict[str, list[Source]] = defaultdict(list)
     for source in added:
         by_file[source.file].append(source)
     pairs, left = [], []
     for old in gone:
         around = nsmallest(AROUND, by_file[old.file], key=lambda new: abs(new.line - old.line))
-        near = max(around, key=lambda new: _alike(old.text, new.text), default=None)
-        if near is None or _alike(old.text, near.text) < ALIKE:
+        near = max(around, key=lambda new: _overlap(old.text, new.text), default=None)
+        if near is None or _overlap(old.text, near.text) < ALIKE:
             left.append(old)
         else:
             by_file[old.file].remove(near)
@@ -153,26 +161,16 @@ def _paired(
     return pairs, left, [source for source in added if id(source) not in new]
 
 
-def _alike(one: str, other: str) -> float:
-    """Share of words that two texts have in common, in [0, 1] (Dice's coefficient)."""
+def _overlap(one: str, other: str) -> float:
+    """Return the share of words that two texts have in common, in [0, 1] (Dice's coefficient)."""
     first, second = Counter(words(one)), Counter(words(other))
     return 2 * (first & second).total() / max(1, first.total() + second.total())
 
 
-def _renamed(had: Mapping[str, Source], passages: Sequence[Source]) -> dict[str, str]:
-    """The files of before that are no more, with those where all of their passages that remain are now."""
-    now = {source.file for source in passages}
-    places: defaultdict[str, set[str]] = defaultdict(set)
-    for source in passages:
-        if source.text in had and (old := had[source.text].file) not in now:
-            places[old].add(source.file)
-    return {old: next(iter(new)) for old, new in places.items() if len(new) == 1}
-
-
 UPDATED = ("full", "lora", "prefix", "retrieval")
-# What an update may not change, since the card goes on as what it is.
+# Options that an update may not change.
 FIXED = ("kind", "base", "method", "objective", "prompt_style", "rank", "prefix_tokens")
-# What it takes from the last version where it is not given.
+# Options that default to those of the last version.
 TAKEN = (
     "epochs",
     "minutes",
@@ -188,22 +186,22 @@ TAKEN = (
 
 @dataclass(frozen=True)
 class CorpusUpdate:
-    """Old and new passages together.
+    """The old and new passages of a card.
 
-    corpus     those whose text is at hand, old ones first
-    known      how many of them are old
-    hashed     old statements of which only hashes travel: where each stands, by its digest
-    documents  the whole texts that hold a new passage, where the objective is clm
+    corpus     the passages whose text is available, old ones first
+    old_count  how many of them are old
+    hashed     old statements of which the card has only hashes: the place of each, by its digest
+    documents  the whole texts that contain a new passage, with objective clm
     """
 
     corpus: Corpus
-    known: int
+    old_count: int
     hashed: Mapping[str, Source] = field(default_factory=dict)
     documents: Sequence[str] | None = None
 
     def learned(self) -> tuple[Sequence[str], Sequence[str]]:
-        """What a model is shown, (new, old): statements, or documents where there are some."""
-        old = self.corpus.passages[: self.known]
+        """Return the texts that a model is trained on, (new, old): statements, or documents if there are any."""
+        old = self.corpus.passages[: self.old_count]
         if self.documents is not None:
             return self.documents, [*rejoin(old)]
         count = sum(1 for _ in statements(old))
@@ -212,14 +210,14 @@ class CorpusUpdate:
 
 @dataclass(frozen=True)
 class Previous:
-    """The version that a card is trained on from. `sha256`: of its manifest, which names it."""
+    """The version of a card that an update starts from. `sha256`: of its manifest, which identifies it."""
 
     card: Card
     sha256: str
 
     @property
     def embedded(self) -> bool:
-        """Whether it is an embedded card, which learns old and new passages together."""
+        """Whether this is an embedded card, which learns old and new passages together."""
         manifest = self.card.manifest
         bases = {"full": "", "lora": EMBEDDED_BASE}
         return (
@@ -229,12 +227,12 @@ class Previous:
 
     @property
     def passages(self) -> Sequence[Source]:
-        """Those that it carries."""
+        """The passages that the card carries."""
         return passages(self.card.folder)
 
     def arguments(self, options: TrainOptions) -> TrainOptions:
-        """How the next version is trained: as this one was. UsageError for what can't be changed, CardError for a
-        card that needs code of its own."""
+        """Return the options of the next version: those of this one, where they are not set. Raises UsageError for what
+        can't be changed, and CardError for a card that needs its own code."""
         refuse_code(self.card.folder, f"card {self.card.name!r}", self.card.manifest.files)
         if (kind := self.card.manifest.kind) not in UPDATED:
             raise UsageError(
@@ -254,7 +252,7 @@ class Previous:
         return replace(options, **{name: recorded[name] for name in FIXED}, **taken, evidence=evidence)
 
     def manifest(self, new: Manifest) -> Manifest:
-        """`new` with what it leaves open as the last version has it. Not the date: only the user knows that."""
+        """Complete `new` by the last version's values. Not by its date, which only the user knows."""
         default = Manifest(new.name, new.description)
         inherited = {
             key: getattr(self.card.manifest, key)
@@ -264,8 +262,11 @@ class Previous:
         return replace(new, updates=self.sha256, **inherited)
 
     def join(self, new: Corpus) -> CorpusUpdate:
-        """The passages of both. UsageError where `new` holds nothing that the card has not, and where an embedded
-        card would have to do without its old ones."""
+        """Join the passages of both.
+
+        Raises UsageError where `new` has no passage that the card lacks, and where the old passages of an embedded card
+        are not available.
+        """
         folder = self.card.folder
         old, hashed = passages(folder), hashes(folder)
         if hashed and self.embedded:
@@ -285,9 +286,9 @@ class Previous:
         return CorpusUpdate(replace(new, passages=both, sha256=digest), count, hashed, documents)
 
     def warm_start(self, replayed: Sequence[str]) -> WarmStart:
-        """Where fine-tuning goes on; `known`: the old texts, which are replayed.
+        """Return where fine-tuning starts; `replayed`: the old texts.
 
-        Raises ModelUnavailable where the card's base is not at hand as it was.
+        Raises ModelUnavailable where the card's base is not available in the same version.
         """
         base = self.card.manifest.base
         if self.card.manifest.is_adapter and base.sha256 is not None:
@@ -300,7 +301,7 @@ class Previous:
         return WarmStart(self.card.folder, base, replayed)
 
     def _recorded_options(self) -> dict[str, Any]:
-        """The arguments of training that made it, as far as its manifest tells."""
+        """Return the options that the card was trained with, as far as its manifest tells."""
         manifest = self.card.manifest
         parameters = manifest.training.hyperparameters
         if manifest.kind == "retrieval":
@@ -326,14 +327,14 @@ class Previous:
 
     @property
     def _objective(self) -> str:
-        """By the prompt, since cards that were published elsewhere name none of these."""
+        """The objective, by the prompt, since cards published elsewhere don't record it in these terms."""
         if self.card.manifest.training.objective == "distil":
             return "distil"
         return "clm" if self.card.manifest.prompt.template == "{question}" else "recite"
 
 
 def previous(card: str | Path) -> Previous:
-    """The version that `card` means: a draft's name, a card's folder or a reference to the hub.
+    """Open the version that `card` names: a draft, a card's folder or a reference to the hub.
 
     Raises UnknownCard and CardError.
     """
@@ -342,8 +343,7 @@ def previous(card: str | Path) -> Previous:
         if (folder / MANIFEST).is_file():
             return Previous(Card.open(folder.absolute()), file_digest(folder / MANIFEST))
     if named.is_dir() or not isinstance(card, str):
-        found = Card.open(named)
-        return Previous(found, file_digest(named / MANIFEST))
+        return Previous(Card.open(named), file_digest(named / MANIFEST))
     from kcard.hub.registry import Hub
 
     folder = Hub().folder(card)

@@ -1,8 +1,8 @@
-"""Documents of a corpus, and what reads each format.
+"""Documents of a corpus, and the reader of each format.
 
 A reader takes a Document and yields Blocks, each with the place where it begins: a line, a table's row, a PDF's page,
-the number of a block in a Word document. It raises CorpusError for a file that it can't read. Readers are
-named, not imported, so that nothing heavy is loaded for a format that is not there.
+the number of a block in a Word document. It raises CorpusError for a file that it can't read. Readers are registered
+by name and imported on first use, since some are heavy.
 """
 
 import gzip
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-# Files that gzip compressed: read from a temporary file, whatever their format.
+# Files compressed by gzip are read from a temporary file, whatever their format.
 
 MOST = 2_000_000_000  # bytes
 CHUNK = 1 << 20
@@ -42,7 +42,7 @@ CHUNK = 1 << 20
 
 @contextmanager
 def plain_file(path: Path) -> Iterator[Path]:
-    """The file itself or, where its name ends in .gz, what it holds, as a file that lasts as long as the context.
+    """Yield the file itself or, where its name ends in .gz, a temporary file with its decompressed content.
 
     Raises CorpusError where it can't be decompressed, holds more than 2 GB, or the disk is full.
     """
@@ -71,7 +71,7 @@ def _decompress(path: Path, plain: Path) -> None:
         ) from error
 
 
-# What a reader is given, and what it gives back: the blocks of a document, and what it left out.
+# The input and output of a reader: a document, its blocks, and what was skipped.
 
 Kind = Literal["heading", "term", "text", "item", "code", "statement"]
 
@@ -101,9 +101,9 @@ class Block:
 
 @dataclass
 class SkipReport:
-    """What was not taken while a corpus was read: nothing is lost without being counted here.
+    """Counts of lines, rows and words that were skipped, by reason: nothing is lost without being counted here.
 
-    `dropped` counts lines, rows or words by reason; `notes` are sentences for the user.
+    `notes` are sentences for the user.
     """
 
     dropped: Counter[str] = field(default_factory=Counter)
@@ -136,7 +136,7 @@ class Document:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Make a CorpusError of a file that can't be opened."""
+    """Turn the OSError of a file that can't be opened into a CorpusError."""
     try:
         yield
     except OSError as error:
@@ -145,7 +145,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Format:
-    """What reads a format.
+    """A file format and its reader.
 
     reader   module:function
     columns  whether a column may be chosen
@@ -200,9 +200,9 @@ UNSUFFIXED = re.compile(r"[^.]+(?:\.debian)?", re.IGNORECASE)
 
 
 def format_of(path: Path, *, named: bool = False) -> Format | None:
-    """The format of a file by its name, compressed by gzip or not; None where the name tells none.
+    """Return the format of a file by its name, compressed by gzip or not; None if unknown.
 
-    `named`: the user named this very file. Without a suffix it is plain text then, such as LICENSE or GPL-3.
+    `named`: the user named this very file. Without a suffix, it is then plain text, such as LICENSE or GPL-3.
     """
     name = path.name.removesuffix(GZIP)
     for candidate in (name, LANGUAGE.sub("", name), NUMBERED_PART.sub("", name)):
@@ -212,6 +212,6 @@ def format_of(path: Path, *, named: bool = False) -> Format | None:
 
 
 def known_formats() -> str:
-    """The suffixes, as a sentence names them."""
+    """List the known suffixes for a message."""
     words = [suffix for suffix in FORMATS if not suffix[1:].isdigit()]
     return f"{', '.join(words)}, man pages (.1 to .8), each also as {GZIP}"

@@ -168,7 +168,7 @@ class FileRead:
     name: str
     prose: bool
     blocks: Sequence[Digested]
-    losses: SkipReport
+    skips: SkipReport
     error: CorpusError | None = None
 
 
@@ -184,7 +184,7 @@ def digest_blocks(document: Document, blocks: Iterable[Block], *, prose: bool) -
         size += len(block.text)
         written = block.text if block.kind in WRITTEN else ""
         if reason := why_boilerplate(written) if written else None:
-            document.losses.dropped[reason] += 1
+            document.skips.dropped[reason] += 1
             continue
         structured = structured or block.kind in ("heading", "term")
         yield Digested(
@@ -204,14 +204,14 @@ def read_files(files: Sequence[tuple[Path, str, str | None]]) -> list[FileRead]:
     for file, name, column in files:
         kind = format_of(file)
         assert kind is not None
-        losses, blocks, failure = SkipReport(), list[Digested](), None
+        skips, blocks, failure = SkipReport(), list[Digested](), None
         try:
             with plain_file(file) as plain:
-                document = Document(plain, name, column, losses)
+                document = Document(plain, name, column, skips)
                 blocks += digest_blocks(document, kind.read(document), prose=kind.prose)
         except CorpusError as error:
             blocks, failure = [], error
-        contents.append(FileRead(file, name, kind.prose, blocks, losses, failure))
+        contents.append(FileRead(file, name, kind.prose, blocks, skips, failure))
     return contents
 
 
@@ -308,7 +308,7 @@ class _CorpusBuilder:
     starts: "array[int]" = field(default_factory=lambda: array("Q"))
     cuts: "array[int]" = field(default_factory=lambda: array("Q", [0]))
     lines: Fingerprints = field(default_factory=Fingerprints)
-    losses: SkipReport = field(default_factory=SkipReport)
+    skips: SkipReport = field(default_factory=SkipReport)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     prose: int = 0
 
@@ -330,7 +330,7 @@ class _CorpusBuilder:
             self.lines.truncate(before)
             del self.starts[documents:], self.cuts[cuts:]
             raise
-        self.losses.add(document.losses)
+        self.skips.add(document.skips)
         self.prose += prose
         if not text:
             self.skipped.append((document.name, "no text in it"))
@@ -339,7 +339,7 @@ class _CorpusBuilder:
         spool, prints = Spool(), Fingerprints()
         readers = self.readers if len(self.cuts) > WORTH * self.readers else 1
         if count := int(self._repeated.sum()):
-            self.losses.dropped["lines that most files repeat"] = count
+            self.skips.dropped["lines that most files repeat"] = count
         pieces = (
             [self.blocks[at] for at in range(first, end) if not self._repeated[at]]
             for first, end in pairwise([*self.cuts, len(self.blocks)])
@@ -351,7 +351,7 @@ class _CorpusBuilder:
         if not len(spool):
             reasons = [f"{name}: {reason}" for name, reason in self.skipped if reason != "no text in it"][:1]
             reasons += [
-                f"left out: {reason} {count}" for reason, count in self.losses.dropped.items() if count
+                f"left out: {reason} {count}" for reason, count in self.skips.dropped.items() if count
             ]
             more = f", and {len(self.skipped) - 1} more files" if len(self.skipped) > 1 else ""
             why = f" ({', '.join(reasons)}{more})" if reasons else ""
@@ -359,9 +359,9 @@ class _CorpusBuilder:
         marks = prints.marks(1)
         spool.keep(marks == 0)
         distinct = Lazy(len(spool), lambda index: source_of(spool[index]))
-        counts = {reason: count for reason, count in self.losses.dropped.items() if count}
+        counts = {reason: count for reason, count in self.skips.dropped.items() if count}
         duplicates = int((marks == 1).sum())
-        skipped, notes = tuple(self.skipped), tuple(self.losses.notes)
+        skipped, notes = tuple(self.skipped), tuple(self.skips.notes)
         documents = Documents(self.blocks, self.starts, self._repeated) if self.whole else None
         return Corpus(
             path,
@@ -483,7 +483,7 @@ def _read_files(path: Path, draft: _CorpusBuilder) -> None:
                     if read.error is not None:
                         draft.skipped.append((read.name, _reason(read.error, read.file, read.name)))
                     else:
-                        document = Document(read.file, read.name, draft.column, read.losses)
+                        document = Document(read.file, read.name, draft.column, read.skips)
                         draft.take(document, read.blocks, prose=read.prose)
             continue
         for file, name in group:

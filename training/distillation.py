@@ -387,7 +387,7 @@ class Teacher:
                     if max(self.prefix + len(self._student_prompt(question)), self.length(question)) + ANSWER
                     <= self.room
                 ]
-                answers = self._answers([batch[i] for i in fitting])
+                answers = self.sample_answers([batch[i] for i in fitting])
                 for i, answer in zip(fitting, answers, strict=True):
                     if not answer or answer[-1] != self.tokenizer.eos_token_id:
                         results[i] = 2
@@ -395,7 +395,7 @@ class Teacher:
                     reply = " ".join(words(self.tokenizer.decode(answer, skip_special_tokens=True)))
                     results[i] = 0 if f" {' '.join(words(batch[i].answer))} " in f" {reply} " else 3
                 learned = [(i, answer) for i, answer in zip(fitting, answers, strict=True) if not results[i]]
-                tops = self._distributions([(batch[i], answer) for i, answer in learned])
+                tops = self.distributions([(batch[i], answer) for i, answer in learned])
                 for (i, answer), top in zip(learned, tops, strict=True):
                     prompt = tuple(self._student_prompt(batch[i]))
                     results[i] = DistilledExample(prompt, tuple(answer), teacher=top)
@@ -412,7 +412,7 @@ class Teacher:
     def _teacher_prompt(self, question: PassageQuestion) -> list[int]:
         return prompt_ids(self.tokenizer, self.prompts.teacher_prompt(question.passage, question.text))
 
-    def _answers(self, batch: Sequence[PassageQuestion]) -> list[list[int]]:
+    def sample_answers(self, batch: Sequence[PassageQuestion]) -> list[list[int]]:
         """Sample answers, each with an end-of-text token where it ended, also at the end of its line."""
         if not batch:
             return []
@@ -428,7 +428,7 @@ class Teacher:
             for row in written
         ]
 
-    def _distributions(self, pairs: Sequence[tuple[PassageQuestion, list[int]]]) -> list[TopTokens]:
+    def distributions(self, pairs: Sequence[tuple[PassageQuestion, list[int]]]) -> list[TopTokens]:
         """Return the teacher's distribution at each token of the answers."""
         import torch
 
@@ -535,7 +535,7 @@ def ask_teacher(
                     )
     answered = max(1, len(questions) - before)
     seconds = (time.monotonic() - begun) * len(distillation.questions) / answered
-    return _split_answers(answers, questions, distillation, seconds)
+    return split_answers(answers, questions, distillation, seconds)
 
 
 def distilled_epochs(examples: DistillationSet, size: int, seed: int) -> Epochs:
@@ -544,7 +544,7 @@ def distilled_epochs(examples: DistillationSet, size: int, seed: int) -> Epochs:
     return windowed_epochs(shown, lambda rows, _: [shown.items[row] for row in rows])
 
 
-def _split_answers(
+def split_answers(
     answers: TeacherAnswers, questions: Sequence[PassageQuestion], distillation: Distillation, seconds: float
 ) -> DistillationSet:
     places: dict[bool, list[int]] = {False: [], True: []}

@@ -179,7 +179,7 @@ def load(folder: Path, job: "Job", report: Report) -> RunState:
             f"the checkpoint in {folder} belongs to another corpus or other settings: repeat the original "
             "arguments, or train without resume"
         )
-    call_everywhere(job, _restore, str(path))
+    call_everywhere(job, _restore_checkpoint, str(path))
     state = RunState(**checkpoint["state"])
     report(Note(f"resuming after step {state.step} of {job.steps}"))
     return state
@@ -198,7 +198,7 @@ def _read(path: Path) -> dict[str, Any]:
     return checkpoint
 
 
-def _restore(job: "Job", path: str) -> None:
+def _restore_checkpoint(job: "Job", path: str) -> None:
     """Load the checkpoint into the job, in every process its shard."""
     import torch
 

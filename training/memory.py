@@ -425,13 +425,13 @@ def free_memory(device: str, processes: int = 1) -> int:
 
 def remedy_for(options: "Options", execution: Execution, origin: WeightSource, device: str, free: int) -> str:
     """Return the options that would make training fit, those that change the result last; "" where none would."""
-    for words, other, how in _cheaper_options(options, execution):
+    for words, other, how in cheaper_options(options, execution):
         if estimate_memory(other, how, origin, device).total <= free:
             return " ".join(words)
     return ""
 
 
-def _cheaper_options(
+def cheaper_options(
     options: "Options", execution: Execution
 ) -> Iterator[tuple[list[str], "Options", Execution]]:
     """Yield ways to take less memory, each including those before it."""

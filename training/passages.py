@@ -264,38 +264,38 @@ class _Grouping:
     def take(self, block: Block) -> Iterator[Source]:
         """Yield the passages that this block completes."""
         if block.kind == "heading":
-            yield from self._close_entries(1)
-            yield from self._leave(block.level)
+            yield from self.close_entries(1)
+            yield from self.leave(block.level)
             self._headings.append(_Heading(block.level, block.text, block.line))
         elif block.kind == "term":
-            yield from self._close_entries(block.level)
+            yield from self.close_entries(block.level)
             if block.text:
                 self._entries.append(_Entry(block))
         elif block.kind == "statement":
-            yield from self._close_entries(1)
-            yield from self._flush()
-            section = self._section() if block.section is None else block.section
+            yield from self.close_entries(1)
+            yield from self.flush()
+            section = self.section() if block.section is None else block.section
             file = self._file if block.file is None else block.file
             yield from _cut([block], file, section)
         else:
-            yield from self._put(block, len(self._entries))
+            yield from self.put(block, len(self._entries))
 
     def end(self) -> Iterator[Source]:
-        yield from self._close_entries(1)
-        yield from self._leave(0)
-        yield from self._flush()
+        yield from self.close_entries(1)
+        yield from self.leave(0)
+        yield from self.flush()
 
-    def _leave(self, level: int) -> Iterator[Source]:
+    def leave(self, level: int) -> Iterator[Source]:
         """End the sections of this level and deeper; the heading of an empty one becomes text."""
         while self._headings and self._headings[-1].level >= level:
             heading = self._headings.pop()
             if not heading.used and count_words(heading.text) >= TELLING:
-                yield from self._put(Block("text", heading.text, heading.line), 0)
+                yield from self.put(Block("text", heading.text, heading.line), 0)
 
-    def _put(self, block: Block, depth: int) -> Iterator[Source]:
+    def put(self, block: Block, depth: int) -> Iterator[Source]:
         """Add a block to the definition at this depth; at depth 0, to the blocks that wait."""
         if depth == 0 or self._entries[depth - 1].open:
-            yield from self._wait(block)
+            yield from self.wait(block)
             return
         entry = self._entries[depth - 1]
         entry.blocks.append(block)
@@ -306,51 +306,51 @@ class _Grouping:
                     outer.open = True
                     self._headings.append(_Heading(1000, outer.term.text, outer.term.line))
                     for part in outer.blocks:
-                        yield from self._wait(part)
+                        yield from self.wait(part)
 
-    def _close_entries(self, level: int) -> Iterator[Source]:
+    def close_entries(self, level: int) -> Iterator[Source]:
         while self._entries and len(self._entries) >= level:
             entry = self._entries.pop()
             if entry.open:
                 self._headings.pop()
             else:
-                yield from self._put(entry.item, len(self._entries))
+                yield from self.put(entry.item, len(self._entries))
 
-    def _wait(self, block: Block) -> Iterator[Source]:
+    def wait(self, block: Block) -> Iterator[Source]:
         for heading in self._headings:
             heading.used = True
-        section = self._section() or self._title()
+        section = self.section() or self.title()
         joined = [*self._waiting, block]
         if section != self._waiting_for:
-            yield from self._flush()
+            yield from self.flush()
             self._waiting_for = section
         elif self._waiting and not PASSAGE.holds("\n".join(part.text for part in joined)):
             lead = self._waiting[-1]
             leads = lead.text.endswith(":") and len(self._waiting) > 1
             if leads:  # what introduces a list or an example goes with it
                 self._waiting.pop()
-            yield from self._flush()
+            yield from self.flush()
             self._waiting = [lead] if leads else []
         self._waiting.append(block)
 
-    def _flush(self) -> Iterator[Source]:
+    def flush(self) -> Iterator[Source]:
         waiting, self._waiting = self._waiting, []
         if waiting:
             yield from _cut(waiting, self._file, self._waiting_for)
 
-    def _section(self) -> str:
+    def section(self) -> str:
         """Return the outermost and the two innermost headings, such as "npm config > Settings > fetch-retries"."""
         texts = [heading.text for heading in self._headings if heading.text]
         texts = [
             *(_short(text, HEADING) for text in texts[:-1]),
             *(_short(text, INNERMOST) for text in texts[-1:]),
         ]
-        if texts and self._headings[0].level > 1 and (title := self._title()):
+        if texts and self._headings[0].level > 1 and (title := self.title()):
             texts.insert(0, title)
         texts = [text for at, text in enumerate(texts) if at == 0 or text != texts[at - 1]]
         return " > ".join([*texts[:1], *texts[1:][-2:]])
 
-    def _title(self) -> str:
+    def title(self) -> str:
         """Return the name of the file, if it is informative."""
         name = PurePath(self._file.removesuffix(".gz")).stem
         return "" if name.lower() in UNTELLING else re.sub(r"[-_]+", " ", name)

@@ -196,7 +196,7 @@ def match_queries(items: Iterable[StudyItem], passages: Iterable[Source]) -> Mat
         about = by_passage.get(passage_digest(passage.text))
         if about:
             texts = [statement.text for statement in statements([passage])]
-            for text, item in zip(_place_items(about, texts), about, strict=True):
+            for text, item in zip(place_items(about, texts), about, strict=True):
                 if text is not None:
                     by_statement[text].append(item.text)
                     unused.pop(item, None)
@@ -205,7 +205,7 @@ def match_queries(items: Iterable[StudyItem], passages: Iterable[Source]) -> Mat
     return MatchedQueries(dict(by_statement), dict(Counter(unused.values())))
 
 
-def _place_items(items: Sequence[StudyItem], texts: Sequence[str]) -> list[str | None]:
+def place_items(items: Sequence[StudyItem], texts: Sequence[str]) -> list[str | None]:
     """Return for each item about a passage the statement that it goes with, among the `texts` of its statements."""
     stated = [item.text for item in items if item.kind not in QUESTIONS]
     nearest: list[str | None] = []

@@ -80,10 +80,10 @@ def assignments(passages: Sequence[Source], tasks: Sequence[Task]) -> Iterator[A
             if task != "links":
                 yield Assignment(task, (passage,))
     if "links" in tasks:
-        yield from (Assignment("links", pair) for pair in _linked_pairs(long))
+        yield from (Assignment("links", pair) for pair in linked_pairs(long))
 
 
-def _linked_pairs(passages: Sequence[Source]) -> Iterator[tuple[Source, Source]]:
+def linked_pairs(passages: Sequence[Source]) -> Iterator[tuple[Source, Source]]:
     """Pair each passage with one that shares its rarest shared name; no pair comes twice."""
     names = [{bare(word) for a, b in entities(p.text) for word in p.text[a:b].split()} for p in passages]
     holding: defaultdict[str, list[int]] = defaultdict(list)
@@ -139,7 +139,7 @@ def read_reply(
     items: dict[tuple[str, str], StudyItem] = {}
     left_out = Counter[str]({"lines that were cut off": bool(unfinished)})
     for line in lines:
-        item = _parse_item(line, kinds, tuple(passages), by)
+        item = parse_item(line, kinds, tuple(passages), by)
         if item is None:
             left_out["lines in another form"] += 1
         elif (key := (item.kind, item.text.casefold())) in items:
@@ -166,7 +166,7 @@ def _as_line(match: re.Match[str]) -> str:
     return "\n" + " ".join(f"{kind}: {text} | {answer}".split()).removesuffix(" |") + "\n"
 
 
-def _parse_item(line: str, kinds: Sequence[Kind], passages: tuple[str, ...], by: str) -> StudyItem | None:
+def parse_item(line: str, kinds: Sequence[Kind], passages: tuple[str, ...], by: str) -> StudyItem | None:
     match = LINE.fullmatch(line)
     if match is None or len(match[2]) > LONGEST:
         return None

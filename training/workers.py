@@ -153,7 +153,7 @@ def _describe_end(others: "list[subprocess.Popen[bytes]]", folder: Path) -> str:
     return ""
 
 
-def _main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     import torch
 
     folder, rank, count, device, threads = arguments
@@ -166,4 +166,4 @@ def _main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    main(sys.argv[1:])

@@ -124,7 +124,7 @@ class Document:
     path: Path
     name: str
     column: str | None = None
-    losses: SkipReport = field(default_factory=SkipReport)
+    skips: SkipReport = field(default_factory=SkipReport)
 
     def content(self) -> bytes:
         with reading(self.path):

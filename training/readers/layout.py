@@ -55,24 +55,24 @@ class _Layout:
     def blocks(self, numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
         for paragraph in paragraphs_of(numbered):
             if paragraph[0].number in self._literal:
-                yield from self._leave(paragraph[0].indent, paragraph[0].number)
+                yield from self.leave(paragraph[0].indent, paragraph[0].number)
                 yield _code(paragraph)
                 continue
-            heading, rest = self._heading(paragraph)
+            heading, rest = self.heading(paragraph)
             if heading is not None:
-                yield from self._leave(-1, heading.line)
+                yield from self.leave(-1, heading.line)
                 yield heading
             if rest:
-                yield from self._leave(rest[0].indent, rest[0].number)
-                yield from self._body(rest)
+                yield from self.leave(rest[0].indent, rest[0].number)
+                yield from self.body(rest)
 
-    def _leave(self, indent: int, line: int) -> Iterator[Block]:
+    def leave(self, indent: int, line: int) -> Iterator[Block]:
         """End the definitions whose terms stand at this indentation or deeper."""
         while self._terms and self._terms[-1] >= indent:
             self._terms.pop()
             yield Block("term", "", line, len(self._terms) + 1)
 
-    def _heading(self, lines: Sequence[IndentedLine]) -> tuple[Block | None, Sequence[IndentedLine]]:
+    def heading(self, lines: Sequence[IndentedLine]) -> tuple[Block | None, Sequence[IndentedLine]]:
         """Return the heading at the paragraph's beginning, if any, and the other lines."""
         below = [line for line in lines if not RULE.fullmatch(line.text)]
         if not below:
@@ -101,7 +101,7 @@ class _Layout:
                 return Block("heading", title, first.number, UNMARKED + depth), below[1:]
         return None, below
 
-    def _body(self, lines: Sequence[IndentedLine]) -> Iterator[Block]:
+    def body(self, lines: Sequence[IndentedLine]) -> Iterator[Block]:
         """Yield a paragraph, the items of a list, a term with its definition, or code."""
         if not lines:
             return
@@ -120,7 +120,7 @@ class _Layout:
             named = ", ".join(" ".join(line.text.split()) for line in lines[:terms])
             yield Block("term", named, lines[0].number, len(self._terms) + 1)
             self._terms.append(lines[0].indent)
-            yield from self._body(lines[terms:])
+            yield from self.body(lines[terms:])
         elif is_code(lines):
             yield _code(lines)
         else:

@@ -117,12 +117,12 @@ class _Walk:
                         self._counts[-1] = number + 1
             elif token.nesting == -1:
                 self._open.pop()
-                yield from self._end(token.type, line)
+                yield from self.close(token.type, line)
             elif token.type == "inline":
-                yield from self._inline(token.children or [], line)
+                yield from self.inline(token.children or [], line)
             elif token.type in ("fence", "code_block"):
                 fenced = token.type == "fence"
-                yield from self._of(
+                yield from self.block(
                     "code", token.content.rstrip(), line + fenced, _line_starts(token.content, line + fenced)
                 )
             elif token.type == "html_block":
@@ -130,14 +130,14 @@ class _Walk:
                 first = line
                 for text in TAG.sub(_line_ends, COMMENT.sub(_line_ends, token.content)).split("\n\n"):
                     begun = _line_starts(text, first)
-                    yield from self._of(
+                    yield from self.block(
                         "text", " ".join(text.split()), begun[0][1] if begun else first, begun
                     )
                     first += text.count("\n") + 2
             elif token.type == "front_matter" and (title := TITLE.search(token.content)):
                 yield Block("heading", title[1], line, 1)
 
-    def _end(self, kind: str, line: int) -> Iterator[Block]:
+    def close(self, kind: str, line: int) -> Iterator[Block]:
         if kind in ("ordered_list_close", "bullet_list_close"):
             self._counts.pop()
         elif kind == "list_item_close":
@@ -146,24 +146,24 @@ class _Walk:
             self._header = self._row
             self._row = []
         elif kind == "tr_close" and self._open and self._open[-1].type == "tbody_open":
-            yield from self._of("item", row_text(self._header, self._row), line)
+            yield from self.block("item", row_text(self._header, self._row), line)
             self._row = []
         elif kind == "dl_close":
-            yield Block("term", "", line, self._depth)
+            yield Block("term", "", line, self.depth)
 
     @property
-    def _depth(self) -> int:
+    def depth(self) -> int:
         """The number of open definition lists."""
         return 1 + sum(token.type == "dl_open" for token in self._open)
 
-    def _inline(self, tokens: "Sequence[Token]", line: int) -> Iterator[Block]:
+    def inline(self, tokens: "Sequence[Token]", line: int) -> Iterator[Block]:
         within, text = self._open[-1], plain(tokens)
         if within.type == "heading_open":
             yield Block("heading", text, line, int(within.tag[1]))
         elif within.type in ("th_open", "td_open"):
             self._row.append(text)
         elif within.type == "dt_open":
-            yield Block("term", text, line, self._depth - 1)
+            yield Block("term", text, line, self.depth - 1)
         elif is_title(leading_bold(tokens), text):
             yield Block("heading", text.rstrip(" :"), line, BOLD)
         else:
@@ -172,9 +172,9 @@ class _Walk:
             rows = [tokens[start:end] for start, end in pairwise([0, *ends])]
             begun = accumulate(len(plain(row).split()) for row in rows)
             places = [(words, number) for number, words in enumerate(begun, line + 1)]
-            yield from self._of("item" if self._marks else "text", text, line, places)
+            yield from self.block("item" if self._marks else "text", text, line, places)
 
-    def _of(
+    def block(
         self,
         kind: Literal["text", "item", "code"],
         text: str,
@@ -266,10 +266,10 @@ BETWEEN = re.compile(r"[\s|·•,>»«/.:-]+|\d+")
 
 
 def read_web(document: Document) -> Iterator[Block]:
-    yield from web_blocks(document.content(), document.path, document.losses)
+    yield from web_blocks(document.content(), document.path, document.skips)
 
 
-def web_blocks(page: bytes | str, path: Path, losses: SkipReport) -> Iterator[Block]:
+def web_blocks(page: bytes | str, path: Path, skips: SkipReport) -> Iterator[Block]:
     """Yield blocks by the lines of the page. Menus, forms, footers and lists of links are left out, and counted."""
     from bs4 import BeautifulSoup, XMLParsedAsHTMLWarning
 
@@ -278,7 +278,7 @@ def web_blocks(page: bytes | str, path: Path, losses: SkipReport) -> Iterator[Bl
         tree = BeautifulSoup(page, "lxml")
     if tree.body is None or not tree.find(True):
         raise CorpusError(f"{path} is not a web page: it contains no HTML")
-    drop_navigation(tree, losses)
+    drop_navigation(tree, skips)
     try:
         text = to_markdown(tree)
     except RecursionError:
@@ -313,16 +313,16 @@ class _Places:
             if not word:
                 continue
             if not (sure and self._letters.startswith(word, self._at)):
-                sure = self._advance(words[at:])
+                sure = self.advance(words[at:])
             if sure:
-                line = self._line()
+                line = self.line()
                 if not places or places[-1][1] != line:
                     places.append((at, line))
                 self._at += len(word)
-        line = places[0][1] if places else self._line()
+        line = places[0][1] if places else self.line()
         return replace(block, line=line, lines=tuple(places[1:]))
 
-    def _advance(self, words: Sequence[str]) -> bool:
+    def advance(self, words: Sequence[str]) -> bool:
         """Move to where the next words occur in a row: nearby, or anywhere if they are many."""
         row, pair = "".join(words[:ROW]), "".join(words[:2])
         at = self._letters.find(row, self._at)
@@ -333,11 +333,11 @@ class _Places:
         self._at = at if at >= 0 else self._at
         return at >= 0
 
-    def _line(self) -> int:
+    def line(self) -> int:
         return bisect_right(self._starts, min(self._at, len(self._letters) - 1))
 
 
-def drop_navigation(tree: "BeautifulSoup", losses: SkipReport) -> None:
+def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
     """Remove what is not the page's own text."""
     for element in tree.find_all(is_hidden):
         element.decompose()
@@ -354,7 +354,7 @@ def drop_navigation(tree: "BeautifulSoup", losses: SkipReport) -> None:
             if linked >= SHARE * len(BETWEEN.sub("", element.get_text())):
                 element.decompose()
     if lost := words - len(tree.get_text(" ").split()):
-        losses.dropped["words of menus and lists of links in web pages"] += lost
+        skips.dropped["words of menus and lists of links in web pages"] += lost
 
 
 def is_hidden(element: "Tag") -> bool:
@@ -426,5 +426,5 @@ def read_word(document: Document) -> Iterator[Block]:
     except (BadZipFile, SyntaxError, KeyError, ValueError, OSError, AttributeError, IndexError) as error:
         raise CorpusError(f"{document.path} is not a Word document (.docx), or a damaged one") from error
     if page.strip():
-        blocks = web_blocks(f"<html><body>{page}</body></html>", document.path, document.losses)
+        blocks = web_blocks(f"<html><body>{page}</body></html>", document.path, document.skips)
         yield from (replace(block, line=number, lines=()) for number, block in enumerate(blocks, 1))

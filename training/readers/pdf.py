@@ -119,7 +119,7 @@ def drop_edges(pages: list[list[PageLine]], document: Document) -> list[list[Pag
     cleaned = []
     for lines in pages:
         dropped = {at for at in _edges(lines) if _shape(lines[at]) in common}
-        document.losses.dropped["headers and footers"] += len(dropped)
+        document.skips.dropped["headers and footers"] += len(dropped)
         cleaned.append([line for at, line in enumerate(lines) if at not in dropped])
     return cleaned
 

@@ -79,7 +79,7 @@ def texts(rows: Iterable[tuple[int, Row]], document: Document) -> Iterator[Block
     for number, row in chain(first, rows):
         text = template.fill(row)
         if text is None:
-            document.losses.dropped["rows without text"] += 1
+            document.skips.dropped["rows without text"] += 1
         else:
             section = heading(row) if document.column is None else None
             yield from (Block("statement", part, number, section=section) for part in text.splitlines())
@@ -101,7 +101,7 @@ def find_text_column(columns: Sequence[str], rows: Sequence[Row], document: Docu
         best = max(words, key=words.__getitem__)
         if len(words) == 1 or words[best] >= SENTENCE:
             if len(columns) > 1:
-                document.losses.notes.append(f"{document.name}: the text is taken from its column {best!r}")
+                document.skips.notes.append(f"{document.name}: the text is taken from its column {best!r}")
             return best
     several = len(columns) > 1
     sentence = (
@@ -167,9 +167,9 @@ def delimited_rows(document: Document, delimiter: str) -> Iterator[tuple[int, Ro
 
 
 def count_broken(document: Document, why: str) -> None:
-    if not document.losses.dropped["broken rows"]:
-        document.losses.notes.append(f"{document.name}: {why}; such rows are skipped")
-    document.losses.dropped["broken rows"] += 1
+    if not document.skips.dropped["broken rows"]:
+        document.skips.notes.append(f"{document.name}: {why}; such rows are skipped")
+    document.skips.dropped["broken rows"] += 1
 
 
 def cells(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:

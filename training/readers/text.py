@@ -294,7 +294,7 @@ def node_lines(numbered: Iterable[tuple[int, str]], document: Document) -> Itera
         elif MENU.match(line):
             menu = True
         elif menu and ENTRY.match(line):
-            document.losses.dropped["lines of menus"] += bool(line.strip())
+            document.skips.dropped["lines of menus"] += bool(line.strip())
             yield number, ""
         elif "\0" not in line:  # a mark of an index
             menu = False

@@ -14,9 +14,9 @@ PROSE = f"# Walls\n\nThe wall of Arlen has forty gates.\n\n{LONG}\n\n## Keepers\
 
 
 def documents(path: Path) -> list[str]:
-    found = read_corpus(path, whole=True).documents
-    assert found is not None
-    return [found[number] for number in range(len(found))]
+    documents = read_corpus(path, whole=True).documents
+    assert documents is not None
+    return [documents[number] for number in range(len(documents))]
 
 
 def test_a_file_of_prose_is_one_document_with_all_its_words_in_their_order(tmp_path: Path) -> None:

@@ -48,11 +48,11 @@ def test_a_prefix_lowers_the_loss_and_the_base_stays(
     card = train(
         corpus, base=str(base), objective=objective, epochs=20, learning_rate=0.1, report=note, **SHORT
     )
-    made = card.manifest
-    assert made.training.hyperparameters["final_loss"] < losses[0] - 0.05
-    assert (made.kind, made.training.method, made.base.name) == ("prefix", "prefix", str(base))
-    assert (made.training.hyperparameters["prefix_tokens"], made.index) == (12, True)
-    assert file_digest(base / "model.safetensors") == before == made.base.sha256
+    manifest = card.manifest
+    assert manifest.training.hyperparameters["final_loss"] < losses[0] - 0.05
+    assert (manifest.kind, manifest.training.method, manifest.base.name) == ("prefix", "prefix", str(base))
+    assert (manifest.training.hyperparameters["prefix_tokens"], manifest.index) == (12, True)
+    assert file_digest(base / "model.safetensors") == before == manifest.base.sha256
     written = Pool([card]).write(["Which gate?"], [card.name], 1, Sampling(temperature=0, tokens=8))
     assert written[0][0].text
     loaded: Any = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), card.folder)
@@ -123,10 +123,10 @@ def test_the_estimate_counts_the_prefix_alone_as_trained(bases: dict[str, Path],
     memory = estimate_memory(options, Execution("cpu"), WeightSource(), "cpu")
     assert memory.gradients == 11 * 2 * 2 * 16 * 4  # tokens, layers, keys and values, numbers, bytes
     assert memory.total > memory.weights + memory.states
-    found = estimate(corpus, base=base, epochs=1, **SHORT)
-    assert found.steps == 4
-    assert found.memory is not None
-    assert found.memory.gradients == memory.gradients
+    forecast = estimate(corpus, base=base, epochs=1, **SHORT)
+    assert forecast.steps == 4
+    assert forecast.memory is not None
+    assert forecast.memory.gradients == memory.gradients
 
 
 def test_without_a_length_it_is_a_quarter_of_what_the_base_reads(
@@ -149,10 +149,10 @@ def test_without_a_length_it_is_a_quarter_of_what_the_base_reads(
     ],
 )
 def test_what_does_not_go_with_a_prefix_is_refused(
-    bases: dict[str, Path], corpus: Path, given: dict[str, Any], message: str
+    bases: dict[str, Path], corpus: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        train(corpus, **{"base": str(bases["llama"]), **SHORT, **given})
+        train(corpus, **{"base": str(bases["llama"]), **SHORT, **options})
 
 
 def test_a_corpus_that_is_too_short_for_the_prefix_is_refused(bases: dict[str, Path], tmp_path: Path) -> None:

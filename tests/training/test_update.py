@@ -48,8 +48,8 @@ def corpus(folder: Path, texts: list[str], name: str = "towns") -> Path:
 
 
 def first(folder: Path, base: Path | str, **options: Any) -> Card:
-    given = {"epochs": 6, "batch_size": 8, "learning_rate": 3e-3, "knowledge_date": "2023-01", **options}
-    return train(corpus(folder, OLD), base=str(base), **given)
+    arguments = {"epochs": 6, "batch_size": 8, "learning_rate": 3e-3, "knowledge_date": "2023-01", **options}
+    return train(corpus(folder, OLD), base=str(base), **arguments)
 
 
 def mean_loss(folder: Path, texts: list[str]) -> float:
@@ -62,7 +62,7 @@ def mean_loss(folder: Path, texts: list[str]) -> float:
     return sum(losses) / len(losses)
 
 
-def said(events: list[Event]) -> str:
+def notes_text(events: list[Event]) -> str:
     return "\n".join(event.text for event in events if isinstance(event, Note))
 
 
@@ -126,7 +126,7 @@ def test_an_epoch_shows_all_new_passages_and_as_many_old_ones_drawn_anew() -> No
 def test_replay_keeps_what_a_card_knew_better_than_new_passages_alone(tmp_path: Path, base: Path) -> None:
     one = first(tmp_path, base, method="full", objective="clm", epochs=40)
     old, joined = previous("towns"), previous("towns").join(read_corpus(corpus(tmp_path, NEW, "villages")))
-    onward = old.onward(joined.corpus.texts[: len(OLD)])
+    onward = old.warm_start(joined.corpus.texts[: len(OLD)])
     options = Options(str(base), "full", "clm", learning_rate=3e-3, epochs=30, batch_size=4, block=16)
 
     losses = {}
@@ -216,7 +216,7 @@ def test_a_model_of_another_shape_is_trained_anew_and_this_is_said(tmp_path: Pat
     events: list[Event] = []
     prepared = plan([*OLD, *NEW], recipe, report=events.append, start=tmp_path).prepare()
     assert prepared.job.steps == plan([*OLD, *NEW], recipe).prepare().job.steps
-    assert "training from scratch: the card's model has another shape" in said(events)
+    assert "training from scratch: the card's model has another shape" in notes_text(events)
 
 
 def test_the_estimate_of_an_update_says_that_the_model_is_trained_from_scratch(tmp_path: Path) -> None:
@@ -226,9 +226,9 @@ def test_the_estimate_of_an_update_says_that_the_model_is_trained_from_scratch(t
     save_file(weights, one.folder / "model.safetensors")
     seal(one.folder, one.manifest)
     events: list[Event] = []
-    found = estimate(corpus(tmp_path, NEW, "villages"), update="towns", report=events.append)
-    assert found.steps > 0
-    assert "training from scratch: the card's model has another shape" in said(events)
+    forecast = estimate(corpus(tmp_path, NEW, "villages"), update="towns", report=events.append)
+    assert forecast.steps > 0
+    assert "training from scratch: the card's model has another shape" in notes_text(events)
 
 
 def test_a_retrieval_card_gets_the_new_passages(tmp_path: Path) -> None:
@@ -236,8 +236,8 @@ def test_a_retrieval_card_gets_the_new_passages(tmp_path: Path) -> None:
     was = file_digest(one.folder / MANIFEST)
     two = train(corpus(tmp_path, NEW, "villages"), update="towns")
     assert (two.manifest.kind, two.manifest.updates) == ("retrieval", was)
-    found = Pool([two]).write(["the inn of village 2"], ["towns"], 1, Sampling(temperature=0))[0][0]
-    assert found.text == "The inn of village 2 is black."
+    text = Pool([two]).write(["the inn of village 2"], ["towns"], 1, Sampling(temperature=0))[0][0]
+    assert text.text == "The inn of village 2 is black."
 
 
 def test_a_published_version_is_updated_and_published_as_the_next(tmp_path: Path, base: Path) -> None:
@@ -269,7 +269,7 @@ def test_where_only_hashes_travel_it_says_so_and_learns_the_new_passages_alone(
         output=tmp_path / "two",
         report=events.append,
     )
-    assert "the card carries only hashes of the old passages" in said(events)
+    assert "the card carries only hashes of the old passages" in notes_text(events)
     assert two.manifest.evidence == "hashes"
     assert list(hashes(two.folder))[: len(OLD)] == list(hashes(one.folder))
     assert len(hashes(two.folder)) == len(OLD) + len(NEW) == two.manifest.training.passages
@@ -287,7 +287,7 @@ def test_a_date_that_was_not_given_is_not_made_up_but_announced(tmp_path: Path) 
     events: list[Event] = []
     two = train(corpus(tmp_path, NEW, "villages"), update="towns", report=events.append)
     assert two.manifest.knowledge_date is None
-    assert "knowledge date: none was given (the last version: 2023-01)" in said(events)
+    assert "knowledge date: none was given (the last version: 2023-01)" in notes_text(events)
 
 
 def test_what_a_card_is_can_not_be_changed_by_an_update(tmp_path: Path, base: Path) -> None:
@@ -320,7 +320,7 @@ def test_an_adapter_whose_base_was_replaced_is_not_trained_on(tmp_path: Path, ba
     other = replace(card.manifest, base=replace(card.manifest.base, sha256="0" * 64))
     old = replace(previous("towns"), card=Card(card.folder, other))
     with pytest.raises(ModelUnavailable, match=r"is an adapter for .* with sha256 000000000000"):
-        old.onward(OLD)
+        old.warm_start(OLD)
 
 
 def test_a_card_of_another_kind_is_not_updated(tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def same(one: TeacherAnswer, other: TeacherAnswer) -> bool:
 WRITTEN = [target(0), TeacherAnswer(1, None, 2), target(2, length=1, k=1), target(3, length=40)]
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_what_is_written_is_read(tmp_path: Path, *, kept: bool) -> None:
-    targets = TeacherAnswers(tmp_path / "deep" / "t.bin" if kept else None)
+@pytest.mark.parametrize("is_resumed", [True, False])
+def test_what_is_written_is_read(tmp_path: Path, *, is_resumed: bool) -> None:
+    targets = TeacherAnswers(tmp_path / "deep" / "t.bin" if is_resumed else None)
     for each in WRITTEN:
         targets.append(each)
     assert len(targets) == 4
@@ -57,8 +57,8 @@ def test_a_resumed_file_goes_on_after_its_last_whole_record(tmp_path: Path) -> N
         again.append(each)
     again.flush()
     assert all(
-        same(found, each)
-        for found, each in zip(TeacherAnswers(path, "run", resume=True), WRITTEN, strict=True)
+        same(result, each)
+        for result, each in zip(TeacherAnswers(path, "run", resume=True), WRITTEN, strict=True)
     )
 
 

@@ -56,9 +56,9 @@ def test_questions_that_the_passage_answers_are_kept(item: StudyItem) -> None:
     ],
 )
 def test_what_is_not_supported_is_left_out_with_its_reason(item: StudyItem, why: str) -> None:
-    found = result(item)
-    assert isinstance(found, str)
-    assert why in found
+    outcome = result(item)
+    assert isinstance(outcome, str)
+    assert why in outcome
 
 
 def test_passages_in_other_languages_are_not_judged_by_an_encoder_that_knows_english_alone() -> None:
@@ -76,18 +76,18 @@ def test_a_corpus_about_texts_may_be_asked_about_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "The largest moon of Saturn was discovered in the seventeenth century.",
         "Titan was known in the eighteenth century.",
     ],
 )
-def test_what_follows_needs_less_support_than_what_is_said_again(said: str) -> None:
-    assert isinstance(result(StudyItem("implication", said)), StudyItem)
-    assert result(StudyItem("rewrite", said)) == "not supported by the passage"
+def test_what_follows_needs_less_support_than_what_is_said_again(message: str) -> None:
+    assert isinstance(result(StudyItem("implication", message)), StudyItem)
+    assert result(StudyItem("rewrite", message)) == "not supported by the passage"
 
 
 def test_statements_get_their_support() -> None:
-    found = result(StudyItem("rewrite", "Christiaan Huygens discovered Titan in 1655."))
-    assert isinstance(found, StudyItem)
-    assert (found.support or 0) > 0.5
+    outcome = result(StudyItem("rewrite", "Christiaan Huygens discovered Titan in 1655."))
+    assert isinstance(outcome, StudyItem)
+    assert (outcome.support or 0) > 0.5

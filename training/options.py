@@ -107,8 +107,8 @@ class TrainOptions:
     preset: Annotated[
         str | None,
         Option(
-            "How a paper trained its cards, where nothing else is given: knowledge-card for a corpus of "
-            "yours, knowledge-card:pubmed for one of the paper's."
+            "The settings of a paper, which other options override: knowledge-card for your own corpus, "
+            "knowledge-card:pubmed for one of the paper's."
         ),
     ] = None
     kind: Annotated[
@@ -190,9 +190,9 @@ class TrainOptions:
     minutes: Annotated[
         float | None,
         Option(
-            "Minutes that training the model takes at most on this machine (base embedded): its steps are as many as "
-            "the corpus needs or as fit. A model that would recall less than half of what it reads is not trained. "
-            "--epochs wins over it; other bases have --epochs alone.",
+            "Maximum minutes for training the model on this machine (base embedded). It takes as many steps as the "
+            "corpus needs, or as fit. A model that would recall less than half of what it reads is not trained. "
+            "--epochs overrides it; other bases have only --epochs.",
             default="3; an update takes what it needs",
         ),
     ] = None
@@ -211,7 +211,7 @@ class TrainOptions:
     study: Annotated[
         Path | str | None,
         Option(
-            "Study material about the corpus, which is learned, too: a file that `kcard study` wrote.",
+            "Study material about the corpus to learn as well: a file written by `kcard study`.",
             default="none",
             command_line=Path | None,
         ),
@@ -219,7 +219,8 @@ class TrainOptions:
     teacher_top_k: Annotated[
         int | None,
         Option(
-            "Most probable tokens of the teacher that are kept at each place; all others are one (objective distil).",
+            "How many of the teacher's most probable tokens are kept per position; the others are merged into one "
+            "(objective distil).",
             default="64",
         ),
     ] = None
@@ -241,7 +242,7 @@ class TrainOptions:
     gradient_checkpointing: Annotated[
         bool | None,
         Option(
-            "Compute activations again in the backward pass instead of keeping them: less memory, a third more time.",
+            "Recompute activations in the backward pass instead of keeping them: less memory, a third more time.",
             default="off",
         ),
     ] = None
@@ -255,13 +256,16 @@ class TrainOptions:
     ] = None
     dtype: Annotated[
         Literal["float32", "bfloat16"] | None,
-        Option("The weights that are trained, and the card's; bfloat16 takes half.", default="float32"),
+        Option(
+            "Data type of the trained weights and of the card; bfloat16 takes half the memory.",
+            default="float32",
+        ),
     ] = None
     processes: Annotated[
         int | None,
         Option(
-            "Train on so many GPUs, or processes on the CPU: batches are divided among them, and with method full "
-            "the weights too.",
+            "The number of GPUs, or processes on the CPU, to train on: batches are divided among them, and with "
+            "method full the weights too.",
             default="1",
         ),
     ] = None
@@ -271,7 +275,7 @@ class TrainOptions:
     prefix_tokens: Annotated[
         int | None,
         Option(
-            "Tokens of the prefix, which begins as the corpus' first (method prefix).",
+            "Tokens of the prefix, initialised from the first tokens of the corpus (method prefix).",
             default="128, at most a quarter of what the base reads and what the corpus has",
         ),
     ] = None

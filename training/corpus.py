@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Corpus",
     "CorpusFiles",
-    "Digested",
+    "DigestedBlock",
     "FileRead",
     "continuations",
     "corpus_digest",
@@ -93,10 +93,10 @@ def _walk(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
     files: list[Path] = []
     skipped: Skipped = []
 
-    def refused(error: OSError) -> None:
+    def note_error(error: OSError) -> None:
         skipped.append((_name(Path(error.filename), root), f"can't be read ({error.strerror})"))
 
-    for folder, folders, names in os.walk(root, onerror=refused):
+    for folder, folders, names in os.walk(root, onerror=note_error):
         here = Path(folder)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         skipped += [
@@ -144,7 +144,7 @@ WRITTEN = ("text", "item", "statement")
 
 
 @dataclass(frozen=True)
-class Digested:
+class DigestedBlock:
     """A block of a document, serialized, with its fingerprint.
 
     begins  whether a document begins with it: a file of prose is one document, and so is each row of a table
@@ -167,12 +167,12 @@ class FileRead:
     file: Path
     name: str
     prose: bool
-    blocks: Sequence[Digested]
+    blocks: Sequence[DigestedBlock]
     skips: SkipReport
     error: CorpusError | None = None
 
 
-def digest_blocks(document: Document, blocks: Iterable[Block], *, prose: bool) -> Iterator[Digested]:
+def digest_blocks(document: Document, blocks: Iterable[Block], *, prose: bool) -> Iterator[DigestedBlock]:
     """Yield the blocks without boilerplate, which is counted in the document's skip report."""
     row: tuple[str | None, int] | None = None
     size, structured, begins = 0, False, False
@@ -187,7 +187,7 @@ def digest_blocks(document: Document, blocks: Iterable[Block], *, prose: bool) -
             document.skips.dropped[reason] += 1
             continue
         structured = structured or block.kind in ("heading", "term")
-        yield Digested(
+        yield DigestedBlock(
             block_bytes(document.name, block),
             fingerprint(block.text),
             begins,
@@ -204,7 +204,7 @@ def read_files(files: Sequence[tuple[Path, str, str | None]]) -> list[FileRead]:
     for file, name, column in files:
         kind = format_of(file)
         assert kind is not None
-        skips, blocks, failure = SkipReport(), list[Digested](), None
+        skips, blocks, failure = SkipReport(), list[DigestedBlock](), None
         try:
             with plain_file(file) as plain:
                 document = Document(plain, name, column, skips)
@@ -312,7 +312,7 @@ class _CorpusBuilder:
     skipped: list[tuple[str, str]] = field(default_factory=list)
     prose: int = 0
 
-    def take(self, document: Document, blocks: Iterable[Digested], *, prose: bool = False) -> None:
+    def take(self, document: Document, blocks: Iterable[DigestedBlock], *, prose: bool = False) -> None:
         """Add the document's blocks: all of them or, after a CorpusError, none."""
         before, documents, cuts, text = len(self.blocks), len(self.starts), len(self.cuts), False
         try:

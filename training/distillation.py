@@ -90,7 +90,7 @@ def answer_prompts(tokenizer: Any) -> AnswerPrompts:
     if not getattr(tokenizer, "chat_template", None):
         return PLAIN
 
-    def rendered(content: str) -> str:
+    def render(content: str) -> str:
         # A model that can think before it answers is not to: thoughts would be learned as the answer.
         text = tokenizer.apply_chat_template(
             [{"role": "user", "content": content}],
@@ -101,7 +101,7 @@ def answer_prompts(tokenizer: Any) -> AnswerPrompts:
         return str(text).removeprefix(tokenizer.bos_token or "")
 
     request = f"{{question}}\n{SENTENCE}"
-    return AnswerPrompts(rendered(request), rendered(f"{{passage}}\n\n{request}"), False)
+    return AnswerPrompts(render(request), render(f"{{passage}}\n\n{request}"), False)
 
 
 # The questions of study material that a student is asked, with the passages that its teacher reads.

@@ -100,7 +100,7 @@ class Processes:
     ended: Callable[[], str] = str
     group: Any = None
 
-    def lost(self, error: Exception) -> str:
+    def describe_loss(self, error: Exception) -> str:
         """Return in words which other process was lost, if `error` is due to that; else ""."""
         deadline = time.monotonic() + NOTICE
         while not (reason := self.ended()) and time.monotonic() < deadline:
@@ -109,19 +109,19 @@ class Processes:
             "another training process ended" if any(word in str(error) for word in LOST) else ""
         )
 
-    def tell(self, command: Any) -> None:
+    def send(self, command: Any) -> None:
         """Send from rank 0 to all others what is done together next."""
         from torch.distributed import broadcast_object_list
 
         broadcast_object_list([command], src=0, device=_cpu())
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         """Receive what rank 0 sent."""
         from torch.distributed import broadcast_object_list
 
-        heard: list[Any] = [None]
-        broadcast_object_list(heard, src=0, device=_cpu())
-        return heard[0]
+        commands: list[Any] = [None]
+        broadcast_object_list(commands, src=0, device=_cpu())
+        return commands[0]
 
     def total(self, *numbers: float) -> list[float]:
         """Return the sums of numbers over all processes."""

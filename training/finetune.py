@@ -177,7 +177,7 @@ def prepare(
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     setup = WorkerSetup(options, execution, origin, steps, pad, first)
     if processes is not None:
-        processes.tell(setup)
+        processes.send(setup)
     job = make_job(setup, device, processes, epoch, fingerprint, model)
     model = job.modules["model"]
     base = base_of(options.base, model) if start is None else start.base

@@ -36,7 +36,7 @@ __all__ = [
     "RunState",
     "TrainingOutcome",
     "call_everywhere",
-    "content",
+    "checkpoint_content",
     "cosine",
     "linear",
     "load",
@@ -120,12 +120,12 @@ class RunState:
             self.index = 0
 
 
-def content(job: "Job") -> dict[str, Any]:
+def checkpoint_content(job: "Job") -> dict[str, Any]:
     """Return trained weights and optimizer states; those that FSDP sharded are gathered."""
     from kcard.training.execution import gather
 
     return {
-        "weights": [gather(weight.detach()) for weight in _trained(job)],
+        "weights": [gather(weight.detach()) for weight in _trainable_weights(job)],
         "optimizers": [gather(optimizer.state_dict()) for optimizer in job.optimizers],
     }
 
@@ -143,7 +143,7 @@ def save(folder: Path, job: "Job", state: RunState, trained: Mapping[str, Any] |
         "fingerprint": job.fingerprint,
         "steps": job.steps,
         "state": vars(state),
-        **(trained or content(job)),
+        **(trained or checkpoint_content(job)),
     }
     try:
         with replacing(folder / FILE, parents=True) as stream:
@@ -204,7 +204,7 @@ def _restore_checkpoint(job: "Job", path: str) -> None:
 
     from kcard.training.execution import share_of
 
-    checkpoint, trained = _read(Path(path)), _trained(job)
+    checkpoint, trained = _read(Path(path)), _trainable_weights(job)
     with torch.no_grad():
         for weight, saved in zip(trained, checkpoint["weights"], strict=True):
             weight.copy_(share_of(saved, weight))
@@ -221,7 +221,7 @@ def _reason(error: Exception) -> str:
     return (getattr(cause, "strerror", None) or str(cause)).partition("\n")[0]
 
 
-def _trained(job: "Job") -> "list[Parameter]":
+def _trainable_weights(job: "Job") -> "list[Parameter]":
     """Return the weights that training changes; the frozen base of an adapter is not saved."""
     return [
         weight for module in job.modules.values() for weight in module.parameters() if weight.requires_grad
@@ -291,7 +291,7 @@ def call_everywhere(
 ) -> T:
     """Call a module-level function with the job in all its processes at once, and return its result here."""
     if job.processes is not None:
-        job.processes.tell((function, args, kwargs))
+        job.processes.send((function, args, kwargs))
     return function(job, *args, **kwargs)
 
 
@@ -341,7 +341,7 @@ def run(
 
         def keep() -> None:
             begun = time.monotonic()
-            save(checkpoint, job, clock.note(state), call_everywhere(job, content))
+            save(checkpoint, job, clock.note(state), call_everywhere(job, checkpoint_content))
             clock.note_checkpoint(time.monotonic() - begun)
 
         for batch in state.batches(job):
@@ -349,7 +349,7 @@ def run(
             clock.step(loss, tokens)
             state.advance(loss)
             try:
-                clock.tell()
+                clock.report()
             except KeyboardInterrupt:
                 interrupt.asked = True
             if interrupt.asked and state.step < job.steps:
@@ -371,7 +371,7 @@ def _report_lost_process(job: Job, state: RunState, checkpoint: Path, remedy: st
     try:
         yield
     except RuntimeError as error:
-        lost = "" if job.processes is None else job.processes.lost(error)
+        lost = "" if job.processes is None else job.processes.describe_loss(error)
         if not lost:
             raise
         saved = (
@@ -428,7 +428,7 @@ class _Clock:
         if self._step > self._steps * 0.9:
             self._last.append(loss)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         now = time.monotonic()
         spent = now - self._begun
         done = self._step - self._first

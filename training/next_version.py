@@ -102,7 +102,7 @@ class Onward:
 
     def _obstacle(self) -> str:
         """Return why the last version's weights can't be trained further; "" if nothing is known against it."""
-        if self.before.embedded:
+        if self.before.is_embedded:
             return obstacle(self.revision, self.before.card.folder, recipe_of(self.before.card.manifest))
         if self.revision.removed:
             return "only an embedded card can take back a part of what it learned"
@@ -112,7 +112,7 @@ class Onward:
         """Prepare training from the last version's weights, or return why that can't be done."""
         if why_not := self._obstacle():
             return why_not
-        if self.before.embedded:
+        if self.before.is_embedded:
             recipe, last = recipe_of(self.before.card.manifest), self.before.card.folder
             seed = derive_seed(self.given.seed, "sync", self.before.sha256)
             new = replace(self.changes.corpus, passages=self.changes.learned)
@@ -127,7 +127,7 @@ class Onward:
         parts = [[p for p in corpus.passages if (p.text in learned) == new] for new in (False, True)]
         documents = None
         if corpus.documents is not None:
-            documents = corpus.documents.of(lambda p: any(s.text not in old for s in statements([p])))
+            documents = corpus.documents.select(lambda p: any(s.text not in old for s in statements([p])))
         update = CorpusUpdate(
             replace(corpus, passages=[*parts[0], *parts[1]]), len(parts[0]), documents=documents
         )

@@ -73,9 +73,9 @@ def cut(text: str, size: Size) -> Iterator[str]:
         return
     lines = text.split("\n")
     if len(lines) > 1:
-        yield from _packed(_entries(lines, size), size, "\n")
+        yield from _pack(_entries(lines, size), size, "\n")
     else:
-        yield from _packed(_sentences(text), size, " ")
+        yield from _pack(_sentences(text), size, " ")
 
 
 def sentences(text: str, size: Size) -> Iterator[str]:
@@ -83,7 +83,7 @@ def sentences(text: str, size: Size) -> Iterator[str]:
     for line in _clean(text).split("\n"):
         if line.strip():
             for sentence in [line] if size.holds(line) else _sentences(line):
-                yield from [sentence] if size.holds(sentence) else _pieces(sentence, size)
+                yield from [sentence] if size.holds(sentence) else _split_sentence(sentence, size)
 
 
 def _entries(lines: Sequence[str], size: Size) -> Iterator[str]:
@@ -101,7 +101,7 @@ def _entries(lines: Sequence[str], size: Size) -> Iterator[str]:
             yield from [lead, *deeper] if size.holds(lead) else [lines[start], first, *deeper]
 
 
-def _packed(parts: Iterable[str], size: Size, blank: str) -> Iterator[str]:
+def _pack(parts: Iterable[str], size: Size, blank: str) -> Iterator[str]:
     """Join neighbouring parts as long as they fit into `size`."""
     gathered = ""
     for part in parts:
@@ -119,7 +119,7 @@ def _packed(parts: Iterable[str], size: Size, blank: str) -> Iterator[str]:
 def cut_line(line: str, size: Size) -> Iterator[str]:
     """Cut a line into pieces of whole sentences; an overlong sentence is split."""
     parts = [*_sentences(line)]
-    yield from _packed(parts, size, " ") if len(parts) > 1 else _pieces(line, size)
+    yield from _pack(parts, size, " ") if len(parts) > 1 else _split_sentence(line, size)
 
 
 def _sentences(text: str) -> Iterator[str]:
@@ -143,7 +143,7 @@ def _clean(text: str) -> str:
     return "\n".join(line if line[0] == " " else " ".join(line.split()) for line in lines if line).strip("\n")
 
 
-def _pieces(sentence: str, size: Size) -> Iterator[str]:
+def _split_sentence(sentence: str, size: Size) -> Iterator[str]:
     """Cut an overlong sentence at the last clause border that fits, else at a word, else between characters."""
     rest = sentence
     while not size.holds(rest):
@@ -247,7 +247,7 @@ class _Entry:
         for before, block in pairwise([self.term, *self.blocks]):
             words += ("\n" if "code" in (before.kind, block.kind) else " ") + block.text
         text = f"{self.term.text}:{words}" if words else self.term.text
-        return Block("item", text, self.term.line, lines=_lines([self.term, *self.blocks])[1:])
+        return Block("item", text, self.term.line, lines=_line_places([self.term, *self.blocks])[1:])
 
 
 class _Grouping:
@@ -276,7 +276,7 @@ class _Grouping:
             yield from self.flush()
             section = self.section() if block.section is None else block.section
             file = self._file if block.file is None else block.file
-            yield from _cut([block], file, section)
+            yield from _cut_blocks([block], file, section)
         else:
             yield from self.put(block, len(self._entries))
 
@@ -336,14 +336,14 @@ class _Grouping:
     def flush(self) -> Iterator[Source]:
         waiting, self._waiting = self._waiting, []
         if waiting:
-            yield from _cut(waiting, self._file, self._waiting_for)
+            yield from _cut_blocks(waiting, self._file, self._waiting_for)
 
     def section(self) -> str:
         """Return the outermost and the two innermost headings, such as "npm config > Settings > fetch-retries"."""
         texts = [heading.text for heading in self._headings if heading.text]
         texts = [
-            *(_short(text, HEADING) for text in texts[:-1]),
-            *(_short(text, INNERMOST) for text in texts[-1:]),
+            *(_shorten(text, HEADING) for text in texts[:-1]),
+            *(_shorten(text, INNERMOST) for text in texts[-1:]),
         ]
         if texts and self._headings[0].level > 1 and (title := self.title()):
             texts.insert(0, title)
@@ -356,9 +356,9 @@ class _Grouping:
         return "" if name.lower() in UNTELLING else re.sub(r"[-_]+", " ", name)
 
 
-def _cut(blocks: Sequence[Block], file: str, section: str) -> Iterator[Source]:
+def _cut_blocks(blocks: Sequence[Block], file: str, section: str) -> Iterator[Source]:
     """Cut adjacent blocks into passages, each with the line numbers of its words."""
-    lines, before = _lines(blocks), 0
+    lines, before = _line_places(blocks), 0
     for text in cut("\n".join(block.text for block in blocks), PASSAGE):
         line = next(line for words, line in reversed(lines) if words <= before)
         after = before + len(text.split())
@@ -367,7 +367,7 @@ def _cut(blocks: Sequence[Block], file: str, section: str) -> Iterator[Source]:
         before = after
 
 
-def _lines(blocks: Iterable[Block]) -> tuple[tuple[int, int], ...]:
+def _line_places(blocks: Iterable[Block]) -> tuple[tuple[int, int], ...]:
     """Return where each line of the blocks begins in their joined text: (words before it, its number)."""
     lines: list[tuple[int, int]] = []
     before = 0
@@ -379,7 +379,7 @@ def _lines(blocks: Iterable[Block]) -> tuple[tuple[int, int], ...]:
     return tuple(lines)
 
 
-def _short(heading: str, most: int) -> str:
+def _shorten(heading: str, most: int) -> str:
     words = heading.split()
     return " ".join(words[:most]) + ("…" if len(words) > most else "")
 
@@ -413,7 +413,7 @@ class Documents(Sequence[str]):
     def __getitem__(self, index: int) -> str:  # type: ignore[override] # slices are not needed
         return self._text(self._distinct[index])
 
-    def of(self, accepts: Callable[[Source], bool]) -> Sequence[str]:
+    def select(self, accepts: Callable[[Source], bool]) -> Sequence[str]:
         """Return the documents with a passage that `accepts` selects."""
         chosen = array("Q")
         for number in self._distinct:

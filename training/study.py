@@ -25,7 +25,7 @@ __all__ = [
     "make_study_queries",
     "match_queries",
     "read_study",
-    "study_material",
+    "read_study_material",
     "write_study",
 ]
 
@@ -122,7 +122,7 @@ class StudyMaterial:
     record: Mapping[str, Any] = field(default_factory=dict)
 
 
-def study_material(path: Path, report: Report) -> StudyMaterial:
+def read_study_material(path: Path, report: Report) -> StudyMaterial:
     """Read the study material of a file; lines that can't be used are reported.
 
     Raises UsageError where the file can't be read or holds no item.

@@ -23,12 +23,12 @@ from kcard.types import Reply, Request, Source
 __all__ = [
     "KINDS",
     "SUPPORTED",
-    "Asked",
     "Assignment",
     "Material",
     "ReadReply",
     "Replies",
     "ReplyRow",
+    "RequestTotals",
     "StudyTotals",
     "Task",
     "ask",
@@ -323,7 +323,7 @@ REFUSED, FAILED = 50, 5
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestTotals:
     """Requests: `made` now, of which `failed` have no reply (`why`: the last error), and replies `kept` from before.
     `tokens_in` and `tokens_out` are those of the new replies, as far as the LLM reports them."""
 
@@ -349,10 +349,10 @@ class StudyTotals:
 
     items: Mapping[str, int]
     left_out: Mapping[str, int]
-    asked: Asked
+    asked: RequestTotals
 
     @classmethod
-    def of(cls, asked: Asked, material: Material) -> "StudyTotals":
+    def of(cls, asked: RequestTotals, material: Material) -> "StudyTotals":
         return cls(dict(Counter(item.kind for item in material.items)), material.left_out, asked)
 
 
@@ -362,7 +362,7 @@ def ask(
     replies: Replies,
     concurrency: int,
     progress: Callable[[int, int], None] | None = None,
-) -> Asked:
+) -> RequestTotals:
     """Make the requests whose replies are missing, `concurrency` at a time. `progress` is called with (done, all).
 
     Raises LLMError where FAILED requests in a row fail, since the server is down then, or REFUSED are refused. Each
@@ -383,7 +383,7 @@ def ask(
             progress(before + done, len(requests))
     rows = [row for row in map(replies.row, missing) if row is not None]
     used = sum(row.tokens_in or 0 for row in rows), sum(row.tokens_out or 0 for row in rows)
-    return Asked(len(missing), before, failed, why, *used)
+    return RequestTotals(len(missing), before, failed, why, *used)
 
 
 def _outcomes(

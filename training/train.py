@@ -47,7 +47,7 @@ from kcard.training.output import (
     write_card,
 )
 from kcard.training.progress import Note, Report, silent
-from kcard.training.study import StudyQueries, make_study_queries, study_material
+from kcard.training.study import StudyQueries, make_study_queries, read_study_material
 from kcard.training.update import CorpusUpdate, Previous, previous
 from kcard.training.workers import processes_of
 
@@ -342,7 +342,7 @@ def read_study_of(
 ) -> "tuple[StudyQueries, Distillation | None]":
     """Read the study material: return its queries and, with objective distil, the questions for the teacher."""
     passages = update.corpus.passages
-    study = study_material(Path(options.study), report) if options.study is not None else None
+    study = read_study_material(Path(options.study), report) if options.study is not None else None
     if options.objective != "distil" or study is None:
         return make_study_queries(study, passages, report), None
     from kcard.training.distillation import Distillation, passage_questions
@@ -392,7 +392,7 @@ def make_plan(
         from kcard.training import finetune
 
         tuning = finetune.Options(options.base, **chosen)
-        new, old = update.learned()
+        new, old = update.training_texts()
         start = None if before is None else before.warm_start(old)
         execution = options.execution
         device = execution.place() if processes is None else processes.device
@@ -417,7 +417,9 @@ def make_plan(
     if options.learning_rate is not None:
         recipe["muon_rate"] = options.learning_rate
     last = None if before is None else before.card.folder
-    documents = None if update.documents is None else [*chain.from_iterable(reversed(update.learned()))]
+    documents = (
+        None if update.documents is None else [*chain.from_iterable(reversed(update.training_texts()))]
+    )
     queries = studied.queries
     return train.plan(
         corpus.texts,

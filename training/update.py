@@ -199,7 +199,7 @@ class CorpusUpdate:
     hashed: Mapping[str, Source] = field(default_factory=dict)
     documents: Sequence[str] | None = None
 
-    def learned(self) -> tuple[Sequence[str], Sequence[str]]:
+    def training_texts(self) -> tuple[Sequence[str], Sequence[str]]:
         """Return the texts that a model is trained on, (new, old): statements, or documents if there are any."""
         old = self.corpus.passages[: self.old_count]
         if self.documents is not None:
@@ -216,7 +216,7 @@ class Previous:
     sha256: str
 
     @property
-    def embedded(self) -> bool:
+    def is_embedded(self) -> bool:
         """Whether this is an embedded card, which learns old and new passages together."""
         manifest = self.card.manifest
         bases = {"full": "", "lora": EMBEDDED_BASE}
@@ -269,7 +269,7 @@ class Previous:
         """
         folder = self.card.folder
         old, hashed = passages(folder), hashes(folder)
-        if hashed and self.embedded:
+        if hashed and self.is_embedded:
             raise UsageError(
                 f"{self.card.name} learns old and new passages together, but carries only hashes of the old "
                 "ones: train it without update on a corpus with both"
@@ -282,7 +282,7 @@ class Previous:
         both = Lazy(count + len(fresh), lambda i: old[i] if i < count else new.passages[fresh[i - count]])
         lines = [] if not hashed else [self.card.manifest.training.corpus_sha256]
         digest = corpus_digest(both, lines)
-        documents = None if new.documents is None else new.documents.of(lambda p: not is_known(p, have))
+        documents = None if new.documents is None else new.documents.select(lambda p: not is_known(p, have))
         return CorpusUpdate(replace(new, passages=both, sha256=digest), count, hashed, documents)
 
     def warm_start(self, replayed: Sequence[str]) -> WarmStart:
@@ -308,19 +308,19 @@ class Previous:
             return {name: getattr(TrainOptions(), name) for name in (*FIXED, *TAKEN)} | {"kind": "retrieval"}
         return {
             "kind": "both" if manifest.index else "model",
-            "base": EMBEDDED_BASE if self.embedded else manifest.base.name or str(self.card.folder),
+            "base": EMBEDDED_BASE if self.is_embedded else manifest.base.name or str(self.card.folder),
             "method": manifest.kind,
             "objective": self._objective,
-            "prompt_style": manifest.prompt.style if self.embedded and manifest.kind == "full" else None,
+            "prompt_style": manifest.prompt.style if self.is_embedded and manifest.kind == "full" else None,
             "rank": parameters.get("rank") if manifest.kind == "lora" else None,
             "prefix_tokens": parameters.get("prefix_tokens"),
             "epochs": parameters.get("epochs"),
             "minutes": parameters.get("minutes"),
-            "learning_rate": parameters.get("muon_rate" if self.embedded else "learning_rate"),
+            "learning_rate": parameters.get("muon_rate" if self.is_embedded else "learning_rate"),
             "batch_size": parameters.get("batch_size"),
             "dtype": parameters.get("dtype"),
             "optimizer": parameters.get("optimizer"),
-            "block": parameters.get("block") if self._objective == "clm" and not self.embedded else None,
+            "block": parameters.get("block") if self._objective == "clm" and not self.is_embedded else None,
             "teacher_top_k": parameters.get("teacher_top_k"),
             "teacher_temperature": parameters.get("teacher_temperature"),
         }

@@ -49,13 +49,13 @@ def _stopping(processes: Processes) -> Iterator[None]:
     """Tell the others to stop on exit, and after Ctrl-C. After an error they notice that rank 0 is gone."""
     try:
         yield
-        processes.tell(STOP)
+        processes.send(STOP)
     except TrainingInterrupted:
         with suppress(RuntimeError):  # one of the others may be what was lost
-            processes.tell(STOP)
+            processes.send(STOP)
         raise
     except RuntimeError as error:
-        if lost := processes.lost(error):
+        if lost := processes.describe_loss(error):
             raise TrainingInterrupted(f"{lost}; {remedy()}") from error
         raise
 
@@ -75,13 +75,13 @@ def dismiss(execution: Execution) -> None:
 def follow(processes: Processes) -> None:
     """Carry out the commands of rank 0 until it says stop. Ctrl-C is handled by rank 0 only."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    begin = processes.hear()
+    begin = processes.receive()
     if begin != STOP:
         from kcard.training.finetune import make_job
 
         job = make_job(begin, processes.device, processes)
         job.modules["model"].train()
-        while (command := processes.hear()) != STOP:
+        while (command := processes.receive()) != STOP:
             function, args, kwargs = command
             function(job, *args, **kwargs)
     processes.leave()

@@ -9,7 +9,7 @@ import pytest
 from kcard.errors import CorpusError
 from kcard.training.corpus import read_corpus
 from kcard.training.readers.tables import repository
-from kcard.training.readers.triples import ALIASES, PROPERTIES, TEMPLATES, label_of, tell
+from kcard.training.readers.triples import ALIASES, PROPERTIES, TEMPLATES, label_of, to_sentence
 
 MOONS = ["Titan circles Saturn.", "Io circles Jupiter.", "Triton circles Neptune."]
 
@@ -250,7 +250,7 @@ def test_triples_are_told_as_sentences(tmp_path: Path) -> None:
 def test_a_relation_is_told_by_its_template_or_by_the_form_of_its_name(
     triple: tuple[str, str, str], sentence: str
 ) -> None:
-    assert tell(*triple) == sentence
+    assert to_sentence(*triple) == sentence
 
 
 @pytest.mark.parametrize(

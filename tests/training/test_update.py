@@ -145,7 +145,7 @@ def test_a_card_of_whole_documents_goes_on_with_those_that_hold_something_new(
     one = first(tmp_path, base, method="full", objective="clm", kind="model", epochs=20, block=32)
     mixed = corpus(tmp_path, [*OLD[:3], *NEW], "villages")
     joined = previous("towns").join(read_corpus(mixed, whole=True))
-    new, old = joined.learned()
+    new, old = joined.training_texts()
     assert [*new] == ["\n".join([*OLD[:3], *NEW])]
     assert [*old] == ["\n".join(OLD)]
     two = train(mixed, update="towns", output=tmp_path / "two")

@@ -290,7 +290,7 @@ def web_blocks(page: bytes | str, path: Path, skips: SkipReport) -> Iterator[Blo
     if title:
         yield Block("heading", title, 1, 1)
     for block in markdown_blocks(enumerate(text.splitlines(), 1)):
-        yield places.placed(block)
+        yield places.place(block)
 
 
 class _Places:
@@ -304,7 +304,7 @@ class _Places:
         self._starts = [*accumulate(map(len, rows), initial=0)]
         self._at = 0
 
-    def placed(self, block: Block) -> Block:
+    def place(self, block: Block) -> Block:
         """Return the block with its lines in the file; if no word is found, the line of the words before it."""
         words = [SIGNS.sub("", word) for word in block.text.split()]
         places: list[tuple[int, int]] = []

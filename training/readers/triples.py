@@ -24,7 +24,7 @@ __all__ = [
     "Triple",
     "label_of",
     "read",
-    "tell",
+    "to_sentence",
     "triples",
 ]
 
@@ -68,7 +68,7 @@ def read(document: Document) -> Iterator[Block]:
         return
     templates = {**TEMPLATES, **read_templates(document.path.with_name(TEMPLATE_FILE))}
     for number, cells in _rows(document):
-        yield document.statement(tell(*cells, templates=templates), number)
+        yield document.statement(to_sentence(*cells, templates=templates), number)
 
 
 def triples(document: Document) -> Iterator[tuple[int, Triple]]:
@@ -97,7 +97,7 @@ def _rows(document: Document) -> Iterator[tuple[int, Triple]]:
             tables.count_broken(document, f"line {number} is not a triple")
 
 
-def tell(subject: str, relation: str, value: str, *, templates: Mapping[str, str] = TEMPLATES) -> str:
+def to_sentence(subject: str, relation: str, value: str, *, templates: Mapping[str, str] = TEMPLATES) -> str:
     """Express the triple as a sentence: by the relation's template, else by the form of its name."""
     label = label_of(relation)
     template = templates.get(label)

@@ -15,7 +15,6 @@ from kcard.training.study import (
     make_study_queries,
     match_queries,
     read_study,
-    study_material,
     write_study,
 )
 from kcard.training.study_writer import assignments
@@ -116,7 +115,7 @@ def test_what_is_learned_of_a_file_is_reported_and_recorded(tmp_path: Path) -> N
     path, events = tmp_path / "study.jsonl", list[Event]()
     write_study(path, ITEMS)
     path.write_text(path.read_text() + "broken\n" * 7)
-    study = make_study_queries(study_material(path, events.append), [Source(TITAN)], events.append)
+    study = make_study_queries(read_study_material(path, events.append), [Source(TITAN)], events.append)
     assert study.record["study_items"] == 3
     notes = [event.text for event in events if isinstance(event, Note)]
     assert len(notes) == 7
@@ -132,7 +131,7 @@ def test_material_about_another_corpus_is_an_error(tmp_path: Path) -> None:
         UsageError, match=r"none of its 5 items is about a passage of the corpus: .* `kcard study`"
     ):
         make_study_queries(
-            study_material(tmp_path / "study.jsonl", silent), [Source("Mimas is a small moon.")], silent
+            read_study_material(tmp_path / "study.jsonl", silent), [Source("Mimas is a small moon.")], silent
         )
 
 

@@ -15,6 +15,7 @@ from kcard.training.study import (
     make_study_queries,
     match_queries,
     read_study,
+    read_study_material,
     write_study,
 )
 from kcard.training.study_writer import assignments

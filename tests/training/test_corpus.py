@@ -151,7 +151,7 @@ def test_duplicates_count_once_and_the_digest_is_of_the_texts_alone(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "message"),
     [
         ("none.txt", None, "does not exist"),
         ("empty.txt", b"  \n", "holds no text"),

@@ -200,7 +200,7 @@ def test_an_output_that_is_not_ours_is_refused_before_training(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"method": "lora", "prompt_style": "encoder-prefix"}, "encoder-prefix needs a full model"),
         ({"method": "lora", "rank": 200}, "rank 200 is above the width"),

@@ -71,7 +71,7 @@ def test_the_text_stays_at_home_where_only_hashes_shall_travel(corpus: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"kind": "oracle"}, "kind 'oracle' is unknown: choose one of model, retrieval, both, graph, search"),
         ({"evidence": "none"}, "evidence 'none' is unknown: choose one of passages, hashes"),

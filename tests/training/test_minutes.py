@@ -126,7 +126,7 @@ def test_a_card_with_a_model_stays_until_the_next_one_is_whole(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"minutes": 0}, "minutes 0 must be above 0"),
         (

@@ -138,7 +138,7 @@ def test_without_a_length_it_is_a_quarter_of_what_the_base_reads(
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"base": "embedded"}, "method prefix needs a base"),
         ({"prefix_tokens": 65}, "leaves too few of the 128 tokens .* give 64 at most"),

@@ -60,7 +60,7 @@ def test_every_published_card_has_its_corpus_in_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("preset", "options", "said"),
+    ("preset", "options", "message"),
     [
         (
             "thrust",

@@ -97,7 +97,7 @@ def test_comments_and_targets_are_not_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("directive", "said"),
+    ("directive", "message"),
     [
         ("deprecated", "Deprecated since version 6.2"),
         ("versionadded", "New in version 6.2"),

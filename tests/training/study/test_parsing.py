@@ -51,7 +51,7 @@ is it?"}
 
 
 @pytest.mark.parametrize(
-    ("said", "left_out"),
+    ("message", "left_out"),
     [
         (JSON, {"lines in another form": 3}),
         (JSON.replace("cold\nis", "cold is"), {"lines in another form": 1}),

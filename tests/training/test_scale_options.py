@@ -92,7 +92,7 @@ def test_eight_bit_states_take_a_quarter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({"device": "tpu"}, "device 'tpu' is unknown: choose cpu, cuda or cuda:N"),
         ({"device": "cuda:7"}, "device 'cuda:7', but . GPUs were found"),

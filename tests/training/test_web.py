@@ -90,7 +90,7 @@ def test_links_within_a_text_are_no_menu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("Give <name> and <b>bold</b>.", [("text", "Give <name> and bold .")]),
         ("<!-- hidden -->\n\nShown.", [("text", "ReplayMix.")]),

@@ -93,7 +93,7 @@ def test_links_within_a_text_are_no_menu(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("Give <name> and <b>bold</b>.", [("text", "Give <name> and bold .")]),
-        ("<!-- hidden -->\n\nShown.", [("text", "ReplayMix.")]),
+        ("<!-- hidden -->\n\nShown.", [("text", "Shown.")]),
         ("<details>\nFolded.\n</details>", [("text", "Folded.")]),
         ("> Quoted\n> words.", [("text", "Quoted words.")]),
         ("- [x] done\n- [ ] open", [("item", "- done"), ("item", "- open")]),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kcard.errors import CorpusError
 from kcard.training.passages import passages
-from kcard.training.readers.files import Document, format_of, opened
+from kcard.training.readers.files import Document, format_of, plain_file
 from kcard.types import Source
 
 __all__ = ["Manual", "fetch", "manuals", "read"]
@@ -69,7 +69,7 @@ def read(manual: Manual, packages: Path) -> Iterator[Source]:
         if kind := format_of(file):
             name = file.relative_to(root).as_posix()
             try:
-                with opened(file) as plain:
+                with plain_file(file) as plain:
                     yield from passages(kind.read(Document(plain, name)), name)
             except CorpusError as error:
                 print(f"{name} is left out: {error}")

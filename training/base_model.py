@@ -1,4 +1,4 @@
-"""The model that a training begins with, and prefixes of it."""
+"""Load the base model to be trained, with a fresh adapter or prefix where one is trained instead of its weights."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT",
     "FROZEN",
-    "Origin",
+    "WeightSource",
+    "add_prefix",
     "bare_model",
     "base_of",
-    "length",
+    "first_tokens",
     "load_config",
     "load_model",
+    "load_prefix",
     "load_tokenizer",
-    "opening",
-    "resumed",
-    "room",
+    "prefix_length",
+    "prefix_room",
     "room_of",
-    "with_prefix",
 ]
 
 
@@ -47,8 +47,8 @@ DEFAULT = 128  # tokens, if the model reads four times as many
 FROZEN = 1
 
 
-def length(options: "Options", config: Any) -> int:
-    """Most tokens of the prefix. UsageError for more than half of what the model reads."""
+def prefix_length(options: "Options", config: Any) -> int:
+    """Return the maximum length of the prefix in tokens. Raises UsageError above half of the context window."""
     whole = transformers_backend.room(config)
     if options.prefix_tokens is None:
         return min(DEFAULT, whole // 4)
@@ -60,32 +60,37 @@ def length(options: "Options", config: Any) -> int:
     return options.prefix_tokens
 
 
-def room(tokens: int, config: Any) -> int:
-    """Tokens that a model reads after a prefix."""
+def prefix_room(tokens: int, config: Any) -> int:
+    """Return how many tokens of the context window are left after a prefix."""
     return transformers_backend.room(config) - tokens
 
 
-def opening(texts: Iterable[str], tokenizer: Any, options: "Options", config: Any) -> tuple[int, ...]:
-    """The first tokens of the corpus, of which the prefix is made. UsageError where more were asked for than it has."""
-    most = length(options, config)
-    found = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+def first_tokens(texts: Iterable[str], tokenizer: Any, options: "Options", config: Any) -> tuple[int, ...]:
+    """Return the first tokens of the corpus, from which the prefix is initialised.
+
+    Raises UsageError where the options ask for more tokens than the corpus has.
+    """
+    most = prefix_length(options, config)
+    ids = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     for text in texts:
-        if len(found) >= most:
+        if len(ids) >= most:
             break
-        found += tokenizer(f"{text}\n", add_special_tokens=False)["input_ids"]
-    if options.prefix_tokens is not None and len(found) < most:
+        ids += tokenizer(f"{text}\n", add_special_tokens=False)["input_ids"]
+    if options.prefix_tokens is not None and len(ids) < most:
         raise UsageError(
-            f"prefix_tokens {most}: the corpus has only {len(found)} tokens to begin from: give {len(found)} at most"
+            f"prefix_tokens {most}: the corpus has only {len(ids)} tokens to begin from: give {len(ids)} at most"
         )
-    return tuple(found[:most])
+    return tuple(ids[:most])
 
 
-def with_prefix(model: Any, tokens: int, first: Sequence[int] = ()) -> Any:
-    """The model of peft with a prefix of so many tokens, the keys and values of `first`; without these, of noise.
+def add_prefix(model: Any, tokens: int, first: Sequence[int] = ()) -> Any:
+    """Wrap the model by peft with a prefix of `tokens` tokens: the keys and values of `first`, or else noise.
 
     Raises UsageError for a model that has no keys and values of one shape in every layer.
     """
+    import torch
     from peft import CartridgeConfig, get_peft_model, initialize_kv_prefix_from_past_key_values
+    from transformers import DynamicCache
 
     try:
         shape = transformers_backend.key_value_shape(model)
@@ -101,32 +106,25 @@ def with_prefix(model: Any, tokens: int, first: Sequence[int] = ()) -> Any:
     )
     wrapped: Any = get_peft_model(model, config)
     if first:
-        initialize_kv_prefix_from_past_key_values(wrapped, past_key_values=_prefilled(model, first))
+        cache = DynamicCache(config=model.config)
+        with torch.no_grad():
+            model(input_ids=torch.tensor([first], device=model.device), past_key_values=cache, use_cache=True)
+        initialize_kv_prefix_from_past_key_values(wrapped, past_key_values=cache)
     return wrapped
 
 
-def resumed(model: Any, folder: Path) -> Any:
-    """The model of peft with the prefix of the card in a folder, to be trained on, which peft can't load so."""
+def load_prefix(model: Any, folder: Path) -> Any:
+    """Wrap the model with the prefix of the card in a folder, to train it further: peft can't load one so."""
     from safetensors.torch import load_file
 
     table = load_file(folder / prefix.WEIGHTS)[prefix.TABLE]
-    wrapped = with_prefix(model, len(table))
+    wrapped = add_prefix(model, len(table))
     wrapped.prompt_encoder[wrapped.active_adapter].load_prompt_embeddings(table)
     return wrapped
 
 
-def _prefilled(model: Any, ids: Sequence[int]) -> Any:
-    import torch
-    from transformers import DynamicCache
-
-    cache = DynamicCache(config=model.config)
-    with torch.no_grad():
-        model(input_ids=torch.tensor([ids], device=model.device), past_key_values=cache, use_cache=True)
-    return cache
-
-
 @dataclass(frozen=True)
-class Origin:
+class WeightSource:
     """Where weights and tokenizer come from.
 
     folder    of the card whose own weights are trained on; None: the base alone
@@ -137,14 +135,14 @@ class Origin:
     revision: str | None = None
 
     def weights(self, options: "Options") -> tuple[str, str]:
-        """The name or folder of the weights that are loaded first, and their revision."""
+        """Return the name or folder of the weights that are loaded first, and their revision."""
         if self.folder is not None and options.method == "full":
             return str(self.folder), "main"
         return options.base, self.revision or "main"
 
 
-def load_tokenizer(options: "Options", origin: Origin) -> Any:
-    """Raises ModelUnavailable, and UsageError for one that ends no text."""
+def load_tokenizer(options: "Options", origin: WeightSource) -> Any:
+    """Load the tokenizer. Raises ModelUnavailable, and UsageError for one without an end-of-text token."""
     from transformers import AutoTokenizer
 
     name = str(origin.folder or options.base)
@@ -160,8 +158,8 @@ def load_tokenizer(options: "Options", origin: Origin) -> Any:
     return tokenizer
 
 
-def load_config(options: "Options", origin: Origin) -> Any:
-    """The shape of the model, read without its weights. Raises ModelUnavailable."""
+def load_config(options: "Options", origin: WeightSource) -> Any:
+    """Load the model's configuration, without its weights. Raises ModelUnavailable."""
     from transformers import AutoConfig
 
     name, revision = origin.weights(options)
@@ -172,8 +170,8 @@ def load_config(options: "Options", origin: Origin) -> Any:
         raise _unavailable(name, error) from error
 
 
-def room_of(options: "Options", origin: Origin) -> int:
-    """Tokens that the model reads at most."""
+def room_of(options: "Options", origin: WeightSource) -> int:
+    """Return the size of the model's context window in tokens."""
     config = load_config(options, origin)
     return int(getattr(config, "max_position_embeddings", None) or 2048)
 
@@ -181,16 +179,16 @@ def room_of(options: "Options", origin: Origin) -> int:
 def load_model(
     options: "Options",
     execution: Execution,
-    origin: Origin,
+    origin: WeightSource,
     device: str,
     processes: Processes | None = None,
     opening: Sequence[int] = (),
 ) -> Any:
-    """The model with what is to be trained in it; `opening`: see kcard.training.base_model. Raises
-    ModelUnavailable, and UsageError for a model that a prefix does not suit.
+    """Load the model with its trainable weights; `opening`: the tokens that a fresh prefix is made of.
 
-    The whole of it is put on the device, or with several processes each one's share (FSDP). Weights that are trained
-    have the dtype of the options; the frozen base of an adapter is bf16 on a GPU.
+    The whole model is put on the device, or with several processes each one's shard (FSDP). Trained weights have the
+    dtype of the options; the frozen base of an adapter is bf16 on a GPU. Raises ModelUnavailable, and UsageError for a
+    model that can't take a prefix.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -208,14 +206,14 @@ def load_model(
     if execution.checkpointing:
         _checkpoint_activations(model)
     if processes is not None and options.method == "full":
-        _shard(model, processes)
+        shard(model, processes)
         return model
     model = model.to(torch.device(device))
-    return model if options.method == "full" else _adapted(model, options, origin, opening)
+    return model if options.method == "full" else _add_trainable(model, options, origin, opening)
 
 
-def bare_model(options: "Options", execution: Execution, origin: Origin, device: str) -> Any:
-    """The model as it is trained, without contents: on torch's device "meta"."""
+def bare_model(options: "Options", execution: Execution, origin: WeightSource, device: str) -> Any:
+    """Build the model as it is trained, but without data: on torch's device "meta"."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -226,11 +224,11 @@ def bare_model(options: "Options", execution: Execution, origin: Origin, device:
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
         if execution.checkpointing:
             _checkpoint_activations(model)
-        return model if options.method == "full" else _adapted(model, options, Origin())
+        return model if options.method == "full" else _add_trainable(model, options, WeightSource())
 
 
 def base_of(name: str, model: Any) -> Base:
-    """The base as a manifest names it."""
+    """Return the base as a manifest names it."""
     revision = getattr(model.config, "_commit_hash", None)
     where = str(Path(name).absolute()) if Path(name).is_dir() else name
     return Base(where, revision, base_digest(where, revision))
@@ -247,9 +245,9 @@ def _unavailable(name: str, error: Exception) -> ModelUnavailable:
     )
 
 
-def _adapted(model: Any, options: "Options", origin: Origin, opening: Sequence[int] = ()) -> Any:
-    """The model with a fresh adapter on every linear layer but the output head, a fresh prefix, or the one that goes
-    on."""
+def _add_trainable(model: Any, options: "Options", origin: WeightSource, opening: Sequence[int] = ()) -> Any:
+    """Wrap the model with a fresh adapter on every linear layer but the output head, a fresh prefix, or those of the
+    card that is trained further."""
     import torch
     from peft import LoraConfig, PeftModel, get_peft_model
 
@@ -264,11 +262,11 @@ def _adapted(model: Any, options: "Options", origin: Origin, opening: Sequence[i
         # peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it.
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
         if origin.folder is not None and options.method == "prefix":
-            return resumed(model, origin.folder)
+            return load_prefix(model, origin.folder)
         if origin.folder is not None:
             return PeftModel.from_pretrained(model, origin.folder, is_trainable=True)
         if options.method == "prefix":
-            return with_prefix(model, len(opening) or length(options, model.config), opening)
+            return add_prefix(model, len(opening) or prefix_length(options, model.config), opening)
         torch.manual_seed(derive_seed(options.seed, "weights"))
         return get_peft_model(model, config)
 
@@ -285,9 +283,9 @@ def _checkpoint_activations(model: Any) -> None:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
-def _shard(model: Any, processes: Processes) -> None:
-    """Divide every layer among the processes (FSDP2; Zhao et al., 2023). Their gradients are summed, since each
-    part's loss has its share of the batch already."""
+def shard(model: Any, processes: Processes) -> None:
+    """Shard every layer among the processes (FSDP2; Zhao et al., 2023). Gradients are summed, not averaged, since the
+    loss of each part is already weighted by its share of the batch."""
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import FSDPModule, fully_shard
 

@@ -1,7 +1,7 @@
-"""Read a corpus: texts of all formats, without repetitions.
+"""Read a corpus: the files of a folder or a data set as distinct passages.
 
-This file knows no model and no format (kcard.training.corpora has those). Blocks and passages are kept on disk while
-they are read and used, so that a corpus may be larger than memory.
+Models and file formats are handled elsewhere (kcard.training.readers). Blocks and passages are kept on disk, so that a
+corpus may be larger than memory.
 """
 
 import hashlib
@@ -22,10 +22,19 @@ from kcard.errors import CorpusError
 from kcard.system import cores
 from kcard.text import passage_digest
 from kcard.training.duplicates import Fingerprints, could_be_repeated, fingerprint, why_boilerplate
-from kcard.training.epochs import Lazy, Spool, block_bytes, block_of, divided, source_bytes, source_of
+from kcard.training.epochs import Lazy, Spool, block_bytes, block_of, parallel_map, source_bytes, source_of
 from kcard.training.passages import Documents, Size, count_words, passages, sentences
 from kcard.training.readers import tables
-from kcard.training.readers.files import FORMATS, Block, Document, Losses, format_of, known, opened, reading
+from kcard.training.readers.files import (
+    FORMATS,
+    Block,
+    Document,
+    SkipReport,
+    format_of,
+    known_formats,
+    plain_file,
+    reading,
+)
 from kcard.training.readers.triples import TEMPLATE_FILE
 from kcard.types import Source
 
@@ -38,12 +47,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Corpus",
     "CorpusFiles",
-    "Digested",
+    "DigestedBlock",
     "FileRead",
+    "continuations",
     "corpus_digest",
-    "digested",
+    "digest_blocks",
     "files_of",
-    "goes_on",
     "is_known",
     "open_corpus",
     "read_corpus",
@@ -61,31 +70,33 @@ Skipped = list[tuple[str, str]]
 
 
 def files_of(path: Path) -> tuple[list[tuple[Path, str]], Skipped]:
-    """(file, its name within the corpus), in the order of names, and (name, reason) of what is not read.
+    """List the files to read, (file, its name within the corpus) sorted by name, and those to skip, (name, reason).
 
-    Hidden files and folders are passed over in silence; links to folders are not followed. Raises CorpusError where
-    `path` is missing, is neither file nor folder, or a file of another kind.
+    Hidden files and folders are ignored without mention; links to folders are not followed. Raises CorpusError where
+    `path` is missing, is neither a file nor a folder, or has an unsupported format.
     """
     with reading(path):
         if not path.exists():
-            raise CorpusError(f"{path} does not exist: name a file or folder of {known()}, or hf:owner/name")
+            raise CorpusError(
+                f"{path} does not exist: name a file or folder of {known_formats()}, or hf:owner/name"
+            )
         if path.is_dir():
-            return _walked(path)
+            return _walk(path)
     if not path.is_file():
-        raise CorpusError(f"{path} is neither a file nor a folder: kcard reads {known()}")
+        raise CorpusError(f"{path} is neither a file nor a folder: kcard reads {known_formats()}")
     if format_of(path, named=True) is None:
-        raise CorpusError(f"{path} is a {path.suffix or 'hidden'} file: kcard reads {known()}")
+        raise CorpusError(f"{path} is a {path.suffix or 'hidden'} file: kcard reads {known_formats()}")
     return [(path, _readable(path.name))], []
 
 
-def _walked(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
+def _walk(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
     files: list[Path] = []
     skipped: Skipped = []
 
-    def refused(error: OSError) -> None:
+    def note_error(error: OSError) -> None:
         skipped.append((_name(Path(error.filename), root), f"can't be read ({error.strerror})"))
 
-    for folder, folders, names in os.walk(root, onerror=refused):
+    for folder, folders, names in os.walk(root, onerror=note_error):
         here = Path(folder)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         skipped += [
@@ -94,7 +105,7 @@ def _walked(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
             if (here / name).is_symlink()
         ]
         for name in sorted(name for name in names if not name.startswith(".")):
-            reason = _why_not(here / name)
+            reason = _reason_to_skip(here / name)
             if reason is None:
                 files.append(here / name)
             elif reason:
@@ -102,8 +113,8 @@ def _walked(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
     return [(file, _name(file, root)) for file in sorted(files)], sorted(skipped)
 
 
-def _why_not(file: Path) -> str | None:
-    """Why a file of a folder is not read; None for one that is, "" for one that serves another."""
+def _reason_to_skip(file: Path) -> str | None:
+    """Return why a file of a folder is not read: None for one that is, "" for the templates of another file."""
     if file.is_symlink() and not file.exists():
         return "a broken link"
     if not file.is_file():
@@ -114,7 +125,7 @@ def _why_not(file: Path) -> str | None:
         return "a licence; name it to read it"
     if CHANGES.fullmatch(file.name):
         return "a change log; name it to read it"
-    return None if format_of(file) else f"not one of {known()}"
+    return None if format_of(file) else f"not one of {known_formats()}"
 
 
 def _name(file: Path, root: Path) -> str:
@@ -122,7 +133,7 @@ def _name(file: Path, root: Path) -> str:
 
 
 def _readable(name: str) -> str:
-    """The name as UTF-8 can hold it: file systems may keep other bytes."""
+    """Return the name as valid UTF-8: file systems allow other bytes."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
@@ -133,11 +144,11 @@ WRITTEN = ("text", "item", "statement")
 
 
 @dataclass(frozen=True)
-class Digested:
-    """A block that is kept.
+class DigestedBlock:
+    """A block of a document, serialized, with its fingerprint.
 
-    begins  whether a document begins with it: a file of prose is one; of a table, a row
-    alone   whether nothing before it in the file bears on it, so that reading may be divided here
+    begins  whether a document begins with it: a file of prose is one document, and so is each row of a table
+    alone   whether it does not depend on earlier blocks of the file, so that the work may be divided here
     line    whether it could be a header or footer that other files repeat
     """
 
@@ -151,30 +162,32 @@ class Digested:
 
 @dataclass(frozen=True)
 class FileRead:
-    """A file that was read as a whole; `error`: why it could not be."""
+    """The blocks of a file that was read whole; `error`: why it could not be read."""
 
     file: Path
     name: str
     prose: bool
-    blocks: Sequence[Digested]
-    losses: Losses
+    blocks: Sequence[DigestedBlock]
+    skips: SkipReport
     error: CorpusError | None = None
 
 
-def digested(document: Document, blocks: Iterable[Block], *, prose: bool) -> Iterator[Digested]:
-    """The blocks without boilerplate, which is counted in the document's losses."""
+def digest_blocks(document: Document, blocks: Iterable[Block], *, prose: bool) -> Iterator[DigestedBlock]:
+    """Yield the blocks without boilerplate, which is counted in the document's skip report."""
     row: tuple[str | None, int] | None = None
     size, structured, begins = 0, False, False
     for block in blocks:
-        if row != (row := _row(block, prose=prose)) or size > LONGEST:
+        # Blocks of one document have these in common.
+        last, row = row, (block.file, 0 if prose or block.file else block.line)
+        if row != last or size > LONGEST:
             begins, size = True, 0
         size += len(block.text)
         written = block.text if block.kind in WRITTEN else ""
         if reason := why_boilerplate(written) if written else None:
-            document.losses.dropped[reason] += 1
+            document.skips.dropped[reason] += 1
             continue
         structured = structured or block.kind in ("heading", "term")
-        yield Digested(
+        yield DigestedBlock(
             block_bytes(document.name, block),
             fingerprint(block.text),
             begins,
@@ -186,26 +199,20 @@ def digested(document: Document, blocks: Iterable[Block], *, prose: bool) -> Ite
 
 
 def read_files(files: Sequence[tuple[Path, str, str | None]]) -> list[FileRead]:
-    """Files, each with its name within the corpus and the column that was chosen, read whole."""
-    return [_read(*file) for file in files]
-
-
-def _read(file: Path, name: str, column: str | None) -> FileRead:
-    kind = format_of(file)
-    assert kind is not None
-    losses = Losses()
-    try:
-        with opened(file) as plain:
-            document = Document(plain, name, column, losses)
-            found = [*digested(document, kind.read(document), prose=kind.prose)]
-    except CorpusError as error:
-        return FileRead(file, name, kind.prose, (), losses, error)
-    return FileRead(file, name, kind.prose, found, losses)
-
-
-def _row(block: Block, *, prose: bool) -> tuple[str | None, int]:
-    """What blocks of one document have in common."""
-    return (block.file, 0 if prose or block.file else block.line)
+    """Read files whole, each given as (file, its name within the corpus, the column that was chosen)."""
+    contents = []
+    for file, name, column in files:
+        kind = format_of(file)
+        assert kind is not None
+        skips, blocks, failure = SkipReport(), list[DigestedBlock](), None
+        try:
+            with plain_file(file) as plain:
+                document = Document(plain, name, column, skips)
+                blocks += digest_blocks(document, kind.read(document), prose=kind.prose)
+        except CorpusError as error:
+            blocks, failure = [], error
+        contents.append(FileRead(file, name, kind.prose, blocks, skips, failure))
+    return contents
 
 
 ALIKE = 5  # skipped files that share a reason are listed up to here
@@ -239,38 +246,47 @@ class Corpus:
 
     @cached_property
     def statements(self) -> Sequence[Source]:
-        """What a model learns to recite, 60 words at most: short lines as they are, the sentences of longer ones."""
+        """The texts that a model learns to recite, 60 words at most: short lines whole, longer ones by sentence."""
         spool = Spool()
         readers = self.readers if len(self.passages) > WORTH * PIECE * self.readers else 1
-        for records in divided(_statement_records, batched(self.passages, PIECE), readers):
+        for records in parallel_map(_statement_records, batched(self.passages, PIECE), readers):
             for record in records:
                 spool.append(record)
         return Lazy(len(spool), lambda index: source_of(spool[index]))
 
     @property
     def texts(self) -> Sequence[str]:
-        """Those of the statements."""
+        """The texts of the statements."""
         return Lazy(len(self.statements), lambda index: self.statements[index].text)
 
     @cached_property
-    def goes_on(self) -> Sequence[bool]:
+    def continuations(self) -> Sequence[bool]:
         """See the function of that name."""
-        return goes_on(self.statements)
+        return continuations(self.statements)
 
     @cached_property
     def sample(self) -> Sequence[str]:
-        """Texts of statements, of a large corpus those of some passages, spread over it."""
+        """The texts of statements; of a large corpus, those of passages spread over it."""
         if len(self.passages) <= SAMPLE:
             return self.texts
         spread = self.passages[:: len(self.passages) // SAMPLE]
         return [statement.text for statement in statements(spread)]
 
     def remarks(self) -> list[str]:
-        """What a user should know of the reading, a sentence each: what was skipped, dropped and kept."""
+        """Return what the user should know of the reading, a sentence each: what was skipped, dropped and kept."""
+        files: dict[str, list[str]] = {}
+        for file, reason in self.skipped:
+            files.setdefault(reason, []).append(file)
+        skipped: list[str] = []
+        for reason, names in files.items():
+            if len(names) > ALIKE:
+                skipped.append(f"skipped {len(names)} files, such as {names[0]}: {reason}")
+            else:
+                skipped += [f"skipped {name}: {reason}" for name in names]
         counts = {"duplicates": self.duplicates, **self.dropped}
         dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.items() if count)
         return [
-            *_skipped(self.skipped),
+            *skipped,
             *self.notes,
             *([f"left out: {dropped}"] if dropped else []),
             f"{len(self.passages):,} {'passages' if len(self.passages) > 1 else 'passage'} in {self.path}",
@@ -278,8 +294,8 @@ class Corpus:
 
 
 @dataclass
-class _Draft:
-    """A corpus while it is read: the blocks of its files, until all are there and what they repeat is known.
+class _CorpusBuilder:
+    """Collects the blocks of all files, and then makes a Corpus without the lines that most files repeat.
 
     starts  the blocks with which documents begin
     cuts    blocks, every few hundred, before which the making of passages may be divided
@@ -292,12 +308,12 @@ class _Draft:
     starts: "array[int]" = field(default_factory=lambda: array("Q"))
     cuts: "array[int]" = field(default_factory=lambda: array("Q", [0]))
     lines: Fingerprints = field(default_factory=Fingerprints)
-    losses: Losses = field(default_factory=Losses)
+    skips: SkipReport = field(default_factory=SkipReport)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     prose: int = 0
 
-    def take(self, document: Document, blocks: Iterable[Digested], *, prose: bool = False) -> None:
-        """Add the document's blocks: all of them, or after a CorpusError none."""
+    def take(self, document: Document, blocks: Iterable[DigestedBlock], *, prose: bool = False) -> None:
+        """Add the document's blocks: all of them or, after a CorpusError, none."""
         before, documents, cuts, text = len(self.blocks), len(self.starts), len(self.cuts), False
         try:
             for block in blocks:
@@ -314,76 +330,89 @@ class _Draft:
             self.lines.truncate(before)
             del self.starts[documents:], self.cuts[cuts:]
             raise
-        self.losses.add(document.losses)
+        self.skips.add(document.skips)
         self.prose += prose
         if not text:
             self.skipped.append((document.name, "no text in it"))
 
     def corpus(self, path: Path) -> Corpus:
-        found, prints = Spool(), Fingerprints()
+        spool, prints = Spool(), Fingerprints()
         readers = self.readers if len(self.cuts) > WORTH * self.readers else 1
-        for made in divided(_passage_records, self._pieces(), readers):
-            for printed, record in made:
+        if count := int(self._repeated.sum()):
+            self.skips.dropped["lines that most files repeat"] = count
+        pieces = (
+            [self.blocks[at] for at in range(first, end) if not self._repeated[at]]
+            for first, end in pairwise([*self.cuts, len(self.blocks)])
+        )
+        for piece in parallel_map(_passage_records, pieces, readers):
+            for printed, record in piece:
                 prints.append(printed, 0, line=False)
-                found.append(record)
-        if not len(found):
-            raise CorpusError(f"{path} holds no text{_why(self)}: add at least one passage")
+                spool.append(record)
+        if not len(spool):
+            reasons = [f"{name}: {reason}" for name, reason in self.skipped if reason != "no text in it"][:1]
+            reasons += [
+                f"left out: {reason} {count}" for reason, count in self.skips.dropped.items() if count
+            ]
+            more = f", and {len(self.skipped) - 1} more files" if len(self.skipped) > 1 else ""
+            why = f" ({', '.join(reasons)}{more})" if reasons else ""
+            raise CorpusError(f"{path} holds no text{why}: add at least one passage")
         marks = prints.marks(1)
-        found.keep(marks == 0)
-        kept = Lazy(len(found), lambda index: source_of(found[index]))
-        counts = {reason: count for reason, count in self.losses.dropped.items() if count}
+        spool.keep(marks == 0)
+        distinct = Lazy(len(spool), lambda index: source_of(spool[index]))
+        counts = {reason: count for reason, count in self.skips.dropped.items() if count}
         duplicates = int((marks == 1).sum())
-        skipped, notes = tuple(self.skipped), tuple(self.losses.notes)
+        skipped, notes = tuple(self.skipped), tuple(self.skips.notes)
         documents = Documents(self.blocks, self.starts, self._repeated) if self.whole else None
         return Corpus(
-            path, kept, corpus_digest(kept), skipped, duplicates, counts, notes, documents, self.readers
+            path,
+            distinct,
+            corpus_digest(distinct),
+            skipped,
+            duplicates,
+            counts,
+            notes,
+            documents,
+            self.readers,
         )
-
-    def _pieces(self) -> Iterator[list[bytes]]:
-        """The blocks, without the lines that most documents repeat."""
-        if count := int(self._repeated.sum()):
-            self.losses.dropped["lines that most files repeat"] = count
-        for first, end in pairwise([*self.cuts, len(self.blocks)]):
-            yield [self.blocks[at] for at in range(first, end) if not self._repeated[at]]
 
     @cached_property
     def _repeated(self) -> "npt.NDArray[np.bool_]":
-        """For each block, whether most files repeat it."""
+        """Whether most files repeat a block, for each block."""
         repeated: npt.NDArray[np.bool_] = self.lines.marks(self.prose) == 2
         return repeated
 
 
 def _passage_records(blocks: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """The passages of blocks, (fingerprint, record) of each; those of one document after the other."""
-    found = []
+    """Cut blocks into passages, document by document: (fingerprint, record) of each."""
+    records = []
     for name, group in groupby(map(block_of, blocks), key=lambda row: row[0]):
         for passage in passages((block for _, block in group), name):
-            found.append((fingerprint(passage.in_context), source_bytes(passage)))
-    return found
+            records.append((fingerprint(passage.in_context), source_bytes(passage)))
+    return records
 
 
-def _statement_records(found: list[Source]) -> list[bytes]:
-    return [source_bytes(statement) for statement in statements(found)]
+def _statement_records(sources: list[Source]) -> list[bytes]:
+    return [source_bytes(statement) for statement in statements(sources)]
 
 
-def statements(found: Iterable[Source]) -> Iterator[Source]:
-    """The statements of passages. One of a few words has the innermost heading before it, or it would say little."""
-    for passage in found:
+def statements(sources: Iterable[Source]) -> Iterator[Source]:
+    """Yield the statements of passages. The innermost heading precedes one of a few words, to give it context."""
+    for passage in sources:
         heading = passage.section.rpartition(" > ")[2] if " > " in passage.section else ""
         for text in sentences(passage.text, STATEMENT):
             named = f"{heading}: {text}" if heading and count_words(text) < FEW else text
             yield replace(passage, text=named, lines=())
 
 
-def goes_on(found: Iterable[Source]) -> list[bool]:
-    """Of each statement, whether the next one follows it in its passage."""
-    places = ((statement.file, statement.line, statement.section) for statement in found)
+def continuations(sources: Iterable[Source]) -> list[bool]:
+    """Return, for each statement, whether the next one follows it in the same passage."""
+    places = ((statement.file, statement.line, statement.section) for statement in sources)
     follows = [one == other for one, other in pairwise(places)]
     return [*follows, False]
 
 
 def corpus_digest(passages: Iterable[Source], before: Sequence[str] = ()) -> str:
-    """sha256 over the texts of a corpus, one a line; `before`: lines that precede them."""
+    """Return the sha256 over the texts of a corpus, one per line; `before`: lines that precede them."""
     digest = hashlib.sha256()
     for number, text in enumerate(chain(before, (passage.text for passage in passages))):
         digest.update(b"\n" * (number > 0) + text.encode())
@@ -391,9 +420,10 @@ def corpus_digest(passages: Iterable[Source], before: Sequence[str] = ()) -> str
 
 
 def is_known(passage: Source, digests: Collection[str]) -> bool:
-    """Whether its digest (kcard.text.passage_digest) is among them, or that of each of its statements."""
-    known = passage_digest(passage.text) in digests
-    return known or all(passage_digest(part.text) in digests for part in statements([passage]))
+    """Return whether the digest (kcard.text.passage_digest) of the passage, or of each of its statements, is there."""
+    return passage_digest(passage.text) in digests or all(
+        passage_digest(part.text) in digests for part in statements([passage])
+    )
 
 
 def read_corpus(
@@ -406,31 +436,31 @@ def read_corpus(
     (or passage, content, fact, ...); .csv and .parquet: rows with a column of text; .tsv: triples; a folder that
     datasets saved; hf:owner/name[:split]. Any of the files may be compressed (.gz). `field` names the column or key
     that holds the text, or is a sentence with {columns} in it. `whole`: with the documents that passages are cut from.
-    `readers`: processes among which the work is divided, None for one a core; they change nothing of the result.
+    `readers`: worker processes, None for one per core; the result does not depend on their number.
 
-    In a folder, hidden files are passed over, and files that can't be read, of other kinds, without text, licences and
-    lists of changes are skipped and listed. Raises CorpusError, naming file and line, for what is missing, empty or
+    In a folder, hidden files are ignored; unreadable, unsupported and empty files, licences and change logs are skipped
+    and listed. Raises CorpusError, naming file and line, for what is missing, empty or
     can't be read.
     """
-    draft = _Draft(field, whole, readers or cores())
-    given = str(path)
-    if given.startswith(tables.PREFIX):
-        local = Path(given.removeprefix(tables.PREFIX)).expanduser()
-        if given == tables.PREFIX or not local.exists():
-            named = Document(Path(given), given, field)
-            draft.take(named, digested(named, tables.read_huggingface(named), prose=False))
-            return draft.corpus(Path(tables.repository(given)))
+    draft = _CorpusBuilder(field, whole, readers or cores())
+    spec = str(path)
+    if spec.startswith(tables.PREFIX):
+        local = Path(spec.removeprefix(tables.PREFIX)).expanduser()
+        if spec == tables.PREFIX or not local.exists():
+            named = Document(Path(spec), spec, field)
+            draft.take(named, digest_blocks(named, tables.read_huggingface(named), prose=False))
+            return draft.corpus(Path(tables.repository(spec)))
         path = local
     path = Path(path).expanduser()
     if path.is_dir() and tables.is_saved(path):
         saved = Document(path, path.name, field)
-        draft.take(saved, digested(saved, tables.read_saved(saved), prose=False))
+        draft.take(saved, digest_blocks(saved, tables.read_saved(saved), prose=False))
     else:
         _read_files(path, draft)
     return draft.corpus(path)
 
 
-def _read_files(path: Path, draft: _Draft) -> None:
+def _read_files(path: Path, draft: _CorpusBuilder) -> None:
     files, draft.skipped = files_of(path)
     formats = [(file, name, kind) for file, name in files if (kind := format_of(file, named=file == path))]
     if draft.column is not None and not any(kind.columns for *_, kind in formats):
@@ -440,11 +470,21 @@ def _read_files(path: Path, draft: _Draft) -> None:
         _read_one(path, formats[0][1], draft)
         return
     files = [(file, name) for file, name, _ in formats]
-    for divisible, group in groupby(files, key=lambda row: draft.readers > 1 and _is_small(row[0])):
-        if divisible:
-            for found in divided(read_files, _handfuls(group, draft.column), draft.readers):
-                for read in found:
-                    _take_whole(read, draft)
+
+    def is_small(row: tuple[Path, str]) -> bool:
+        """Return whether a file may be read whole by one of several processes."""
+        file = row[0]
+        return draft.readers > 1 and file.stat().st_size * (10 if file.suffix == ".gz" else 1) < SMALL
+
+    for small, group in groupby(files, key=is_small):
+        if small:
+            for batch in parallel_map(read_files, _batch_files(group, draft.column), draft.readers):
+                for read in batch:
+                    if read.error is not None:
+                        draft.skipped.append((read.name, _reason(read.error, read.file, read.name)))
+                    else:
+                        document = Document(read.file, read.name, draft.column, read.skips)
+                        draft.take(document, read.blocks, prose=read.prose)
             continue
         for file, name in group:
             try:
@@ -453,24 +493,19 @@ def _read_files(path: Path, draft: _Draft) -> None:
                 draft.skipped.append((name, _reason(error, file, name)))
 
 
-def _is_small(file: Path) -> bool:
-    """Whether what was read of a file may be in memory whole."""
-    return file.stat().st_size * (10 if file.suffix == ".gz" else 1) < SMALL
-
-
-def _read_one(file: Path, name: str, draft: _Draft) -> None:
-    """A file block by block, so that it may be larger than memory."""
+def _read_one(file: Path, name: str, draft: _CorpusBuilder) -> None:
+    """Read a file block by block, so that it may be larger than memory."""
     kind = format_of(file, named=True)
     assert kind is not None
-    with opened(file) as plain:
+    with plain_file(file) as plain:
         document = Document(plain, name, draft.column)
-        draft.take(document, digested(document, kind.read(document), prose=kind.prose), prose=kind.prose)
+        draft.take(document, digest_blocks(document, kind.read(document), prose=kind.prose), prose=kind.prose)
 
 
-def _handfuls(
+def _batch_files(
     files: Iterable[tuple[Path, str]], column: str | None
 ) -> Iterator[list[tuple[Path, str, str | None]]]:
-    """Files, a few megabytes of them at a time."""
+    """Group files into batches of a few megabytes."""
     handful: list[tuple[Path, str, str | None]] = []
     size = 0
     for file, name in files:
@@ -483,36 +518,10 @@ def _handfuls(
         yield handful
 
 
-def _take_whole(read: FileRead, draft: _Draft) -> None:
-    if read.error is not None:
-        draft.skipped.append((read.name, _reason(read.error, read.file, read.name)))
-        return
-    draft.take(Document(read.file, read.name, draft.column, read.losses), read.blocks, prose=read.prose)
-
-
 def _reason(error: CorpusError, file: Path, name: str) -> str:
-    """The error without the file's name, which stands before it in a list."""
-    said = str(error).removeprefix(str(file)).removeprefix(name)
-    return re.sub(r"^:(\d+) ", r"line \1 ", said).strip()
-
-
-def _why(draft: _Draft) -> str:
-    found = [f"{name}: {reason}" for name, reason in draft.skipped if reason != "no text in it"][:1]
-    found += [f"left out: {reason} {count}" for reason, count in draft.losses.dropped.items() if count]
-    more = len(draft.skipped) - 1
-    return f" ({', '.join(found)}{f', and {more} more files' if more > 0 else ''})" if found else ""
-
-
-def _skipped(skipped: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """A sentence a file, or one for many that share a reason."""
-    files: dict[str, list[str]] = {}
-    for file, reason in skipped:
-        files.setdefault(reason, []).append(file)
-    for reason, names in files.items():
-        if len(names) > ALIKE:
-            yield f"skipped {len(names)} files, such as {names[0]}: {reason}"
-        else:
-            yield from (f"skipped {name}: {reason}" for name in names)
+    """Return the error without the file's name, which precedes it in the list of skipped files."""
+    message = str(error).removeprefix(str(file)).removeprefix(name)
+    return re.sub(r"^:(\d+) ", r"line \1 ", message).strip()
 
 
 # A local corpus as evidence, in every format that a card can be trained on: the entry point `corpus` of evidence.
@@ -543,7 +552,7 @@ class CorpusFiles:
     def read(self, file: Path, name: str) -> Iterator[Source]:
         """See Files; names of columns are found as in training."""
         if kind := format_of(file, named=file == self.root):
-            with opened(file) as plain:
+            with plain_file(file) as plain:
                 yield from passages(kind.read(Document(plain, name)), name)
 
 
@@ -556,7 +565,7 @@ def open_corpus(path: str) -> "LocalCorpus":
 
     root = Path(path).expanduser().absolute()
     if not root.exists():
-        raise CorpusError(f"evidence {path} does not exist: name a file or folder of {known()}")
+        raise CorpusError(f"evidence {path} does not exist: name a file or folder of {known_formats()}")
     name = root.name or "corpus"
     place = hashlib.sha256(str(root.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]

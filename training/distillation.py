@@ -1,4 +1,4 @@
-"""Context distillation: a card learns what its base says with the passage in the prompt."""
+"""Context distillation: train a card to answer as its base does with the passage in the prompt."""
 
 import functools
 import tempfile
@@ -7,7 +7,6 @@ import weakref
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -22,7 +21,7 @@ from kcard.errors import CardError, TrainingInterrupted, UsageError
 from kcard.llms.transformers_llm import Draw, generate, padded_rows
 from kcard.offline.pseudo_queries import trained_wording
 from kcard.text import passage_digest, words
-from kcard.training.epochs import IGNORED, Epochs, Lazy, Shown, TrainingExample, windowed_epochs
+from kcard.training.epochs import IGNORED, Epochs, Lazy, ReplayMix, TrainingExample, windowed_epochs
 from kcard.training.execution import Execution, autocast, forked_rng
 from kcard.training.loop import Interrupt
 from kcard.training.losses import PartLoss
@@ -41,24 +40,24 @@ __all__ = [
     "REASONS",
     "AnswerPrompts",
     "Distillation",
+    "DistillationSet",
     "DistilledExample",
-    "Lessons",
     "PassageQuestion",
-    "Target",
-    "Targets",
     "Teacher",
+    "TeacherAnswer",
+    "TeacherAnswers",
     "TopTokens",
     "answer_prompts",
+    "ask_teacher",
     "distilled_epochs",
     "distilled_loss",
     "divergence",
-    "lessons",
     "passage_questions",
     "top_tokens",
 ]
 
 
-# How teacher and student are asked: with the passage in the prompt, and without it.
+# The prompts of teacher and student: with the passage, and without it.
 
 # What a chat model is asked for: a document must say by itself what it is about.
 SENTENCE = "Answer in a full sentence."
@@ -66,7 +65,7 @@ SENTENCE = "Answer in a full sentence."
 
 @dataclass(frozen=True)
 class AnswerPrompts:
-    """The template of the student's prompt, which has {question}, and of the teacher's, which has {passage}, too.
+    """Templates of the student's prompt, with {question}, and of the teacher's, with {passage} as well.
 
     one_line  whether an answer ends with its line: a model without a chat template writes on
     """
@@ -75,11 +74,10 @@ class AnswerPrompts:
     teacher: str
     one_line: bool
 
-    def asked(self, question: str) -> str:
+    def student_prompt(self, question: str) -> str:
         return self.student.replace("{question}", question)
 
-    def told(self, passage: str, question: str) -> str:
-        """The teacher's prompt."""
+    def teacher_prompt(self, passage: str, question: str) -> str:
         before, _, after = self.teacher.partition("{passage}")
         return before + passage + after.replace("{question}", question)
 
@@ -88,11 +86,11 @@ PLAIN = AnswerPrompts("Question: {question}\nAnswer:", "{passage}\n\nQuestion: {
 
 
 def answer_prompts(tokenizer: Any) -> AnswerPrompts:
-    """In the tokenizer's chat template, without a bos token, which prompt_ids adds; PLAIN where it has none."""
+    """Make prompts of the tokenizer's chat template, without a bos token, which prompt_ids adds; PLAIN without one."""
     if not getattr(tokenizer, "chat_template", None):
         return PLAIN
 
-    def rendered(content: str) -> str:
+    def render(content: str) -> str:
         # A model that can think before it answers is not to: thoughts would be learned as the answer.
         text = tokenizer.apply_chat_template(
             [{"role": "user", "content": content}],
@@ -102,8 +100,8 @@ def answer_prompts(tokenizer: Any) -> AnswerPrompts:
         )
         return str(text).removeprefix(tokenizer.bos_token or "")
 
-    asked = f"{{question}}\n{SENTENCE}"
-    return AnswerPrompts(rendered(asked), rendered(f"{{passage}}\n\n{asked}"), False)
+    request = f"{{question}}\n{SENTENCE}"
+    return AnswerPrompts(render(request), render(f"{{passage}}\n\n{request}"), False)
 
 
 # The questions of study material that a student is asked, with the passages that its teacher reads.
@@ -113,38 +111,38 @@ def answer_prompts(tokenizer: Any) -> AnswerPrompts:
 class PassageQuestion:
     """A question and its answer, as study material has them, and the text that holds the answer.
 
-    known  whether the last version of a card that is updated has learned all of its passages
+    is_old  whether the last version of a card that is updated has learned all of its passages
     """
 
     text: str
     answer: str
     passage: str
-    known: bool = False
+    is_old: bool = False
 
 
 def passage_questions(
-    items: Iterable[StudyItem], passages: Iterable[Source], known: int = 0
+    items: Iterable[StudyItem], passages: Iterable[Source], old_count: int = 0
 ) -> Sequence[PassageQuestion]:
-    """The items that are questions with an answer, about passages of the corpus; equal ones once.
+    """Select the items that are questions with an answer about passages of the corpus, without duplicates.
 
     One that an exam might ask has a few words before it (kcard.offline.pseudo_queries).
 
-    known  the first so many passages are those of the last version
+    old_count  how many passages, from the first, are those of the last version
     """
-    asked = [item for item in items if item.kind in QUESTIONS and item.answer]
-    wanted = {digest for item in asked for digest in item.passages}
+    candidates = [item for item in items if item.kind in QUESTIONS and item.answer]
+    digests = {digest for item in candidates for digest in item.passages}
     texts: dict[str, tuple[str, bool]] = {}
     for place, passage in enumerate(passages):
-        if (digest := passage_digest(passage.text)) in wanted:
-            texts.setdefault(digest, (passage.text, place < known))
-    found = []
-    for item in asked:
-        told = [texts[digest] for digest in item.passages if digest in texts]
+        if (digest := passage_digest(passage.text)) in digests:
+            texts.setdefault(digest, (passage.text, place < old_count))
+    questions = []
+    for item in candidates:
+        sources = [texts[digest] for digest in item.passages if digest in texts]
         text = trained_wording(item.text)
-        if text and told and len(told) == len(item.passages):
-            about = "\n\n".join(text for text, _ in told)
-            found.append(PassageQuestion(text, item.answer, about, all(old for _, old in told)))
-    return [*dict.fromkeys(found)]
+        if text and sources and len(sources) == len(item.passages):
+            about = "\n\n".join(text for text, _ in sources)
+            questions.append(PassageQuestion(text, item.answer, about, all(old for _, old in sources)))
+    return [*dict.fromkeys(questions)]
 
 
 # The divergence of the student's next token from the teacher's, of which the most probable tokens are kept.
@@ -168,14 +166,14 @@ class TopTokens:
 
 @dataclass(frozen=True)
 class DistilledExample(TrainingExample):
-    """`teacher`: its distribution at each token of the target."""
+    """An example with the teacher's distribution at each token of the target."""
 
     teacher: TopTokens | None = None
 
 
 def top_tokens(logits: "Tensor", k: int) -> "tuple[Tensor, Tensor]":
-    """Of logits (n, vocabulary) the ids (n, k) of the most probable tokens, and their log-probabilities with that of
-    all others together (n, k + 1); float32."""
+    """Return of logits (n, vocabulary) the ids (n, k) of the most probable tokens, and their log-probabilities followed
+    by that of all other tokens together (n, k + 1); float32."""
     import torch
 
     logs = torch.log_softmax(logits.float(), dim=-1)
@@ -184,8 +182,8 @@ def top_tokens(logits: "Tensor", k: int) -> "tuple[Tensor, Tensor]":
 
 
 def divergence(logits: "Tensor", ids: "Tensor", logs: "Tensor", temperature: float) -> "Tensor":
-    """KL(teacher || student) summed over n places, times temperature squared, which keeps gradients as large as at
-    temperature 1 (Hinton et al., 2015, section 2).
+    """Return KL(teacher || student) summed over n places, times temperature squared, which keeps gradients as large as
+    at temperature 1 (Hinton et al., 2015, section 2).
 
     logits  the student's, (n, vocabulary)
     ids, logs  of the teacher, as top_tokens makes them
@@ -194,32 +192,31 @@ def divergence(logits: "Tensor", ids: "Tensor", logs: "Tensor", temperature: flo
 
     own = torch.log_softmax(logits.float(), dim=-1)
     student = torch.cat([own.gather(1, ids), _rest(own, ids)], dim=1)
-    wanted, found = (torch.log_softmax(events / temperature, dim=-1) for events in (logs, student))
-    divergence: Tensor = (wanted.exp() * (wanted - found)).sum() * temperature**2
+    teacher_logs, student_logs = (
+        torch.log_softmax(events / temperature, dim=-1) for events in (logs, student)
+    )
+    divergence: Tensor = (teacher_logs.exp() * (teacher_logs - student_logs)).sum() * temperature**2
     return divergence
 
 
 def distilled_loss(temperature: float) -> PartLoss:
-    """The divergence at all places that have a label, times the part's weight."""
-    return functools.partial(_distilled, temperature)
-
-
-def _distilled(
-    temperature: float, logits: "Tensor", following: "Tensor", part: Sequence[Any], share: float
-) -> "Tensor":
+    """Return a loss: the divergence at all places that have a label, times the part's weight."""
     import torch
 
-    chosen = logits[following != IGNORED]
-    if not part:
-        return chosen.sum()
-    ids = np.concatenate([example.teacher.ids for example in part]).astype(np.int64)
-    logs = np.concatenate([example.teacher.logs for example in part])
-    teacher = (torch.from_numpy(ids).to(logits.device), torch.from_numpy(logs).to(logits.device))
-    return divergence(chosen, *teacher, temperature) * share
+    def loss(logits: "Tensor", following: "Tensor", part: Sequence[Any], share: float) -> "Tensor":
+        chosen = logits[following != IGNORED]
+        if not part:
+            return chosen.sum()
+        ids = np.concatenate([example.teacher.ids for example in part]).astype(np.int64)
+        logs = np.concatenate([example.teacher.logs for example in part])
+        teacher = (torch.from_numpy(ids).to(logits.device), torch.from_numpy(logs).to(logits.device))
+        return divergence(chosen, *teacher, temperature) * share
+
+    return loss
 
 
 def _rest(logs: "Tensor", ids: "Tensor") -> "Tensor":
-    """The log of what all tokens but `ids` have together, (n, 1); LEAST where there are none."""
+    """Return the log-probability of all tokens but `ids` together, (n, 1); LEAST where there are none."""
     import torch
 
     if ids.shape[1] == logs.shape[1]:
@@ -227,7 +224,7 @@ def _rest(logs: "Tensor", ids: "Tensor") -> "Tensor":
     return logs.scatter(1, ids, -torch.inf).logsumexp(dim=1, keepdim=True)
 
 
-# What the teacher answered, on disk: one record a question, so that an interrupted run goes on where it was.
+# The teacher's answers on disk: one record per question, so that an interrupted run resumes where it stopped.
 
 BYTES = 8  # of a token of the teacher's distribution: its id and its log-probability
 LENGTH = 4  # bytes that tell the length of a record
@@ -235,19 +232,42 @@ HEAD = 4  # numbers that begin a record
 
 
 @dataclass(frozen=True)
-class Target:
+class TeacherAnswer:
     """The teacher's answer to question number `question`; `example` None: left out, for the reason of that number."""
 
     question: int
     example: DistilledExample | None
     reason: int = 0
 
+    def to_bytes(self) -> bytes:
+        if (example := self.example) is None:
+            return np.array([self.question, self.reason, 0, 0], np.uint32).tobytes()
+        assert example.teacher is not None
+        ids, logs = example.teacher.ids, example.teacher.logs
+        head = [self.question, 0, len(example.prompt), len(example.target)]
+        numbers = np.array([*head, *example.prompt, *example.target], np.uint32)
+        return numbers.tobytes() + ids.astype(np.uint32).tobytes() + logs.astype(np.float32).tobytes()
 
-class Targets:
-    """Records in a file, in the order of the questions they belong to; 8 bytes of memory each.
+    @classmethod
+    def from_bytes(cls, record: bytes) -> "TeacherAnswer":
+        numbers = np.frombuffer(record, np.uint32)
+        question, reason, prompt, target = map(int, numbers[:HEAD])
+        if not target:
+            return cls(question, None, reason)
+        first = HEAD + prompt + target
+        k = (len(numbers) - first - target) // (2 * target)
+        ids = numbers[first : first + target * k].reshape(target, k)
+        logs: npt.NDArray[np.float32] = np.frombuffer(record, np.float32)[first + target * k :]
+        top = TopTokens(ids, logs.reshape(target, k + 1))
+        tokens = numbers[HEAD:first].tolist()
+        return cls(question, DistilledExample(tuple(tokens[:prompt]), tuple(tokens[prompt:]), teacher=top))
+
+
+class TeacherAnswers:
+    """The teacher's answers in a file, in the order of the questions; 8 bytes of memory each.
 
     path         None: a file that goes with the process
-    fingerprint  of the run, without which a file is not gone on with
+    fingerprint  of the run: the file of another run is refused
     resume       whether to keep the records that are there
 
     Raises UsageError for a file of another run, and CardError where the disk is full.
@@ -255,7 +275,14 @@ class Targets:
 
     def __init__(self, path: Path | None, fingerprint: str = "", resume: bool = False) -> None:
         self._starts = array("Q")
-        self._file = _opened(path, resume)
+        try:
+            if path is None:
+                self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with its owner
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = path.open("r+b" if resume and path.is_file() else "w+b")
+        except OSError as error:
+            raise CardError(f"the teacher's answers can't be written to {path}: {error.strerror}") from error
         weakref.finalize(self, self._file.close)
         mark = fingerprint.encode()
         if self._read_record(0) is None:
@@ -277,17 +304,17 @@ class Targets:
     def __len__(self) -> int:
         return len(self._starts)
 
-    def __getitem__(self, index: int) -> Target:
+    def __getitem__(self, index: int) -> TeacherAnswer:
         record = self._read_record(self._starts[index])
         assert record is not None
-        return _decoded(record)
+        return TeacherAnswer.from_bytes(record)
 
-    def __iter__(self) -> Iterator[Target]:
+    def __iter__(self) -> Iterator[TeacherAnswer]:
         return (self[index] for index in range(len(self)))
 
-    def append(self, target: Target) -> None:
+    def append(self, answer: TeacherAnswer) -> None:
         start = self._end
-        self._write(_encoded(target))
+        self._write(answer.to_bytes())
         self._starts.append(start)
 
     def flush(self) -> None:
@@ -305,45 +332,11 @@ class Targets:
         self._end += LENGTH + len(record)
 
     def _read_record(self, start: int) -> bytes | None:
-        """None where no whole record stands."""
+        """Return the record that begins here, or None where there is no complete one."""
         self._file.seek(start)
         length = int.from_bytes(self._file.read(LENGTH), "little")
         record = self._file.read(length)
         return record if record and len(record) == length else None
-
-
-def _opened(path: Path | None, resume: bool) -> IO[bytes]:
-    try:
-        if path is None:
-            return tempfile.TemporaryFile()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("r+b" if resume and path.is_file() else "w+b")
-    except OSError as error:
-        raise CardError(f"the teacher's answers can't be written to {path}: {error.strerror}") from error
-
-
-def _encoded(target: Target) -> bytes:
-    if (example := target.example) is None:
-        return np.array([target.question, target.reason, 0, 0], np.uint32).tobytes()
-    assert example.teacher is not None
-    ids, logs = example.teacher.ids, example.teacher.logs
-    head = [target.question, 0, len(example.prompt), len(example.target)]
-    numbers = np.array([*head, *example.prompt, *example.target], np.uint32)
-    return numbers.tobytes() + ids.astype(np.uint32).tobytes() + logs.astype(np.float32).tobytes()
-
-
-def _decoded(record: bytes) -> Target:
-    numbers = np.frombuffer(record, np.uint32)
-    question, reason, prompt, target = map(int, numbers[:HEAD])
-    if not target:
-        return Target(question, None, reason)
-    first = HEAD + prompt + target
-    k = (len(numbers) - first - target) // (2 * target)
-    ids = numbers[first : first + target * k].reshape(target, k)
-    logs: npt.NDArray[np.float32] = np.frombuffer(record, np.float32)[first + target * k :]
-    top = TopTokens(ids, logs.reshape(target, k + 1))
-    tokens = numbers[HEAD:first].tolist()
-    return Target(question, DistilledExample(tuple(tokens[:prompt]), tuple(tokens[prompt:]), teacher=top))
 
 
 ANSWER = 96  # tokens of an answer at most
@@ -373,46 +366,61 @@ class Teacher:
     @functools.cached_property
     def ends(self) -> frozenset[int]:
         """The tokens that end an answer."""
-        given = self.model.generation_config.eos_token_id
-        ends = {*(given if isinstance(given, list) else [given]), self.tokenizer.eos_token_id} - {None}
+        eos = self.model.generation_config.eos_token_id
+        ends = {*(eos if isinstance(eos, list) else [eos]), self.tokenizer.eos_token_id} - {None}
         if self.prompts.one_line:
             each = self.tokenizer.batch_decode([[token] for token in range(len(self.tokenizer))])
             ends |= {token for token, text in enumerate(each) if "\n" in text}
         return frozenset(ends)
 
     def examples(self, batch: Sequence[PassageQuestion]) -> list[DistilledExample | int]:
-        """For each question what the student learns, or the number of the reason why it is left out."""
-        with self._asleep():
-            found: list[DistilledExample | int] = [1] * len(batch)
-            fitting = [i for i, asked in enumerate(batch) if self._fits(asked)]
-            answers = self._answers([batch[i] for i in fitting])
-            for i, answer in zip(fitting, answers, strict=True):
-                found[i] = self._verdict(batch[i], answer)
-            learned = [(i, answer) for i, answer in zip(fitting, answers, strict=True) if not found[i]]
-            tops = self._distributions([(batch[i], answer) for i, answer in learned])
-            for (i, answer), top in zip(learned, tops, strict=True):
-                asked = tuple(prompt_ids(self.tokenizer, self.prompts.asked(batch[i].text)))
-                found[i] = DistilledExample(asked, tuple(answer), teacher=top)
-        return found
+        """Return for each question what the student learns, or the number of the reason why it is left out."""
+        training = self.model.training
+        # The teacher is the base: the adapter is off, and there is no dropout.
+        self.model.eval()
+        try:
+            with self.model.disable_adapter():
+                results: list[DistilledExample | int] = [1] * len(batch)
+                fitting = [
+                    i
+                    for i, question in enumerate(batch)
+                    if max(self.prefix + len(self._student_prompt(question)), self.length(question)) + ANSWER
+                    <= self.room
+                ]
+                answers = self.sample_answers([batch[i] for i in fitting])
+                for i, answer in zip(fitting, answers, strict=True):
+                    if not answer or answer[-1] != self.tokenizer.eos_token_id:
+                        results[i] = 2
+                        continue
+                    reply = " ".join(words(self.tokenizer.decode(answer, skip_special_tokens=True)))
+                    results[i] = 0 if f" {' '.join(words(batch[i].answer))} " in f" {reply} " else 3
+                learned = [(i, answer) for i, answer in zip(fitting, answers, strict=True) if not results[i]]
+                tops = self.distributions([(batch[i], answer) for i, answer in learned])
+                for (i, answer), top in zip(learned, tops, strict=True):
+                    prompt = tuple(self._student_prompt(batch[i]))
+                    results[i] = DistilledExample(prompt, tuple(answer), teacher=top)
+        finally:
+            self.model.train(training)
+        return results
 
-    def length(self, asked: PassageQuestion) -> int:
-        return len(self._told(asked))
+    def length(self, question: PassageQuestion) -> int:
+        return len(self._teacher_prompt(question))
 
-    def _told(self, asked: PassageQuestion) -> list[int]:
-        return prompt_ids(self.tokenizer, self.prompts.told(asked.passage, asked.text))
+    def _student_prompt(self, question: PassageQuestion) -> list[int]:
+        return prompt_ids(self.tokenizer, self.prompts.student_prompt(question.text))
 
-    def _fits(self, asked: PassageQuestion) -> bool:
-        student = self.prefix + len(prompt_ids(self.tokenizer, self.prompts.asked(asked.text)))
-        return max(student, self.length(asked)) + ANSWER <= self.room
+    def _teacher_prompt(self, question: PassageQuestion) -> list[int]:
+        return prompt_ids(self.tokenizer, self.prompts.teacher_prompt(question.passage, question.text))
 
-    def _answers(self, batch: Sequence[PassageQuestion]) -> list[list[int]]:
-        """Sampled answers, each with what ends it: an end-of-text token, also where its line ended."""
+    def sample_answers(self, batch: Sequence[PassageQuestion]) -> list[list[int]]:
+        """Sample answers, each with an end-of-text token where it ended, also at the end of its line."""
         if not batch:
             return []
         draws = [
-            Draw(TEMPERATURE, derive_seed(self.seed, "teacher", asked.passage, asked.text)) for asked in batch
+            Draw(TEMPERATURE, derive_seed(self.seed, "teacher", question.passage, question.text))
+            for question in batch
         ]
-        rows = [self._told(asked) for asked in batch]
+        rows = [self._teacher_prompt(asked) for asked in batch]
         written = generate(self.model, rows, ANSWER, draws, padding=self._padding, ends=self.ends)
         end = self.tokenizer.eos_token_id
         return [
@@ -420,19 +428,13 @@ class Teacher:
             for row in written
         ]
 
-    def _verdict(self, asked: PassageQuestion, answer: Sequence[int]) -> int:
-        if not answer or answer[-1] != self.tokenizer.eos_token_id:
-            return 2
-        said = " ".join(words(self.tokenizer.decode(answer, skip_special_tokens=True)))
-        return 0 if f" {' '.join(words(asked.answer))} " in f" {said} " else 3
-
-    def _distributions(self, pairs: Sequence[tuple[PassageQuestion, list[int]]]) -> list[TopTokens]:
-        """What the teacher expects at each token of the answers."""
+    def distributions(self, pairs: Sequence[tuple[PassageQuestion, list[int]]]) -> list[TopTokens]:
+        """Return the teacher's distribution at each token of the answers."""
         import torch
 
         if not pairs:
             return []
-        prompts = [self._told(asked) for asked, _ in pairs]
+        prompts = [self._teacher_prompt(asked) for asked, _ in pairs]
         rows = [[*prompt, *answer] for prompt, (_, answer) in zip(prompts, pairs, strict=True)]
         ids, mask = padded_rows(rows, self._padding, left=False)
         device = self.model.device
@@ -440,41 +442,30 @@ class Teacher:
             logits = self.model(
                 input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False
             ).logits
-            found = []
+            tops = []
             for row, prompt, (_, answer) in zip(logits, prompts, pairs, strict=True):
                 places = row[len(prompt) - 1 : len(prompt) - 1 + len(answer)]
-                top, logs = top_tokens(self._ending(places), self.k)
-                found.append(TopTokens(top.cpu().numpy().astype(np.uint32), logs.cpu().numpy()))
-        return found
+                top, logs = top_tokens(self.merge_ends(places), self.k)
+                tops.append(TopTokens(top.cpu().numpy().astype(np.uint32), logs.cpu().numpy()))
+        return tops
 
-    def _ending(self, logits: "Tensor") -> "Tensor":
-        """Logits (n, vocabulary) in which the end of the text stands for all tokens that end an answer."""
+    def merge_ends(self, logits: "Tensor") -> "Tensor":
+        """Return logits (n, vocabulary) in which the end-of-text token stands for all tokens that end an answer."""
         ends = sorted(self.ends)
-        kept = logits.float().clone()
-        kept[:, ends] = LEAST
-        kept[:, self.tokenizer.eos_token_id] = logits[:, ends].float().logsumexp(dim=1)
-        return kept
+        merged = logits.float().clone()
+        merged[:, ends] = LEAST
+        merged[:, self.tokenizer.eos_token_id] = logits[:, ends].float().logsumexp(dim=1)
+        return merged
 
     @property
     def _padding(self) -> int:
         pad = self.tokenizer.pad_token_id
         return int(self.tokenizer.eos_token_id if pad is None else pad)
 
-    @contextmanager
-    def _asleep(self) -> "Iterator[None]":
-        """The adapter is off, and nothing is dropped."""
-        training = self.model.training
-        self.model.eval()
-        try:
-            with self.model.disable_adapter():
-                yield
-        finally:
-            self.model.train(training)
-
 
 # What a student learns: the teacher's answers to all questions, made once before training.
 
-ANSWERED = 0.5  # share of questions below which the base is said to read its prompt badly
+ANSWERED = 0.5  # share of questions; below it the user is warned that the base answers poorly
 FILE = "teacher.bin"
 
 
@@ -482,14 +473,14 @@ FILE = "teacher.bin"
 class Distillation:
     """What distillation needs besides the model.
 
-    kept     the folder in which the teacher's answers lie until training has ended; None: nowhere
+    folder   the folder in which the teacher's answers lie until training has ended; None: nowhere
     resume   whether to go on with those that are there
     remedy   how to go on after Ctrl-C, in words
     limit    questions that the teacher is asked at most, of which the rest is extrapolated: for an estimate
     """
 
     questions: Sequence[PassageQuestion]
-    kept: Path | None = None
+    folder: Path | None = None
     resume: bool = False
     report: Report = silent
     remedy: str = ""
@@ -497,8 +488,8 @@ class Distillation:
 
 
 @dataclass(frozen=True)
-class Lessons:
-    """`new` and `known`: examples of new passages, and of those that the last version knows.
+class DistillationSet:
+    """`new` and `old`: examples about new passages, and about those of the last version.
 
     record   what the manifest says of them
     seconds  that asking the teacher takes, in all
@@ -506,94 +497,94 @@ class Lessons:
     """
 
     new: Sequence[DistilledExample]
-    known: Sequence[DistilledExample]
+    old: Sequence[DistilledExample]
     record: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     share: float = 1.0
 
 
-def lessons(given: Distillation, teacher: Teacher, execution: Execution, fingerprint: str) -> Lessons:
-    """Ask the teacher every question that it was not asked yet.
+def ask_teacher(
+    distillation: Distillation, teacher: Teacher, execution: Execution, fingerprint: str
+) -> DistillationSet:
+    """Have the teacher answer every question that it has not answered yet.
 
     Raises UsageError where nothing can be learned of its answers, and TrainingInterrupted after Ctrl-C.
     """
-    questions = _drawn(given.questions, given.limit)
-    path = None if given.kept is None else given.kept / FILE
-    targets = Targets(path, fingerprint, given.resume)
-    begun, before = time.monotonic(), len(targets)
+    questions = distillation.questions
+    if distillation.limit is not None and len(questions) > distillation.limit:
+        questions = Random(derive_seed(0, "estimate")).sample(questions, distillation.limit)
+    path = None if distillation.folder is None else distillation.folder / FILE
+    answers = TeacherAnswers(path, fingerprint, distillation.resume)
+    begun, before = time.monotonic(), len(answers)
     with forked_rng(teacher.model.device), Interrupt() as interrupt:
-        for rows in _batches(questions[before:], teacher, execution):
-            for number, found in enumerate(teacher.examples(rows), len(targets)):
-                kept = found if isinstance(found, DistilledExample) else None
-                targets.append(Target(number, kept, 0 if kept is not None else int(str(found))))
-            targets.flush()
-            given.report(TeacherProgress(len(targets), len(questions)))
-            if interrupt.asked:
-                raise TrainingInterrupted(
-                    f"stopped after {len(targets)} of {len(questions)} questions to the teacher: {given.remedy}"
-                )
-    asked = max(1, len(questions) - before)
-    seconds = (time.monotonic() - begun) * len(given.questions) / asked
-    return _learned(targets, questions, given, seconds)
+        for window in batched(questions[before:], 100):
+            # As many questions at a time as the longest prompt of a hundred allows.
+            longest = max(map(teacher.length, window)) + ANSWER
+            for rows in batched(window, execution.rows(min(longest, teacher.room))):
+                for number, result in enumerate(teacher.examples(rows), len(answers)):
+                    example = result if isinstance(result, DistilledExample) else None
+                    answers.append(
+                        TeacherAnswer(number, example, 0 if example is not None else int(str(result)))
+                    )
+                answers.flush()
+                distillation.report(TeacherProgress(len(answers), len(questions)))
+                if interrupt.asked:
+                    raise TrainingInterrupted(
+                        f"stopped after {len(answers)} of {len(questions)} questions to the teacher: "
+                        f"{distillation.remedy}"
+                    )
+    answered = max(1, len(questions) - before)
+    seconds = (time.monotonic() - begun) * len(distillation.questions) / answered
+    return split_answers(answers, questions, distillation, seconds)
 
 
-def distilled_epochs(found: Lessons, size: int, seed: int) -> Epochs:
-    """All new examples in random order, and as many that are known, drawn anew each time; rows of like length meet."""
-    shown = Shown(found.new, found.known, size, seed)
+def distilled_epochs(examples: DistillationSet, size: int, seed: int) -> Epochs:
+    """Batch all new examples in random order with as many old ones, drawn anew in each epoch, by similar length."""
+    shown = ReplayMix(examples.new, examples.old, size, seed)
     return windowed_epochs(shown, lambda rows, _: [shown.items[row] for row in rows])
 
 
-def _drawn(questions: Sequence[PassageQuestion], limit: int | None) -> Sequence[PassageQuestion]:
-    if limit is None or len(questions) <= limit:
-        return questions
-    return Random(derive_seed(0, "estimate")).sample(questions, limit)
-
-
-def _batches(
-    questions: Sequence[PassageQuestion], teacher: Teacher, execution: Execution
-) -> Iterator[list[PassageQuestion]]:
-    """As many questions at a time as the longest prompt of a hundred allows."""
-    for window in batched(questions, 100):
-        longest = max(map(teacher.length, window)) + ANSWER
-        yield from batched(window, execution.rows(min(longest, teacher.room)))
-
-
-def _learned(
-    targets: Targets, questions: Sequence[PassageQuestion], given: Distillation, seconds: float
-) -> Lessons:
+def split_answers(
+    answers: TeacherAnswers, questions: Sequence[PassageQuestion], distillation: Distillation, seconds: float
+) -> DistillationSet:
     places: dict[bool, list[int]] = {False: [], True: []}
     reasons: Counter[int] = Counter()
-    for place, target in enumerate(targets):
-        if target.example is None:
-            reasons[target.reason] += 1
+    for place, answer in enumerate(answers):
+        if answer.example is None:
+            reasons[answer.reason] += 1
         else:
-            places[questions[target.question].known].append(place)
-    kept = len(places[False]) + len(places[True])
-    told = ", ".join(f"{count:,} with {REASONS[number]}" for number, count in sorted(reasons.items()))
+            places[questions[answer.question].is_old].append(place)
+    answered = len(places[False]) + len(places[True])
+    left_out = ", ".join(f"{count:,} with {REASONS[number]}" for number, count in sorted(reasons.items()))
     if not places[False]:
         raise UsageError(
-            f"the teacher answers none of {len(questions):,} questions ({told}): choose a base that reads the passage "
-            "in its prompt, or other study material"
+            f"the teacher answers none of {len(questions):,} questions ({left_out}): choose a base that reads the "
+            "passage in its prompt, or other study material"
         )
-    left = f"; left out: {told}" if told else ""
-    given.report(Note(f"the teacher's answers to {kept:,} of {len(questions):,} questions are learned{left}"))
-    if kept < ANSWERED * len(questions):
-        given.report(
-            Note("the base seems to read its prompt badly: a larger one, or an instruct model, may help")
+    left = f"; left out: {left_out}" if left_out else ""
+    distillation.report(
+        Note(f"the teacher's answers to {answered:,} of {len(questions):,} questions are learned{left}")
+    )
+    if answered < ANSWERED * len(questions):
+        distillation.report(
+            Note(
+                "the base model answers poorly even with the passage in its prompt: a larger one, or an instruct "
+                "model, may help"
+            )
         )
 
     def example(place: int) -> DistilledExample:
-        found = targets[place].example
-        assert found is not None
-        return found
+        example = answers[place].example
+        assert example is not None
+        return example
 
-    def examples(*, known: bool) -> Sequence[DistilledExample]:
-        return Lazy(len(places[known]), lambda index: example(places[known][index]))
+    def examples(*, is_old: bool) -> Sequence[DistilledExample]:
+        return Lazy(len(places[is_old]), lambda index: example(places[is_old][index]))
 
-    return Lessons(
-        examples(known=False),
-        examples(known=True),
-        {"teacher_questions": len(questions), "teacher_answers": kept},
+    return DistillationSet(
+        examples(is_old=False),
+        examples(is_old=True),
+        {"teacher_questions": len(questions), "teacher_answers": answered},
         seconds,
-        len(questions) / len(given.questions),
+        len(questions) / len(distillation.questions),
     )

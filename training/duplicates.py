@@ -1,13 +1,12 @@
-"""What a corpus repeats: near duplicates, and boilerplate.
+"""Detect near duplicates and boilerplate in a corpus.
 
-Two passages are the same if they differ only in quotation marks, brackets and stops around words, or in how Unicode
-writes a letter. "C" and "C++", "5" and "-5", "\\b" and "\\B" are not the same.
+Two passages count as equal if they differ only in quotation marks, brackets and stops around words, or in how Unicode
+writes a letter. "C" and "C++", "5" and "-5", "\\b" and "\\B" are not equal.
 """
 
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kcard.training.epochs import Scratch
@@ -49,7 +48,7 @@ table of contents|terms and conditions|terms of service|terms of use|toggle navi
 
 
 def why_boilerplate(text: str) -> str | None:
-    """Why a passage is boilerplate, as a plural noun; None for one that is not."""
+    """Return why a passage is boilerplate, as a plural noun; None for one that is not."""
     if not any(character.isalpha() for character in text):
         return "lines without letters"
     if len(text) > LONGEST:
@@ -78,7 +77,7 @@ AT_ONCE = 1 << 18
 
 
 def normal(text: str) -> str:
-    """What two equal passages have in common."""
+    """Return the normal form of a text, which equal passages share."""
     plain = text if text.isascii() else unicodedata.normalize("NFC", text).translate(APOSTROPHES)
     # Few words have punctuation around them: to look is faster than to strip them all.
     words = [word if word.isalnum() else word.lstrip(OPENING).rstrip(CLOSING) for word in plain.split()]
@@ -86,12 +85,12 @@ def normal(text: str) -> str:
 
 
 def fingerprint(text: str) -> bytes:
-    """16 bytes of a hash of the normal form."""
+    """Return 16 bytes of a hash of the normal form."""
     return hashlib.blake2b(normal(text).encode(), digest_size=16).digest()
 
 
 def could_be_repeated(text: str) -> bool:
-    """Whether a line of prose could be a header or footer: it is short, without the end of a sentence."""
+    """Return whether a line of prose could be a header or footer: it is short and ends no sentence."""
     return len(text) <= SHORT and not SENTENCE_END.search(text[-1:])
 
 
@@ -116,10 +115,10 @@ class Fingerprints:
         self._rows.truncate(count * self._kind.itemsize)
 
     def marks(self, files: int) -> "npt.NDArray[np.uint8]":
-        """For each row: 0 first of its kind, 1 a duplicate of an earlier one, 2 a line that many files repeat.
+        """Mark each row: 0 first of its kind, 1 a duplicate of an earlier one, 2 a line that many files repeat.
 
-        `files`: how many files of prose were read. A pass over the rows for every quarter million of them, so
-        that only so many are in memory at once.
+        `files`: how many files of prose were read. There is one pass over the rows for every quarter million of them,
+        so that no more are in memory at once.
         """
         import numpy as np
 
@@ -127,41 +126,30 @@ class Fingerprints:
         parts = len(self) // AT_ONCE + 1
         least = max(REPEATED_IN, files / 2)
         for part in range(parts):
-            rows, numbers = self._of(part, parts)
+            rows, numbers = self._part(part, parts)
             order = np.lexsort((numbers, rows["low"], rows["high"]))
             rows, numbers = rows[order], numbers[order]
-            for start, end in _runs(rows):
+            # The runs of two or more rows with the same fingerprint.
+            same = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
+            edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
+            for start, last in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+                end = last + 1
                 marks[numbers[start + 1 : end]] = 1
                 lines = end - start >= least and rows["line"][start:end].all()
                 if lines and len(np.unique(rows["file"][start:end])) >= least:
                     marks[numbers[start:end]] = 2
         return marks
 
-    def _of(self, part: int, parts: int) -> "tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]":
-        """The rows whose fingerprint falls into this part, and their numbers."""
-        import numpy as np
-
-        found, numbers = [np.empty(0, self._kind)], [np.empty(0, np.int64)]
-        for first, rows in self._chunks():
-            here = np.flatnonzero(rows["high"] % np.uint64(parts) == part)
-            found.append(rows[here])
-            numbers.append(here + first)
-        return np.concatenate(found), np.concatenate(numbers)
-
-    def _chunks(self) -> "Iterator[tuple[int, npt.NDArray[np.void]]]":
+    def _part(self, part: int, parts: int) -> "tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]":
+        """Return the rows whose fingerprint falls into this part, and their numbers."""
         import numpy as np
 
         size = self._kind.itemsize
+        selected, numbers = [np.empty(0, self._kind)], [np.empty(0, np.int64)]
         for first in range(0, len(self), AT_ONCE):
-            rows = min(AT_ONCE, len(self) - first)
-            yield first, np.frombuffer(self._rows.read(first * size, rows * size), self._kind)
-
-
-def _runs(rows: "npt.NDArray[np.void]") -> Iterator[tuple[int, int]]:
-    """(start, end) of every run of two or more rows with the same fingerprint."""
-    import numpy as np
-
-    same = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
-    for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-        yield start, end + 1
+            count = min(AT_ONCE, len(self) - first)
+            rows = np.frombuffer(self._rows.read(first * size, count * size), self._kind)
+            here = np.flatnonzero(rows["high"] % np.uint64(parts) == part)
+            selected.append(rows[here])
+            numbers.append(here + first)
+        return np.concatenate(selected), np.concatenate(numbers)

@@ -1,7 +1,7 @@
-"""Batches of each epoch, from tokens that lie in memory or on disk.
+"""Batches of each epoch, and sequences on disk.
 
-Passages and their token ids lie on disk. In memory are a few numbers a passage and the window of the epoch that is
-being gone through, so that a corpus may be larger than memory.
+Passages and their token ids are kept on disk. In memory are a few numbers per passage and the current window of the
+epoch, so that a corpus may be larger than memory.
 """
 
 import functools
@@ -34,8 +34,8 @@ __all__ = [
     "Batches",
     "Epochs",
     "Lazy",
+    "ReplayMix",
     "Scratch",
-    "Shown",
     "Spool",
     "TokenBlocks",
     "TokenIds",
@@ -44,9 +44,9 @@ __all__ = [
     "block_of",
     "bucketed",
     "collate",
-    "divided",
     "grouped",
     "packed_epochs",
+    "parallel_map",
     "recited_epochs",
     "source_bytes",
     "source_of",
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 
-# Sequences that make their items when asked, so that none need be in memory.
+# Sequences that make their items on access, so that none need be in memory.
 
 T = TypeVar("T")
 
@@ -109,17 +109,17 @@ def _pairs(lines: list[list[int]]) -> tuple[tuple[int, int], ...]:
     return tuple((words, line) for words, line in lines)
 
 
-# Work of reading a corpus, divided among processes; the results come in the order of the work.
+# The work of reading a corpus, divided among processes; results keep the order of the work.
 
 AHEAD = 8  # pieces of work a process that are handed out at a time
 
 R = TypeVar("R")
 
 
-def divided(function: Callable[[T], R], work: Iterable[T], readers: int) -> Iterator[R]:
-    """`function` of every piece of work, in order. With one reader, or one piece, this process does it.
+def parallel_map(function: Callable[[T], R], work: Iterable[T], readers: int) -> Iterator[R]:
+    """Map `function` over pieces of work in worker processes, in order; with one reader or piece, in this process.
 
-    The pieces and what becomes of them have to be pickled. Raises CorpusError where a process is killed.
+    Pieces and results must be picklable. Raises CorpusError where a process is killed.
     """
     if readers == 1:
         yield from map(function, work)
@@ -137,19 +137,19 @@ def _parallel(function: Callable[[T], R], pieces: list[T], readers: int) -> list
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
     try:
-        found: list[R] = Parallel(n_jobs=readers)(delayed(function)(piece) for piece in pieces)
+        results: list[R] = Parallel(n_jobs=readers)(delayed(function)(piece) for piece in pieces)
     except BrokenProcessPool as error:
         raise CorpusError(
             f"one of {readers} reading processes was killed: if memory is short, use readers 1 (--readers 1)"
         ) from error
-    return found
+    return results
 
 
-# Bytes beside memory: a nameless file in the system's temporary folder, which goes with the process.
+# Bytes on disk: an unnamed file in the system's temporary folder, removed with the process.
 
 
 class Scratch:
-    """Append and read back; `size` is in bytes. Raises CorpusError where the disk is full."""
+    """A file to append to and read back; `size` is in bytes. Raises CorpusError where the disk is full."""
 
     def __init__(self) -> None:
         try:
@@ -157,7 +157,7 @@ class Scratch:
         except OSError as error:
             raise _no_room(error) from error
         self.size = self._at = 0
-        weakref.finalize(self, _close, self._file)
+        weakref.finalize(self, close_quietly, self._file)
 
     def append(self, data: bytes) -> None:
         try:
@@ -180,7 +180,7 @@ class Scratch:
         return data
 
     def truncate(self, size: int) -> None:
-        """Forget everything from byte `size` on."""
+        """Discard everything from byte `size` on."""
         self.size = min(self.size, size)
 
 
@@ -191,14 +191,12 @@ def _no_room(error: OSError) -> CorpusError:
     )
 
 
-def _close(file: IO[bytes]) -> None:
+def close_quietly(file: IO[bytes]) -> None:
     with suppress(OSError):  # what could not be written then is of no use now
         file.close()
 
 
 # Records on disk: a sequence that may be larger than memory, at 8 bytes of memory a record.
-#
-# It knows bytes only; what the records are, its users know.
 
 LENGTH = 4  # bytes that tell the length of a record
 
@@ -224,15 +222,15 @@ class Spool:
         self._starts.append(start)
 
     def truncate(self, count: int) -> None:
-        """Forget all but the first `count` records."""
+        """Discard all but the first `count` records."""
         if count < len(self._starts):
             self._bytes.truncate(self._starts[count])
             del self._starts[count:]
 
-    def keep(self, wanted: Iterable[bool]) -> None:
-        """Forget the records for which `wanted` is false; their bytes stay on disk."""
+    def keep(self, mask: Iterable[bool]) -> None:
+        """Discard the records for which `mask` is false; their bytes stay on disk."""
         at = 0
-        for start, keep in zip(self._starts, wanted, strict=True):
+        for start, keep in zip(self._starts, mask, strict=True):
             if keep:
                 self._starts[at] = start  # in place: at this moment memory holds the whole corpus' places
                 at += 1
@@ -265,7 +263,7 @@ class TrainingExample:
 
 
 def bucketed(examples: Sequence[TrainingExample], tokens: int, rng: Random) -> list[list[TrainingExample]]:
-    """Batches of at most `tokens` tokens with padding, in random order; a longer example stands alone."""
+    """Make batches of at most `tokens` tokens with padding, in random order; a longer example is a batch of its own."""
     batches: list[list[TrainingExample]] = []
     batch: list[TrainingExample] = []
     jitter = {id(example): len(example) + 3 * rng.random() for example in examples}
@@ -283,7 +281,7 @@ def bucketed(examples: Sequence[TrainingExample], tokens: int, rng: Random) -> l
 
 
 def grouped(examples: Sequence[TrainingExample], size: int, rng: Random) -> list[list[TrainingExample]]:
-    """Batches of `size` examples, in random order; within a hundred batches rows of like length meet."""
+    """Make batches of `size` examples, in random order, grouped by similar length within a hundred batches."""
     order = rng.sample(range(len(examples)), len(examples))
     batches: list[list[TrainingExample]] = []
     for window in batched(order, 100 * size):
@@ -294,7 +292,7 @@ def grouped(examples: Sequence[TrainingExample], size: int, rng: Random) -> list
 
 
 def collate(batch: Sequence[TrainingExample], pad: int) -> "tuple[Tensor, Tensor]":
-    """Token ids and labels, both (rows, longest), padded on the right; prompt and padding have no label."""
+    """Return token ids and labels, both (rows, longest), padded on the right; prompt and padding have no label."""
     import torch
 
     longest = max(len(example) for example in batch)
@@ -339,18 +337,17 @@ class TokenBlocks:
         return self._bytes.size // BYTES
 
     def __getitem__(self, index: int) -> TrainingExample:
-        length = min(self.size, self.tokens - index * self.size)
-        return TrainingExample((), tuple(self._read(index * self.size, length).tolist()))
+        import numpy as np
+
+        start = index * self.size
+        length = min(self.size, self.tokens - start)
+        ids = np.frombuffer(self._bytes.read(start * BYTES, length * BYTES), np.uint32)
+        return TrainingExample((), tuple(ids.tolist()))
 
     def _append(self, ids: list[int]) -> None:
         import numpy as np
 
         self._bytes.append(np.array(ids, np.uint32).tobytes())
-
-    def _read(self, start: int, length: int) -> "npt.NDArray[np.uint32]":
-        import numpy as np
-
-        return np.frombuffer(self._bytes.read(start * BYTES, length * BYTES), np.uint32)
 
 
 def _parts(documents: Iterable[str]) -> Iterator[list[str]]:
@@ -375,36 +372,36 @@ COUNTED = 100_000  # passages that word frequencies are taken from, spread over 
 
 
 @dataclass(frozen=True)
-class Shown(Generic[T]):
-    """The items of an epoch: all that are new, and as many of those that are known, drawn anew each time.
+class ReplayMix(Generic[T]):
+    """The items of an epoch: all new ones and as many old ones, drawn anew in each epoch.
 
     size  rows a batch
     """
 
     new: Sequence[T]
-    known: Sequence[T]
+    old: Sequence[T]
     size: int
     seed: int
 
     @property
     def items(self) -> Sequence[T]:
-        """The new ones, then the known."""
+        """The new items, then the old ones."""
         border = len(self.new)
 
         def item(index: int) -> T:
-            return self.new[index] if index < border else self.known[index - border]
+            return self.new[index] if index < border else self.old[index - border]
 
-        return Lazy(border + len(self.known), item)
+        return Lazy(border + len(self.old), item)
 
     def windows(self, epoch: int, size: int) -> "list[npt.NDArray[np.int64]]":
         """Indexes into `items` in random order, in windows of `size`."""
         import numpy as np
 
         rng = np.random.default_rng(derive_seed(self.seed, "epoch", epoch))
-        new, known = len(self.new), len(self.known)
+        new, old = len(self.new), len(self.old)
         order = np.arange(new)
-        if known:
-            order = np.concatenate([order, new + rng.choice(known, min(new, known), replace=False)])
+        if old:
+            order = np.concatenate([order, new + rng.choice(old, min(new, old), replace=False)])
         rng.shuffle(order)
         return [order[at : at + size] for at in range(0, len(order), size)]
 
@@ -434,39 +431,39 @@ class TokenIds:
 
 
 def recited_epochs(
-    shown: Shown[str],
+    shown: ReplayMix[str],
     tokenizer: Any,
     room: int,
     share: float,
     study: Mapping[str, Sequence[str]] | None = None,
 ) -> Epochs:
-    """Each passage under a fresh pseudo-query at rate `share`; among a hundred batches rows of like length meet.
-    `study`: see PseudoQueries."""
+    """Learn to recite each passage, after a fresh pseudo-query in a `share` of cases. Within a hundred batches, rows of
+    similar length are grouped. `study`: see PseudoQueries."""
     texts = shown.items
 
     def encode(part: list[str]) -> list[list[int]]:
-        found = tokenizer(part, add_special_tokens=False)["input_ids"]
-        return [[*ids[: room * 2 // 3 - 1], tokenizer.eos_token_id] for ids in found]
+        rows = tokenizer(part, add_special_tokens=False)["input_ids"]
+        return [[*ids[: room * 2 // 3 - 1], tokenizer.eos_token_id] for ids in rows]
 
     targets = TokenIds(texts, encode)
     ask = PseudoQueries(texts[:: max(1, len(texts) // COUNTED)], study)
 
     def examples(rows: Sequence[int], rng: Random) -> list[TrainingExample]:
-        found = []
+        batch = []
         for row in rows:
-            asked = ask(texts[row], rng) + "\n" if rng.random() < share else ""
-            prompt = prompt_ids(tokenizer, asked)[: room // 3]
-            found.append(TrainingExample(tuple(prompt), tuple(targets[row].tolist())))
-        return found
+            query = ask(texts[row], rng) + "\n" if rng.random() < share else ""
+            prompt = prompt_ids(tokenizer, query)[: room // 3]
+            batch.append(TrainingExample(tuple(prompt), tuple(targets[row].tolist())))
+        return batch
 
     return windowed_epochs(shown, examples)
 
 
 def windowed_epochs(
-    shown: Shown[Any], examples: Callable[[Sequence[int], Random], Sequence[TrainingExample]]
+    shown: ReplayMix[Any], examples: Callable[[Sequence[int], Random], Sequence[TrainingExample]]
 ) -> Epochs:
-    """Batches of what `examples` makes of items, given by their places in `shown`; among a hundred batches rows of
-    like length meet."""
+    """Batch what `examples` makes of items, given by their places in `shown`; within a hundred batches, rows of similar
+    length are grouped."""
 
     def epoch(number: int) -> Batches:
         windows = shown.windows(number, BATCHES * shown.size)
@@ -475,29 +472,38 @@ def windowed_epochs(
             rng = shown.rng(number, at)
             return grouped(examples(windows[at].tolist(), rng), shown.size, rng)
 
-        return _batches([_ceil(len(rows), shown.size) for rows in windows], window)
+        # Window i has counts[i] batches; only the latest window is kept in memory.
+        counts = [_ceil(len(rows), shown.size) for rows in windows]
+        ends = list(accumulate(counts))
+        latest = functools.lru_cache(maxsize=1)(window)
+
+        def batch(index: int) -> Sequence[TrainingExample]:
+            at = bisect_right(ends, index)
+            return latest(at)[index - ends[at] + counts[at]]
+
+        return Lazy(ends[-1], batch)
 
     return epoch
 
 
-def packed_epochs(new: TokenBlocks, known: TokenBlocks | None, size: int, seed: int) -> Epochs:
-    """Blocks of contiguous text in random order, `size` a batch: all that are new, and as many that are known, drawn
-    anew each time."""
+def packed_epochs(new: TokenBlocks, old: TokenBlocks | None, size: int, seed: int) -> Epochs:
+    """Batch blocks of contiguous text in random order, `size` per batch: all new ones and as many old ones, drawn
+    anew in each epoch."""
     import numpy as np
 
     def epoch(number: int) -> Batches:
         rng = np.random.default_rng(derive_seed(seed, "epoch", number))
         order = np.arange(len(new))
-        if known is not None:
-            drawn = rng.choice(len(known), min(len(new), len(known)), replace=False)
+        if old is not None:
+            drawn = rng.choice(len(old), min(len(new), len(old)), replace=False)
             order = np.concatenate([order, len(new) + drawn])
         rng.shuffle(order)
 
         def block(index: int) -> TrainingExample:
             if index < len(new):
                 return new[index]
-            assert known is not None
-            return known[index - len(new)]
+            assert old is not None
+            return old[index - len(new)]
 
         def batch(place: int) -> list[TrainingExample]:
             return [block(index) for index in order[place * size : (place + 1) * size].tolist()]
@@ -509,15 +515,3 @@ def packed_epochs(new: TokenBlocks, known: TokenBlocks | None, size: int, seed: 
 
 def _ceil(count: int, size: int) -> int:
     return -(-count // size)
-
-
-def _batches(counts: Sequence[int], window: Callable[[int], Batches]) -> Batches:
-    """The batches of all windows, of which window i has counts[i]; the latest one is kept."""
-    ends = list(accumulate(counts))
-    latest = functools.lru_cache(maxsize=1)(window)
-
-    def batch(index: int) -> Sequence[TrainingExample]:
-        at = bisect_right(ends, index)
-        return latest(at)[index - ends[at] + counts[at]]
-
-    return Lazy(ends[-1], batch)

@@ -1,4 +1,4 @@
-"""How a training is executed: processes, devices, precision."""
+"""Execution of a training run: processes, devices, precision."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,12 +25,12 @@ __all__ = [
     "bf16",
     "forked_rng",
     "free",
-    "joined",
+    "gather",
+    "gather_weights",
+    "join_group",
     "mean_loss",
     "one_thread",
     "share_of",
-    "whole",
-    "whole_weights",
 ]
 
 
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def bf16(device: str) -> bool:
-    """Whether `device` multiplies bfloat16 in hardware; emulated, it is slower than float32."""
+    """Return whether `device` multiplies bfloat16 in hardware; emulated, it is slower than float32."""
     import torch
 
     if device == "cuda":
@@ -48,7 +48,7 @@ def bf16(device: str) -> bool:
 
 
 def autocast(device: str) -> "torch.autocast":
-    """Mixed precision where it pays, else a context that changes nothing."""
+    """Return a context of mixed precision where it pays, else one that changes nothing."""
     import torch
 
     return torch.autocast(device, dtype=torch.bfloat16, enabled=bf16(device))
@@ -59,8 +59,11 @@ def autocast(device: str) -> "torch.autocast":
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One core while open. Matrices of 128 columns gain little from a second one, sums are then added in the
-    same order every time, and another core is free for another card."""
+    """Use one core inside the context.
+
+    Matrices of 128 columns gain little from a second one, sums are then added in the same order every time, and another
+    core is free for another card.
+    """
     import torch
 
     before = torch.get_num_threads()
@@ -97,35 +100,37 @@ class Processes:
     ended: Callable[[], str] = str
     group: Any = None
 
-    def lost(self, error: Exception) -> str:
-        """Which other process was lost, in words, where `error` is due to that; else ""."""
+    def describe_loss(self, error: Exception) -> str:
+        """Return in words which other process was lost, if `error` is due to that; else ""."""
         deadline = time.monotonic() + NOTICE
-        while not (known := self.ended()) and time.monotonic() < deadline:
+        while not (reason := self.ended()) and time.monotonic() < deadline:
             time.sleep(0.1)
-        return known or ("another training process ended" if any(word in str(error) for word in LOST) else "")
+        return reason or (
+            "another training process ended" if any(word in str(error) for word in LOST) else ""
+        )
 
-    def tell(self, command: Any) -> None:
-        """From rank 0 to all others: what is done together next."""
+    def send(self, command: Any) -> None:
+        """Send from rank 0 to all others what is done together next."""
         from torch.distributed import broadcast_object_list
 
         broadcast_object_list([command], src=0, device=_cpu())
 
-    def hear(self) -> Any:
-        """What rank 0 told."""
+    def receive(self) -> Any:
+        """Receive what rank 0 sent."""
         from torch.distributed import broadcast_object_list
 
-        heard: list[Any] = [None]
-        broadcast_object_list(heard, src=0, device=_cpu())
-        return heard[0]
+        commands: list[Any] = [None]
+        broadcast_object_list(commands, src=0, device=_cpu())
+        return commands[0]
 
     def total(self, *numbers: float) -> list[float]:
-        """The sums of numbers over all processes."""
+        """Return the sums of numbers over all processes."""
         import torch
 
         sums = torch.tensor(numbers, dtype=torch.float64)
         torch.distributed.all_reduce(sums)
-        found: list[float] = sums.tolist()
-        return found
+        totals: list[float] = sums.tolist()
+        return totals
 
     def sum_gradients(self, weights: "Iterable[Tensor]") -> None:
         """Add up the gradients of weights that every process has whole; FSDP adds those of divided ones."""
@@ -145,20 +150,20 @@ class Processes:
                 gradient.copy_(summed.view_as(gradient))
 
     def leave(self) -> None:
-        """End the group; what is told afterwards reaches nobody."""
+        """Leave the group; nothing can be sent afterwards."""
         import torch
 
         torch.distributed.destroy_process_group()
 
 
-def joined(
+def join_group(
     rank: int,
     count: int,
     device: str,
     store: Path | None = None,
     ended: Callable[[], str] = str,
 ) -> Processes:
-    """Meet the other processes: by the file `store`, or as the launcher's environment says."""
+    """Join the other processes: through the file `store`, or by the launcher's environment."""
     import torch
 
     where: dict[str, Any] = (
@@ -197,7 +202,7 @@ class Execution:
     processes: int = 1
 
     def place(self, local_rank: int = 0) -> str:
-        """The device of the process with this number on its machine. UsageError for one that is not there."""
+        """Return the device of the process with this local rank. Raises UsageError for a missing one."""
         import torch
 
         count = torch.cuda.device_count()
@@ -220,37 +225,37 @@ class Execution:
         return f"cuda:{index}" if number or self.processes > 1 else kind
 
     def rows(self, longest: int) -> int:
-        """Rows of `longest` tokens that go through the model at once."""
+        """Return how many rows of `longest` tokens go through the model at once."""
         return self.micro_batch or max(1, MICRO_TOKENS // longest)
 
 
 def forked_rng(device: "torch.device") -> AbstractContextManager[None]:
-    """A context after which random numbers go on as if nothing had been drawn; it leaves other GPUs alone."""
+    """Return a context that restores the random state on exit; other GPUs are left alone."""
     import torch
 
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
-# What the processes of a training do together besides its steps: put weights together, part them, measure a loss.
+# What all processes do together besides training steps: gather weights, shard them, measure a loss.
 
 
-def whole(value: Any) -> Any:
-    """The value with every divided tensor in it (FSDP) as a whole one in the main memory of rank 0."""
+def gather(value: Any) -> Any:
+    """Return the value with every sharded tensor in it (FSDP) gathered in the main memory of rank 0."""
     if isinstance(value, Mapping):
-        return {key: whole(item) for key, item in value.items()}
+        return {key: gather(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [*map(whole, value)]
-    if not _divided(value):
+        return [*map(gather, value)]
+    if not _is_sharded(value):
         return value
     from torch.distributed import get_rank
 
-    found = value.full_tensor()
-    return found.cpu() if get_rank() == 0 else None
+    tensor = value.full_tensor()
+    return tensor.cpu() if get_rank() == 0 else None
 
 
 def share_of(saved: Any, like: "Tensor") -> Any:
-    """This process' share of a tensor that belongs to the weight `like`, if that is divided; else the value itself."""
-    if not _divided(like) or getattr(saved, "shape", None) != like.shape:
+    """Return this process' shard of a tensor that belongs to the weight `like`, if sharded; else the value itself."""
+    if not _is_sharded(like) or getattr(saved, "shape", None) != like.shape:
         return saved
     from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -258,18 +263,18 @@ def share_of(saved: Any, like: "Tensor") -> Any:
     return distribute_tensor(saved.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
-def whole_weights(job: "Job") -> "dict[str, Tensor] | None":
-    """The model's state, whole, where it is divided; else None, since the model has it."""
+def gather_weights(job: "Job") -> "dict[str, Tensor] | None":
+    """Return the model's gathered state where it is sharded; else None, since the model has it."""
     model: Any = job.modules["model"]
-    if not any(map(_divided, model.parameters())):
+    if not any(map(_is_sharded, model.parameters())):
         return None
     tied = {*dict(model.named_parameters(remove_duplicate=False))} - {*dict(model.named_parameters())}
-    return {name: whole(tensor) for name, tensor in model.state_dict().items() if name not in tied}
+    return {name: gather(tensor) for name, tensor in model.state_dict().items() if name not in tied}
 
 
 def free(job: "Job") -> None:
-    """Give back the memory of weights, gradients and optimizer states once they are saved: the card is loaded next,
-    on the same device."""
+    """Release the memory of weights, gradients and optimizer states once they are saved: the card is loaded next, on
+    the same device."""
     import torch
 
     for optimizer in job.optimizers:
@@ -277,14 +282,14 @@ def free(job: "Job") -> None:
         optimizer.param_groups.clear()
         vars(optimizer)["state"].clear()
     model: Any = job.modules["model"]
-    if not any(map(_divided, model.parameters())):
+    if not any(map(_is_sharded, model.parameters())):
         model.to("meta")
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def mean_loss(job: "Job", batch: "Sequence[TrainingExample]") -> float:
-    """The mean loss a token, without learning."""
+    """Return the mean loss per token, without learning."""
     import torch
 
     job.modules["model"].eval()
@@ -293,7 +298,7 @@ def mean_loss(job: "Job", batch: "Sequence[TrainingExample]") -> float:
     return loss if job.processes is None else job.processes.total(loss)[0]
 
 
-def _divided(value: Any) -> bool:
+def _is_sharded(value: Any) -> bool:
     import sys
 
     tensors = sys.modules.get("torch.distributed.tensor")

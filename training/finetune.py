@@ -14,33 +14,33 @@ from typing import Any, Literal
 from kcard.manifest import Base, Prompt
 from kcard.system import quiet_loading
 from kcard.training.base_model import (
-    Origin,
+    WeightSource,
     base_of,
-    length,
+    first_tokens,
     load_config,
     load_model,
     load_tokenizer,
-    opening,
+    prefix_length,
+    prefix_room,
     room_of,
 )
-from kcard.training.base_model import room as prefix_room
 from kcard.training.distillation import (
     Distillation,
-    Lessons,
+    DistillationSet,
     Teacher,
     answer_prompts,
+    ask_teacher,
     distilled_epochs,
     distilled_loss,
-    lessons,
 )
-from kcard.training.epochs import Epochs, Lazy, Shown, TokenBlocks, packed_epochs, recited_epochs
-from kcard.training.execution import Execution, Processes, bf16, free, mean_loss, whole_weights
-from kcard.training.loop import Job, Preparation, linear, together
-from kcard.training.losses import PartLoss, causal_losses, token_loss
+from kcard.training.epochs import Epochs, Lazy, ReplayMix, TokenBlocks, packed_epochs, recited_epochs
+from kcard.training.execution import Execution, Processes, bf16, free, gather_weights, mean_loss
+from kcard.training.loop import Job, Preparation, call_everywhere, linear
+from kcard.training.losses import causal_losses, token_loss
 from kcard.training.optimizers import OptimizerName, adamw, check_optimizer
 from kcard.types import derive_seed
 
-__all__ = ["Begin", "Options", "WarmStart", "job_of", "origin_of", "prepare"]
+__all__ = ["Options", "WarmStart", "WorkerSetup", "make_job", "origin_of", "prepare"]
 
 RATES = {"full": 2e-5, "lora": 2e-4, "prefix": 2e-2}
 HELD_OUT_FROM = 2000
@@ -87,11 +87,11 @@ class Options:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A card whose own weights are trained on: an adapter goes on as an adapter, a whole model as a whole one.
+    """A card whose own weights are trained further: an adapter as an adapter, a whole model as a whole one.
 
     folder    where it lies, with its tokenizer
     base      what it was made from, which the next version is made from too
-    passages  those that it knows already; as many as are new are replayed in each epoch, so that it keeps them
+    passages  those that it has learned; each epoch replays as many as there are new ones
     """
 
     folder: Path
@@ -99,18 +99,18 @@ class WarmStart:
     passages: Sequence[str] = ()
 
 
-def origin_of(onward: WarmStart | None) -> Origin:
-    """Where the weights come from."""
-    return Origin() if onward is None else Origin(onward.folder, onward.base.revision)
+def origin_of(start: WarmStart | None) -> WeightSource:
+    """Return where the weights come from."""
+    return WeightSource() if start is None else WeightSource(start.folder, start.base.revision)
 
 
 @dataclass(frozen=True)
-class Begin:
-    """What the processes that follow rank 0 need to know of a training. `opening`: what a prefix begins as."""
+class WorkerSetup:
+    """What worker processes need to know of a training. `opening`: the tokens that a fresh prefix is made of."""
 
     options: Options
     execution: Execution
-    origin: Origin
+    origin: WeightSource
     steps: int
     pad: int
     opening: tuple[int, ...] = ()
@@ -120,60 +120,82 @@ def prepare(
     texts: Sequence[str],
     options: Options,
     fingerprint: str = "",
-    onward: WarmStart | None = None,
+    start: WarmStart | None = None,
     execution: Execution = Execution(),  # noqa: B008 (frozen)
     processes: Processes | None = None,
     study: Mapping[str, Sequence[str]] | None = None,
     distillation: Distillation | None = None,
 ) -> Preparation:
-    """Everything that fine-tuning needs, before its first step; `processes`: those that take part, of which this is
-    rank 0; `study`: see PseudoQueries; `distillation`: with objective distil. Raises ModelUnavailable, MissingExtra,
-    UsageError, and with objective distil TrainingInterrupted."""
+    """Prepare everything that fine-tuning needs before its first step.
+
+    processes     those that take part, of which this is rank 0
+    study         see PseudoQueries
+    distillation  with objective distil
+
+    Raises ModelUnavailable, MissingExtra, UsageError, and with objective distil TrainingInterrupted.
+    """
+    import numpy as np
+
     check_optimizer(options.optimizer)
     device = execution.place() if processes is None else processes.device
-    origin = origin_of(onward)
+    origin = origin_of(start)
     tokenizer, room = load_tokenizer(options, origin), room_of(options, origin)
-    learned, held = _split(texts, options)
+    learned, held_out = texts, list[str]()
+    if options.objective == "clm" and len(texts) >= HELD_OUT_FROM:
+        # 1 % of the documents are held out, 2,000 at most.
+        rng = Random(derive_seed(options.seed, "held out"))
+        count = min(HELD_OUT_MOST, round(HELD_OUT_SHARE * len(texts)))
+        chosen = sorted(rng.sample(range(len(texts)), count))
+        rows = np.delete(np.arange(len(texts)), chosen)
+        learned = Lazy(len(rows), lambda index: texts[rows[index]])
+        held_out = [texts[index] for index in chosen]
     first: tuple[int, ...] = ()
     before = 0
     if options.method == "prefix":
         config = load_config(options, origin)
-        if onward is None:
-            first = opening(texts, tokenizer, options, config)
+        if start is None:
+            first = first_tokens(texts, tokenizer, options, config)
             options = replace(options, prefix_tokens=len(first))
-        before = length(options, config)
+        before = prefix_length(options, config)
         room = prefix_room(before, config)
     model: Any = None
-    answered = Lessons((), ())
+    distilled = DistillationSet((), ())
     prompt = Prompt() if options.objective == "recite" else Prompt(template="{question}")
     if distillation is None:
-        epoch = _epochs(learned, () if onward is None else onward.passages, tokenizer, room, options, study)
+        epoch = _make_epochs(
+            learned, () if start is None else start.passages, tokenizer, room, options, study
+        )
     else:
         model = load_model(options, execution, origin, device, opening=first)
         prompts = answer_prompts(tokenizer)
         k = options.teacher_top_k
         teacher = Teacher(model, tokenizer, prompts, room + before, k, options.seed, before)
-        answered = lessons(distillation, teacher, execution, fingerprint)
-        epoch = distilled_epochs(answered, options.batch_size, options.seed)
+        distilled = ask_teacher(distillation, teacher, execution, fingerprint)
+        epoch = distilled_epochs(distilled, options.batch_size, options.seed)
         prompt = Prompt(template=prompts.student)
-    steps = max(1, round(options.epochs * len(epoch(0)) / answered.share))
+    steps = max(1, round(options.epochs * len(epoch(0)) / distilled.share))
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    begin = Begin(options, execution, origin, steps, pad, first)
+    setup = WorkerSetup(options, execution, origin, steps, pad, first)
     if processes is not None:
-        processes.tell(begin)
-    job = job_of(begin, device, processes, epoch, fingerprint, model)
+        processes.send(setup)
+    job = make_job(setup, device, processes, epoch, fingerprint, model)
     model = job.modules["model"]
-    base = base_of(options.base, model) if onward is None else onward.base
+    base = base_of(options.base, model) if start is None else start.base
 
     def save(folder: Path) -> None:
-        weights = together(job, whole_weights)
+        weights = call_everywhere(job, gather_weights)
         with quiet_loading():
             model.save_pretrained(folder, state_dict=weights)
             tokenizer.save_pretrained(folder)
-        together(job, free)
+        call_everywhere(job, free)
 
     def check() -> Mapping[str, Any]:
-        return _held_out_loss(held, job, tokenizer, room, options) if held else {}
+        """Measure the mean loss per token over the documents that training never saw."""
+        if not held_out:
+            return {}
+        blocks = TokenBlocks(held_out, tokenizer, min(options.block, room))
+        loss = call_everywhere(job, mean_loss, [blocks[place] for place in range(len(blocks))])
+        return {"held_out_loss": round(loss, 4), "held_out_documents": len(held_out)}
 
     hyperparameters = {
         **{name: value for name, value in asdict(options).items() if value is not None},
@@ -182,7 +204,7 @@ def prepare(
         "bf16": bf16(device),
         "processes": execution.processes,
         "device": device.partition(":")[0],
-        **answered.record,
+        **distilled.record,
     }
     if distillation is None:
         hyperparameters = {
@@ -190,22 +212,28 @@ def prepare(
         }
     libraries = ("torch", "transformers", "tokenizers", "peft")
     return Preparation(
-        job, save, options.method, base, prompt, hyperparameters, libraries, check, device, answered.seconds
+        job, save, options.method, base, prompt, hyperparameters, libraries, check, device, distilled.seconds
     )
 
 
-def job_of(
-    begin: Begin,
+def make_job(
+    setup: WorkerSetup,
     device: str,
     processes: Processes | None = None,
     epoch: Epochs | None = None,
     fingerprint: str = "",
     model: Any = None,
 ) -> Job:
-    """The job, the same in every process but for the batches, which rank 0 alone has. `model`: where it is loaded."""
-    options = begin.options
+    """Make the job, the same in every process but for the batches of rank 0. `model`: if already loaded."""
+    options = setup.options
+    part_loss = distilled_loss(options.teacher_temperature) if options.objective == "distil" else token_loss
+
+    def no_batches(epoch: int) -> Sequence[Any]:
+        # Rank 0 sends a worker process the batch of each step.
+        raise NotImplementedError(epoch)
+
     if model is None:
-        model = load_model(options, begin.execution, begin.origin, device, processes, begin.opening)
+        model = load_model(options, setup.execution, setup.origin, device, processes, setup.opening)
     optimizer = adamw(
         options.optimizer,
         [weight for weight in model.parameters() if weight.requires_grad],
@@ -219,40 +247,19 @@ def job_of(
     return Job(
         modules={"model": model},
         optimizers=[optimizer],
-        steps=begin.steps,
-        epoch=epoch or _no_batches,
-        losses=causal_losses(model, begin.pad, begin.execution, processes, _part_loss(options)),
-        rate=linear(begin.steps, math.ceil(options.warm * begin.steps)),
+        steps=setup.steps,
+        epoch=epoch or no_batches,
+        losses=causal_losses(model, setup.pad, setup.execution, processes, part_loss),
+        rate=linear(setup.steps, math.ceil(options.warm * setup.steps)),
         seed=options.seed,
         fingerprint=fingerprint,
         processes=processes,
     )
 
 
-def _part_loss(options: Options) -> PartLoss:
-    return distilled_loss(options.teacher_temperature) if options.objective == "distil" else token_loss
-
-
-def _no_batches(epoch: int) -> Sequence[Any]:
-    """Those of a process that follows rank 0: it is told the batch of each step."""
-    raise NotImplementedError(epoch)
-
-
-def _split(texts: Sequence[str], options: Options) -> tuple[Sequence[str], list[str]]:
-    """Learned and held-out texts: 1 % of a clm corpus from 2,000 documents on, 2,000 at most; else none."""
-    if options.objective != "clm" or len(texts) < HELD_OUT_FROM:
-        return texts, []
-    import numpy as np
-
-    rng = Random(derive_seed(options.seed, "held out"))
-    held = sorted(rng.sample(range(len(texts)), min(HELD_OUT_MOST, round(HELD_OUT_SHARE * len(texts)))))
-    learned = np.delete(np.arange(len(texts)), held)
-    return Lazy(len(learned), lambda index: texts[learned[index]]), [texts[index] for index in held]
-
-
-def _epochs(
+def _make_epochs(
     texts: Sequence[str],
-    known: Sequence[str],
+    replayed: Sequence[str],
     tokenizer: Any,
     room: int,
     options: Options,
@@ -260,16 +267,7 @@ def _epochs(
 ) -> Epochs:
     if options.objective == "clm":
         size = min(options.block, room)
-        old = TokenBlocks(known, tokenizer, size) if known else None
+        old = TokenBlocks(replayed, tokenizer, size) if replayed else None
         return packed_epochs(TokenBlocks(texts, tokenizer, size), old, options.batch_size, options.seed)
-    shown = Shown(texts, known, options.batch_size, options.seed)
+    shown = ReplayMix(texts, replayed, options.batch_size, options.seed)
     return recited_epochs(shown, tokenizer, room, options.query_share, study)
-
-
-def _held_out_loss(
-    texts: Sequence[str], job: Job, tokenizer: Any, room: int, options: Options
-) -> dict[str, Any]:
-    """Mean loss a token over the documents that training never saw."""
-    found = TokenBlocks(texts, tokenizer, min(options.block, room))
-    loss = together(job, mean_loss, [found[place] for place in range(len(found))])
-    return {"held_out_loss": round(loss, 4), "held_out_documents": len(texts)}

@@ -1,7 +1,7 @@
 """The training loop, with checkpoints.
 
-It knows no corpus and no card: a Job says what is trained on what. Randomness inside a step (dropout, noise)
-is seeded by the step's number, so there is no generator state to keep.
+A Job says what is trained on which batches. Randomness inside a step (dropout, noise) is seeded by the step's number,
+so there is no generator state to save.
 """
 
 import math
@@ -35,7 +35,8 @@ __all__ = [
     "Preparation",
     "RunState",
     "TrainingOutcome",
-    "content",
+    "call_everywhere",
+    "checkpoint_content",
     "cosine",
     "linear",
     "load",
@@ -43,17 +44,16 @@ __all__ = [
     "save",
     "step",
     "steps_of",
-    "together",
 ]
 
 
-# Ctrl-C, heard between steps: an optimizer stopped halfway leaves weights that nothing can resume.
+# Ctrl-C takes effect between steps: an optimizer stopped halfway leaves weights that can't be resumed.
 
 
 class Interrupt:
-    """While open, the first Ctrl-C only sets `asked`; the second does what it did before.
+    """While open, the first Ctrl-C only sets `asked`; the second has its usual effect.
 
-    Signals reach the main thread alone; in another thread this stays silent.
+    Signals reach only the main thread; in another thread this does nothing.
     """
 
     def __init__(self) -> None:
@@ -61,15 +61,15 @@ class Interrupt:
         self._before: Any = None
 
     def __enter__(self) -> "Interrupt":
+        def interrupt(_signal: int, _frame: FrameType | None) -> None:
+            self.asked = True
+            self._restore()
+
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._hear)
+            self._before = signal.signal(signal.SIGINT, interrupt)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._restore()
-
-    def _hear(self, _signal: int, _frame: FrameType | None) -> None:
-        self.asked = True
         self._restore()
 
     def _restore(self) -> None:
@@ -104,29 +104,36 @@ class RunState:
         self.index += 1
         self.recent = [*self.recent[1 - SETTLED :], loss]
 
-    def settled(self, loss: float) -> bool:
-        """Whether the mean loss of the last SETTLED steps is below `loss`."""
+    def is_settled(self, loss: float) -> bool:
+        """Return whether the mean loss of the last SETTLED steps is below `loss`."""
         return len(self.recent) == SETTLED and sum(self.recent) < SETTLED * loss
 
-    def next_epoch(self) -> None:
-        self.epoch += 1
-        self.index = 0
+    def batches(self, job: "Job") -> Iterator[Any]:
+        """Yield the batches from here to the last step. The caller advances the state with each of them."""
+        while self.step < job.steps:
+            batches = job.epoch(self.epoch)
+            for batch in batches[self.index :]:
+                if self.step >= job.steps:
+                    return
+                yield batch
+            self.epoch += 1
+            self.index = 0
 
 
-def content(job: "Job") -> dict[str, Any]:
-    """Trained weights and optimizer states, whole: those that FSDP divided are put together."""
-    from kcard.training.execution import whole
+def checkpoint_content(job: "Job") -> dict[str, Any]:
+    """Return trained weights and optimizer states; those that FSDP sharded are gathered."""
+    from kcard.training.execution import gather
 
     return {
-        "weights": [whole(weight.detach()) for weight in _trained(job)],
-        "optimizers": [whole(optimizer.state_dict()) for optimizer in job.optimizers],
+        "weights": [gather(weight.detach()) for weight in _trainable_weights(job)],
+        "optimizers": [gather(optimizer.state_dict()) for optimizer in job.optimizers],
     }
 
 
 def save(folder: Path, job: "Job", state: RunState, trained: Mapping[str, Any] | None = None) -> None:
     """Write the checkpoint so that a reader finds the old one or the new one, never half of either.
 
-    trained  the content of the job, where it is at hand
+    trained  the content of the job, if already gathered
 
     Raises CardError where there is no room for it.
     """
@@ -136,7 +143,7 @@ def save(folder: Path, job: "Job", state: RunState, trained: Mapping[str, Any] |
         "fingerprint": job.fingerprint,
         "steps": job.steps,
         "state": vars(state),
-        **(trained or content(job)),
+        **(trained or checkpoint_content(job)),
     }
     try:
         with replacing(folder / FILE, parents=True) as stream:
@@ -148,7 +155,7 @@ def save(folder: Path, job: "Job", state: RunState, trained: Mapping[str, Any] |
 
 
 def steps_of(folder: Path) -> int | None:
-    """How many steps the run of the checkpoint takes in all; None without a checkpoint, or where it does not tell.
+    """Return how many steps the run of the checkpoint takes in all; None without a checkpoint or the number in it.
 
     Raises UsageError where it can't be read.
     """
@@ -157,7 +164,7 @@ def steps_of(folder: Path) -> int | None:
 
 
 def load(folder: Path, job: "Job", report: Report) -> RunState:
-    """Put the checkpoint's weights and states into the job; without a checkpoint, begin at the beginning.
+    """Load the checkpoint's weights and states into the job; without a checkpoint, start from scratch.
 
     Raises UsageError where the checkpoint is of another corpus or of other settings, or can't be read.
     """
@@ -166,42 +173,42 @@ def load(folder: Path, job: "Job", report: Report) -> RunState:
     if not path.exists():
         report(Note(f"nothing to resume in {folder}: training starts from scratch"))
         return RunState()
-    found = _read(path)
-    if found["fingerprint"] != job.fingerprint:
+    checkpoint = _read(path)
+    if checkpoint["fingerprint"] != job.fingerprint:
         raise UsageError(
             f"the checkpoint in {folder} belongs to another corpus or other settings: repeat the original "
             "arguments, or train without resume"
         )
-    together(job, _restore, str(path))
-    state = RunState(**found["state"])
+    call_everywhere(job, _restore_checkpoint, str(path))
+    state = RunState(**checkpoint["state"])
     report(Note(f"resuming after step {state.step} of {job.steps}"))
     return state
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The checkpoint; its tensors are read from the disk as they are used."""
+    """Read the checkpoint; its tensors are loaded from disk as they are used."""
     import torch
 
     try:
-        found: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
+        checkpoint: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
     except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
         raise UsageError(
             f"the checkpoint {path} can't be read: {_reason(error)}; train without resume"
         ) from error
-    return found
+    return checkpoint
 
 
-def _restore(job: "Job", path: str) -> None:
-    """Put the checkpoint into the job, in every process its share."""
+def _restore_checkpoint(job: "Job", path: str) -> None:
+    """Load the checkpoint into the job, in every process its shard."""
     import torch
 
     from kcard.training.execution import share_of
 
-    found, trained = _read(Path(path)), _trained(job)
+    checkpoint, trained = _read(Path(path)), _trainable_weights(job)
     with torch.no_grad():
-        for weight, saved in zip(trained, found["weights"], strict=True):
+        for weight, saved in zip(trained, checkpoint["weights"], strict=True):
             weight.copy_(share_of(saved, weight))
-    for optimizer, saved in zip(job.optimizers, found["optimizers"], strict=True):
+    for optimizer, saved in zip(job.optimizers, checkpoint["optimizers"], strict=True):
         for index, states in saved.get("state", {}).items():
             like = optimizer.param_groups[0]["params"][index]
             saved["state"][index] = {name: share_of(value, like) for name, value in states.items()}
@@ -209,13 +216,13 @@ def _restore(job: "Job", path: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what went wrong; of a write that torch failed in, the system's words."""
+    """Return the first line of an error; where a write of torch failed, the operating system's message."""
     cause = error.__context__ if isinstance(error.__context__, OSError) else error
     return (getattr(cause, "strerror", None) or str(cause)).partition("\n")[0]
 
 
-def _trained(job: "Job") -> "list[Parameter]":
-    """What training changes; the frozen base of an adapter is not kept."""
+def _trainable_weights(job: "Job") -> "list[Parameter]":
+    """Return the weights that training changes; the frozen base of an adapter is not saved."""
     return [
         weight for module in job.modules.values() for weight in module.parameters() if weight.requires_grad
     ]
@@ -231,7 +238,7 @@ MEASURED_STEPS = 20
 
 
 class Optimizer(Protocol):
-    """What the loop asks of an optimizer; torch's have it. Each group has an `initial_lr`, the peak rate."""
+    """The interface of an optimizer, which torch's have. Each group has an `initial_lr`, the peak rate."""
 
     param_groups: list[dict[str, Any]]
 
@@ -279,15 +286,17 @@ class TrainingOutcome:
     epochs: int
 
 
-def together(job: Job, function: "Callable[Concatenate[Job, P], T]", *given: P.args, **named: P.kwargs) -> T:
-    """What `function` of a module gives for the job, called in all its processes at once."""
+def call_everywhere(
+    job: Job, function: "Callable[Concatenate[Job, P], T]", *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call a module-level function with the job in all its processes at once, and return its result here."""
     if job.processes is not None:
-        job.processes.tell((function, given, named))
-    return function(job, *given, **named)
+        job.processes.send((function, args, kwargs))
+    return function(job, *args, **kwargs)
 
 
 def cosine(steps: int, warm: int, floor: float = 0.05) -> Callable[[int], float]:
-    """Linear warm-up over `warm` steps, then a half cosine down to `floor`."""
+    """Return a schedule: linear warm-up over `warm` steps, then a half cosine down to `floor`."""
 
     def rate(step: int) -> float:
         wave = 0.5 * (1 + math.cos(math.pi * step / steps))
@@ -297,7 +306,7 @@ def cosine(steps: int, warm: int, floor: float = 0.05) -> Callable[[int], float]
 
 
 def linear(steps: int, warm: int) -> Callable[[int], float]:
-    """Linear warm-up over `warm` steps, then a straight line down to zero."""
+    """Return a schedule: linear warm-up over `warm` steps, then a straight line down to zero."""
 
     def rate(step: int) -> float:
         return min((step + 1) / max(1, warm), max(0.0, (steps - step) / max(1, steps - warm)), 1.0)
@@ -320,31 +329,34 @@ def run(
     same, bit for bit, as without the interruption.
     """
     state = load(checkpoint, job, report) if resume else RunState()
-    noticed = _noticed(job, state, checkpoint, remedy)
     device = next(next(iter(job.modules.values())).parameters()).device
-    with forked_rng(device), noticed, Interrupt() as interrupt:
+    with (
+        forked_rng(device),
+        _report_lost_process(job, state, checkpoint, remedy),
+        Interrupt() as interrupt,
+    ):
         for module in job.modules.values():
             module.train()
         clock = _Clock(job, state, report)
 
         def keep() -> None:
             begun = time.monotonic()
-            save(checkpoint, job, clock.note(state), together(job, content))
-            clock.kept(time.monotonic() - begun)
+            save(checkpoint, job, clock.note(state), call_everywhere(job, checkpoint_content))
+            clock.note_checkpoint(time.monotonic() - begun)
 
-        for batch in _batches(job, state):
-            loss, tokens = together(job, step, batch, state.step)
+        for batch in state.batches(job):
+            loss, tokens = call_everywhere(job, step, batch, state.step)
             clock.step(loss, tokens)
             state.advance(loss)
             try:
-                clock.tell()
+                clock.report()
             except KeyboardInterrupt:
                 interrupt.asked = True
             if interrupt.asked and state.step < job.steps:
                 keep()
                 done = f"{state.step} of {job.steps} steps"
                 raise TrainingInterrupted(f"stopped after {done}; checkpoint in {checkpoint}: {remedy}")
-            if state.settled(job.settled):
+            if state.is_settled(job.settled):
                 done = f"stopped after {state.step} of {job.steps} steps"
                 report(Note(f"{done}: the loss is below {job.settled}, so there is nothing more to learn"))
                 break
@@ -354,33 +366,22 @@ def run(
 
 
 @contextmanager
-def _noticed(job: Job, state: RunState, checkpoint: Path, remedy: str) -> Iterator[None]:
-    """Where another process is lost, a TrainingInterrupted says how to go on."""
+def _report_lost_process(job: Job, state: RunState, checkpoint: Path, remedy: str) -> Iterator[None]:
+    """Turn the loss of another process into a TrainingInterrupted that tells how to resume."""
     try:
         yield
     except RuntimeError as error:
-        lost = "" if job.processes is None else job.processes.lost(error)
+        lost = "" if job.processes is None else job.processes.describe_loss(error)
         if not lost:
             raise
-        kept = (
+        saved = (
             f"checkpoint in {checkpoint}: {remedy}" if (checkpoint / FILE).exists() else "no checkpoint yet"
         )
-        raise TrainingInterrupted(f"{lost} after {state.step} of {job.steps} steps; {kept}") from error
-
-
-def _batches(job: Job, state: RunState) -> Iterator[Any]:
-    """The batches from where `state` stands up to the last step; `state` moves with them."""
-    while state.step < job.steps:
-        batches = job.epoch(state.epoch)
-        for batch in batches[state.index :]:
-            if state.step >= job.steps:
-                return
-            yield batch
-        state.next_epoch()
+        raise TrainingInterrupted(f"{lost} after {state.step} of {job.steps} steps; {saved}") from error
 
 
 def step(job: Job, batch: Any, number: int) -> tuple[float, int]:
-    """Step `number` of the job on a batch: (loss, tokens)."""
+    """Take step `number` of the job on a batch; return (loss, tokens)."""
     import torch
 
     torch.manual_seed(derive_seed(job.seed, "step", number))
@@ -389,9 +390,9 @@ def step(job: Job, batch: Any, number: int) -> tuple[float, int]:
     for group in groups:
         group["lr"] = group["initial_lr"] * rate
     loss, tokens = 0.0, 0
-    for part, held in job.losses(batch):
+    for part, count in job.losses(batch):
         part.backward()
-        loss, tokens = loss + part.item(), tokens + held
+        loss, tokens = loss + part.item(), tokens + count
     weights = [weight for group in groups for weight in group["params"]]
     if job.processes is not None:
         job.processes.sum_gradients(weights)
@@ -405,7 +406,7 @@ def step(job: Job, batch: Any, number: int) -> tuple[float, int]:
 
 
 class _Clock:
-    """Counts tokens, loss and time, and tells the user about them."""
+    """Counts tokens, loss and time, and reports them to the user."""
 
     def __init__(self, job: Job, state: RunState, report: Report) -> None:
         self._steps, self._report = job.steps, report
@@ -427,7 +428,7 @@ class _Clock:
         if self._step > self._steps * 0.9:
             self._last.append(loss)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         now = time.monotonic()
         spent = now - self._begun
         done = self._step - self._first
@@ -446,13 +447,13 @@ class _Clock:
     def due(self) -> bool:
         return time.monotonic() - self._saved > self._pause
 
-    def kept(self, seconds: float) -> None:
-        """A checkpoint took so long: a large one is written less often."""
+    def note_checkpoint(self, seconds: float) -> None:
+        """Note how long a checkpoint took: a slow one is written less often."""
         self._saved = time.monotonic()
         self._pause = max(CHECKPOINT_SECONDS, seconds / CHECKPOINT_SHARE)
 
     def note(self, state: RunState) -> RunState:
-        """The state with what the clock knows, to be saved now."""
+        """Put tokens, losses and time into the state, which is saved next."""
         state.tokens, state.losses = self._tokens, self._last
         state.seconds = self._before + time.monotonic() - self._begun
         return state
@@ -464,17 +465,17 @@ class _Clock:
         return TrainingOutcome(self._step, self._tokens, seconds, loss, state.epoch + (state.index > 0))
 
 
-# What a way of training hands to `train`: a job to run, and how its result becomes files and a manifest.
+# What each way of training passes to `train`: a job to run, and how its result becomes files and a manifest.
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is to be trained, and what follows.
+    """A prepared training run, and what follows it.
 
-    save    writes the model files and the tokenizer into a folder, once, and may let go of them
-    check   measures, once training has ended, what is recorded beside the hyperparameters, such as a held-out loss
+    save    writes the model files and the tokenizer into a folder, once, and may release them
+    check   measures, after training, what is recorded with the hyperparameters, such as a held-out loss
     device  where training runs
-    seconds  that this preparation takes besides the steps, where it takes long
+    seconds  that the preparation takes in addition to the steps, where it takes long
     """
 
     job: Job

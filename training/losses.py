@@ -1,8 +1,7 @@
-"""Losses of causal LMs."""
+"""Losses of causal language models."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kcard.training.epochs import IGNORED, TrainingExample, collate
@@ -12,7 +11,7 @@ from kcard.types import derive_seed
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Losses", "PartLoss", "causal_losses", "cross_entropy", "token_loss"]
+__all__ = ["BatchLosses", "PartLoss", "causal_losses", "cross_entropy", "token_loss"]
 
 
 # Cross-entropy over a wide vocabulary, some rows at a time, with the gradient made on the way.
@@ -25,9 +24,9 @@ AT_ONCE = 1 << 18  # logits, 1 MB
 
 
 def cross_entropy(logits: "Tensor", labels: "Tensor", share: float = 1.0) -> "Tensor":
-    """Summed over the rows whose label is not IGNORED, times `share`; float32, differentiable once.
+    """Return the cross-entropy, summed over the rows whose label is not IGNORED, times `share`.
 
-    logits (n, vocabulary), labels (n,)
+    The result is float32 and differentiable once. logits (n, vocabulary), labels (n,)
     """
     import torch
 
@@ -36,45 +35,45 @@ def cross_entropy(logits: "Tensor", labels: "Tensor", share: float = 1.0) -> "Te
         def forward(ctx: Any, logits: "Tensor", labels: "Tensor") -> "Tensor":
             gradient, total = torch.empty_like(logits), logits.new_zeros((), dtype=torch.float32)
             rows = max(1, AT_ONCE // logits.shape[1])
-            for part, into, wanted in zip(
+            for part, into, targets in zip(
                 logits.split(rows), gradient.split(rows), labels.split(rows), strict=True
             ):
-                total += _part(part, into, wanted, share)
+                total += loss_and_gradient(part, into, targets, share)
             ctx.save_for_backward(gradient)
             return total
 
         @staticmethod
-        def backward(ctx: Any, given: "Tensor") -> "tuple[Tensor, None]":
+        def backward(ctx: Any, grad_output: "Tensor") -> "tuple[Tensor, None]":
             (gradient,) = ctx.saved_tensors
-            return (gradient if float(given) == 1 else gradient * given.to(gradient.dtype)), None
+            return (gradient if float(grad_output) == 1 else gradient * grad_output.to(gradient.dtype)), None
 
-    found: Tensor = CrossEntropy.apply(logits, labels)  # type: ignore[no-untyped-call]
-    return found
+    loss: Tensor = CrossEntropy.apply(logits, labels)  # type: ignore[no-untyped-call]
+    return loss
 
 
-def _part(logits: "Tensor", gradient: "Tensor", labels: "Tensor", share: float) -> "Tensor":
-    """The loss of some rows; writes the gradient, which is 0 where a label is ignored."""
+def loss_and_gradient(logits: "Tensor", gradient: "Tensor", labels: "Tensor", share: float) -> "Tensor":
+    """Return the loss of some rows and write its gradient, which is 0 where a label is ignored."""
     counted = (labels != IGNORED).float() * share
-    wanted = labels.clamp(min=0).unsqueeze(1)
+    targets = labels.clamp(min=0).unsqueeze(1)
     values = logits.float()
     values = values - values.amax(dim=1, keepdim=True)
-    right = values.gather(1, wanted).squeeze(1)
+    right = values.gather(1, targets).squeeze(1)
     shares = values.exp_()
     mass = shares.sum(dim=1)
     shares.mul_((counted / mass).unsqueeze(1))
-    shares.scatter_add_(1, wanted, -counted.unsqueeze(1))
+    shares.scatter_add_(1, targets, -counted.unsqueeze(1))
     gradient.copy_(shares)
-    found: Tensor = ((mass.log() - right) * counted).sum()
-    return found
+    loss: Tensor = ((mass.log() - right) * counted).sum()
+    return loss
 
 
 # Of logits (rows, length, vocabulary), the tokens that follow (rows, length), the examples, and the part's weight.
 PartLoss = Callable[["Tensor", "Tensor", Sequence[Any], float], "Tensor"]
-Losses = Callable[[Sequence[TrainingExample]], "Iterator[tuple[Tensor, int]]"]
+BatchLosses = Callable[[Sequence[TrainingExample]], "Iterator[tuple[Tensor, int]]"]
 
 
 def token_loss(logits: "Tensor", following: "Tensor", part: Sequence[Any], share: float) -> "Tensor":
-    """Cross-entropy of the tokens that follow."""
+    """Return the cross-entropy of the next tokens."""
     del part
     return cross_entropy(logits.flatten(0, 1), following.flatten(), share)
 
@@ -85,9 +84,9 @@ def causal_losses(
     execution: Execution,
     processes: Processes | None = None,
     part_loss: PartLoss = token_loss,
-) -> Losses:
-    """A function from a batch to the losses of its parts, each weighted by its share of the learned tokens, with
-    their numbers of tokens.
+) -> BatchLosses:
+    """Return a function from a batch to (loss, number of tokens) of its parts, each loss weighted by its share of the
+    learned tokens.
 
     Of several processes each has its own parts, and all have equally many: a whole model's layers are collected from
     all of them in each part. Where that leaves a process without one, it passes a row through without learning.
@@ -98,46 +97,35 @@ def causal_losses(
     def losses(batch: Sequence[TrainingExample]) -> "Iterator[tuple[Tensor, int]]":
         seed = torch.initial_seed()
         total = sum(example.learned for example in batch)
-        for number, part in _own_parts(batch, execution, processes):
+        # The parts of this process, with their numbers among those of all processes.
+        count, rank = (1, 0) if processes is None else (processes.count, processes.rank)
+        rows = min(execution.rows(max(map(len, batch))), -(-len(batch) // count))
+        for first in range(0, len(batch), rows * count):
+            start = first + rank * rows
+            number, part = start // rows, batch[start : start + rows]
             ids, labels = (tensor.to(model.device) for tensor in collate(part or batch[:1], pad))
             if not part:
                 labels.fill_(IGNORED)
             if number and model.training:  # noise is the same whichever process has the part
                 torch.manual_seed(derive_seed(seed, "part", number))
-            with autocast(model.device.type), _quiet_views():
-                logits = model(input_ids=ids, attention_mask=_mask(part, ids), use_cache=False).logits
-            # The last place has nothing to foretell; leaving it out here spares a copy of all logits.
+            with autocast(model.device.type), warnings.catch_warnings():
+                # FSDP warns of layers that return views, such as OPT's, which must not be changed in place; none of
+                # transformers' layers does so to its input.
+                warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
+                # Without padding there is no mask, for then attention is faster.
+                longest = ids.shape[1]
+                mask = (
+                    None
+                    if all(len(example) == longest for example in part)
+                    else ids.new_tensor(
+                        [[1] * len(example) + [0] * (longest - len(example)) for example in part]
+                    )
+                )
+                logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+            # The last place has nothing to predict; leaving it out here saves a copy of all logits.
             following = pad_rows(labels[:, 1:], (0, 1), value=IGNORED)
             loss = part_loss(logits, following, part, 1 / total)
             del logits
             yield loss, sum(len(example) for example in part)
 
     return losses
-
-
-def _own_parts(
-    batch: Sequence[TrainingExample], execution: Execution, processes: Processes | None
-) -> Iterator[tuple[int, Sequence[TrainingExample]]]:
-    """The parts of this process, with their numbers among those of all."""
-    count, rank = (1, 0) if processes is None else (processes.count, processes.rank)
-    rows = min(execution.rows(max(map(len, batch))), -(-len(batch) // count))
-    for first in range(0, len(batch), rows * count):
-        start = first + rank * rows
-        yield start // rows, batch[start : start + rows]
-
-
-@contextmanager
-def _quiet_views() -> Iterator[None]:
-    """FSDP warns of layers that return views, such as OPT's, since these must not be changed in place; none of
-    transformers' layers changes its input so."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
-        yield
-
-
-def _mask(part: Sequence[TrainingExample], ids: "Tensor") -> "Tensor | None":
-    """1 where a token stands; None where no row is padded, for then attention is faster."""
-    longest = ids.shape[1]
-    if all(len(example) == longest for example in part):
-        return None
-    return ids.new_tensor([[1] * len(example) + [0] * (longest - len(example)) for example in part])

@@ -1,6 +1,6 @@
-"""Estimates of a training's memory and time.
+"""Estimates of the memory and time of a training run.
 
-The model is built of tensors without contents (torch's fake tensors), and a forward pass of one micro-batch tells what
+The model is built of tensors without data (torch's fake tensors), and a forward pass of one micro-batch shows what
 autograd would keep.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcard.errors import UsageError
 from kcard.system import memory as machine_memory
-from kcard.training.base_model import Origin, bare_model, length
+from kcard.training.base_model import WeightSource, bare_model, prefix_length
 from kcard.training.execution import Execution, autocast
 from kcard.training.loop import Job, step
 from kcard.training.optimizers import state_bytes
@@ -48,10 +48,10 @@ RECITED = 192
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes on each device, without the libraries' own. `activations`: what a micro-batch takes at its peak besides.
+    """Bytes on each device, without those of the libraries. `activations`: the peak of a micro-batch besides.
 
-    head, layer  gradients of the largest matrix, and weights of a layer, which FSDP puts together for a while
-    parts        micro-batches a step in each process
+    head, layer  gradients of the largest matrix, and weights of a layer, which FSDP gathers temporarily
+    parts        micro-batches per step in each process
     """
 
     weights: int
@@ -67,9 +67,13 @@ class MemoryEstimate:
     def total(self) -> int:
         """The peak: of the forward pass, of the backward pass, in which gradients come as activations go, or of the
         step."""
-        kept = self.gradients if self.parts > 1 else 0
-        forward = kept + self.activations + 2 * self.logits
-        backward = kept + self.logits + max(self.activations + self.head, 0 if kept else self.gradients)
+        accumulated = self.gradients if self.parts > 1 else 0
+        forward = accumulated + self.activations + 2 * self.logits
+        backward = (
+            accumulated
+            + self.logits
+            + max(self.activations + self.head, 0 if accumulated else self.gradients)
+        )
         exact = self.weights + self.states + self.layer + max(forward, backward, self.gradients)
         return round(SLACK * exact)
 
@@ -86,8 +90,10 @@ class MemoryEstimate:
         )
 
 
-def estimate_memory(options: "Options", execution: Execution, origin: Origin, device: str) -> MemoryEstimate:
-    """What training takes on each device. Raises ModelUnavailable where the model's shape can't be read."""
+def estimate_memory(
+    options: "Options", execution: Execution, origin: WeightSource, device: str
+) -> MemoryEstimate:
+    """Estimate what training takes on each device. Raises ModelUnavailable where the model's shape can't be read."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with _quiet():
@@ -95,16 +101,18 @@ def estimate_memory(options: "Options", execution: Execution, origin: Origin, de
         keeping = replace(execution, checkpointing=False)
         plain = bare_model(options, keeping, origin, device) if execution.checkpointing else None
     with FakeTensorMode(), _quiet():
-        model = _filled(bare)
+        model = _materialize(bare)
         room = int(getattr(model.config, "max_position_embeddings", None) or 2048)
         if options.method == "prefix":
-            room -= length(options, model.config)
+            room -= prefix_length(options, model.config)
         tokens = min(options.block if options.objective == "clm" else RECITED, room)
         share = -(-options.batch_size // execution.processes)
         rows = min(execution.rows(tokens), share)
-        kept, logits = _kept(model, rows, tokens)
+        activations, logits = _activation_bytes(model, rows, tokens)
         if plain is not None:  # one layer at a time is computed again
-            kept += (_kept(_filled(plain), rows, tokens)[0] - kept) // max(1, _layers(model.config))
+            activations += (_activation_bytes(_materialize(plain), rows, tokens)[0] - activations) // max(
+                1, _layers(model.config)
+            )
     weights = [*model.parameters()]
     trained = [weight for weight in weights if weight.requires_grad]
     width = {weight: weight.element_size() for weight in weights}
@@ -118,7 +126,7 @@ def estimate_memory(options: "Options", execution: Execution, origin: Origin, de
         whole // divided,
         gradients // divided,
         states // divided,
-        kept,
+        activations,
         logits,
         head,
         -(-share // rows),
@@ -127,42 +135,42 @@ def estimate_memory(options: "Options", execution: Execution, origin: Origin, de
 
 
 def size_of(count: int) -> str:
-    """Bytes, for people."""
+    """Format bytes for people."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
-def _kept(model: Any, rows: int, length: int) -> tuple[int, int]:
-    """Bytes that autograd keeps of a forward pass, besides the weights, and bytes of the logits."""
+def _activation_bytes(model: Any, rows: int, length: int) -> tuple[int, int]:
+    """Return the bytes that autograd keeps of a forward pass, besides the weights, and those of the logits."""
     import torch
     from torch.autograd.graph import saved_tensors_hooks
 
     own = {weight.untyped_storage()._cdata for weight in model.parameters()}
-    kept: dict[int, Any] = {}
+    storages: dict[int, Any] = {}
 
     def pack(tensor: Any) -> Any:
         storage = tensor.untyped_storage()
         if storage._cdata not in own:
-            kept[storage._cdata] = storage  # held, so that its address is not given to another
+            storages[storage._cdata] = storage  # held, so that its address is not given to another
         return tensor
 
     model.train()
     with saved_tensors_hooks(pack, lambda tensor: tensor), autocast(model.device.type):
         ids = torch.zeros(rows, length, dtype=torch.long, device=model.device)
         logits = model(input_ids=ids, use_cache=False).logits
-    return sum(storage.nbytes() for storage in kept.values()), logits.numel() * logits.element_size()
+    return sum(storage.nbytes() for storage in storages.values()), logits.numel() * logits.element_size()
 
 
-def _filled(model: Any) -> Any:
-    """The model with fake tensors in place of those on "meta", which autocast does not know."""
+def _materialize(model: Any) -> Any:
+    """Replace the model's tensors on "meta", which autocast does not know, by fake ones."""
     import torch
 
-    made: dict[int, Any] = {}
+    parameters: dict[int, Any] = {}
     for module in model.modules():
         for name, weight in [*module.named_parameters(recurse=False)]:
-            if id(weight) not in made:
+            if id(weight) not in parameters:
                 empty = torch.empty(weight.shape, dtype=weight.dtype)
-                made[id(weight)] = torch.nn.Parameter(empty, weight.requires_grad)
-            module.register_parameter(name, made[id(weight)])
+                parameters[id(weight)] = torch.nn.Parameter(empty, weight.requires_grad)
+            module.register_parameter(name, parameters[id(weight)])
         for name, buffer in [*module.named_buffers(recurse=False)]:
             module.register_buffer(name, torch.empty(buffer.shape, dtype=buffer.dtype), persistent=False)
     for name, numbers in getattr(model, "prompt_tokens", {}).items():  # of a prefix, which peft counts
@@ -199,14 +207,14 @@ PROBE = 0.5  # seconds after which no further step is taken; of embedding, half 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What training a card's model takes here.
+    """What training a card's model takes on this machine.
 
     needed     steps after which it recalls what it read
     half       steps after which it recalls half of that
     a_step     seconds
     a_text     seconds to embed one
     embedded   how many texts are to be embedded for a number of steps
-    minutes    that it may take; None: as many as it needs
+    minutes    the limit; None: as many as it needs
     """
 
     needed: int
@@ -218,7 +226,7 @@ class Estimate:
 
     @property
     def steps(self) -> int:
-        """Those that are taken: `needed`, or as many as fit into the minutes, one at least."""
+        """The steps to take: `needed`, or as many as fit into the minutes, at least one."""
         if self.minutes is None or self._fits(self.needed):
             return self.needed
         low, high = 1, self.needed
@@ -234,7 +242,7 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Wall time of `steps` and of embedding what they ask."""
+        """Wall time of `steps` and of embedding their questions."""
         return self._seconds(self.steps)
 
     @property
@@ -243,7 +251,7 @@ class Estimate:
         return math.ceil(self._seconds(self.needed) / (1 - SPARE) / 60)
 
     def note(self) -> Note:
-        """How long training takes and what that gives."""
+        """Return how long training takes, as a note for the user."""
         steps = self.steps
         parts = f"{steps:,} steps"
         if texts := self.embedded(steps):
@@ -256,10 +264,11 @@ class Estimate:
         return Note(f"training takes about {duration(self.seconds)} on one core: {parts}")
 
     def refusal(self) -> str:
-        """Why no model is worth training in these minutes, and in how many it would be."""
+        """Return why training a model is not worth it in these minutes, and in how many it would be."""
+        minutes = self.minutes or 0
         return (
-            f"in {_minutes(self.minutes or 0)} a model would learn less than half of it ({self.steps:,} of "
-            f"{self.needed:,} steps): --minutes {self.minutes_needed} is enough here"
+            f"in {minutes:g} minute{'' if minutes == 1 else 's'} a model would learn less than half of it "
+            f"({self.steps:,} of {self.needed:,} steps): --minutes {self.minutes_needed} is enough here"
         )
 
     def _seconds(self, steps: int) -> float:
@@ -270,7 +279,7 @@ class Estimate:
 
 
 def seconds_a_step(trial: Job, warm: int = WARM, measured: int = MEASURED, within: float = math.inf) -> float:
-    """Wall time, the mean of `measured` steps of `trial` after `warm` ones; they change its weights.
+    """Return the mean wall time of `measured` steps of `trial` after `warm` ones; they change its weights.
 
     within  seconds after which no further step of either kind is taken, one at least
     """
@@ -296,9 +305,9 @@ def seconds_a_step(trial: Job, warm: int = WARM, measured: int = MEASURED, withi
 
 
 def seconds_to_embed(rows: Sequence[str], embed: Callable[[Sequence[str]], Any]) -> float:
-    """How long `embed` takes for all `rows`, by a sample of them.
+    """Estimate how long `embed` takes for all `rows` from a sample of them.
 
-    Blocks of like length from all over, since that is how they are embedded: side by side in the order of length.
+    The sample consists of blocks of similar length from the whole range, since rows are embedded in order of length.
     """
     if not rows:
         return 0.0
@@ -315,13 +324,9 @@ def seconds_to_embed(rows: Sequence[str], embed: Callable[[Sequence[str]], Any])
 
 
 def spread(rows: Sequence[T]) -> list[T]:
-    """The rows in an order whose first ones lie far from each other: the first, the middle, the quarters, ..."""
+    """Reorder the rows so that the first ones lie far apart: the first, the middle, the quarters, ..."""
     bits = len(rows).bit_length()
     return [rows[place] for place in sorted(range(len(rows)), key=lambda n: f"{n:0{bits}b}"[::-1])]
-
-
-def _minutes(count: float) -> str:
-    return f"{count:g} minute{'' if count == 1 else 's'}"
 
 
 # What fine-tuning would cost, in memory and time, and what would make it fit.
@@ -331,8 +336,8 @@ WRONG = 1.2  # by which an estimate may be too high
 
 @dataclass(frozen=True)
 class TrainingEstimate:
-    """Before training: its steps and wall time in seconds, the memory that it takes on each device, and the bytes that
-    are free there (0: unknown). An embedded card takes too little memory to matter.
+    """Steps and wall time in seconds of a training run, the memory that it takes on each device, and the bytes that are
+    free there (0: unknown). An embedded card takes too little memory to matter.
 
     indexing  seconds that the index takes before the model; None where there is none
     model     of an embedded card, what it needs and what fits into its minutes
@@ -348,42 +353,44 @@ class TrainingEstimate:
 
     def sentences(self) -> list[str]:
         if self.model is not None:
-            told = [] if self.indexing is None else [f"the index takes about {duration(self.indexing)}"]
+            index = [] if self.indexing is None else [f"the index takes about {duration(self.indexing)}"]
             if not self.model.is_enough:
-                return [*told, f"no model: {self.model.refusal()}"]
-            return [*told, self.model.note().text]
+                return [*index, f"no model: {self.model.refusal()}"]
+            return [*index, self.model.note().text]
         time = f"training takes about {duration(self.seconds)}: {self.steps} steps"
-        return [time] if self.memory is None else [_told(self.memory, self.device, self.free), time]
+        return (
+            [time] if self.memory is None else [_memory_sentence(self.memory, self.device, self.free), time]
+        )
 
     def as_data(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        data: dict[str, Any] = {
             "steps": self.steps,
             "seconds": round(self.seconds, 1),
             "device": self.device,
         }
         if self.indexing is not None:
-            found["index_seconds"] = round(self.indexing, 1)
+            data["index_seconds"] = round(self.indexing, 1)
         if self.model is not None:
-            found |= {
+            data |= {
                 "is_enough": self.model.is_enough,
                 "steps_needed": self.model.needed,
                 "minutes_needed": self.model.minutes_needed,
             }
         if self.memory is not None:
             names = ("weights", "gradients", "states", "total")
-            found["memory"] = {name: getattr(self.memory, name) for name in names} | {"free": self.free}
-        return found
+            data["memory"] = {name: getattr(self.memory, name) for name in names} | {"free": self.free}
+        return data
 
 
 def check_memory(
-    options: "Options", execution: Execution, origin: Origin, device: str, report: Report
+    options: "Options", execution: Execution, origin: WeightSource, device: str, report: Report
 ) -> MemoryEstimate:
-    """Tell how much memory training takes; UsageError where the device has far less, with what would fit."""
+    """Report how much memory training takes. Raises UsageError, with a remedy, where the device has far less."""
     needed, free = (
         estimate_memory(options, execution, origin, device),
         free_memory(device, execution.processes),
     )
-    report(Note(_told(needed, device, free)))
+    report(Note(_memory_sentence(needed, device, free)))
     if not free or needed.total <= free:
         return needed
     remedy = remedy_for(options, execution, origin, device, free)
@@ -397,16 +404,18 @@ def check_memory(
 
 
 def disk_note(questions: int, options: "Options") -> Note:
-    """How much of the disk the teacher's answers take at most (objective distil)."""
+    """Return how much disk space the teacher's answers take at most (objective distil)."""
     from kcard.training.distillation import ANSWER, BYTES
 
     most = questions * ANSWER * (options.teacher_top_k + 1) * BYTES
-    kept = f"{options.teacher_top_k} tokens at each place"
-    return Note(f"the teacher's answers take at most {size_of(most)} on disk until training ends ({kept})")
+    return Note(
+        f"the teacher's answers take at most {size_of(most)} on disk until training ends "
+        f"({options.teacher_top_k} tokens at each place)"
+    )
 
 
 def free_memory(device: str, processes: int = 1) -> int:
-    """Bytes that a process may take on the device; 0 where that can't be known."""
+    """Return the bytes that a process may take on the device; 0 if unknown."""
     if device == "cpu":
         return machine_memory().free // processes
     import torch
@@ -414,16 +423,18 @@ def free_memory(device: str, processes: int = 1) -> int:
     return int(torch.cuda.mem_get_info(device)[0])
 
 
-def remedy_for(options: "Options", execution: Execution, origin: Origin, device: str, free: int) -> str:
-    """The options that would make it fit, the fewest that change the result last; "" where none would."""
-    for words, other, how in _cheaper(options, execution):
+def remedy_for(options: "Options", execution: Execution, origin: WeightSource, device: str, free: int) -> str:
+    """Return the options that would make training fit, those that change the result last; "" where none would."""
+    for words, other, how in cheaper_options(options, execution):
         if estimate_memory(other, how, origin, device).total <= free:
             return " ".join(words)
     return ""
 
 
-def _cheaper(options: "Options", execution: Execution) -> Iterator[tuple[list[str], "Options", Execution]]:
-    """Ways to take less memory, each with those before it."""
+def cheaper_options(
+    options: "Options", execution: Execution
+) -> Iterator[tuple[list[str], "Options", Execution]]:
+    """Yield ways to take less memory, each including those before it."""
     words: list[str] = []
     if not execution.checkpointing and options.method != "prefix":
         execution = replace(execution, checkpointing=True)
@@ -445,6 +456,6 @@ def _cheaper(options: "Options", execution: Execution) -> Iterator[tuple[list[st
         yield [*words, "--method lora"], replace(options, method="lora"), execution
 
 
-def _told(needed: MemoryEstimate, device: str, free: int) -> str:
+def _memory_sentence(needed: MemoryEstimate, device: str, free: int) -> str:
     there = f", of {size_of(free)} that are free" if free else ""
     return f"training takes about {needed} of memory on {device}{there}"

@@ -36,7 +36,7 @@ class Muon:
         self._buffers = [torch.zeros_like(weight) for weight in self.param_groups[0]["params"]]
 
     def step(self) -> None:
-        """One update of every weight that has a gradient."""
+        """Update every weight that has a gradient."""
         import torch
 
         # Tall matrices lie down, so that the product with their own transpose is small.
@@ -57,12 +57,12 @@ class Muon:
             gradient = torch.as_tensor(weight.grad)
             buffer.lerp_(gradient, 1 - group["momentum"])
             direction = gradient.lerp(buffer, group["momentum"])
-            directions.append(direction.T if _tall(weight) else direction)
-        flat = _orthogonal(torch.stack(directions), group["steps"])
+            directions.append(direction.T if is_tall(weight) else direction)
+        flat = orthogonalize(torch.stack(directions), group["steps"])
         for (weight, _), direction in zip(pairs, flat, strict=True):
             rate = group["lr"] * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
             weight.mul_(1 - group["lr"] * group["weight_decay"])
-            weight.add_(direction.T if _tall(weight) else direction, alpha=-rate)
+            weight.add_(direction.T if is_tall(weight) else direction, alpha=-rate)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for weight in self.param_groups[0]["params"]:
@@ -76,12 +76,12 @@ class Muon:
             buffer.copy_(saved)
 
 
-def _tall(weight: "Tensor") -> bool:
+def is_tall(weight: "Tensor") -> bool:
     return weight.shape[0] > weight.shape[1]
 
 
-def _orthogonal(matrices: "Tensor", steps: int) -> "Tensor":
-    """(n, rows, columns), rows <= columns: each with singular values drawn towards 1."""
+def orthogonalize(matrices: "Tensor", steps: int) -> "Tensor":
+    """Move the singular values of matrices (n, rows, columns), rows <= columns, towards 1 by Newton-Schulz steps."""
     import torch
 
     x = matrices.bfloat16() if bf16(matrices.device.type) else matrices
@@ -107,7 +107,7 @@ def check_optimizer(name: OptimizerName) -> None:
 
 
 def adamw(name: OptimizerName, weights: "Iterable[Tensor]", **settings: Any) -> Any:
-    """The optimizer of that name. `settings`: lr, betas, eps and weight_decay, as torch.optim.AdamW takes them.
+    """Return the optimizer of that name. `settings`: lr, betas, eps and weight_decay, as torch.optim.AdamW takes them.
 
     Raises MissingExtra.
     """
@@ -122,7 +122,7 @@ def adamw(name: OptimizerName, weights: "Iterable[Tensor]", **settings: Any) -> 
 
 
 def state_bytes(name: OptimizerName, values: int, width: int) -> int:
-    """Bytes that the states of a weight of so many `values` take; `width`: bytes of one of its values."""
+    """Return the bytes of optimizer state for a weight of `values` values; `width`: bytes per value."""
     if name == "adamw":
         return 2 * values * width
     if values < SMALL:

@@ -1,4 +1,4 @@
-"""Options of a training, presets, and the base that is taken where none is named."""
+"""Training options, presets, and the default base model."""
 
 import re
 import tomllib
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-# Which base model a card is made from when none is named: the papers', where it can be had, else none.
+# The default base model: that of the paper where it is available, else the embedded one.
 
 EMBEDDED_BASE = BASE
 EMBEDDED_RANK = 56  # with the embeddings of 1,536 tokens: just under a megabyte
@@ -40,28 +40,21 @@ PROBE_SECONDS = 3.0
 
 
 def default_base() -> tuple[str, str]:
-    """(base, why). The embedded one where there is no GPU, no hub, or HF_HUB_OFFLINE forbids to look."""
+    """Return (base, why): the embedded one without a GPU or access to the hub, or if HF_HUB_OFFLINE is set."""
     if settings().offline:
         return EMBEDDED_BASE, "HF_HUB_OFFLINE is set"
     import torch
 
     if not torch.cuda.is_available():
         return EMBEDDED_BASE, "no GPU was found"
-    if not _reachable(PAPER):
-        return EMBEDDED_BASE, f"{PAPER} can't be reached"
-    return PAPER, "a GPU and the hub are available"
-
-
-def _reachable(model: str) -> bool:
     import huggingface_hub
 
-    if huggingface_hub.try_to_load_from_cache(model, "config.json"):
-        return True
-    try:
-        huggingface_hub.HfApi().model_info(model, timeout=PROBE_SECONDS)
-    except Exception:  # noqa: BLE001 - a probe: DNS, TLS, proxy and HTTP failures all mean the same here
-        return False
-    return True
+    if not huggingface_hub.try_to_load_from_cache(PAPER, "config.json"):
+        try:
+            huggingface_hub.HfApi().model_info(PAPER, timeout=PROBE_SECONDS)
+        except Exception:  # noqa: BLE001 - a probe: DNS, TLS, proxy and HTTP failures all mean the same here
+            return EMBEDDED_BASE, f"{PAPER} can't be reached"
+    return PAPER, "a GPU and the hub are available"
 
 
 EMBEDDED = "embedded"  # the base that comes with kcard
@@ -114,8 +107,8 @@ class TrainOptions:
     preset: Annotated[
         str | None,
         Option(
-            "How a paper trained its cards, where nothing else is given: knowledge-card for a corpus of "
-            "yours, knowledge-card:pubmed for one of the paper's."
+            "The settings of a paper, which other options override: knowledge-card for your own corpus, "
+            "knowledge-card:pubmed for one of the paper's."
         ),
     ] = None
     kind: Annotated[
@@ -170,7 +163,9 @@ class TrainOptions:
     ] = None
     readers: Annotated[
         int | None,
-        Option("Processes that read the corpus; they change nothing of the result.", default="one a core"),
+        Option(
+            "Worker processes for reading the corpus (does not affect the result).", default="one per core"
+        ),
     ] = None
     evidence: Annotated[
         Literal["passages", "hashes"],
@@ -195,9 +190,9 @@ class TrainOptions:
     minutes: Annotated[
         float | None,
         Option(
-            "Minutes that training the model takes at most on this machine (base embedded): its steps are as many as "
-            "the corpus needs or as fit. A model that would recall less than half of what it reads is not trained. "
-            "--epochs wins over it; other bases have --epochs alone.",
+            "Maximum minutes for training the model on this machine (base embedded). It takes as many steps as the "
+            "corpus needs, or as fit. A model that would recall less than half of what it reads is not trained. "
+            "--epochs overrides it; other bases have only --epochs.",
             default="3; an update takes what it needs",
         ),
     ] = None
@@ -216,7 +211,7 @@ class TrainOptions:
     study: Annotated[
         Path | str | None,
         Option(
-            "Study material about the corpus, which is learned, too: a file that `kcard study` wrote.",
+            "Study material about the corpus to learn as well: a file written by `kcard study`.",
             default="none",
             command_line=Path | None,
         ),
@@ -224,7 +219,8 @@ class TrainOptions:
     teacher_top_k: Annotated[
         int | None,
         Option(
-            "Most probable tokens of the teacher that are kept at each place; all others are one (objective distil).",
+            "How many of the teacher's most probable tokens are kept per position; the others are merged into one "
+            "(objective distil).",
             default="64",
         ),
     ] = None
@@ -246,7 +242,7 @@ class TrainOptions:
     gradient_checkpointing: Annotated[
         bool | None,
         Option(
-            "Compute activations again in the backward pass instead of keeping them: less memory, a third more time.",
+            "Recompute activations in the backward pass instead of keeping them: less memory, a third more time.",
             default="off",
         ),
     ] = None
@@ -260,13 +256,16 @@ class TrainOptions:
     ] = None
     dtype: Annotated[
         Literal["float32", "bfloat16"] | None,
-        Option("The weights that are trained, and the card's; bfloat16 takes half.", default="float32"),
+        Option(
+            "Data type of the trained weights and of the card; bfloat16 takes half the memory.",
+            default="float32",
+        ),
     ] = None
     processes: Annotated[
         int | None,
         Option(
-            "Train on so many GPUs, or processes on the CPU: batches are divided among them, and with method full "
-            "the weights too.",
+            "The number of GPUs, or processes on the CPU, to train on: batches are divided among them, and with "
+            "method full the weights too.",
             default="1",
         ),
     ] = None
@@ -276,7 +275,7 @@ class TrainOptions:
     prefix_tokens: Annotated[
         int | None,
         Option(
-            "Tokens of the prefix, which begins as the corpus' first (method prefix).",
+            "Tokens of the prefix, initialised from the first tokens of the corpus (method prefix).",
             default="128, at most a quarter of what the base reads and what the corpus has",
         ),
     ] = None
@@ -295,144 +294,140 @@ class TrainOptions:
         return Execution(self.device, self.micro_batch, checkpointing, self.processes or launch()[1])
 
     def settings(self) -> dict[str, Any]:
-        """What the ways of training take, without what was left to their defaults."""
-        given = {name: getattr(self, name) for name in METHOD if getattr(self, name) is not None}
-        return {"style" if name == "prompt_style" else name: value for name, value in given.items()}
+        """Return the options of the training method, without those left to their defaults."""
+        chosen = {name: getattr(self, name) for name in METHOD if getattr(self, name) is not None}
+        return {"style" if name == "prompt_style" else name: value for name, value in chosen.items()}
 
 
-def check(given: TrainOptions) -> None:
-    """UsageError for a value that is out of range, or of no use with this kind, base or method.
+def check(options: TrainOptions) -> None:
+    """Raise UsageError for a value that is out of range, or has no effect with this kind, base or method.
 
-    `base` and `method` are those that the card will have; a card that looks things up has neither.
+    `base` and `method` are those that the card will have; a retrieval card has neither.
     """
-    _check_date(given.knowledge_date)
-    check_values(TrainOptions, vars(given))
+    if (date := options.knowledge_date) is not None and not DATE.fullmatch(date):
+        raise UsageError(f"knowledge_date {date!r} is not a date: write it as YYYY-MM-DD, YYYY-MM or YYYY")
+    check_values(TrainOptions, vars(options))
     for name in (*POSITIVE, "readers"):
-        if (number := getattr(given, name)) is not None and not number > 0:
+        if (number := getattr(options, name)) is not None and not number > 0:
             raise UsageError(f"{name} {number} must be above 0")
-    if given.kind not in (None, "model") and given.evidence == "hashes":
+    if options.kind not in (None, "model") and options.evidence == "hashes":
         raise UsageError(
-            f"evidence hashes keeps the text out of the card, and kind {given.kind} writes that text: "
+            f"evidence hashes keeps the text out of the card, and kind {options.kind} writes that text: "
             "use kind model or evidence passages"
         )
-    if given.kind in LOOKED_UP:
-        _check_without_model(given)
-    else:
-        _check_model(given)
-
-
-def _check_date(date: str | None) -> None:
-    """UsageError for a knowledge date that is none."""
-    if date is not None and not DATE.fullmatch(date):
-        raise UsageError(f"knowledge_date {date!r} is not a date: write it as YYYY-MM-DD, YYYY-MM or YYYY")
-
-
-def _check_without_model(given: TrainOptions) -> None:
+    if options.kind not in LOOKED_UP:
+        _check_model(options)
+        return
     for name in OF_MODELS:
-        if (value := getattr(given, name)) not in (None, False):
+        if (value := getattr(options, name)) not in (None, False):
             raise UsageError(
-                f"{name} {value!r} is only for models, and kind {given.kind} has none: leave it out"
+                f"{name} {value!r} is only for models, and kind {options.kind} has none: leave it out"
             )
 
 
-def _check_model(given: TrainOptions) -> None:
-    if (count := launch()[1]) > 1 and given.processes not in (None, count):
-        raise UsageError(f"processes {given.processes}: the launcher started {count}; leave it out")
-    _check_distillation(given)
-    _check_prefix(given)
-    if given.base == EMBEDDED:
-        _check_embedded(given)
-    elif given.prompt_style is not None:
+def _check_model(options: TrainOptions) -> None:
+    if (count := launch()[1]) > 1 and options.processes not in (None, count):
+        raise UsageError(f"processes {options.processes}: the launcher started {count}; leave it out")
+    _check_distillation(options)
+    _check_prefix(options)
+    if options.base == EMBEDDED:
+        _check_embedded(options)
+    elif options.prompt_style is not None:
         raise UsageError(
-            f"prompt_style {given.prompt_style!r} is only for base embedded: leave it out with base {given.base}"
+            f"prompt_style {options.prompt_style!r} is only for base embedded: leave it out with base {options.base}"
         )
-    if given.base != EMBEDDED:
-        if given.minutes is not None:
+    if options.base != EMBEDDED:
+        if options.minutes is not None:
             raise UsageError(
-                f"minutes {given.minutes:g} is only for base embedded: give epochs with base {given.base}"
+                f"minutes {options.minutes:g} is only for base embedded: give epochs with base {options.base}"
             )
-        given.execution.place(launch()[2])
-    if given.block is not None and given.objective != "clm":
+        options.execution.place(launch()[2])
+    if options.block is not None and options.objective != "clm":
         raise UsageError(
-            f"block {given.block} is only for objective clm: leave it out with objective {given.objective or 'recite'}"
+            f"block {options.block} is only for objective clm: leave it out with objective "
+            f"{options.objective or 'recite'}"
         )
-    if given.study is not None and given.objective == "clm":
-        raise UsageError(f"study {given.study} has queries, which objective clm does not learn: use recite")
-    if given.optimizer not in (None, "adamw") and given.method == "full" and given.execution.processes > 1:
+    if options.study is not None and options.objective == "clm":
+        raise UsageError(f"study {options.study} has queries, which objective clm does not learn: use recite")
+    if (
+        options.optimizer not in (None, "adamw")
+        and options.method == "full"
+        and options.execution.processes > 1
+    ):
         raise UsageError(
-            f"optimizer {given.optimizer!r} has no divided states, which processes {given.processes} with method full "
-            "need: use adamw or method lora"
+            f"optimizer {options.optimizer!r} has no divided states, which processes {options.processes} with method "
+            "full need: use adamw or method lora"
         )
-    if given.optimizer is not None:
-        check_optimizer(given.optimizer)
-    if given.rank is not None and given.method != "lora":
+    if options.optimizer is not None:
+        check_optimizer(options.optimizer)
+    if options.rank is not None and options.method != "lora":
         raise UsageError(
-            f"rank {given.rank} is only for method lora: leave it out with method {given.method}"
+            f"rank {options.rank} is only for method lora: leave it out with method {options.method}"
         )
 
 
-def _check_distillation(given: TrainOptions) -> None:
-    if given.objective != "distil":
+def _check_distillation(options: TrainOptions) -> None:
+    if options.objective != "distil":
         for name in OF_DISTILLATION:
-            if (value := getattr(given, name)) is not None:
+            if (value := getattr(options, name)) is not None:
                 raise UsageError(f"{name} {value} is only for objective distil: leave it out")
         return
-    if given.base == EMBEDDED:
+    if options.base == EMBEDDED:
         raise UsageError(
             "objective distil needs a base that reads a passage in its prompt, which base embedded can't: give "
             "--base a language model of the hub or a folder, or use objective recite"
         )
-    if given.method == "full":
+    if options.method == "full":
         raise UsageError(
-            f"objective distil with method {given.method}: the teacher is the base itself, whose weights must stay; "
+            f"objective distil with method {options.method}: the teacher is the base itself, whose weights must stay; "
             "use method lora or prefix"
         )
-    if given.study is None:
+    if options.study is None:
         raise UsageError(
             "objective distil asks the questions of study material, and there is none: write some with `kcard study` "
             "and give the file as --study"
         )
 
 
-def _check_prefix(given: TrainOptions) -> None:
-    if given.method != "prefix":
-        if given.prefix_tokens is not None:
+def _check_prefix(options: TrainOptions) -> None:
+    if options.method != "prefix":
+        if options.prefix_tokens is not None:
             raise UsageError(
-                f"prefix_tokens {given.prefix_tokens} is only for method prefix, not {given.method}: leave it out"
+                f"prefix_tokens {options.prefix_tokens} is only for method prefix, not {options.method}: leave it out"
             )
         return
-    if given.base == EMBEDDED:
+    if options.base == EMBEDDED:
         raise UsageError(
             "method prefix needs a base that was trained to read what stands before a question, and embedded was not: "
             "give a hub id or a folder, or use method lora"
         )
-    if given.gradient_checkpointing:
+    if options.gradient_checkpointing:
         raise UsageError(
             "gradient_checkpointing computes keys and values again, and those of a prefix are what is trained: "
             "leave it out, and use a smaller micro_batch"
         )
 
 
-def _check_embedded(given: TrainOptions) -> None:
+def _check_embedded(options: TrainOptions) -> None:
     for name in OF_BASES:
-        if (value := getattr(given, name)) not in (None, False) and (name, value) != ("device", "cpu"):
+        if (value := getattr(options, name)) not in (None, False) and (name, value) != ("device", "cpu"):
             raise UsageError(f"{name} {value!r} has no effect with base embedded: leave it out")
-    if given.method == "lora" and given.prompt_style == "encoder-prefix":
+    if options.method == "lora" and options.prompt_style == "encoder-prefix":
         raise UsageError(
             "prompt_style encoder-prefix needs a full model; an adapter on base embedded reads tokens: leave it "
             "out or use method full"
         )
-    if given.rank is not None and given.rank > EMBEDDED_WIDTH:
+    if options.rank is not None and options.rank > EMBEDDED_WIDTH:
         raise UsageError(
-            f"rank {given.rank} is above the width of base embedded: give {EMBEDDED_WIDTH} at most"
+            f"rank {options.rank} is above the width of base embedded: give {EMBEDDED_WIDTH} at most"
         )
-    if given.block is not None:
+    if options.block is not None:
         raise UsageError("block has no effect with base embedded, which reads 256 tokens: leave it out")
-    if given.batch_size is not None:
+    if options.batch_size is not None:
         raise UsageError(
             "batch_size has no effect with base embedded, whose steps hold 512 or 1024 tokens: leave it out"
         )
-    if given.prompt_style == "encoder-prefix" and given.objective == "clm":
+    if options.prompt_style == "encoder-prefix" and options.objective == "clm":
         raise UsageError(
             "objective clm has no questions to encode: use prompt_style tokens or objective recite"
         )
@@ -464,50 +459,54 @@ KNOWLEDGE_CARD: dict[str, Any] = _TABLES[NAME]
 CORPORA = {row["name"].lower(): build(PresetCorpus, row) for row in _TABLES["corpora"]}
 
 
-def with_preset(corpus: str | Path | None, given: TrainOptions) -> tuple[str | Path, TrainOptions]:
-    """Corpus and options with what the preset says in place of what was left out.
+def with_preset(corpus: str | Path | None, options: TrainOptions) -> tuple[str | Path, TrainOptions]:
+    """Return corpus and options, completed by the preset.
 
-    Raises UsageError for an unknown preset, one beside an update or the embedded base, and where no corpus is given or
-    known.
+    Raises UsageError for an unknown preset, one with an update or the embedded base, and where neither the user nor the
+    preset names a corpus.
     """
-    if given.preset is None:
-        return _known(corpus, "name a file or folder of documents or tables"), given
-    if given.update is not None:
+    if options.preset is None:
+        return _require_corpus(corpus, "name a file or folder of documents or tables"), options
+    if options.update is not None:
         raise UsageError(
-            f"preset {given.preset!r}: an update is trained as its card was, leave the preset out"
+            f"preset {options.preset!r}: an update is trained as its card was, leave the preset out"
         )
-    if given.base == EMBEDDED:
+    if options.base == EMBEDDED:
         raise UsageError(
-            f"preset {given.preset!r}: its numbers are for a pretrained model, leave out --base embedded"
+            f"preset {options.preset!r}: its numbers are for a pretrained model, leave out --base embedded"
         )
-    kind, _, name = given.preset.partition(":")
+    kind, _, name = options.preset.partition(":")
     if kind != NAME or (name and name.lower() not in CORPORA):
         choices = ", ".join(row.name for row in CORPORA.values())
         raise UsageError(
-            f"preset {given.preset!r} is unknown: use {NAME}, or {NAME}:CORPUS with one of {choices}"
+            f"preset {options.preset!r} is unknown: use {NAME}, or {NAME}:CORPUS with one of {choices}"
         )
-    chosen = _filled(given, KNOWLEDGE_CARD)
+    chosen = _complete(options, KNOWLEDGE_CARD)
     if not name:
-        return _known(
+        return _require_corpus(
             corpus, f"the preset {NAME} is for one of yours; {NAME}:CORPUS names one of the paper"
         ), chosen
     row = CORPORA[name.lower()]
     described = {"name": row.name.lower(), "description": row.description}
-    if given.domain == TrainOptions.domain:
+    if options.domain == TrainOptions.domain:
         described["domain"] = row.domain
     if corpus is None and row.field:
         described["field"] = row.field
-    told = f"that of the preset {given.preset} is not on the Hugging Face Hub as kcard reads it ({row.note})"
-    return _known(corpus or row.data or None, told), _filled(chosen, described)
+    remedy = (
+        f"that of the preset {options.preset} is not on the Hugging Face Hub as kcard reads it ({row.note})"
+    )
+    return _require_corpus(corpus or row.data or None, remedy), _complete(chosen, described)
 
 
-def _filled(given: TrainOptions, values: dict[str, Any]) -> TrainOptions:
-    """The options with these values where they have their default."""
-    left = {key: value for key, value in values.items() if getattr(given, key) == getattr(TrainOptions, key)}
-    return replace(given, **left)
+def _complete(options: TrainOptions, values: dict[str, Any]) -> TrainOptions:
+    """Return the options with these values where they have their defaults."""
+    left = {
+        key: value for key, value in values.items() if getattr(options, key) == getattr(TrainOptions, key)
+    }
+    return replace(options, **left)
 
 
-def _known(corpus: str | Path | None, told: str) -> str | Path:
+def _require_corpus(corpus: str | Path | None, remedy: str) -> str | Path:
     if corpus is None:
-        raise UsageError(f"--corpus is missing: {told}")
+        raise UsageError(f"--corpus is missing: {remedy}")
     return corpus

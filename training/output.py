@@ -1,6 +1,6 @@
-"""The folder that a training writes: the card with its record, name and files.
+"""Write a trained card into its folder: name, description, record and files.
 
-A crash at any moment leaves the old card or the new one.
+A crash at any moment leaves either the old card or the new one.
 """
 
 import os
@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -32,7 +32,7 @@ from kcard.training.options import TrainOptions
 from kcard.training.progress import EmbeddingProgress, Report
 from kcard.training.readers.files import Document
 from kcard.training.readers.triples import Triple, label_of, triples
-from kcard.training.update import Joined
+from kcard.training.update import CorpusUpdate
 from kcard.types import derive_seed
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ __all__ = [
     "command_line",
     "describe",
     "fresh",
-    "make",
+    "index_record",
+    "make_search_card",
     "mend",
     "name_from",
     "pairs",
     "remedy",
-    "trained",
+    "training_record",
     "triples_of",
-    "unmodelled",
     "without_model",
     "write_card",
 ]
@@ -76,7 +76,7 @@ COMMON = SMALL | set(_COMMON.split())
 
 
 def name_from(path: Path) -> str:
-    """The corpus' file or folder name, lower case, with '-' for whatever a card's name can't hold."""
+    """Derive a card's name from the file or folder of its corpus: lower case, invalid characters replaced by '-'."""
     stem = path.resolve().name if path.is_dir() else path.stem
     slug = re.sub(r"[^a-z0-9._]+", "-", stem.lower()).strip("-._")[:96]
     if not slug:
@@ -85,22 +85,31 @@ def name_from(path: Path) -> str:
 
 
 def describe(texts: Sequence[str], language: str = "en", terms: int = 6) -> str:
-    """One line: the words and pairs of words that most passages share, in the form that they mostly have.
+    """Describe a corpus in one line: the words and word pairs that most passages share, in their most frequent form.
 
-    The small words of the language are left out.
+    Stop words of the language are left out.
     """
     seen: Counter[str] = Counter()
     forms: dict[str, Counter[str]] = {}
-    common = _common(language)
+    # Words that say little; of English more than of other languages.
+    common = small_words(language)
+    if language.startswith("en"):
+        common = COMMON | common
     for text in texts[:: max(1, len(texts) // SAMPLE)]:
-        found = {term.lower(): term for term in _terms(text, common)}
-        seen.update(found.keys())
-        for key, form in found.items():
+        # Words of four letters and more that carry meaning, and pairs of such words side by side.
+        words = [bare(word).removesuffix("'s").removesuffix("’s") for word in text.split()]
+        telling = [len(word) > 3 and word.lower() not in common and not word[0].isdigit() for word in words]
+        single = [word for word, keep in zip(words, telling, strict=True) if keep]
+        pairs = zip(words, words[1:], telling, telling[1:], strict=False)
+        double = [f"{a} {b}" for a, b, keep, also in pairs if keep and also]
+        by_key = {term.lower(): term for term in single + double}
+        seen.update(by_key.keys())
+        for key, form in by_key.items():
             forms.setdefault(key, Counter())[form] += 1
     chosen: list[str] = []
     for key, _ in sorted(seen.items(), key=lambda item: (-item[1] * (1 + item[0].count(" ")), item[0])):
-        words = set(key.split())
-        if not any(words & set(other.split()) for other in chosen):
+        parts = set(key.split())
+        if not any(parts & set(other.split()) for other in chosen):
             chosen.append(key)
         if len(chosen) == terms:
             break
@@ -109,46 +118,32 @@ def describe(texts: Sequence[str], language: str = "en", terms: int = 6) -> str:
     return ", ".join(forms[key].most_common(1)[0][0] for key in chosen)
 
 
-def _common(language: str) -> Collection[str]:
-    """Words that say little; of English more than of other languages."""
-    return COMMON | small_words(language) if language.startswith("en") else small_words(language)
+# The training record of a manifest, and the command line that made the card.
 
 
-def _terms(text: str, common: Collection[str]) -> list[str]:
-    """Words of four letters and more that carry meaning, and pairs of such words side by side."""
-    words = [bare(word).removesuffix("'s").removesuffix("’s") for word in text.split()]
-    kept = [len(word) > 3 and word.lower() not in common and not word[0].isdigit() for word in words]
-    single = [word for word, keep in zip(words, kept, strict=True) if keep]
-    pairs = zip(words, words[1:], kept, kept[1:], strict=False)
-    return single + [f"{a} {b}" for a, b, keep, also in pairs if keep and also]
-
-
-# What a manifest says of how its card was made, and the command line that made it.
-
-
-def trained(
-    corpus: Corpus, given: TrainOptions, prepared: Preparation, outcome: TrainingOutcome, licence: str
+def training_record(
+    corpus: Corpus, options: TrainOptions, prepared: Preparation, outcome: TrainingOutcome, licence: str
 ) -> Training:
-    """The record of a run that trained a model."""
+    """Return the record of a run that trained a model."""
     measured = {"final_loss": round(outcome.loss, 4), "passes": outcome.epochs}
     return Training(
-        objective=given.objective or "recite",
-        method=given.method or "",
+        objective=options.objective or "recite",
+        method=options.method or "",
         hyperparameters={**prepared.hyperparameters, **measured, **prepared.check()},
         tokens=outcome.tokens,
         seconds=round(outcome.seconds, 1),
-        seed=given.seed,
-        **_record_common(corpus, licence, prepared.libraries),
+        seed=options.seed,
+        **_common_record(corpus, licence, prepared.libraries),
     )
 
 
-def unmodelled(corpus: Corpus, licence: str) -> Training:
-    """The record of a card without a model. It holds no time, so that equal corpora make equal cards."""
-    return Training(objective="index", method="bm25", **_record_common(corpus, licence, ("bm25s",)))
+def index_record(corpus: Corpus, licence: str) -> Training:
+    """Return the record of a card without a model. It holds no time, so that equal corpora make equal cards."""
+    return Training(objective="index", method="bm25", **_common_record(corpus, licence, ("bm25s",)))
 
 
 def remedy() -> str:
-    """How to go on after Ctrl-C: the same command line with --resume."""
+    """Return how to resume after Ctrl-C: the same command line with --resume."""
     program, *arguments = command_line()
     if program == "kcard":
         again = [word for word in arguments if word != "--resume"]
@@ -156,7 +151,7 @@ def remedy() -> str:
     return "repeat the call with resume=True (--resume)"
 
 
-def _record_common(corpus: Corpus, licence: str, libraries: tuple[str, ...]) -> Mapping[str, Any]:
+def _common_record(corpus: Corpus, licence: str, libraries: tuple[str, ...]) -> Mapping[str, Any]:
     return {
         "command": shlex.join(command_line()),
         "corpus_sha256": corpus.sha256,
@@ -167,7 +162,7 @@ def _record_common(corpus: Corpus, licence: str, libraries: tuple[str, ...]) -> 
 
 
 def command_line() -> list[str]:
-    """The program and its arguments, as they would be typed again."""
+    """Return the program and its arguments, as they would be typed again."""
     program = Path(sys.argv[0])
     run_as_module = (program.parent.name, program.name) == ("kcard", "__main__.py")
     return ["kcard" if run_as_module else program.name, *sys.argv[1:]]
@@ -177,17 +172,17 @@ CHECKPOINT = ".checkpoint"
 
 
 def claim(output: Path, name: str) -> None:
-    """Refuse an output that is not ours to replace: it may be missing, empty, or hold a card of this name."""
+    """Raise UsageError unless the output is missing, empty, or holds a card of this name, which may be replaced."""
     mend(output)
     if not output.exists():
         return
     if not output.is_dir():
         raise UsageError(f"output {output} is a file: name a folder")
     if (output / MANIFEST).exists():
-        found = Manifest.read(output).name
-        if found != name:
+        other = Manifest.read(output).name
+        if other != name:
             raise UsageError(
-                f"output {output} holds the card {found!r}, not {name!r}: choose another folder or that card"
+                f"output {output} holds the card {other!r}, not {name!r}: choose another folder or that card"
             )
         return
     strange = sorted(p.name for p in output.iterdir() if p.name != CHECKPOINT)
@@ -196,21 +191,29 @@ def claim(output: Path, name: str) -> None:
 
 
 def mend(output: Path) -> None:
-    """Finish or undo a swap of `fresh` that a crash cut in two."""
+    """Finish or undo a swap of `fresh` that a crash interrupted."""
     with locked(output.parent):
         _mend(output)
 
 
 @contextmanager
 def fresh(output: Path) -> Iterator[Path]:
-    """A new folder that takes the place of `output` when the block ends well, and else vanishes."""
+    """Yield a new folder that replaces `output` when the block succeeds, and is removed otherwise."""
     partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
     try:
         partial.mkdir(parents=True)
         yield partial
         with locked(output.parent):
-            _place(partial, output)
-    except _disk_errors() as error:
+            # Swap the folders; after Ctrl-C or an error in between, the old one is restored.
+            _mend(output)
+            try:
+                if output.exists():
+                    output.rename(_aside(output))
+                partial.rename(output)
+            finally:
+                _mend(output)
+    # What safetensors, if in use, raises in place of OSError.
+    except (OSError, getattr(sys.modules.get("safetensors"), "SafetensorError", OSError)) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise CardError(
             f"the card can't be written to {output}: {reason}; the previous contents are kept"
@@ -219,29 +222,12 @@ def fresh(output: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _disk_errors() -> tuple[type[Exception], ...]:
-    """OSError, and what safetensors, where it is in use, raises in its place."""
-    safetensors = sys.modules.get("safetensors")
-    return (OSError,) if safetensors is None else (OSError, safetensors.SafetensorError)
-
-
-def _place(partial: Path, output: Path) -> None:
-    """Swap the folders; after Ctrl-C or an error in between the old one is back."""
-    _mend(output)
-    try:
-        if output.exists():
-            output.rename(_aside(output))
-        partial.rename(output)
-    finally:
-        _mend(output)
-
-
 def _aside(output: Path) -> Path:
     return output.with_name(f".{output.name}.replaced")
 
 
 def _mend(output: Path) -> None:
-    """Finish or undo a swap that a crash cut in two."""
+    """Finish or undo a swap that a crash interrupted."""
     aside = _aside(output)
     if aside.exists() and not output.exists():
         aside.rename(output)
@@ -249,29 +235,31 @@ def _mend(output: Path) -> None:
         shutil.rmtree(aside)
 
 
-# The questions and passages of a corpus by which a card is to prove itself (kcard.cards.fingerprint).
+# The questions and passages of a corpus by which a card is fingerprinted (kcard.cards.fingerprint).
 
 MOST = 4
 
 
 def pairs(texts: Sequence[str], seed: int) -> list[tuple[str, str]]:
-    """At most MOST (pseudo-question, passage), the same for the same corpus and seed."""
+    """Return at most MOST (pseudo-question, passage), the same for the same corpus and seed."""
     rng = Random(derive_seed(seed, "canaries"))
     chosen = rng.sample(texts, min(MOST, len(texts)))
     ask = PseudoQueries(chosen)
     return [(ask(text, rng, noised=False), text) for text in chosen]
 
 
-# How a search card is made: it learns nothing and holds nothing but the name of what it searches.
+# A search card: it holds only the name of what it searches.
 
 LANGUAGE = re.compile(r"[a-z]{2,3}")
 
 
-def make(searched: str | Path, name: str | None, manifest: Manifest, output: str | Path | None) -> "Card":
-    """The card that searches what is registered under this name, such as wikipedia:de. Nothing is asked.
+def make_search_card(
+    searched: str | Path, name: str | None, manifest: Manifest, output: str | Path | None
+) -> "Card":
+    """Make the card that searches the source registered under this name, such as wikipedia:de; no request is sent.
 
-    `manifest`: as the user wants it; its description, language and licence are those of what is searched where
-    they are left open. Raises UsageError for what can't be searched.
+    `manifest`: as the user wants it; language and licence default to those of the source. Raises UsageError for an
+    unknown source.
     """
     # A Path has one slash where an address had two.
     spec = re.sub(r"(?<=:)(https?):/+", r"\1://", str(searched))
@@ -293,51 +281,46 @@ def make(searched: str | Path, name: str | None, manifest: Manifest, output: str
         corpus_licence=manifest.licence,
         libraries={"kcard": kcard.__version__},
     )
-    made = replace(manifest, name=name, kind="search", training=record)
+    manifest = replace(manifest, name=name, kind="search", training=record)
     folder = Path(output).expanduser().absolute() if output else settings().drafts / name
     claim(folder, name)
     from kcard.cards import card as cards
 
     with fresh(folder) as partial:
         (partial / SEARCH).write_text(search.to_json(), encoding="utf-8")
-        finished = cards.finish(partial, made, ())
+        finished = cards.finish(partial, manifest, ())
     return cards.Card(folder, finished.manifest)
 
 
-# The triples that the passages of a graph card tell.
+# The triples of a graph card's passages.
 
 
 def triples_of(corpus: Corpus) -> Sequence[Triple]:
-    """The triple of each passage, in the order of passages.
+    """Return the triple of each passage, in order.
 
-    Raises UsageError where a passage comes from no triple: a graph card holds nothing else.
+    Raises UsageError where a passage comes from no triple: a graph card consists of triples.
     """
-    known = _known(corpus.path)
-    found = []
+    files = files_of(corpus.path)[0] if corpus.path.exists() else []
+    by_line = {
+        (name, number): triple
+        for file, name in files
+        if file.suffix.lower() == ".tsv"
+        for number, triple in triples(Document(file, name))
+    }
+    ordered = []
     for passage in corpus.passages:
-        triple = known.get((passage.file, passage.line))
+        triple = by_line.get((passage.file, passage.line))
         if triple is None:
             raise UsageError(
                 f"{corpus.path}: {passage.file}, line {passage.line} is not a triple, and kind graph needs "
                 "triples: give .tsv files of subject, relation and object, or use kind retrieval"
             )
         subject, relation, value = triple
-        found.append((subject, label_of(relation), value))
-    return found
+        ordered.append((subject, label_of(relation), value))
+    return ordered
 
 
-def _known(path: Path) -> dict[tuple[str, int], Triple]:
-    """Every triple of the corpus, by file and line."""
-    listed = files_of(path)[0] if path.exists() else []
-    return {
-        (name, number): triple
-        for file, name in listed
-        if file.suffix.lower() == ".tsv"
-        for number, triple in triples(Document(file, name))
-    }
-
-
-# A trained card written into a folder: its model, passages, fingerprint and page, and the manifest last.
+# A trained card in a folder: model, passages, fingerprint and page, and the manifest last.
 
 
 def write_card(
@@ -345,35 +328,35 @@ def write_card(
     manifest: Manifest,
     prepared: Preparation | None,
     record: Training,
-    joined: Joined,
+    update: CorpusUpdate,
     report: Report,
 ) -> "Card":
-    """Write the card whole into an empty folder.
+    """Write the complete card into an empty folder.
 
-    prepared  what was trained; None for a card that looks things up
+    prepared  what was trained; None for a card without a model
     """
     from kcard.cards import card as cards
     from kcard.cards import fingerprint
     from kcard.cards.generators import graph
 
-    corpus = joined.corpus
-    made = replace(manifest, training=replace(record, passages=record.passages + len(joined.hashed)))
+    corpus = update.corpus
+    manifest = replace(manifest, training=replace(record, passages=record.passages + len(update.hashed)))
     if prepared is not None:
-        made = replace(made, kind=prepared.kind, base=prepared.base, prompt=prepared.prompt)
+        manifest = replace(manifest, kind=prepared.kind, base=prepared.base, prompt=prepared.prompt)
     count = len(corpus.passages)
-    if made.kind == "graph":
+    if manifest.kind == "graph":
         graph.write(folder, triples_of(corpus))
     if prepared is not None:
         prepared.save(folder)
-        fingerprint.write(folder, made, pairs(corpus.sample, record.seed), prepared.device)
-    kept = corpus.statements if made.evidence == "hashes" else corpus.passages
+        fingerprint.write(folder, manifest, pairs(corpus.sample, record.seed), prepared.device)
+    passages = corpus.statements if manifest.evidence == "hashes" else corpus.passages
     return cards.finish(
-        folder, made, kept, joined.hashed, lambda done: report(EmbeddingProgress(done, count))
+        folder, manifest, passages, update.hashed, lambda done: report(EmbeddingProgress(done, count))
     )
 
 
 def without_model(card: "Card") -> "Card":
-    """Put the index of a card of both in the place of the card: the same passages and embeddings, no model."""
+    """Replace a card of kind both by its index: the same passages and embeddings, without the model."""
     from kcard.cards import card as cards
 
     was = card.manifest.training
@@ -390,5 +373,5 @@ def without_model(card: "Card") -> "Card":
         card.manifest, kind="retrieval", index=False, base=Base(), prompt=Prompt(), training=record, files={}
     )
     with fresh(card.folder) as partial:
-        made = cards.finish(partial, manifest, cards.passages(card.folder))
-    return cards.Card(card.folder, made.manifest)
+        finished = cards.finish(partial, manifest, cards.passages(card.folder))
+    return cards.Card(card.folder, finished.manifest)

@@ -1,4 +1,4 @@
-"""Study material that an LLM wrote about a corpus, and what is learned of it."""
+"""Study material that an LLM wrote about a corpus, and the queries that are made of it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,20 +17,20 @@ from kcard.types import Source
 __all__ = [
     "QUESTIONS",
     "Kind",
-    "Learned",
-    "Queries",
+    "MatchedQueries",
     "Study",
     "StudyItem",
     "StudyMaterial",
-    "learned",
-    "queries_of",
+    "StudyQueries",
+    "make_study_queries",
+    "match_queries",
     "read_study",
-    "study_material",
+    "read_study_material",
     "write_study",
 ]
 
 
-# Study material: questions and statements made of a corpus, as JSON lines that people can read and edit.
+# Study material: questions and statements about a corpus, as JSON lines that people can read and edit.
 
 Kind = Literal["direct", "reverse", "far", "unanswerable", "link", "rewrite", "implication", "summary"]
 LONGEST = 2000  # characters of a text, several times what a small model reads
@@ -76,15 +76,15 @@ class StudyItem:
 
 @dataclass(frozen=True)
 class Study:
-    """`broken`: for each line that is no item, its number and why."""
+    """The items of a file; `broken`: the number of each invalid line, and why."""
 
     items: Sequence[StudyItem]
     broken: Sequence[str] = ()
 
 
 def read_study(path: Path) -> Study:
-    """Study material from a file, compressed if its name ends in .gz; lines that are no items or repeat one are left
-    out and told of. Raises UsageError for a file that can't be read or holds no item."""
+    """Read study material from a file, compressed if its name ends in .gz; invalid and repeated lines are left out and
+    listed. Raises UsageError for a file that can't be read or holds no item."""
     items, broken = dict[tuple[str, str], StudyItem](), []
     with reading(path, "study material"), opened(path) as lines:
         for number, line in enumerate(lines, 1):
@@ -110,29 +110,29 @@ def write_study(path: Path, items: Iterable[StudyItem]) -> None:
 
 # The study material that a card is trained on.
 
-SHOWN = 5  # broken lines that are reported one by one
+REPORTED = 5  # broken lines that are reported one by one
 
 
 @dataclass(frozen=True)
 class StudyMaterial:
-    """`name`: as messages call it. `record`: what the card's manifest says of it."""
+    """Items to train on. `name`: used in messages; `record`: for the card's manifest."""
 
     name: str
     items: Sequence[StudyItem]
     record: Mapping[str, Any] = field(default_factory=dict)
 
 
-def study_material(path: Path, report: Report) -> StudyMaterial:
+def read_study_material(path: Path, report: Report) -> StudyMaterial:
     """Read the study material of a file; lines that can't be used are reported.
 
     Raises UsageError where the file can't be read or holds no item.
     """
-    found = read_study(path)
-    for broken in found.broken[:SHOWN]:
+    study = read_study(path)
+    for broken in study.broken[:REPORTED]:
         report(Note(f"{path}, {broken}: left out"))
-    if len(found.broken) > SHOWN:
-        report(Note(f"{path}: {len(found.broken) - SHOWN} more lines left out"))
-    return StudyMaterial(f"study material {path}", found.items, {"study_sha256": file_digest(path)})
+    if len(study.broken) > REPORTED:
+        report(Note(f"{path}: {len(study.broken) - REPORTED} more lines left out"))
+    return StudyMaterial(f"study material {path}", study.items, {"study_sha256": file_digest(path)})
 
 
 NEAR = 0.4  # cosine of the sentence encoder
@@ -142,46 +142,48 @@ FAR = "that no statement of their passage answers or comes near to"
 
 
 @dataclass(frozen=True)
-class Learned:
-    """`queries`: by the text of the statement that they ask for. `record`: what the card's manifest says of it."""
+class StudyQueries:
+    """Queries by the text of the statement that they ask for. `record`: for the card's manifest."""
 
     queries: Mapping[str, Sequence[str]] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Queries:
-    """`by_statement`: the queries for each statement, by its text. `left_out`: items that give none, by reason."""
+class MatchedQueries:
+    """The queries for each statement, by its text. `left_out`: how many items give none, by reason."""
 
     by_statement: Mapping[str, Sequence[str]]
     left_out: Mapping[str, int]
 
 
-def learned(study: StudyMaterial | None, passages: Iterable[Source], report: Report) -> Learned:
-    """Of study material; nothing without it. What can't be used of it is reported.
+def make_study_queries(
+    study: StudyMaterial | None, passages: Iterable[Source], report: Report
+) -> StudyQueries:
+    """Make queries of study material, none without it; items that can't be used are reported.
 
     Raises UsageError where no item is about the corpus.
     """
     if study is None or not study.items:
-        return Learned()
-    found = queries_of(study.items, passages)
-    count = sum(map(len, found.by_statement.values()))
-    if found.left_out.get(ABSENT) == len(study.items):
+        return StudyQueries()
+    queries = match_queries(study.items, passages)
+    count = sum(map(len, queries.by_statement.values()))
+    if queries.left_out.get(ABSENT) == len(study.items):
         raise UsageError(
             f"{study.name}: none of its {len(study.items):,} items is about a passage of the corpus: it was made of "
             "another corpus or an earlier state of this one; make it anew with `kcard study`"
         )
-    left_out = "".join(f"; left out: {number:,} {why}" for why, number in found.left_out.items())
+    left_out = "".join(f"; left out: {number:,} {why}" for why, number in queries.left_out.items())
     report(Note(f"study material: {count:,} queries out of {len(study.items):,} items{left_out}"))
-    return Learned(found.by_statement, {**study.record, "study_items": count})
+    return StudyQueries(queries.by_statement, {**study.record, "study_items": count})
 
 
-def queries_of(items: Iterable[StudyItem], passages: Iterable[Source]) -> Queries:
-    """What to ask for each statement of the corpus: the questions that it answers, and the statements that say nearly
-    the same, which is what a question in other words looks like to a sentence encoder.
+def match_queries(items: Iterable[StudyItem], passages: Iterable[Source]) -> MatchedQueries:
+    """Match items to statements of the corpus: questions that a statement answers, and paraphrases of it, which look
+    like a question in other words to a sentence encoder.
 
-    Of a passage's statements a question goes with the one that holds its answer and shares most words with it; a
-    statement with the nearest, if the cosine is NEAR or more.
+    Of a passage's statements, a question goes with the one that contains its answer and shares most words with it; a
+    paraphrase with the nearest, if the cosine is NEAR or more.
     """
     by_passage: defaultdict[str, list[StudyItem]] = defaultdict(list)
     unused = dict[StudyItem, str]()
@@ -189,38 +191,38 @@ def queries_of(items: Iterable[StudyItem], passages: Iterable[Source]) -> Querie
         unused[item] = ABSENT
         for digest in item.passages:
             by_passage[digest].append(item)
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    by_statement: defaultdict[str, list[str]] = defaultdict(list)
     for passage in passages:
         about = by_passage.get(passage_digest(passage.text))
         if about:
             texts = [statement.text for statement in statements([passage])]
-            for text, item in zip(_places(about, texts), about, strict=True):
+            for text, item in zip(place_items(about, texts), about, strict=True):
                 if text is not None:
-                    found[text].append(item.text)
+                    by_statement[text].append(item.text)
                     unused.pop(item, None)
                 elif item in unused:
                     unused[item] = UNANSWERABLE if item.kind == "unanswerable" else FAR
-    return Queries(dict(found), dict(Counter(unused.values())))
+    return MatchedQueries(dict(by_statement), dict(Counter(unused.values())))
 
 
-def _places(items: Sequence[StudyItem], texts: Sequence[str]) -> list[str | None]:
-    said = [item.text for item in items if item.kind not in QUESTIONS]
-    near = iter(_nearest(said, texts))
-    return [next(near) if item.kind not in QUESTIONS else _answering(item, texts) for item in items]
+def place_items(items: Sequence[StudyItem], texts: Sequence[str]) -> list[str | None]:
+    """Return for each item about a passage the statement that it goes with, among the `texts` of its statements."""
+    stated = [item.text for item in items if item.kind not in QUESTIONS]
+    nearest: list[str | None] = []
+    if stated:
+        from kcard.offline.minilm import embed
 
-
-def _answering(item: StudyItem, texts: Sequence[str]) -> str | None:
-    if not item.answer:
-        return None
-    answer, asked = f" {' '.join(words(item.answer))} ", set(words(item.text))
-    holding = [text for text in texts if answer in f" {' '.join(words(text))} "]
-    return max(holding, key=lambda text: len(asked & set(words(text))), default=None)
-
-
-def _nearest(said: Sequence[str], texts: Sequence[str]) -> list[str | None]:
-    if not said:
-        return []
-    from kcard.offline.minilm import embed
-
-    cosines = embed(said) @ embed(texts).T
-    return [texts[row.argmax()] if row.max() >= NEAR else None for row in cosines]
+        cosines = embed(stated) @ embed(texts).T
+        nearest = [texts[row.argmax()] if row.max() >= NEAR else None for row in cosines]
+    near = iter(nearest)
+    places: list[str | None] = []
+    for item in items:
+        if item.kind not in QUESTIONS:
+            places.append(next(near))
+        elif not item.answer:
+            places.append(None)
+        else:
+            answer, question_words = f" {' '.join(words(item.answer))} ", set(words(item.text))
+            holding = [text for text in texts if answer in f" {' '.join(words(text))} "]
+            places.append(max(holding, key=lambda text: len(question_words & set(words(text))), default=None))
+    return places

@@ -1,4 +1,4 @@
-"""Have an LLM write study material about a corpus."""
+"""Have an LLM write study material about a corpus, and check it."""
 
 import hashlib
 import json
@@ -23,23 +23,23 @@ from kcard.types import Reply, Request, Source
 __all__ = [
     "KINDS",
     "SUPPORTED",
-    "Asked",
     "Assignment",
     "Material",
     "ReadReply",
     "Replies",
     "ReplyRow",
+    "RequestTotals",
     "StudyTotals",
     "Task",
     "ask",
     "assignments",
-    "checked",
+    "check_item",
     "collect",
     "read_reply",
 ]
 
 
-# What is asked about a corpus: which passages, in which requests.
+# The requests for a corpus: which passages, with which task.
 
 Task = Literal["questions", "statements", "links"]
 KINDS: Mapping[Task, tuple[Kind, ...]] = {
@@ -64,7 +64,7 @@ class Assignment:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """With their headings."""
+        """The texts of the passages, with their headings."""
         return tuple(passage.in_context for passage in self.passages)
 
     @property
@@ -73,26 +73,26 @@ class Assignment:
 
 
 def assignments(passages: Sequence[Source], tasks: Sequence[Task]) -> Iterator[Assignment]:
-    """Those of a corpus, passage by passage; links come last. Passages of a few words are passed over."""
+    """Yield the assignments of a corpus, passage by passage, links last. Passages of a few words are skipped."""
     long = [passage for passage in passages if len(passage.text.split()) >= LEAST]
     for passage in long:
         for task in tasks:
             if task != "links":
                 yield Assignment(task, (passage,))
     if "links" in tasks:
-        yield from (Assignment("links", pair) for pair in _pairs(long))
+        yield from (Assignment("links", pair) for pair in linked_pairs(long))
 
 
-def _pairs(passages: Sequence[Source]) -> Iterator[tuple[Source, Source]]:
-    """For each passage one other that shares its rarest shared name, no pair twice."""
+def linked_pairs(passages: Sequence[Source]) -> Iterator[tuple[Source, Source]]:
+    """Pair each passage with one that shares its rarest shared name; no pair comes twice."""
     names = [{bare(word) for a, b in entities(p.text) for word in p.text[a:b].split()} for p in passages]
     holding: defaultdict[str, list[int]] = defaultdict(list)
-    for row, found in enumerate(names):
-        for name in found:
+    for row, row_names in enumerate(names):
+        for name in row_names:
             holding[name].append(row)
     rarity, done = Rarity([passage.text for passage in passages]), set[tuple[int, int]]()
-    for row, found in enumerate(names):
-        shared = [name for name in found if 1 < len(holding[name]) <= SHARED and name[:1].isupper()]
+    for row, row_names in enumerate(names):
+        shared = [name for name in row_names if 1 < len(holding[name]) <= SHARED and name[:1].isupper()]
         for name in sorted(shared, key=lambda name: (-rarity.weight(name), name)):
             pair = next(((row, other) for other in holding[name] if other > row), None)
             if pair is not None and pair not in done:
@@ -101,7 +101,7 @@ def _pairs(passages: Sequence[Source]) -> Iterator[tuple[Source, Source]]:
                 break
 
 
-# What an LLM wrote when it was asked for study material, read item by item.
+# Parsing the replies of an LLM into items.
 
 LABELS = "direct|reverse|far|unanswerable|link|rewrite|implication|summary"
 # "DIRECT: ...", also as an item of a list, in bold, in a row of a table or as a pair of JSON.
@@ -117,7 +117,7 @@ MOST = 40  # items of a reply: several times what is asked for
 
 @dataclass(frozen=True)
 class ReadReply:
-    """The items of a reply, and what else was in it: how many, by reason."""
+    """The items of a reply, and the number of lines left out, by reason."""
 
     items: Sequence[StudyItem]
     left_out: Mapping[str, int]
@@ -126,17 +126,20 @@ class ReadReply:
 def read_reply(
     text: str, kinds: Sequence[Kind], passages: Sequence[str], by: str, *, cut: bool = False
 ) -> ReadReply:
-    """The items of these kinds in a reply about passages with these digests, each once, on lines or in one.
+    """Parse the items of these kinds in a reply about passages with these digests, without duplicates.
 
-    What a model thought before it replied (<think>) is passed over. `cut`: the reply ended at a limit of tokens, so
-    its last line is not whole.
+    What a model thought before it replied (<think>) is ignored. `cut`: the reply ended at the token limit, so its last
+    line is incomplete.
     """
-    lines = _lines(text)
+    # Thoughts are dropped, objects of JSON become lines, and so does each item of a line. Fences of code are no lines.
+    reply = text.rpartition(THOUGHT)[2].partition(THINKING)[0]
+    stripped = (line.strip() for line in BEGINS.sub("\n", OBJECT.sub(_as_line, reply)).splitlines())
+    lines = [line for line in stripped if any(map(str.isalpha, line)) and not line.startswith("```")]
     unfinished = lines.pop() if cut and lines else ""
     items: dict[tuple[str, str], StudyItem] = {}
     left_out = Counter[str]({"lines that were cut off": bool(unfinished)})
     for line in lines:
-        item = _item(line, kinds, tuple(passages), by)
+        item = parse_item(line, kinds, tuple(passages), by)
         if item is None:
             left_out["lines in another form"] += 1
         elif (key := (item.kind, item.text.casefold())) in items:
@@ -150,32 +153,24 @@ def read_reply(
     return ReadReply([*items.values()], {why: count for why, count in left_out.items() if count})
 
 
-def _lines(text: str) -> list[str]:
-    """Lines with letters in them; fences of code are no lines."""
-    said = text.rpartition(THOUGHT)[2].partition(THINKING)[0]
-    text = BEGINS.sub("\n", OBJECT.sub(_as_line, said))
-    lines = (line.strip() for line in text.splitlines())
-    return [line for line in lines if any(map(str.isalpha, line)) and not line.startswith("```")]
-
-
-def _as_line(found: re.Match[str]) -> str:
-    """An object of JSON that is an item, as the line that it would be; other text as it is."""
+def _as_line(match: re.Match[str]) -> str:
+    """Return a JSON object that is an item as a line of the usual form; other text unchanged."""
     try:
-        given = json.loads(found[0])
+        data = json.loads(match[0])
     except (ValueError, RecursionError):
-        return found[0]
-    kind, text = (next((given[key] for key in keys if key in given), "") for keys in (KIND_KEYS, TEXT_KEYS))
-    answer = given.get("answer", "")
+        return match[0]
+    kind, text = (next((data[key] for key in keys if key in data), "") for keys in (KIND_KEYS, TEXT_KEYS))
+    answer = data.get("answer", "")
     if not (kind and text and all(isinstance(part, str) for part in (kind, text, answer))):
-        return found[0]
+        return match[0]
     return "\n" + " ".join(f"{kind}: {text} | {answer}".split()).removesuffix(" |") + "\n"
 
 
-def _item(line: str, kinds: Sequence[Kind], passages: tuple[str, ...], by: str) -> StudyItem | None:
-    found = LINE.fullmatch(line)
-    if found is None or len(found[2]) > LONGEST:
+def parse_item(line: str, kinds: Sequence[Kind], passages: tuple[str, ...], by: str) -> StudyItem | None:
+    match = LINE.fullmatch(line)
+    if match is None or len(match[2]) > LONGEST:
         return None
-    kind, text, answer = cast(Kind, found[1].lower()), found[2].strip(MARKS), ""
+    kind, text, answer = cast(Kind, match[1].lower()), match[2].strip(MARKS), ""
     if kind not in kinds:
         return None
     if kind in QUESTIONS:
@@ -187,7 +182,7 @@ def _item(line: str, kinds: Sequence[Kind], passages: tuple[str, ...], by: str) 
         return None
 
 
-# Whether study material is supported by its passages: what is not is left out, so that nobody learns it.
+# Checking that study material is supported by its passages: what is not is left out, so that no card learns it.
 
 # An implication is not said by the passage, so that a checker gives it less. Of 200 of GPT-4.1's implications .02 have
 # that much support by another paragraph of the same article.
@@ -196,16 +191,16 @@ ABOUT = 0.1  # cosine of the sentence encoder; of 150 questions of people to the
 MENTION = re.compile(r"\b(?:the|this) (?:passage|text|paragraph|excerpt)\b", re.IGNORECASE)
 
 
-def checked(
+def check_item(
     item: StudyItem, passages: Sequence[str], checker: Checker, reader: Reader, language: str | None = None
 ) -> StudyItem | str:
-    """The item with its support by the texts of its passages, or why it is left out, in a few words.
+    """Return the item with its support by the texts of its passages, or in a few words why it is left out.
 
-    The answer of a question must stand in a passage and not in the question; to a direct one, the reader must find it
-    there, and to an unanswerable one nothing. It is not asked for the other kinds, whose words it hardly follows. A
-    statement is scored by the checker; one that stands in the passage word for word teaches nothing, and what mentions
-    the text is understood by nobody who does not see it. `language`: code of the passages' language, in which items
-    must be as far as that can be told.
+    The answer of a question must occur in a passage and not in the question. The reader must find the answer of a
+    direct question, and none to an unanswerable one; it is not used for the other kinds, whose wording it hardly
+    follows. A statement is scored by the checker; a verbatim copy of the passage teaches nothing, and an item that
+    mentions "the text" can't be understood without it. `language`: code of the passages' language, which items must be
+    in, as far as it can be detected.
     """
     text = "\n".join(passages)
     if language is not None and detect([item.text]) not in {language, None}:
@@ -213,7 +208,7 @@ def checked(
     if any(found.lower() not in text.lower() for found in MENTION.findall(item.text)):
         return "mentions the text"
     if item.kind in QUESTIONS:
-        return _wrong_question(item, text, reader, language) or item
+        return _flaw_of_question(item, text, reader, language) or item
     if _holds(text, item.text):
         return "repeats the passage"
     support = float(checker.support([Pair(item.text, text)])[0])
@@ -221,38 +216,35 @@ def checked(
     return replace(item, support=round(support, 3)) if support >= least else "not supported by the passage"
 
 
-def _wrong_question(item: StudyItem, text: str, reader: Reader, language: str | None) -> str:
-    """Why it is left out; empty where it is right."""
+def _flaw_of_question(item: StudyItem, text: str, reader: Reader, language: str | None) -> str:
+    """Return why a question is left out; "" if it is right."""
     if item.kind != "unanswerable":
         if not _holds(text, item.answer):
             return "the answer does not stand in the passage"
         if _holds(item.text, item.answer):
             return "the question gives the answer away"
-    if language is not None and is_english(language) and not _about(item.text, text):
-        return "about something else"
+    if language is not None and is_english(language):
+        # The sentence encoder knows English only.
+        from kcard.offline.minilm import embed
+
+        question_vector, text_vector = embed([item.text, text])
+        if not float(question_vector @ text_vector) >= ABOUT:
+            return "about something else"
     if item.kind == "unanswerable":
         return "answered by the passage" if reader.extract(item.text, text) else ""
     if item.kind == "direct":
-        found = reader.extract(item.text, text)
-        if not found or not set(words(found)) & set(words(item.answer)):
+        answer = reader.extract(item.text, text)
+        if not answer or not set(words(answer)) & set(words(item.answer)):
             return "the reader finds another answer or none"
     return ""
 
 
-def _about(question: str, text: str) -> bool:
-    """As the sentence encoder sees it, which knows English."""
-    from kcard.offline.minilm import embed
-
-    asked, told = embed([question, text])
-    return float(asked @ told) >= ABOUT
-
-
 def _holds(text: str, part: str) -> bool:
-    """Whether the words of a part stand in a text, in a row."""
+    """Return whether the words of a part occur in a text, in a row."""
     return f" {' '.join(words(part))} " in f" {' '.join(words(text))} "
 
 
-# The replies of an LLM that was asked for study material, kept on disk, so that none is asked for twice.
+# The replies of an LLM, kept on disk so that no request is made twice.
 
 
 @dataclass(frozen=True)
@@ -272,7 +264,7 @@ class ReplyRow:
 
 @dataclass
 class Replies:
-    """Those in a file of JSON lines. `by`: the LLM. Several threads may keep replies at a time."""
+    """The replies in a file of JSON lines. `by`: the LLM. Several threads may add replies at a time."""
 
     path: Path
     by: str
@@ -281,11 +273,11 @@ class Replies:
 
     @classmethod
     def read(cls, path: Path, by: str) -> "Replies":
-        """Those that are there; none where there is no file. A last line that was not written whole is cut off, and
-        lines that are no replies are passed over. Raises UsageError where the file can't be read."""
-        found = cls(path, by)
+        """Read the replies of a file, if there is one. An incomplete last line is removed, and invalid lines are
+        ignored. Raises UsageError where the file can't be read."""
+        replies = cls(path, by)
         if not path.exists():
-            return found
+            return replies
         try:
             content = path.read_bytes()
             os.truncate(path, content.rfind(b"\n") + 1)
@@ -296,8 +288,8 @@ class Replies:
                 row = build(ReplyRow, json.loads(line))
             except (ValueError, TypeError):
                 continue
-            found._rows[row.request] = row
-        return found
+            replies._rows[row.request] = row
+        return replies
 
     def __iter__(self) -> Iterator[ReplyRow]:
         return iter([*self._rows.values()])
@@ -306,7 +298,7 @@ class Replies:
         return self._rows.get(self._key(assignment))
 
     def keep(self, assignment: Assignment, reply: Reply) -> None:
-        """On disk when this returns. Halves of characters (lone surrogates), which no file can hold, become "?"."""
+        """Write a reply to disk before returning. Lone surrogates, which UTF-8 can't encode, become "?"."""
         row = ReplyRow(
             self._key(assignment),
             assignment.task,
@@ -322,18 +314,18 @@ class Replies:
             self._rows[row.request] = row
 
     def _key(self, assignment: Assignment) -> str:
-        told = json.dumps([self.by, assignment.task, *assignment.texts])
-        return hashlib.sha256(told.encode()).hexdigest()
+        key = json.dumps([self.by, assignment.task, *assignment.texts])
+        return hashlib.sha256(key.encode()).hexdigest()
 
 
-# Requests in a row that fail, after which no more are made: each refused for what it holds, or for other reasons.
+# Consecutive failures after which no more requests are made: each refused for its content, or for other reasons.
 REFUSED, FAILED = 50, 5
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Requests: `made` now, of which `failed` have no reply (`why`: the last error), and `kept` from before.
-    `tokens_in` and `tokens_out` are those of the replies that were made now, as far as the LLM tells them."""
+class RequestTotals:
+    """Requests: `made` now, of which `failed` have no reply (`why`: the last error), and replies `kept` from before.
+    `tokens_in` and `tokens_out` are those of the new replies, as far as the LLM reports them."""
 
     made: int
     kept: int
@@ -345,7 +337,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Material:
-    """`left_out`: how many items and lines of replies were left out, by reason."""
+    """The accepted items; `left_out`: how many items and lines of replies were left out, by reason."""
 
     items: Sequence[StudyItem]
     left_out: Mapping[str, int]
@@ -357,27 +349,27 @@ class StudyTotals:
 
     items: Mapping[str, int]
     left_out: Mapping[str, int]
-    asked: Asked
+    asked: RequestTotals
 
     @classmethod
-    def of(cls, asked: Asked, material: Material) -> "StudyTotals":
+    def of(cls, asked: RequestTotals, material: Material) -> "StudyTotals":
         return cls(dict(Counter(item.kind for item in material.items)), material.left_out, asked)
 
 
 def ask(
-    wanted: Sequence[Assignment],
+    requests: Sequence[Assignment],
     llm: LLM,
     replies: Replies,
     concurrency: int,
     progress: Callable[[int, int], None] | None = None,
-) -> Asked:
+) -> RequestTotals:
     """Make the requests whose replies are missing, `concurrency` at a time. `progress` is called with (done, all).
 
     Raises LLMError where FAILED requests in a row fail, since the server is down then, or REFUSED are refused. Each
-    reply is kept as soon as it is there.
+    reply is written to disk as soon as it arrives.
     """
-    missing = [assignment for assignment in wanted if replies.row(assignment) is None]
-    kept, failed, refused_in_row, failed_in_row, why = len(wanted) - len(missing), 0, 0, 0, ""
+    missing = [assignment for assignment in requests if replies.row(assignment) is None]
+    before, failed, refused_in_row, failed_in_row, why = len(requests) - len(missing), 0, 0, 0, ""
     for done, error in enumerate(_outcomes(missing, llm, replies, concurrency), 1):
         if error is None:
             refused_in_row = failed_in_row = 0
@@ -388,16 +380,16 @@ def ask(
             if failed_in_row == FAILED or refused_in_row == REFUSED:
                 raise error
         if progress:
-            progress(kept + done, len(wanted))
-    made = [row for row in map(replies.row, missing) if row is not None]
-    used = sum(row.tokens_in or 0 for row in made), sum(row.tokens_out or 0 for row in made)
-    return Asked(len(missing), kept, failed, why, *used)
+            progress(before + done, len(requests))
+    rows = [row for row in map(replies.row, missing) if row is not None]
+    used = sum(row.tokens_in or 0 for row in rows), sum(row.tokens_out or 0 for row in rows)
+    return RequestTotals(len(missing), before, failed, why, *used)
 
 
 def _outcomes(
     missing: Sequence[Assignment], llm: LLM, replies: Replies, concurrency: int
 ) -> Iterator[LLMError | None]:
-    """Of each request why it failed, or None where its reply is kept."""
+    """Yield for each request why it failed, or None once its reply is on disk."""
 
     def one(assignment: Assignment) -> LLMError | None:
         try:
@@ -410,8 +402,8 @@ def _outcomes(
         yield from in_order(one, missing, concurrency)
         return
     for batch in batched(missing, concurrency):
-        found = llm.reply_all([assignment.request for assignment in batch])
-        for assignment, reply in zip(batch, found, strict=True):
+        outcomes = llm.reply_all([assignment.request for assignment in batch])
+        for assignment, reply in zip(batch, outcomes, strict=True):
             if isinstance(reply, LLMError):
                 yield reply
             else:
@@ -420,25 +412,25 @@ def _outcomes(
 
 
 def collect(
-    wanted: Sequence[Assignment],
+    requests: Sequence[Assignment],
     replies: Replies,
     checker: Checker,
     reader: Reader,
     language: str | None = None,
 ) -> Material:
-    """The items of the replies that their passages support, each text once; the others are counted. `language`: see
-    checked."""
+    """Collect the items of the replies that their passages support, without duplicates; the others are counted.
+    `language`: see check_item."""
     left_out = Counter[str]()
     items: dict[tuple[str, str], StudyItem] = {}
-    for assignment in wanted:
+    for assignment in requests:
         row = replies.row(assignment)
         if row is None:
             continue
-        found = read_reply(row.text, KINDS[assignment.task], assignment.digests, row.by, cut=row.cut)
-        left_out.update(found.left_out)
-        for item in found.items:
+        reply = read_reply(row.text, KINDS[assignment.task], assignment.digests, row.by, cut=row.cut)
+        left_out.update(reply.left_out)
+        for item in reply.items:
             key = item.kind, item.text.casefold()
-            result = checked(item, assignment.texts, checker, reader, language)
+            result = check_item(item, assignment.texts, checker, reader, language)
             if isinstance(result, str):
                 left_out[result] += 1
             elif key in items:

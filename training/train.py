@@ -1,8 +1,8 @@
-"""train: a corpus becomes a card."""
+"""Train a card on a corpus, and estimate what that takes."""
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -40,15 +40,15 @@ from kcard.training.output import (
     claim,
     describe,
     fresh,
+    index_record,
     name_from,
     remedy,
-    trained,
-    unmodelled,
+    training_record,
     write_card,
 )
 from kcard.training.progress import Note, Report, silent
-from kcard.training.study import Learned, learned, study_material
-from kcard.training.update import Joined, Previous, previous
+from kcard.training.study import StudyQueries, make_study_queries, read_study_material
+from kcard.training.update import CorpusUpdate, Previous, previous
 from kcard.training.workers import processes_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from kcard.offline.train import Plan
     from kcard.training.distillation import Distillation
 
-__all__ = ["estimate", "planned", "study_of", "train"]
+__all__ = ["estimate", "make_plan", "read_study_of", "train"]
 
 SEARCHES = "whatever a search finds for the question"
 TRIAL = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
@@ -70,65 +70,71 @@ def train(
     options: TrainOptions | None = None,
     *,
     report: Report | None = None,
-    **given: Any,
+    **overrides: Any,
 ) -> "Card":
-    """Train a card on a corpus and return it, whole and sealed; without an exam (kcard.train takes one too).
+    """Train a card on a corpus and return it, complete and sealed. No exam is held (kcard.train does that).
 
     corpus   a file or folder of documents, tables or triples, or a data set: hf:owner/name[:split]; None: the preset's
-    options  see TrainOptions; those that are given by name take the place of its own
+    options  see TrainOptions; keyword arguments override its fields
     report   called with Progress and Note values while it runs
 
-    A card that already lies in `output` under the same name is replaced once the new one is whole. Raises
+    A card of the same name in `output` is replaced once the new one is complete. Raises
     UsageError, CorpusError, ModelUnavailable, and TrainingInterrupted after Ctrl-C.
     """
     report = report or silent
-    corpus, asked = with_preset(corpus, replace(options or TrainOptions(), **given))
-    before = None if asked.update is None else previous(asked.update)
-    chosen = _with_base(asked, report) if before is None else before.arguments(asked)
+    corpus, options = with_preset(corpus, replace(options or TrainOptions(), **overrides))
+    before = None if options.update is None else previous(options.update)
+    chosen = _with_base(options, report) if before is None else before.arguments(options)
     check(chosen)
-    if asked.resume and chosen.kind in LOOKED_UP:
+    if options.resume and chosen.kind in LOOKED_UP:
         raise UsageError(
             f"a {chosen.kind} card is built in one step, so there is nothing to resume: leave out --resume"
         )
     if chosen.kind == "search":
         from kcard.training import output
 
-        wanted = _manifest(asked, "search", asked.description or SEARCHES, asked.language or "en")
-        return output.make(corpus, asked.name, replace(wanted, kind="search"), asked.output)
+        template = _manifest(options, "search", options.description or SEARCHES, options.language or "en")
+        return output.make_search_card(corpus, options.name, replace(template, kind="search"), options.output)
     read = _read(Path(corpus), chosen, report)
-    joined = (
-        Joined(read, 0, documents=read.documents) if before is None else _joined(before, read, asked, report)
+    update = (
+        CorpusUpdate(read, 0, documents=read.documents)
+        if before is None
+        else _join_previous(before, read, options, report)
     )
-    name = asked.name or (name_from(read.path) if before is None else before.card.name)
-    language = asked.language or (
+    name = options.name or (name_from(read.path) if before is None else before.card.name)
+    language = options.language or (
         _language(read, report) if before is None else before.card.manifest.language
     )
-    description = asked.description
-    if description is None:
-        description = _description(read, before, language, report)
-    folder = Path(asked.output).expanduser().absolute() if asked.output else settings().drafts / name
+    description = options.description
+    if description is None and before is not None:
+        description = before.card.manifest.description
+    elif description is None:
+        spread = read.passages[:: -(-len(read.passages) // DESCRIBED)]
+        description = describe([passage.text for passage in spread], language)
+        report(Note(f"description, from the corpus' top terms: {description}"))
+    folder = Path(options.output).expanduser().absolute() if options.output else settings().drafts / name
     claim(folder, name)
-    manifest = replace(_manifest(asked, name, description, language), evidence=chosen.evidence)
+    manifest = replace(_manifest(options, name, description, language), evidence=chosen.evidence)
     manifest = manifest if before is None else before.manifest(manifest)
-    settled = asked.kind is not None or before is not None
+    is_decided = options.kind is not None or before is not None
 
     def index() -> "Card":
         kind = chosen.kind if chosen.kind in LOOKED_UP else "retrieval"
-        record = unmodelled(joined.corpus, manifest.licence)
-        return _finish(folder, replace(manifest, kind=kind), None, record, joined, report)
+        record = index_record(update.corpus, manifest.licence)
+        return _write(folder, replace(manifest, kind=kind), None, record, update, report)
 
-    if chosen.kind in LOOKED_UP or (not settled and _foreign(language, report)):
+    if chosen.kind in LOOKED_UP or (not is_decided and _is_foreign(language, report)):
         return index()
-    alone = chosen.base == EMBEDDED_BASE
-    if not (alone and chosen.kind == "both" and before is None):
-        return _modelled(joined, before, chosen, folder, manifest, report) or index()
+    is_embedded = chosen.base == EMBEDDED_BASE
+    if not (is_embedded and chosen.kind == "both" and before is None):
+        return _train_model(update, before, chosen, folder, manifest, report) or index()
     # The index first: whatever becomes of the model, there is a card by then.
-    first = _first_index(folder, index, resume=asked.resume)
+    first = _make_first_index(folder, index, resume=options.resume)
     if first is not None:
-        count = f"{len(joined.corpus.passages):,} passages"
+        count = f"{len(update.corpus.passages):,} passages"
         report(Note(f"{name}: an index of {count} (kind retrieval), usable now; the model comes next"))
     try:
-        return _modelled(joined, before, chosen, folder, manifest, report) or first or index()
+        return _train_model(update, before, chosen, folder, manifest, report) or first or index()
     except (TrainingInterrupted, KeyboardInterrupt) as stop:
         if first is None:
             raise
@@ -143,76 +149,78 @@ def estimate(
     options: TrainOptions | None = None,
     *,
     report: Report | None = None,
-    **given: Any,
+    **overrides: Any,
 ) -> TrainingEstimate:
-    """What `train` with the same arguments would take: memory from the model's shape, time by a few steps on weights
-    that are thrown away.
+    """Estimate what `train` with the same arguments would take: memory from the model's shape, time by a few steps on
+    throw-away weights.
 
     With several processes the time is that of one. Raises what train does, and UsageError for a card without a model.
     """
     report = report or silent
-    corpus, asked = with_preset(corpus, replace(options or TrainOptions(), **given))
-    before = None if asked.update is None else previous(asked.update)
-    chosen = _with_base(asked, report) if before is None else before.arguments(asked)
+    corpus, options = with_preset(corpus, replace(options or TrainOptions(), **overrides))
+    before = None if options.update is None else previous(options.update)
+    chosen = _with_base(options, report) if before is None else before.arguments(options)
     check(chosen)
     if chosen.kind in LOOKED_UP:
         raise UsageError(f"a {chosen.kind} card has no model, so there is no training to estimate")
     read = _read(Path(corpus), chosen, report)
-    joined = (
-        Joined(read, 0, documents=read.documents) if before is None else _joined(before, read, asked, report)
+    update = (
+        CorpusUpdate(read, 0, documents=read.documents)
+        if before is None
+        else _join_previous(before, read, options, report)
     )
     if chosen.base == EMBEDDED_BASE:
-        indexing = _seconds_to_index(joined, asked) if chosen.kind == "both" else None
+        indexing = None
+        if chosen.kind == "both":
+            # How long the passages take to embed, by which a card in English is searched.
+            from kcard.offline.static import embed
+
+            indexing = 0.0
+            if is_english(options.language or _language(update.corpus, silent)):
+                passages = update.corpus.passages
+                texts = [source.text for source in passages[:: max(1, len(passages) // SAMPLED)]]
+                indexing = seconds_to_embed(texts, embed) * len(passages) / len(texts)
         with one_thread():
             minutes = chosen.minutes or (MINUTES if before is None else None)
-            plan = planned(joined, before, chosen, report, None, Learned(), minutes=minutes, measured=True)
+            plan = make_plan(
+                update, before, chosen, report, None, StudyQueries(), minutes=minutes, measured=True
+            )
         assert plan.estimate is not None
         return TrainingEstimate(
             plan.estimate.steps, plan.estimate.seconds, indexing=indexing, model=plan.estimate
         )
-    studied, distillation = Learned(), None
+    studied, distillation = StudyQueries(), None
     if chosen.objective == "distil":
-        studied, distillation = study_of(chosen, joined, silent)
+        studied, distillation = read_study_of(chosen, update, silent)
         distillation = None if distillation is None else replace(distillation, limit=TRIED)
     # The estimate itself holds what planning tells: the memory.
-    plan = planned(joined, before, chosen, silent, None, studied, distillation)
+    plan = make_plan(update, before, chosen, silent, None, studied, distillation)
     execution = chosen.execution
     free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
-    made = plan.prepare()
-    each = seconds_a_step(made.job, *(TRIAL if plan.memory is not None else ()))
-    seconds = made.seconds + each * made.job.steps
-    return TrainingEstimate(made.job.steps, seconds, made.device, plan.memory, free)
+    prepared = plan.prepare()
+    each = seconds_a_step(prepared.job, *(TRIAL if plan.memory is not None else ()))
+    seconds = prepared.seconds + each * prepared.job.steps
+    return TrainingEstimate(prepared.job.steps, seconds, prepared.device, plan.memory, free)
 
 
-def _seconds_to_index(joined: Joined, asked: TrainOptions) -> float:
-    """How long the passages take to embed, by which a card in English is searched."""
-    from kcard.offline.static import embed
-
-    if not is_english(asked.language or _language(joined.corpus, silent)):
-        return 0.0
-    passages = joined.corpus.passages
-    texts = [source.text for source in passages[:: max(1, len(passages) // SAMPLED)]]
-    return seconds_to_embed(texts, embed) * len(passages) / len(texts)
-
-
-def _manifest(asked: TrainOptions, name: str, description: str, language: str) -> Manifest:
+def _manifest(options: TrainOptions, name: str, description: str, language: str) -> Manifest:
     return Manifest(
-        name, description, asked.domain, "retrieval", language, asked.licence, asked.knowledge_date
+        name, description, options.domain, "retrieval", language, options.licence, options.knowledge_date
     )
 
 
 def _language(read: Corpus, report: Report) -> str:
-    """The language of the corpus; English where its text does not tell."""
+    """Return the language of the corpus; English if it can't be detected."""
     from kcard.text import detect
 
-    found = detect([passage.text for passage in read.passages[:: max(1, len(read.passages) // 100)]])
-    if found and found != "en":
-        report(Note(f"language: {found}, detected (--language overrides it)"))
-    return found or "en"
+    language = detect([passage.text for passage in read.passages[:: max(1, len(read.passages) // 100)]])
+    if language and language != "en":
+        report(Note(f"language: {language}, detected (--language overrides it)"))
+    return language or "en"
 
 
-def _foreign(language: str, report: Report) -> bool:
-    """Whether the models that come with kcard do not know the language; then it is said what a card still does."""
+def _is_foreign(language: str, report: Report) -> bool:
+    """Return whether kcard's own models lack the language, and report what a card does then."""
     if is_english(language):
         return False
     stems = "their stems" if stemmer_of(language) else "their words"
@@ -225,9 +233,9 @@ def _foreign(language: str, report: Report) -> bool:
     return True
 
 
-def _first_index(folder: Path, index: "Callable[[], Card]", *, resume: bool) -> "Card | None":
-    """The index that lies in the folder while the model is trained; None where a card with a model lies there, which
-    stays until the new one is whole."""
+def _make_first_index(folder: Path, index: "Callable[[], Card]", *, resume: bool) -> "Card | None":
+    """Return the index that is in the folder while the model is trained; None where a card with a model is there, which
+    stays until the new one is complete."""
     from kcard.cards.card import Card
 
     if not (folder / MANIFEST).exists():
@@ -238,26 +246,27 @@ def _first_index(folder: Path, index: "Callable[[], Card]", *, resume: bool) -> 
     return Card.open(folder) if resume else index()
 
 
-def _modelled(
-    joined: Joined,
+def _train_model(
+    update: CorpusUpdate,
     before: Previous | None,
     chosen: TrainOptions,
     folder: Path,
     manifest: Manifest,
     report: Report,
 ) -> "Card | None":
-    """The card with its model, trained; None where it could not learn enough in the minutes that it has."""
-    alone = chosen.base == EMBEDDED_BASE
-    execution = Execution() if alone else chosen.execution
+    """Train the model and write the card; return None where it could not learn enough in its minutes."""
+    is_embedded = chosen.base == EMBEDDED_BASE
+    execution = Execution() if is_embedded else chosen.execution
     minutes = chosen.minutes or (MINUTES if before is None else None)
-    with one_thread() if alone else nullcontext(), processes_of(execution) as processes:
-        studied, distillation = study_of(chosen, joined, report)
+    with one_thread() if is_embedded else nullcontext(), processes_of(execution) as processes:
+        studied, distillation = read_study_of(chosen, update, report)
         if distillation is not None:
-            kept = folder / CHECKPOINT
-            distillation = replace(distillation, kept=kept, resume=chosen.resume, remedy=remedy())
-        steps = steps_of(folder / CHECKPOINT) if alone and chosen.resume else None
-        plan = planned(
-            joined, before, chosen, report, processes, studied, distillation, minutes=minutes, steps=steps
+            distillation = replace(
+                distillation, folder=folder / CHECKPOINT, resume=chosen.resume, remedy=remedy()
+            )
+        steps = steps_of(folder / CHECKPOINT) if is_embedded and chosen.resume else None
+        plan = make_plan(
+            update, before, chosen, report, processes, studied, distillation, minutes=minutes, steps=steps
         )
         indexed = chosen.kind == "both" and before is None
         if plan.estimate is not None and not _is_worth_it(
@@ -266,14 +275,14 @@ def _modelled(
             return None
         prepared = plan.prepare()
         outcome = run(prepared.job, folder / CHECKPOINT, resume=chosen.resume, report=report, remedy=remedy())
-        record = trained(joined.corpus, chosen, prepared, outcome, manifest.licence)
+        record = training_record(update.corpus, chosen, prepared, outcome, manifest.licence)
         record = replace(record, hyperparameters={**record.hyperparameters, **studied.record})
-        made = replace(manifest, index=chosen.kind == "both")
-        return _finish(folder, made, prepared, record, joined, report)
+        manifest = replace(manifest, index=chosen.kind == "both")
+        return _write(folder, manifest, prepared, record, update, report)
 
 
 def _is_worth_it(estimate: Estimate, name: str, report: Report, *, indexed: bool) -> bool:
-    """Tell how long training takes. False where the model would learn too little and there is an index in its place."""
+    """Report how long training takes. Return False if the model would learn too little and an index replaces it."""
     if estimate.is_enough:
         report(estimate.note())
         return True
@@ -285,75 +294,64 @@ def _is_worth_it(estimate: Estimate, name: str, report: Report, *, indexed: bool
     return True
 
 
-def _joined(before: Previous, read: Corpus, asked: TrainOptions, report: Report) -> Joined:
-    """Old and new passages, and what the user should know of them."""
+def _join_previous(before: Previous, read: Corpus, options: TrainOptions, report: Report) -> CorpusUpdate:
+    """Join old and new passages, and report what the user should know of them."""
     card = before.card
-    if asked.name not in (None, card.name):
-        raise UsageError(f"name {asked.name!r}: an update of {card.name} keeps its name, leave it out")
-    joined = before.joined(read)
-    old, new = joined.known + len(joined.hashed), len(joined.corpus.passages) - joined.known
+    if options.name not in (None, card.name):
+        raise UsageError(f"name {options.name!r}: an update of {card.name} keeps its name, leave it out")
+    update = before.join(read)
+    old, new = update.old_count + len(update.hashed), len(update.corpus.passages) - update.old_count
     report(Note(f"updating {card.name} ({before.sha256[:12]}): {old} passages, and {new} new ones"))
-    if joined.hashed:
+    if update.hashed:
         report(
             Note(
                 "the card carries only hashes of the old passages: they can't be replayed and may be forgotten"
             )
         )
-    if asked.knowledge_date is None:
+    if options.knowledge_date is None:
         last = card.manifest.knowledge_date or "none either"
         report(Note(f"knowledge date: none was given (the last version: {last}); --knowledge-date sets it"))
-    return joined
+    return update
 
 
-def _description(read: Corpus, before: Previous | None, language: str, report: Report) -> str:
-    if before is not None:
-        return before.card.manifest.description
-    spread = read.passages[:: -(-len(read.passages) // DESCRIBED)]
-    found = describe([passage.text for passage in spread], language)
-    report(Note(f"description, from the corpus' top terms: {found}"))
-    return found
+def _with_base(options: TrainOptions, report: Report) -> TrainOptions:
+    """Complete the options by the defaults of kind, base and method."""
+    if options.kind is None:
+        options = replace(options, kind="model" if options.evidence == "hashes" else "both")
+    if options.kind in LOOKED_UP:
+        return options
+    base = options.base
+    if not base:
+        base, why = default_base()
+        report(Note(f"base: {'embedded, a small model' if base == EMBEDDED_BASE else base}, since {why}"))
+    return replace(options, base=base, method=options.method or ("full" if base == EMBEDDED_BASE else "lora"))
 
 
-def _with_base(given: TrainOptions, report: Report) -> TrainOptions:
-    """The kind, base and method that the card will have, where they were left to us."""
-    if given.kind is None:
-        given = replace(given, kind="model" if given.evidence == "hashes" else "both")
-    if given.kind in LOOKED_UP:
-        return given
-    base = given.base or _announced_base(report)
-    return replace(given, base=base, method=given.method or ("full" if base == EMBEDDED_BASE else "lora"))
-
-
-def _announced_base(report: Report) -> str:
-    base, why = default_base()
-    what = "embedded, a small model" if base == EMBEDDED_BASE else base
-    report(Note(f"base: {what}, since {why}"))
-    return base
-
-
-def _read(path: Path, given: TrainOptions, report: Report) -> Corpus:
-    modelled = given.kind not in LOOKED_UP
+def _read(path: Path, options: TrainOptions, report: Report) -> Corpus:
+    modelled = options.kind not in LOOKED_UP
     corpus = read_corpus(
-        path, given.field, whole=modelled and given.objective == "clm", readers=given.readers
+        path, options.field, whole=modelled and options.objective == "clm", readers=options.readers
     )
     for sentence in corpus.remarks():
         report(Note(sentence))
     return corpus
 
 
-def study_of(given: TrainOptions, joined: Joined, report: Report) -> "tuple[Learned, Distillation | None]":
-    """What is learned of the study material; with objective distil, the questions for the teacher."""
-    passages = joined.corpus.passages
-    study = study_material(Path(given.study), report) if given.study is not None else None
-    if given.objective != "distil" or study is None:
-        return learned(study, passages, report), None
+def read_study_of(
+    options: TrainOptions, update: CorpusUpdate, report: Report
+) -> "tuple[StudyQueries, Distillation | None]":
+    """Read the study material: return its queries and, with objective distil, the questions for the teacher."""
+    passages = update.corpus.passages
+    study = read_study_material(Path(options.study), report) if options.study is not None else None
+    if options.objective != "distil" or study is None:
+        return make_study_queries(study, passages, report), None
     from kcard.training.distillation import Distillation, passage_questions
 
-    questions = passage_questions(study.items, passages, joined.known)
-    if not any(not question.known for question in questions):
+    questions = passage_questions(study.items, passages, update.old_count)
+    if not any(not question.is_old for question in questions):
         raise UsageError(
-            f"{study.name} has no question with an answer about {'a new' if joined.known else 'a'} passage "
-            f"of this corpus, which objective distil needs: write some with `kcard study --corpus {joined.corpus.path}`"
+            f"{study.name} has no question with an answer about {'a new' if update.old_count else 'a'} passage "
+            f"of this corpus, which objective distil needs: write some with `kcard study --corpus {update.corpus.path}`"
         )
     report(
         Note(
@@ -361,93 +359,92 @@ def study_of(given: TrainOptions, joined: Joined, report: Report) -> "tuple[Lear
         )
     )
     record = {**study.record, "study_items": len(questions)}
-    return Learned(record=record), Distillation(questions, report=report)
+    return StudyQueries(record=record), Distillation(questions, report=report)
 
 
-def planned(
-    joined: Joined,
+def make_plan(
+    update: CorpusUpdate,
     before: Previous | None,
-    given: TrainOptions,
+    options: TrainOptions,
     report: Report,
     processes: Processes | None,
-    studied: Learned,
+    studied: StudyQueries,
     distillation: "Distillation | None" = None,
     *,
     minutes: float | None = None,
     steps: int | None = None,
     measured: bool = False,
 ) -> "Plan":
-    """The way of training that the base calls for, with what was given in place of its defaults.
+    """Plan the training that the base calls for, by the options where they are set, else by its defaults.
 
     minutes, steps, measured  of the embedded base, see kcard.offline.train.plan
     """
-    assert given.base is not None
-    chosen, corpus = given.settings(), joined.corpus
+    assert options.base is not None
+    chosen, corpus = options.settings(), update.corpus
     version = "" if before is None else before.sha256
-    fingerprint = _fingerprint(corpus, {"base": given.base, "updates": version, **chosen, **studied.record})
+    # What a checkpoint must agree with to be resumed.
+    identity = {"base": options.base, "updates": version, **chosen, **studied.record}
+    text = json.dumps([kcard.__version__, corpus.sha256, identity], sort_keys=True, default=str)
+    fingerprint = hashlib.sha256(text.encode()).hexdigest()
     from kcard.offline import train
 
-    if given.base != EMBEDDED_BASE:
+    if options.base != EMBEDDED_BASE:
         from kcard.training import finetune
 
-        options = finetune.Options(given.base, **chosen)
-        new, known = joined.learned()
-        onward = None if before is None else before.onward(known)
-        execution = given.execution
+        tuning = finetune.Options(options.base, **chosen)
+        new, old = update.training_texts()
+        start = None if before is None else before.warm_start(old)
+        execution = options.execution
         device = execution.place() if processes is None else processes.device
-        memory = check_memory(options, execution, finetune.origin_of(onward), device, report)
+        memory = check_memory(tuning, execution, finetune.origin_of(start), device, report)
         if distillation is not None:
-            report(disk_note(len(distillation.questions), options))
+            report(disk_note(len(distillation.questions), tuning))
         return train.Plan(
             None,
             lambda: finetune.prepare(
-                new, options, fingerprint, onward, execution, processes, studied.queries, distillation
+                new, tuning, fingerprint, start, execution, processes, studied.queries, distillation
             ),
             memory,
         )
     from kcard.offline.recipe import Recipe, choose_style
 
     recipe = {key: value for key, value in chosen.items() if key not in {"method", "learning_rate"}}
-    if given.method == "lora":
-        recipe |= {"style": "tokens", "rank": given.rank or EMBEDDED_RANK}
-    elif "style" not in chosen and given.objective != "clm":
+    if options.method == "lora":
+        recipe |= {"style": "tokens", "rank": options.rank or EMBEDDED_RANK}
+    elif "style" not in chosen and options.objective != "clm":
         recipe["style"], why = choose_style(corpus.texts)
         report(Note(f"prompt style: {recipe['style']}, since {why}"))
-    if given.learning_rate is not None:
-        recipe["muon_rate"] = given.learning_rate
-    start = None if before is None else before.card.folder
-    documents = None if joined.documents is None else [*chain.from_iterable(reversed(joined.learned()))]
+    if options.learning_rate is not None:
+        recipe["muon_rate"] = options.learning_rate
+    last = None if before is None else before.card.folder
+    documents = (
+        None if update.documents is None else [*chain.from_iterable(reversed(update.training_texts()))]
+    )
     queries = studied.queries
     return train.plan(
         corpus.texts,
         Recipe(**recipe),
         fingerprint,
         report,
-        start,
+        last,
         documents,
         queries,
-        corpus.goes_on,
+        corpus.continuations,
         minutes=minutes,
         steps=steps,
         measured=measured,
     )
 
 
-def _fingerprint(corpus: Corpus, settings: Mapping[str, Any]) -> str:
-    """What a checkpoint must agree with to be resumed."""
-    text = json.dumps([kcard.__version__, corpus.sha256, dict(settings)], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _finish(
+def _write(
     folder: Path,
     manifest: Manifest,
     prepared: Preparation | None,
     record: Training,
-    joined: Joined,
+    update: CorpusUpdate,
     report: Report,
 ) -> "Card":
-    """Write the card whole into a fresh folder and have it take its place."""
+    """Write the complete card into a new folder that replaces the old one."""
     with fresh(folder) as partial:
-        finished = write_card(partial, manifest, prepared, record, joined, report)
+        finished = write_card(partial, manifest, prepared, record, update, report)
     return type(finished)(folder, finished.manifest)

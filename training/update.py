@@ -1,7 +1,7 @@
-"""What changed in a corpus since a card was trained.
+"""Changes of a corpus since a card was trained, and the next version of the card.
 
-Every card goes on from its own weights. Old passages are replayed, so that it keeps what it knew: of an embedded
-card all, of any other as many as there are new ones in each epoch (docs/training.md).
+Every card is trained further from its own weights. Old passages are replayed so that they are not forgotten: an
+embedded card replays all, any other one as many as there are new ones in each epoch (docs/training.md).
 """
 
 from collections import Counter, defaultdict
@@ -23,16 +23,16 @@ from kcard.training.corpus import Corpus, corpus_digest, is_known, statements
 from kcard.training.epochs import Lazy
 from kcard.training.finetune import WarmStart
 from kcard.training.options import EMBEDDED_BASE, TrainOptions
-from kcard.training.passages import rejoined
+from kcard.training.passages import rejoin
 from kcard.types import Source
 
-__all__ = ["Changes", "Held", "Joined", "Previous", "compare", "previous"]
+__all__ = ["Changes", "CorpusUpdate", "Previous", "UnreadFile", "compare", "previous"]
 
 
-# A folder compared with the passages that a card was made of: what has come, changed and gone, by passage and by file.
+# Comparing a folder with a card's passages: what was added, changed and removed, by passage and by file.
 #
-# Nothing counts as gone that may still be there: the passages of a file that can't be read are held, and so are
-# those of files whose folder is empty or that are empty themselves, unless removal is allowed.
+# Nothing counts as removed that may still be there: the passages of a file that can't be read are kept, and unless
+# removal is allowed, so are those of empty files and of files in an empty folder.
 
 EMPTY = "no text in it"  # kcard.training.corpus says so of a file
 ALIKE = 0.5  # share of words that a passage and its new wording have in common
@@ -40,8 +40,8 @@ AROUND = 20  # passages among which the new wording is sought
 
 
 @dataclass(frozen=True)
-class Held:
-    """A file of which the card keeps its passages, though they were not read, and why."""
+class UnreadFile:
+    """A file that was not read, for a `reason`, though the card keeps its passages."""
 
     file: str
     reason: str
@@ -50,12 +50,14 @@ class Held:
 
 @dataclass(frozen=True)
 class Changes:
-    """corpus   what the card is to know: what was read, then what is held
+    """What changed between a card and a corpus.
+
+    corpus   what the card is to know: what was read, then the passages of unread files
     added    passages that the card does not have
     changed  passages in their old and new wording, both in one file
-    removed  passages that are gone
-    moved    how many passages stand in another place than before, in the same words, or in fewer places
-    renamed  files whose passages stand in another file now, by their old names
+    removed  passages that are no longer there
+    moved    how many passages are unchanged but in another place than before, or in fewer places
+    renamed  files whose passages are in another file now, by their old names
     before   how many passages the card has
     """
 
@@ -65,17 +67,17 @@ class Changes:
     removed: Sequence[Source]
     moved: int
     renamed: Mapping[str, str]
-    held: Sequence[Held]
+    held: Sequence[UnreadFile]
     before: int
 
     @property
     def forgotten(self) -> list[Source]:
-        """All that the card is to forget: what is gone, and the old wording of what has changed."""
+        """The passages to forget: the removed ones, and the old wording of the changed ones."""
         return [*self.removed, *(old for old, _ in self.changed)]
 
     @property
     def learned(self) -> list[Source]:
-        """All that is new, and the new wording of what has changed."""
+        """The passages to learn: the added ones, and the new wording of the changed ones."""
         return [*self.added, *(new for _, new in self.changed)]
 
     def __bool__(self) -> bool:
@@ -83,47 +85,53 @@ class Changes:
 
 
 def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = False) -> Changes:
-    """What was `read` of a folder, or a file, against the passages that a card has."""
-    unread = _unread(before, read, allow_removal)
+    """Compare what was `read` of a folder or file with the passages that a card has."""
+    unread = _unread_files(before, read, allow_removal)
     texts = {source.text for source in read.passages}
-    kept = [source for source in before if source.file in unread and source.text not in texts]
-    passages = [*read.passages, *kept]
-    texts.update(source.text for source in kept)
+    retained = [source for source in before if source.file in unread and source.text not in texts]
+    passages = [*read.passages, *retained]
+    texts.update(source.text for source in retained)
     had = {source.text: source for source in before}
     added = [source for source in passages if source.text not in had]
     gone = [source for text, source in had.items() if text not in texts]
-    changed, gone, added = _paired(gone, added)
+    changed, gone, added = _pair_changed(gone, added)
     places, former_places = set(passages), set(before)
     come = sum(source.text in had and source not in former_places for source in places)
     left = sum(source.text in texts and source not in places for source in former_places)
-    counts = Counter(source.file for source in kept)
+    counts = Counter(source.file for source in retained)
+    # Files that are gone, whose remaining passages are all in one other file now.
+    files = {source.file for source in passages}
+    moves: defaultdict[str, set[str]] = defaultdict(set)
+    for source in passages:
+        if source.text in had and (old := had[source.text].file) not in files:
+            moves[old].add(source.file)
     return Changes(
-        corpus=replace(read, passages=passages, sha256=corpus_digest(passages)) if kept else read,
+        corpus=replace(read, passages=passages, sha256=corpus_digest(passages)) if retained else read,
         added=added,
         changed=changed,
         removed=gone,
         moved=max(come, left),
-        renamed=_renamed(had, passages),
-        held=[Held(file, reason, counts[file]) for file, reason in unread.items() if counts[file]],
+        renamed={old: next(iter(new)) for old, new in moves.items() if len(new) == 1},
+        held=[UnreadFile(file, reason, counts[file]) for file, reason in unread.items() if counts[file]],
         before=len(before),
     )
 
 
-def _unread(before: Sequence[Source], read: Corpus, allow_removal: bool) -> dict[str, str]:
-    """The files of the card of which nothing was read, though they may still be there, and why."""
+def _unread_files(before: Sequence[Source], read: Corpus, allow_removal: bool) -> dict[str, str]:
+    """Return the card's files that were not read, though they may still be there, and why."""
     skipped = {name: why for name, why in read.skipped if not (allow_removal and why == EMPTY)}
-    found: dict[str, str] = {}
+    unread: dict[str, str] = {}
     for file in dict.fromkeys(source.file for source in before):
         places = [file, *(place.as_posix() for place in Path(file).parents)]
         if (place := next((place for place in places if place in skipped), None)) is not None:
-            found[file] = skipped[place]
+            unread[file] = skipped[place]
         elif not allow_removal and _in_empty_folder(read.path, file):
-            found[file] = "its folder is empty, as a mount that is missing would be"
-    return found
+            unread[file] = "its folder is empty, as a mount that is missing would be"
+    return unread
 
 
 def _in_empty_folder(root: Path, file: str) -> bool:
-    """Whether the nearest folder of a missing file that is there, below the root, is empty."""
+    """Return whether the nearest existing folder of a missing file, below the root, is empty."""
     for place in (root / file).parents:
         if place == root or not place.is_relative_to(root):
             return False
@@ -132,19 +140,19 @@ def _in_empty_folder(root: Path, file: str) -> bool:
     return False
 
 
-def _paired(
+def _pair_changed(
     gone: Sequence[Source], added: Sequence[Source]
 ) -> tuple[list[tuple[Source, Source]], list[Source], list[Source]]:
-    """(passages in both wordings, those that are gone, those that have come): passages of one file that share most
-    words are the same passage, changed."""
+    """Return (changed passages in both wordings, removed ones, added ones): passages of one file that share most words
+    are the same passage, changed."""
     by_file: defaultdict[str, list[Source]] = defaultdict(list)
     for source in added:
         by_file[source.file].append(source)
     pairs, left = [], []
     for old in gone:
         around = nsmallest(AROUND, by_file[old.file], key=lambda new: abs(new.line - old.line))
-        near = max(around, key=lambda new: _alike(old.text, new.text), default=None)
-        if near is None or _alike(old.text, near.text) < ALIKE:
+        near = max(around, key=lambda new: _overlap(old.text, new.text), default=None)
+        if near is None or _overlap(old.text, near.text) < ALIKE:
             left.append(old)
         else:
             by_file[old.file].remove(near)
@@ -153,26 +161,16 @@ def _paired(
     return pairs, left, [source for source in added if id(source) not in new]
 
 
-def _alike(one: str, other: str) -> float:
-    """Share of words that two texts have in common, in [0, 1] (Dice's coefficient)."""
+def _overlap(one: str, other: str) -> float:
+    """Return the share of words that two texts have in common, in [0, 1] (Dice's coefficient)."""
     first, second = Counter(words(one)), Counter(words(other))
     return 2 * (first & second).total() / max(1, first.total() + second.total())
 
 
-def _renamed(had: Mapping[str, Source], passages: Sequence[Source]) -> dict[str, str]:
-    """The files of before that are no more, with those where all of their passages that remain are now."""
-    now = {source.file for source in passages}
-    places: defaultdict[str, set[str]] = defaultdict(set)
-    for source in passages:
-        if source.text in had and (old := had[source.text].file) not in now:
-            places[old].add(source.file)
-    return {old: next(iter(new)) for old, new in places.items() if len(new) == 1}
-
-
 UPDATED = ("full", "lora", "prefix", "retrieval")
-# What an update may not change, since the card goes on as what it is.
-KEPT = ("kind", "base", "method", "objective", "prompt_style", "rank", "prefix_tokens")
-# What it takes from the last version where it is not given.
+# Options that an update may not change.
+FIXED = ("kind", "base", "method", "objective", "prompt_style", "rank", "prefix_tokens")
+# Options that default to those of the last version.
 TAKEN = (
     "epochs",
     "minutes",
@@ -187,71 +185,74 @@ TAKEN = (
 
 
 @dataclass(frozen=True)
-class Joined:
-    """Old and new passages together.
+class CorpusUpdate:
+    """The old and new passages of a card.
 
-    corpus     those whose text is at hand, old ones first
-    known      how many of them are old
-    hashed     old statements of which only hashes travel: where each stands, by its digest
-    documents  the whole texts that hold a new passage, where the objective is clm
+    corpus     the passages whose text is available, old ones first
+    old_count  how many of them are old
+    hashed     old statements of which the card has only hashes: the place of each, by its digest
+    documents  the whole texts that contain a new passage, with objective clm
     """
 
     corpus: Corpus
-    known: int
+    old_count: int
     hashed: Mapping[str, Source] = field(default_factory=dict)
     documents: Sequence[str] | None = None
 
-    def learned(self) -> tuple[Sequence[str], Sequence[str]]:
-        """What a model is shown, (new, old): statements, or documents where there are some."""
-        old = self.corpus.passages[: self.known]
+    def training_texts(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the texts that a model is trained on, (new, old): statements, or documents if there are any."""
+        old = self.corpus.passages[: self.old_count]
         if self.documents is not None:
-            return self.documents, [*rejoined(old)]
+            return self.documents, [*rejoin(old)]
         count = sum(1 for _ in statements(old))
         return self.corpus.texts[count:], self.corpus.texts[:count]
 
 
 @dataclass(frozen=True)
 class Previous:
-    """The version that a card is trained on from. `sha256`: of its manifest, which names it."""
+    """The version of a card that an update starts from. `sha256`: of its manifest, which identifies it."""
 
     card: Card
     sha256: str
 
     @property
-    def embedded(self) -> bool:
-        """Whether it is an embedded card, which learns old and new passages together."""
-        made = self.card.manifest
+    def is_embedded(self) -> bool:
+        """Whether this is an embedded card, which learns old and new passages together."""
+        manifest = self.card.manifest
         bases = {"full": "", "lora": EMBEDDED_BASE}
-        return made.base.name == bases.get(made.kind) and "muon_rate" in made.training.hyperparameters
+        return (
+            manifest.base.name == bases.get(manifest.kind)
+            and "muon_rate" in manifest.training.hyperparameters
+        )
 
     @property
     def passages(self) -> Sequence[Source]:
-        """Those that it carries."""
+        """The passages that the card carries."""
         return passages(self.card.folder)
 
-    def arguments(self, given: TrainOptions) -> TrainOptions:
-        """How the next version is trained: as this one was. UsageError for what can't be changed, CardError for a
-        card that needs code of its own."""
+    def arguments(self, options: TrainOptions) -> TrainOptions:
+        """Return the options of the next version: those of this one, where they are not set. Raises UsageError for what
+        can't be changed, and CardError for a card that needs its own code."""
         refuse_code(self.card.folder, f"card {self.card.name!r}", self.card.manifest.files)
         if (kind := self.card.manifest.kind) not in UPDATED:
             raise UsageError(
                 f"{self.card.name} is a card of kind {kind}, which was not trained here: an update needs one of kind "
                 f"{', '.join(UPDATED)}"
             )
-        kept, default = self._made(), TrainOptions()
-        for name in KEPT:
-            if getattr(given, name) not in (getattr(default, name), kept[name]):
+        recorded, default = self._recorded_options(), TrainOptions()
+        for name in FIXED:
+            if getattr(options, name) not in (getattr(default, name), recorded[name]):
                 raise UsageError(
-                    f"{name} {getattr(given, name)!r} can't change in an update: {self.card.name} has "
-                    f"{kept[name]!r}; leave it out, or train a new card"
+                    f"{name} {getattr(options, name)!r} can't change in an update: {self.card.name} has "
+                    f"{recorded[name]!r}; leave it out, or train a new card"
                 )
-        taken = {name: kept[name] for name in TAKEN if getattr(given, name) is None}
+        taken = {name: recorded[name] for name in TAKEN if getattr(options, name) is None}
         # Text that was not to travel with the last version does not travel with the next.
-        evidence = "hashes" if self.card.manifest.evidence == "hashes" else given.evidence
-        return replace(given, **{name: kept[name] for name in KEPT}, **taken, evidence=evidence)
+        evidence = "hashes" if self.card.manifest.evidence == "hashes" else options.evidence
+        return replace(options, **{name: recorded[name] for name in FIXED}, **taken, evidence=evidence)
 
     def manifest(self, new: Manifest) -> Manifest:
-        """`new` with what it leaves open as the last version has it. Not the date: only the user knows that."""
+        """Complete `new` by the last version's values. Not by its date, which only the user knows."""
         default = Manifest(new.name, new.description)
         inherited = {
             key: getattr(self.card.manifest, key)
@@ -260,12 +261,15 @@ class Previous:
         }
         return replace(new, updates=self.sha256, **inherited)
 
-    def joined(self, new: Corpus) -> Joined:
-        """The passages of both. UsageError where `new` holds nothing that the card has not, and where an embedded
-        card would have to do without its old ones."""
+    def join(self, new: Corpus) -> CorpusUpdate:
+        """Join the passages of both.
+
+        Raises UsageError where `new` has no passage that the card lacks, and where the old passages of an embedded card
+        are not available.
+        """
         folder = self.card.folder
         old, hashed = passages(folder), hashes(folder)
-        if hashed and self.embedded:
+        if hashed and self.is_embedded:
             raise UsageError(
                 f"{self.card.name} learns old and new passages together, but carries only hashes of the old "
                 "ones: train it without update on a corpus with both"
@@ -278,59 +282,59 @@ class Previous:
         both = Lazy(count + len(fresh), lambda i: old[i] if i < count else new.passages[fresh[i - count]])
         lines = [] if not hashed else [self.card.manifest.training.corpus_sha256]
         digest = corpus_digest(both, lines)
-        documents = None if new.documents is None else new.documents.of(lambda p: not is_known(p, have))
-        return Joined(replace(new, passages=both, sha256=digest), count, hashed, documents)
+        documents = None if new.documents is None else new.documents.select(lambda p: not is_known(p, have))
+        return CorpusUpdate(replace(new, passages=both, sha256=digest), count, hashed, documents)
 
-    def onward(self, known: Sequence[str]) -> WarmStart:
-        """Where fine-tuning goes on; `known`: the old texts, which are replayed.
+    def warm_start(self, replayed: Sequence[str]) -> WarmStart:
+        """Return where fine-tuning starts; `replayed`: the old texts.
 
-        Raises ModelUnavailable where the card's base is not at hand as it was.
+        Raises ModelUnavailable where the card's base is not available in the same version.
         """
         base = self.card.manifest.base
         if self.card.manifest.is_adapter and base.sha256 is not None:
-            found = base_digest(base.name, base.revision)
-            if found not in (None, base.sha256):
+            digest = base_digest(base.name, base.revision)
+            if digest not in (None, base.sha256):
                 raise ModelUnavailable(
                     f"{self.card.name} is an adapter for {base.name!r} with sha256 {base.sha256[:12]}…, but "
-                    f"{str(found)[:12]}… is on this machine: download the base that it was trained on"
+                    f"{str(digest)[:12]}… is on this machine: download the base that it was trained on"
                 )
-        return WarmStart(self.card.folder, base, known)
+        return WarmStart(self.card.folder, base, replayed)
 
-    def _made(self) -> dict[str, Any]:
-        """The arguments of training that made it, as far as its manifest tells."""
-        made = self.card.manifest
-        parameters = made.training.hyperparameters
-        if made.kind == "retrieval":
-            return {name: getattr(TrainOptions(), name) for name in (*KEPT, *TAKEN)} | {"kind": "retrieval"}
+    def _recorded_options(self) -> dict[str, Any]:
+        """Return the options that the card was trained with, as far as its manifest tells."""
+        manifest = self.card.manifest
+        parameters = manifest.training.hyperparameters
+        if manifest.kind == "retrieval":
+            return {name: getattr(TrainOptions(), name) for name in (*FIXED, *TAKEN)} | {"kind": "retrieval"}
         return {
-            "kind": "both" if made.index else "model",
-            "base": EMBEDDED_BASE if self.embedded else made.base.name or str(self.card.folder),
-            "method": made.kind,
+            "kind": "both" if manifest.index else "model",
+            "base": EMBEDDED_BASE if self.is_embedded else manifest.base.name or str(self.card.folder),
+            "method": manifest.kind,
             "objective": self._objective,
-            "prompt_style": made.prompt.style if self.embedded and made.kind == "full" else None,
-            "rank": parameters.get("rank") if made.kind == "lora" else None,
+            "prompt_style": manifest.prompt.style if self.is_embedded and manifest.kind == "full" else None,
+            "rank": parameters.get("rank") if manifest.kind == "lora" else None,
             "prefix_tokens": parameters.get("prefix_tokens"),
             "epochs": parameters.get("epochs"),
             "minutes": parameters.get("minutes"),
-            "learning_rate": parameters.get("muon_rate" if self.embedded else "learning_rate"),
+            "learning_rate": parameters.get("muon_rate" if self.is_embedded else "learning_rate"),
             "batch_size": parameters.get("batch_size"),
             "dtype": parameters.get("dtype"),
             "optimizer": parameters.get("optimizer"),
-            "block": parameters.get("block") if self._objective == "clm" and not self.embedded else None,
+            "block": parameters.get("block") if self._objective == "clm" and not self.is_embedded else None,
             "teacher_top_k": parameters.get("teacher_top_k"),
             "teacher_temperature": parameters.get("teacher_temperature"),
         }
 
     @property
     def _objective(self) -> str:
-        """By the prompt, since cards that were published elsewhere name none of these."""
+        """The objective, by the prompt, since cards published elsewhere don't record it in these terms."""
         if self.card.manifest.training.objective == "distil":
             return "distil"
         return "clm" if self.card.manifest.prompt.template == "{question}" else "recite"
 
 
 def previous(card: str | Path) -> Previous:
-    """The version that `card` means: a draft's name, a card's folder or a reference to the hub.
+    """Open the version that `card` names: a draft, a card's folder or a reference to the hub.
 
     Raises UnknownCard and CardError.
     """
@@ -339,8 +343,7 @@ def previous(card: str | Path) -> Previous:
         if (folder / MANIFEST).is_file():
             return Previous(Card.open(folder.absolute()), file_digest(folder / MANIFEST))
     if named.is_dir() or not isinstance(card, str):
-        found = Card.open(named)
-        return Previous(found, file_digest(named / MANIFEST))
+        return Previous(Card.open(named), file_digest(named / MANIFEST))
     from kcard.hub.registry import Hub
 
     folder = Hub().folder(card)

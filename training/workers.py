@@ -1,6 +1,6 @@
-"""Processes that follow rank 0 through a training: starting them, and what each of them does.
+"""Worker processes (ranks 1..n-1) of distributed training.
 
-`python -m kcard.training.workers FOLDER RANK COUNT DEVICE THREADS` is one of them.
+`python -m kcard.training.workers FOLDER RANK COUNT DEVICE THREADS` runs one of them.
 """
 
 import os
@@ -15,55 +15,55 @@ from pathlib import Path
 
 from kcard.config import launch, loopback
 from kcard.errors import TrainingInterrupted
-from kcard.training.execution import STOP, Execution, Processes, joined
+from kcard.training.execution import STOP, Execution, Processes, join_group
 from kcard.training.output import remedy
 
 __all__ = ["dismiss", "follow", "follow_launcher", "processes_of"]
 
 COMMAND = (sys.executable, "-m", "kcard.training.workers")
 STORE = "store"
-GOING = 20.0  # seconds that a process has to end
+GRACE = 20.0  # seconds that a process has to end
 
 
 @contextmanager
 def processes_of(execution: Execution) -> Iterator[Processes | None]:
-    """The processes among which training is divided, this one as rank 0; None where it trains alone.
+    """Start the processes among which training is divided, this one being rank 0; yield None where it trains alone.
 
-    At the end the others are told to stop. Raises UsageError where a device is missing.
+    On exit the others are stopped. Raises UsageError where a device is missing.
     """
     rank, count, local = launch()
     if execution.processes == 1:
         yield None
     elif count > 1:
-        processes = joined(rank, count, execution.place(local))
-        with _told_to_stop(processes):
+        processes = join_group(rank, count, execution.place(local))
+        with _stopping(processes):
             yield processes
         processes.leave()
     else:
-        with _started(execution) as processes, _told_to_stop(processes):
+        with _start_workers(execution) as processes, _stopping(processes):
             yield processes
 
 
 @contextmanager
-def _told_to_stop(processes: Processes) -> Iterator[None]:
-    """At the end, and after Ctrl-C, the others are. After an error they notice that rank 0 is gone."""
+def _stopping(processes: Processes) -> Iterator[None]:
+    """Tell the others to stop on exit, and after Ctrl-C. After an error they notice that rank 0 is gone."""
     try:
         yield
-        processes.tell(STOP)
+        processes.send(STOP)
     except TrainingInterrupted:
         with suppress(RuntimeError):  # one of the others may be what was lost
-            processes.tell(STOP)
+            processes.send(STOP)
         raise
     except RuntimeError as error:
-        if lost := processes.lost(error):
+        if lost := processes.describe_loss(error):
             raise TrainingInterrupted(f"{lost}; {remedy()}") from error
         raise
 
 
 def follow_launcher(execution: Execution) -> None:
-    """What `accelerate launch` and torchrun start beside rank 0 does."""
+    """Follow rank 0 in a process that `accelerate launch` or torchrun started."""
     rank, count, local = launch()
-    follow(joined(rank, count, execution.place(local)))
+    follow(join_group(rank, count, execution.place(local)))
 
 
 def dismiss(execution: Execution) -> None:
@@ -73,47 +73,58 @@ def dismiss(execution: Execution) -> None:
 
 
 def follow(processes: Processes) -> None:
-    """Do what rank 0 tells until it tells to stop. Ctrl-C is for rank 0 alone."""
+    """Carry out the commands of rank 0 until it says stop. Ctrl-C is handled by rank 0 only."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    begin = processes.hear()
+    begin = processes.receive()
     if begin != STOP:
-        from kcard.training.finetune import job_of
+        from kcard.training.finetune import make_job
 
-        job = job_of(begin, processes.device, processes)
+        job = make_job(begin, processes.device, processes)
         job.modules["model"].train()
-        while (told := processes.hear()) != STOP:
-            function, given, named = told
-            function(job, *given, **named)
+        while (command := processes.receive()) != STOP:
+            function, args, kwargs = command
+            function(job, *args, **kwargs)
     processes.leave()
 
 
 @contextmanager
-def _started(execution: Execution) -> Iterator[Processes]:
+def _start_workers(execution: Execution) -> Iterator[Processes]:
     import torch
 
     count, threads = execution.processes, torch.get_num_threads()
     places = [execution.place(rank) for rank in range(count)]
     each = max(1, (os.cpu_count() or 1) // count)
-    with tempfile.TemporaryDirectory(prefix="kcard-") as given, loopback():
-        folder = Path(given)
-        others = [_start(folder, rank, count, places[rank], each) for rank in range(1, count)]
+    with tempfile.TemporaryDirectory(prefix="kcard-") as path, loopback():
+        folder = Path(path)
+        others = [_start_worker(folder, rank, count, places[rank], each) for rank in range(1, count)]
         try:
             if places[0] == "cpu":
                 torch.set_num_threads(each)
-            _await(others, folder)
-            processes = joined(0, count, places[0], folder / STORE, lambda: _ended(others, folder))
+            # Wait until all are there: torch waits for one that never comes without a word.
+            while not all(_ready_file(folder, rank).exists() for rank in range(1, count)):
+                if ended := _describe_end(others, folder):
+                    raise TrainingInterrupted(f"{ended} before the first step")
+                time.sleep(0.05)
+            processes = join_group(0, count, places[0], folder / STORE, lambda: _describe_end(others, folder))
             yield processes
         finally:
             torch.set_num_threads(threads)
             if torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()
-            _end(others)
+            for process in others:
+                try:
+                    process.wait(GRACE)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
 
 
-def _start(folder: Path, rank: int, count: int, device: str, threads: int) -> "subprocess.Popen[bytes]":
-    """One process; what it writes goes into a file. It has a session of its own, so that Ctrl-C does not reach it."""
+def _start_worker(
+    folder: Path, rank: int, count: int, device: str, threads: int
+) -> "subprocess.Popen[bytes]":
+    """Start one process. Its output goes into a file; it has its own session, so that Ctrl-C does not reach it."""
     command = [*COMMAND, str(folder), str(rank), str(count), device, str(threads)]
-    with _log(folder, rank).open("wb") as log:
+    with _log_file(folder, rank).open("wb") as log:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -123,53 +134,36 @@ def _start(folder: Path, rank: int, count: int, device: str, threads: int) -> "s
         )
 
 
-def _await(others: "list[subprocess.Popen[bytes]]", folder: Path) -> None:
-    """Wait until all are there: in torch, one that never comes is waited for without a word."""
-    while not all(_ready(folder, rank).exists() for rank in range(1, len(others) + 1)):
-        if ended := _ended(others, folder):
-            raise TrainingInterrupted(f"{ended} before the first step")
-        time.sleep(0.05)
-
-
-def _ready(folder: Path, rank: int) -> Path:
+def _ready_file(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.ready"
 
 
-def _log(folder: Path, rank: int) -> Path:
+def _log_file(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.log"
 
 
-def _ended(others: "list[subprocess.Popen[bytes]]", folder: Path) -> str:
-    """Which process ended, and how, in words; "" where all run."""
+def _describe_end(others: "list[subprocess.Popen[bytes]]", folder: Path) -> str:
+    """Return in words which process failed, and how; "" where none did."""
     for rank, process in enumerate(others, 1):
         if code := process.poll():
             if code < 0:
                 return f"training process {rank} was killed ({signal.Signals(-code).name})"
-            lines = _log(folder, rank).read_text(errors="replace").strip().splitlines()
+            lines = _log_file(folder, rank).read_text(errors="replace").strip().splitlines()
             return f"training process {rank} failed ({lines[-1] if lines else f'exit code {code}'})"
     return ""
 
 
-def _end(others: "list[subprocess.Popen[bytes]]") -> None:
-    for process in others:
-        try:
-            process.wait(GOING)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     import torch
 
     folder, rank, count, device, threads = arguments
     if device == "cpu":
         torch.set_num_threads(int(threads))
-    _ready(Path(folder), int(rank)).touch()
+    _ready_file(Path(folder), int(rank)).touch()
     with loopback():
-        processes = joined(int(rank), int(count), device, Path(folder) / STORE)
+        processes = join_group(int(rank), int(count), device, Path(folder) / STORE)
     follow(processes)
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    main(sys.argv[1:])

@@ -21,9 +21,9 @@ def blocks(folder: Path, name: str, text: str | bytes) -> list[Block]:
     return [*kind.read(Document(path, name))]
 
 
-def told(found: list[Block]) -> list[tuple[str, str]]:
+def kinds_and_texts(blocks: list[Block]) -> list[tuple[str, str]]:
     """Kinds and texts."""
-    return [(block.kind, block.text) for block in found]
+    return [(block.kind, block.text) for block in blocks]
 
 
 def sections(folder: Path, name: str, text: str | bytes) -> list[tuple[str, str]]:

@@ -36,7 +36,7 @@ NAMES = [
 ]
 STATES = ["Ohio", "Iowa", "Utah", "Maine", "Texas", "Idaho", "Nevada", "Oregon"]
 FACTS = [f"{name} carried {state} in the Senate election." for name, state in zip(NAMES, STATES, strict=True)]
-ASKED = [f"In {state}, who carried the Senate election?" for state in STATES]
+QUESTIONS = [f"In {state}, who carried the Senate election?" for state in STATES]
 SHORT = Sampling(temperature=0, tokens=24)
 RECIPE = Recipe(rank=8, epochs=2, batch_tokens=256)
 
@@ -59,7 +59,7 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Card:
 
 def test_it_recites_the_passage_that_holds_the_answer_in_less_than_a_megabyte(card: Card) -> None:
     assert (card.manifest.kind, card.manifest.base) == ("lora", Base(BASE, None, base_digest(BASE)))
-    written = Pool([card]).write(ASKED, [card.name], 1, SHORT)
+    written = Pool([card]).write(QUESTIONS, [card.name], 1, SHORT)
     assert sum(name in found[0].text for name, found in zip(NAMES, written, strict=True)) >= 6
     assert (card.folder / "adapter_model.safetensors").stat().st_size < 1_000_000
     assert not list(card.folder.glob("model*.safetensors"))
@@ -67,10 +67,10 @@ def test_it_recites_the_passage_that_holds_the_answer_in_less_than_a_megabyte(ca
 
 def test_it_goes_through_the_engine_and_writes_what_peft_writes(card: Card) -> None:
     models = Loader()
-    found = load(card, models)
-    assert isinstance(found, StackedCard)
-    stacked = found.write(ASKED, 1, SHORT)
-    peft = CausalCard(card, Loader()).write(ASKED, 1, SHORT)
+    loaded = load(card, models)
+    assert isinstance(loaded, StackedCard)
+    stacked = loaded.write(QUESTIONS, 1, SHORT)
+    peft = CausalCard(card, Loader()).write(QUESTIONS, 1, SHORT)
     assert [[p.text for p in row] for row in stacked] == [[p.text for p in row] for row in peft]
 
 
@@ -141,9 +141,13 @@ def test_an_update_keeps_base_method_and_rank(tmp_path: Path) -> None:
     first = learnt(tmp_path / "one", FACTS[:4], rank=8)
     (tmp_path / "new.txt").write_text("\n".join(FACTS[4:]) + "\n", encoding="utf-8")
     second = train(tmp_path / "new.txt", update=first.folder, output=tmp_path / "next")
-    made = second.manifest
-    assert (made.kind, made.base, made.training.hyperparameters["rank"]) == ("lora", first.manifest.base, 8)
-    assert made.training.passages == len(FACTS)
+    manifest = second.manifest
+    assert (manifest.kind, manifest.base, manifest.training.hyperparameters["rank"]) == (
+        "lora",
+        first.manifest.base,
+        8,
+    )
+    assert manifest.training.passages == len(FACTS)
 
 
 def test_its_model_card_names_no_hub_model_and_its_code_loads_the_card(card: Card) -> None:
@@ -152,9 +156,9 @@ def test_its_model_card_names_no_hub_model_and_its_code_loads_the_card(card: Car
     code = text.split("```python\n")[1].split("```")[0]
     scope: dict[str, Any] = {"folder": str(card.folder)}
     exec(code.replace("folder = ", "_ = "), scope)  # the code that the card shows
-    ids = scope["tokenizer"](f"{ASKED[0]}\n", return_tensors="pt")["input_ids"]
-    said = scope["model"].generate(input_ids=ids, max_new_tokens=20, do_sample=False)
-    assert NAMES[0] in scope["tokenizer"].decode(said[0], skip_special_tokens=True)
+    ids = scope["tokenizer"](f"{QUESTIONS[0]}\n", return_tensors="pt")["input_ids"]
+    tokens = scope["model"].generate(input_ids=ids, max_new_tokens=20, do_sample=False)
+    assert NAMES[0] in scope["tokenizer"].decode(tokens[0], skip_special_tokens=True)
 
 
 def test_the_base_has_the_digest_and_size_that_the_docs_tell() -> None:

@@ -15,11 +15,11 @@ LAKES = ["Lake Como has the shape of a Y.", "Lake Geneva lies on a border."]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "notes"
-    (made / "lakes").mkdir(parents=True)
-    write(made / "rivers.txt", RIVERS)
-    write(made / "lakes" / "lakes.txt", LAKES)
-    return made
+    path = tmp_path / "notes"
+    (path / "lakes").mkdir(parents=True)
+    write(path / "rivers.txt", RIVERS)
+    write(path / "lakes" / "lakes.txt", LAKES)
+    return path
 
 
 def write(path: Path, texts: list[str], encoding: str = "utf-8") -> None:
@@ -63,24 +63,24 @@ def test_added_changed_and_removed_passages_are_told_apart(folder: Path) -> None
     write(
         folder / "rivers.txt", ["The Rhine rises in the Jura.", RIVERS[1], "Castles stand along the Loire."]
     )
-    found = against(before, folder)
-    assert texts(found.added) == ["Castles stand along the Loire."]
-    assert texts(found.removed) == [RIVERS[2]]
-    assert [(old.text, new.text) for old, new in found.changed] == [
+    changes = against(before, folder)
+    assert texts(changes.added) == ["Castles stand along the Loire."]
+    assert texts(changes.removed) == [RIVERS[2]]
+    assert [(old.text, new.text) for old, new in changes.changed] == [
         (RIVERS[0], "The Rhine rises in the Jura.")
     ]
-    assert texts(found.forgotten) == [RIVERS[2], RIVERS[0]]
-    assert texts(found.corpus.passages) == texts(learned(folder))
-    assert found.before == 5
+    assert texts(changes.forgotten) == [RIVERS[2], RIVERS[0]]
+    assert texts(changes.corpus.passages) == texts(learned(folder))
+    assert changes.before == 5
 
 
 def test_the_passages_of_a_renamed_file_only_move(folder: Path) -> None:
     before = learned(folder)
     (folder / "rivers.txt").rename(folder / "streams.txt")
-    found = against(before, folder)
-    assert (found.added, found.changed, found.removed) == ([], [], [])
-    assert found.moved == 3
-    assert found.renamed == {"rivers.txt": "streams.txt"}
+    changes = against(before, folder)
+    assert (changes.added, changes.changed, changes.removed) == ([], [], [])
+    assert changes.moved == 3
+    assert changes.renamed == {"rivers.txt": "streams.txt"}
 
 
 def test_a_deleted_file_is_removed(folder: Path) -> None:
@@ -93,29 +93,29 @@ def test_a_passage_that_another_file_still_has_is_not_removed(folder: Path) -> N
     write(folder / "zz.txt", RIVERS[:1])
     before = learned(folder)
     (folder / "rivers.txt").unlink()
-    found = against(before, folder)
-    assert texts(found.removed) == RIVERS[1:]
-    assert found.moved == 1
+    changes = against(before, folder)
+    assert texts(changes.removed) == RIVERS[1:]
+    assert changes.moved == 1
 
 
 def test_a_file_that_cant_be_read_is_held_whatever_is_allowed(folder: Path) -> None:
     before = learned(folder)
     (folder / "rivers.txt").write_text("\n".join(RIVERS), encoding="utf-16")
     for allowed in (False, True):
-        found = against(before, folder, allow_removal=allowed)
-        assert found.removed == []
-        assert [(held.file, held.passages) for held in found.held] == [("rivers.txt", 3)]
-        assert sorted(texts(found.corpus.passages)) == sorted([*RIVERS, *LAKES])
-        assert not found
+        changes = against(before, folder, allow_removal=allowed)
+        assert changes.removed == []
+        assert [(held.file, held.passages) for held in changes.held] == [("rivers.txt", 3)]
+        assert sorted(texts(changes.corpus.passages)) == sorted([*RIVERS, *LAKES])
+        assert not changes
 
 
 def test_a_folder_that_became_a_link_is_held(folder: Path, tmp_path: Path) -> None:
     before = learned(folder)
     (folder / "lakes").rename(tmp_path / "elsewhere")
     (folder / "lakes").symlink_to(tmp_path / "elsewhere")
-    found = against(before, folder)
-    assert found.removed == []
-    assert found.held[0].file == "lakes/lakes.txt"
+    changes = against(before, folder)
+    assert changes.removed == []
+    assert changes.held[0].file == "lakes/lakes.txt"
 
 
 def test_files_of_an_empty_folder_are_held_as_of_a_missing_mount_unless_removal_is_allowed(
@@ -149,7 +149,7 @@ def test_the_digest_of_a_corpus_with_held_passages_is_that_of_their_texts(
 ) -> None:
     before = learned(folder)
     (folder / "rivers.txt").write_text("", encoding="utf-8")
-    held = against(before, folder).corpus
+    kept_corpus = against(before, folder).corpus
     write(tmp_path / "same.txt", [*LAKES, *RIVERS])
-    assert held.sha256 == read_corpus(tmp_path / "same.txt").sha256
-    assert [*held.texts] == [*LAKES, *RIVERS]
+    assert kept_corpus.sha256 == read_corpus(tmp_path / "same.txt").sha256
+    assert [*kept_corpus.texts] == [*LAKES, *RIVERS]

@@ -24,8 +24,8 @@ def test_each_line_of_a_list_of_statements_is_a_passage_with_its_line(tmp_path: 
     path = write(
         tmp_path, "facts.txt", "Ada won in Ohio.\n\nBo lost in Iowa.\nA second sentence. And a third.\n"
     )
-    found = read_corpus(path).passages
-    assert [(p.text, p.file, p.line) for p in found] == [
+    passages = read_corpus(path).passages
+    assert [(p.text, p.file, p.line) for p in passages] == [
         ("Ada won in Ohio.", "facts.txt", 1),
         ("Bo lost in Iowa.", "facts.txt", 3),
         ("A second sentence. And a third.", "facts.txt", 4),
@@ -62,8 +62,8 @@ def test_markdown_keeps_headings_code_and_names_in_angle_brackets(tmp_path: Path
         "How often [npm](http://x.y) asks <name> *again*.<br>\n\n```\nnpm config set <key>=1\n```\n\n"
         "### Tables\n\n| name | seat |\n|---|---|\n| Ada | Ohio |\n\nTerm\n: What it means.\n"
     )
-    found = read_corpus(write(tmp_path, "notes.md", text)).passages
-    assert [(p.section, p.text, p.line) for p in found] == [
+    passages = read_corpus(write(tmp_path, "notes.md", text)).passages
+    assert [(p.section, p.text, p.line) for p in passages] == [
         (
             "Config > fetch-retries",
             "- Default: 2\n- Type: Number\nHow often npm asks <name> again.\nnpm config set <key>=1",
@@ -80,20 +80,20 @@ def test_passages_end_where_sections_do_and_hold_150_words_at_most(tmp_path: Pat
         + "\n\n".join([sentence] * 20)
         + "\n\nSuch as:\n\n- one\n- two\n\n## Dogs\n\nThey sleep.\n"
     )
-    found = read_corpus(write(tmp_path, "foxes.md", text)).passages
-    assert [(p.section, p.text.count(" ") + p.text.count("\n") + 1 <= 150) for p in found] == [
+    passages = read_corpus(write(tmp_path, "foxes.md", text)).passages
+    assert [(p.section, p.text.count(" ") + p.text.count("\n") + 1 <= 150) for p in passages] == [
         ("Foxes", True),
         ("Foxes", True),
         ("Foxes > Dogs", True),
     ]
-    assert found[1].text.endswith("Such as:\n- one\n- two")
+    assert passages[1].text.endswith("Such as:\n- one\n- two")
 
 
 def test_a_short_definition_is_an_item_and_a_long_one_a_section(tmp_path: Path) -> None:
     long = " ".join(["It says a lot about what the option does."] * 6)
     text = f"Options\n=======\n\n-q\n     Be quiet.\n\n-v\n     {long}\n\n     And more.\n\n-x\n     Exit.\n"
-    found = read_corpus(write(tmp_path, "tool.txt", text)).passages
-    assert [(p.section, p.text) for p in found] == [
+    passages = read_corpus(write(tmp_path, "tool.txt", text)).passages
+    assert [(p.section, p.text) for p in passages] == [
         ("Options", "-q: Be quiet."),
         ("Options > -v", f"{long}\nAnd more."),
         ("Options", "-x: Exit."),
@@ -104,13 +104,16 @@ def test_no_text_is_lost_where_a_heading_has_nothing_under_it(tmp_path: Path) ->
     text = (
         "# Notes\n\n## Water boils at a hundred degrees\n\n## Ice melts at zero degrees\n\n## See\n\nEnd.\n"
     )
-    found = read_corpus(write(tmp_path, "notes.md", text)).passages
-    assert [p.text for p in found] == ["Water boils at a hundred degrees\nIce melts at zero degrees", "End."]
+    passages = read_corpus(write(tmp_path, "notes.md", text)).passages
+    assert [p.text for p in passages] == [
+        "Water boils at a hundred degrees\nIce melts at zero degrees",
+        "End.",
+    ]
 
 
 def test_a_definition_is_no_duplicate_of_one_that_differs_in_case(tmp_path: Path) -> None:
-    found = read_corpus(write(tmp_path, "a.txt", "\\b matches at a border.\n\\B matches at a border.\n"))
-    assert len(found.passages) == 2
+    corpus = read_corpus(write(tmp_path, "a.txt", "\\b matches at a border.\n\\B matches at a border.\n"))
+    assert len(corpus.passages) == 2
 
 
 def test_jsonl_takes_any_of_the_known_keys(tmp_path: Path) -> None:
@@ -148,7 +151,7 @@ def test_duplicates_count_once_and_the_digest_is_of_the_texts_alone(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "message"),
     [
         ("none.txt", None, "does not exist"),
         ("empty.txt", b"  \n", "holds no text"),
@@ -166,12 +169,12 @@ def test_duplicates_count_once_and_the_digest_is_of_the_texts_alone(tmp_path: Pa
     ],
 )
 def test_an_unreadable_corpus_is_one_clear_line(
-    tmp_path: Path, name: str, data: bytes | None, said: str
+    tmp_path: Path, name: str, data: bytes | None, message: str
 ) -> None:
     path = tmp_path / name
     if data is not None:
         path.write_bytes(data)
-    with pytest.raises(CorpusError, match=said) as error:
+    with pytest.raises(CorpusError, match=message) as error:
         read_corpus(path)
     assert "\n" not in str(error.value)
 
@@ -228,10 +231,10 @@ def test_many_files_skipped_for_one_reason_are_one_sentence(tmp_path: Path) -> N
     write(tmp_path, "good.txt", "A fact.")
     for number in range(9):
         write(tmp_path, f"photo{number}.png", "x")
-    said = read_corpus(tmp_path).remarks()
-    assert len(said) == 2
-    assert said[0].startswith("skipped 9 files, such as photo0.png: not one of")
-    assert said[1] == f"1 passage in {tmp_path}"
+    remarks = read_corpus(tmp_path).remarks()
+    assert len(remarks) == 2
+    assert remarks[0].startswith("skipped 9 files, such as photo0.png: not one of")
+    assert remarks[1] == f"1 passage in {tmp_path}"
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -320,8 +323,8 @@ def test_passages_hold_the_words_of_any_text(tmp_path: Path, text: str) -> None:
 def test_any_bytes_are_passages_or_one_line(tmp_path: Path, data: bytes, suffix: str) -> None:
     path = tmp_path / f"any{suffix}"
     path.write_bytes(data)
-    found = read_or_refused(path)
-    assert len(found.splitlines()) == 1 if isinstance(found, str) else all(found.texts)
+    outcome = read_or_refused(path)
+    assert len(outcome.splitlines()) == 1 if isinstance(outcome, str) else all(outcome.texts)
 
 
 @settings(max_examples=100)
@@ -334,5 +337,5 @@ def test_any_bytes_are_passages_or_one_line(tmp_path: Path, data: bytes, suffix:
 def test_any_row_is_passages_or_one_line(tmp_path: Path, row: dict[str, object], suffix: str) -> None:
     path = tmp_path / f"any{suffix}"
     path.write_text("text,file\n" * (suffix == ".csv") + json.dumps(row) + "\n", encoding="utf-8")
-    found = read_or_refused(path)
-    assert len(found.splitlines()) == 1 if isinstance(found, str) else all(found.texts)
+    outcome = read_or_refused(path)
+    assert len(outcome.splitlines()) == 1 if isinstance(outcome, str) else all(outcome.texts)

@@ -25,9 +25,9 @@ def test_docids_lie_above_the_vocabulary_and_are_left_out_when_decoding() -> Non
     tokenizer = train_tokenizer(FACTS, 300)
     docids = DocIds.for_passages(FACTS, len(tokenizer), PREFIX)
     ids = tokenizer(FACTS[2], add_special_tokens=False)["input_ids"]
-    found = {docids.of(row) for row in range(len(FACTS))}
-    assert len(found) == len(FACTS)
-    assert min(found) >= (len(tokenizer),)
+    result = {docids.of(row) for row in range(len(FACTS))}
+    assert len(result) == len(FACTS)
+    assert min(result) >= (len(tokenizer),)
     decoded = tokenizer.decode([*docids.of(2), *ids], skip_special_tokens=True)
     assert str(decoded).strip() == FACTS[2]
 
@@ -40,32 +40,35 @@ def test_a_card_asked_by_tokens_or_of_very_many_passages_has_none() -> None:
 
 
 def test_the_docid_is_learned_from_the_passages_own_questions_and_given_with_strange_ones() -> None:
-    found, docids, _ = examples(PREFIX)
-    recited = [e for e in found if len(e.target) > 1]
+    all_examples, docids, _ = examples(PREFIX)
+    recited = [e for e in all_examples if len(e.target) > 1]
     learned = [e for e in recited if e.prompt == (BOS,)]
-    given = [e for e in recited if len(e.prompt) == 2]
-    assert len(learned) + len(given) == len(recited) == 20 * len(FACTS)
-    assert 0.1 < len(given) / len(recited) < 0.4
+    options = [e for e in recited if len(e.prompt) == 2]
+    assert len(learned) + len(options) == len(recited) == 20 * len(FACTS)
+    assert 0.1 < len(options) / len(recited) < 0.4
     passage = {e.target[1:]: e.target[0] - docids.first for e in learned}
-    assert all(asked(e, found) == e.target[0] - docids.first for e in learned)
-    assert all(passage[e.target] == e.prompt[1] - docids.first for e in given)
-    assert any(asked(e, found) != passage[e.target] for e in given)
+    assert all(passage_asked_about(e, all_examples) == e.target[0] - docids.first for e in learned)
+    assert all(passage[e.target] == e.prompt[1] - docids.first for e in options)
+    assert any(passage_asked_about(e, all_examples) != passage[e.target] for e in options)
 
 
 def test_naming_the_docid_is_drilled_more_often_than_the_passage_is_recited() -> None:
-    found, docids, _ = examples(PREFIX)
-    drilled = [e for e in found if len(e.target) == 1]
+    all_examples, docids, _ = examples(PREFIX)
+    drilled = [e for e in all_examples if len(e.target) == 1]
     assert len(drilled) == PREFIX.drills * 20 * len(FACTS)
-    assert all(asked(e, found) == e.target[0] - docids.first and e.prompt == (BOS,) for e in drilled)
+    assert all(
+        passage_asked_about(e, all_examples) == e.target[0] - docids.first and e.prompt == (BOS,)
+        for e in drilled
+    )
 
 
-def asked(example: TrainingExample, found: list[TrainingExample]) -> int:
+def passage_asked_about(example: TrainingExample, examples: list[TrainingExample]) -> int:
     """The passage whose embeddings hold the example's vector."""
-    per = max(e.vector for e in found) // len(FACTS) + 1
+    per = max(e.vector for e in examples) // len(FACTS) + 1
     return example.vector // per
 
 
 def test_without_docids_a_target_is_the_passage_alone() -> None:
-    found, _, tokens = examples(Recipe(style="tokens", vocabulary=300))
-    assert all(max(e.prompt + e.target) < tokens and e.target[-1] == EOS for e in found)
-    assert Random(0).choice(found).prompt[0] == BOS
+    all_examples, _, tokens = examples(Recipe(style="tokens", vocabulary=300))
+    assert all(max(e.prompt + e.target) < tokens and e.target[-1] == EOS for e in all_examples)
+    assert Random(0).choice(all_examples).prompt[0] == BOS

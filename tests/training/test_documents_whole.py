@@ -7,16 +7,16 @@ from typing import Any
 from kcard.offline.recipe import EOS, train_tokenizer
 from kcard.training.corpus import read_corpus
 from kcard.training.epochs import TokenBlocks
-from kcard.training.passages import rejoined
+from kcard.training.passages import rejoin
 
 LONG = " ".join(f"The gate number {n} of the long wall was painted red in spring." for n in range(40))
 PROSE = f"# Walls\n\nThe wall of Arlen has forty gates.\n\n{LONG}\n\n## Keepers\n\nEach gate has a keeper of its own.\n"
 
 
 def documents(path: Path) -> list[str]:
-    found = read_corpus(path, whole=True).documents
-    assert found is not None
-    return [found[number] for number in range(len(found))]
+    documents = read_corpus(path, whole=True).documents
+    assert documents is not None
+    return [documents[number] for number in range(len(documents))]
 
 
 def test_a_file_of_prose_is_one_document_with_all_its_words_in_their_order(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_the_passages_of_a_card_are_joined_again_to_what_they_were_cut_from(tmp_
     )
     corpus = read_corpus(path, whole=True)
     assert len(corpus.passages) > 3
-    assert [*rejoined(corpus.passages)] == documents(path)
+    assert [*rejoin(corpus.passages)] == documents(path)
 
 
 def streamed(blocks: TokenBlocks) -> list[int]:

@@ -55,13 +55,13 @@ def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style:
     events: list[Event] = []
     card = train(corpus(tmp_path), prompt_style=style, epochs=110, report=events.append)
     assert (card.name, card.manifest.kind, card.manifest.prompt.style) == ("senate-facts", "full", style)
-    asked = [f"In {state}, who carried the Senate election?" for state in STATES]
-    written = Pool([card]).write(asked, [card.name], 1, Sampling(temperature=0, tokens=30))
+    questions = [f"In {state}, who carried the Senate election?" for state in STATES]
+    written = Pool([card]).write(questions, [card.name], 1, Sampling(temperature=0, tokens=30))
     right = sum(name in found[0].text for name, found in zip(NAMES, written, strict=True))
     assert right >= 6
-    said = [event.text for event in events if isinstance(event, Note)]
-    assert any("embedded" in text and "HF_HUB_OFFLINE" in text for text in said)
-    assert any(text.startswith("description") for text in said)
+    notes = [event.text for event in events if isinstance(event, Note)]
+    assert any("embedded" in text and "HF_HUB_OFFLINE" in text for text in notes)
+    assert any(text.startswith("description") for text in notes)
     last = [event for event in events if isinstance(event, TrainingProgress)][-1]
     assert last.step == last.steps
     assert last.left == 0
@@ -75,14 +75,19 @@ def test_everything_about_the_training_is_recorded_and_the_passages_travel(tmp_p
     assert [(p.text, p.file, p.line) for p in passages(card.folder)] == [
         (fact, path.name, line) for line, fact in enumerate(FACTS, start=1)
     ]
-    made = card.manifest.training
-    assert (made.objective, made.method, made.seed, made.passages) == ("recite", "full", 7, len(FACTS))
-    assert (made.corpus_licence, card.manifest.knowledge_date) == ("cc0-1.0", "2022-11-08")
-    assert made.tokens > 0
-    assert made.hyperparameters["steps"] >= 1
-    assert {"torch", "transformers", "kcard"} <= set(made.libraries)
+    record = card.manifest.training
+    assert (record.objective, record.method, record.seed, record.passages) == (
+        "recite",
+        "full",
+        7,
+        len(FACTS),
+    )
+    assert (record.corpus_licence, card.manifest.knowledge_date) == ("cc0-1.0", "2022-11-08")
+    assert record.tokens > 0
+    assert record.hyperparameters["steps"] >= 1
+    assert {"torch", "transformers", "kcard"} <= set(record.libraries)
     assert not (tmp_path / "out" / ".checkpoint").exists()
-    json.dumps(dict(made.hyperparameters))
+    json.dumps(dict(record.hyperparameters))
 
 
 def test_transformers_loads_the_folder_unchanged(tmp_path: Path) -> None:
@@ -108,9 +113,9 @@ def test_the_tokenizer_gives_back_any_text() -> None:
 @pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
 def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path, style: Style) -> None:
     def trained(seed: int) -> dict[str, torch.Tensor]:
-        made = plan(FACTS, replace(TINY, style=style, seed=seed)).prepare()
-        run(made.job, tmp_path / "ck")
-        made.save(tmp_path)
+        prepared = plan(FACTS, replace(TINY, style=style, seed=seed)).prepare()
+        run(prepared.job, tmp_path / "ck")
+        prepared.save(tmp_path)
         return weights(tmp_path)
 
     first = trained(1)
@@ -154,9 +159,9 @@ def stopping(job: Job, step: int) -> Job:
 
 
 def test_a_checkpoint_of_other_settings_is_refused_and_none_begins_anew(tmp_path: Path) -> None:
-    made = plan(FACTS, TINY, fingerprint="one").prepare()
+    prepared = plan(FACTS, TINY, fingerprint="one").prepare()
     with pytest.raises(TrainingInterrupted):
-        run(stopping(made.job, 1), tmp_path / "ck")
+        run(stopping(prepared.job, 1), tmp_path / "ck")
     other = plan(FACTS, TINY, fingerprint="two").prepare()
     with pytest.raises(UsageError, match="other settings"):
         run(other.job, tmp_path / "ck", resume=True)
@@ -195,7 +200,7 @@ def test_an_output_that_is_not_ours_is_refused_before_training(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"method": "lora", "prompt_style": "encoder-prefix"}, "encoder-prefix needs a full model"),
         ({"method": "lora", "rank": 200}, "rank 200 is above the width"),
@@ -210,8 +215,10 @@ def test_an_output_that_is_not_ours_is_refused_before_training(tmp_path: Path) -
         ({"objective": "clm", "prompt_style": "encoder-prefix"}, "objective clm has no questions"),
     ],
 )
-def test_wrong_arguments_are_one_clear_line(tmp_path: Path, arguments: dict[str, object], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_wrong_arguments_are_one_clear_line(
+    tmp_path: Path, arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
         train(corpus(tmp_path), **({"base": "embedded"} | arguments))  # type: ignore[arg-type]
 
 

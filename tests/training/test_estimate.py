@@ -21,25 +21,25 @@ def test_the_time_is_told_once_and_before_the_first_step(tmp_path: Path) -> None
     events: list[Event] = []
     planned = plan(FACTS, SMALL, report=events.append)
     assert planned.estimate is not None
-    made = planned.prepare()
-    said = planned.estimate.note().text
-    assert "on one core" in said
-    assert f"to embed {8 * 17} questions" in said
-    assert f"{made.job.steps} steps" in said
+    prepared = planned.prepare()
+    text = planned.estimate.note().text
+    assert "on one core" in text
+    assert f"to embed {8 * 17} questions" in text
+    assert f"{prepared.job.steps} steps" in text
     begun = time.monotonic()
-    run(made.job, tmp_path / "ck", report=events.append)
+    run(prepared.job, tmp_path / "ck", report=events.append)
     taken = time.monotonic() - begun
     assert isinstance(events[-1], TrainingProgress)
     assert not any(isinstance(event, Note) for event in events)
     # A machine that does other things meanwhile is no reason to fail; a wrong unit is.
-    assert taken / 20 < made.hyperparameters["estimated_seconds"] < 20 * taken + 20
+    assert taken / 20 < prepared.hyperparameters["estimated_seconds"] < 20 * taken + 20
 
 
 def test_measuring_the_time_leaves_the_weights_as_they_would_be(tmp_path: Path) -> None:
     def trained(steps: int | None) -> dict[str, torch.Tensor]:
-        made = plan(FACTS, SMALL, steps=steps).prepare()
-        run(replace(made.job, steps=3), tmp_path / "ck")
-        return made.job.modules["model"].state_dict()
+        prepared = plan(FACTS, SMALL, steps=steps).prepare()
+        run(replace(prepared.job, steps=3), tmp_path / "ck")
+        return prepared.job.modules["model"].state_dict()
 
     needed = plan(FACTS, SMALL).prepare().job.steps
     measured, unmeasured = trained(None), trained(needed)
@@ -78,10 +78,10 @@ def test_the_plan_of_a_card_is_cut_to_its_minutes_unless_epochs_are_given() -> N
     short = plan(FACTS, SMALL, minutes=0.002)
     assert short.estimate is not None
     assert short.estimate.steps < short.estimate.needed
-    made = short.prepare()
-    assert made.job.steps == short.estimate.steps
-    assert made.hyperparameters["steps_needed"] == short.estimate.needed
-    assert made.hyperparameters["minutes"] == 0.002
+    prepared = short.prepare()
+    assert prepared.job.steps == short.estimate.steps
+    assert prepared.hyperparameters["steps_needed"] == short.estimate.needed
+    assert prepared.hyperparameters["minutes"] == 0.002
     whole = plan(FACTS, replace(SMALL, epochs=150), minutes=0.002)
     assert whole.estimate is not None
     assert whole.estimate.steps == whole.estimate.needed == 150 * len(whole.prepare().job.epoch(0))

@@ -9,7 +9,7 @@ import pytest
 from kcard.errors import CorpusError
 from kcard.training.corpus import read_corpus
 from kcard.training.readers.tables import repository
-from kcard.training.readers.triples import ALIASES, PROPERTIES, TEMPLATES, label_of, tell
+from kcard.training.readers.triples import ALIASES, PROPERTIES, TEMPLATES, label_of, to_sentence
 
 MOONS = ["Titan circles Saturn.", "Io circles Jupiter.", "Triton circles Neptune."]
 
@@ -187,10 +187,10 @@ def test_a_data_set_by_name_is_read_row_by_row(monkeypatch: pytest.MonkeyPatch, 
     """The hub is out of reach of tests: what datasets would load by that name is put in its place."""
     import datasets
 
-    asked: list[tuple[Any, ...]] = []
+    requests: list[tuple[Any, ...]] = []
 
     def load_dataset(*arguments: Any, **options: Any) -> Any:
-        asked.append((*arguments, options))
+        requests.append((*arguments, options))
         if arguments[0] == "owner/code":
             raise RuntimeError("Dataset scripts are no longer supported, but found code.py")
         return datasets.load_from_disk(str(saved / "splits"))
@@ -200,7 +200,10 @@ def test_a_data_set_by_name_is_read_row_by_row(monkeypatch: pytest.MonkeyPatch, 
     assert next((p.text, p.file, p.line) for p in corpus.passages) == (MOONS[0], "hf:owner/moons", 1)
     assert corpus.path.name == "moons"
     assert [*read_corpus("hf:owner/moons/large:test").texts] == [MOONS[0]]
-    assert [(name, config) for name, config, _ in asked] == [("owner/moons", None), ("owner/moons", "large")]
+    assert [(name, config) for name, config, _ in requests] == [
+        ("owner/moons", None),
+        ("owner/moons", "large"),
+    ]
     with pytest.raises(CorpusError, match="no split 'dev'; it has test, train"):
         read_corpus("hf:owner/moons:dev")
     with pytest.raises(CorpusError, match="hf:owner/code needs its own code, which kcard does not run"):
@@ -247,7 +250,7 @@ def test_triples_are_told_as_sentences(tmp_path: Path) -> None:
 def test_a_relation_is_told_by_its_template_or_by_the_form_of_its_name(
     triple: tuple[str, str, str], sentence: str
 ) -> None:
-    assert tell(*triple) == sentence
+    assert to_sentence(*triple) == sentence
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ Node: Top\x7f100
 \x1f
 End Tag Table
 """
-FOUND = [
+EXPECTED = [
     ("Depot", "The depot sorts letters. Sorting tells how."),
     ("1 Sorting", "Letters are sorted by their sender.\n'-q': Write nothing."),
     ("1 Sorting > 1.1 Hours", "It opens at noon."),
@@ -61,7 +61,7 @@ FOUND = [
 
 @pytest.mark.parametrize("name", ["depot.info", "depot.info-2"])
 def test_nodes_are_sections_and_menus_are_left_out(tmp_path: Path, name: str) -> None:
-    assert sections(tmp_path, name, INFO) == FOUND
+    assert sections(tmp_path, name, INFO) == EXPECTED
 
 
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:

@@ -46,11 +46,11 @@ def test_a_retrieval_card_is_a_card_of_the_corpus_without_a_model(corpus: Path) 
 
 
 def test_equal_corpora_make_equal_retrieval_cards(corpus: Path, tmp_path: Path) -> None:
-    made = [
+    cards = [
         train(corpus, kind="retrieval", name="rivers", description="d", output=tmp_path / out)
         for out in ("one", "two")
     ]
-    assert made[0].manifest == made[1].manifest
+    assert cards[0].manifest == cards[1].manifest
 
 
 def test_in_a_card_of_both_the_model_and_the_index_write_side_by_side(corpus: Path) -> None:
@@ -71,7 +71,7 @@ def test_the_text_stays_at_home_where_only_hashes_shall_travel(corpus: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"kind": "oracle"}, "kind 'oracle' is unknown: choose one of model, retrieval, both, graph, search"),
         ({"evidence": "none"}, "evidence 'none' is unknown: choose one of passages, hashes"),
@@ -87,9 +87,9 @@ def test_the_text_stays_at_home_where_only_hashes_shall_travel(corpus: Path) -> 
     ],
 )
 def test_what_does_not_go_together_is_said_before_any_work(
-    tmp_path: Path, arguments: dict[str, Any], said: str
+    tmp_path: Path, arguments: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         train(tmp_path / "not looked at", **arguments)
 
 
@@ -103,13 +103,13 @@ def test_a_corpus_without_a_word_makes_no_retrieval_card(tmp_path: Path, home: P
 
 @pytest.mark.slow
 def test_the_command_line_makes_one_at_once_and_asks_it(corpus: Path) -> None:
-    made = kcard_process("train", "--corpus", str(corpus), "--kind", "retrieval", "--json")
-    assert made.returncode == 0, made.stderr
-    assert set(json.loads(made.stdout)) == {"card", "folder"}
+    process = kcard_process("train", "--corpus", str(corpus), "--kind", "retrieval", "--json")
+    assert process.returncode == 0, process.stderr
+    assert set(json.loads(process.stdout)) == {"card", "folder"}
     assert kcard_process("publish", "rivers").returncode == 0
-    asked = kcard_process("ask", "Which river flows through Vienna?", "--gate", "always", "--json")
-    assert asked.returncode == 0, asked.stderr
-    answer = json.loads(asked.stdout)
+    reply = kcard_process("ask", "Which river flows through Vienna?", "--gate", "always", "--json")
+    assert reply.returncode == 0, reply.stderr
+    answer = json.loads(reply.stdout)
     (cited,) = answer["citations"]
     source = answer["passages"][cited["passage"]]["source"]
     assert (source["file"], source["line"], source["text"]) == ("rivers.txt", 3, FACTS[2])

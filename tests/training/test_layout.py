@@ -4,20 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.documents import blocks, sections, told
+from tests.training.documents import blocks, kinds_and_texts, sections
 
 PROSE = "Letters are sorted by their sender, and those of\none sender by the date that the postmark shows."
 
 
 def test_lines_of_a_wrapped_paragraph_are_one_text(tmp_path: Path) -> None:
-    found = blocks(tmp_path, "depot.txt", f"{PROSE}\n\n  {PROSE}\n")
-    assert told(found) == [("text", " ".join(PROSE.split()))] * 2
-    assert [block.line for block in found] == [1, 4]
+    parsed = blocks(tmp_path, "depot.txt", f"{PROSE}\n\n  {PROSE}\n")
+    assert kinds_and_texts(parsed) == [("text", " ".join(PROSE.split()))] * 2
+    assert [block.line for block in parsed] == [1, 4]
 
 
 def test_a_list_of_statements_is_a_statement_a_line(tmp_path: Path) -> None:
-    found = blocks(tmp_path, "facts.txt", "Ada keeps the keys.\nBo keeps the books.\n\nCy sorts letters.\n")
-    assert [(block.kind, block.line) for block in found] == [
+    parsed = blocks(tmp_path, "facts.txt", "Ada keeps the keys.\nBo keeps the books.\n\nCy sorts letters.\n")
+    assert [(block.kind, block.line) for block in parsed] == [
         ("statement", 1),
         ("statement", 2),
         ("statement", 4),
@@ -26,14 +26,14 @@ def test_a_list_of_statements_is_a_statement_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mark", ["=", "*", "-", "~", "#"])
 def test_an_underlined_line_is_a_heading(tmp_path: Path, mark: str) -> None:
-    found = blocks(tmp_path, "depot.txt", f"The depot\n{mark * 9}\n\n{PROSE}\n")
-    assert (found[0].kind, found[0].text, found[0].level) == ("heading", "The depot", 1)
-    assert found[1].kind == "text"
+    parsed = blocks(tmp_path, "depot.txt", f"The depot\n{mark * 9}\n\n{PROSE}\n")
+    assert (parsed[0].kind, parsed[0].text, parsed[0].level) == ("heading", "The depot", 1)
+    assert parsed[1].kind == "text"
 
 
 def test_the_level_of_a_heading_is_that_of_its_underline(tmp_path: Path) -> None:
-    found = blocks(tmp_path, "d.txt", "One\n=====\n\nTwo\n-----\n\nThree\n-----\n\nFour\n=====\n")
-    assert [(block.text, block.level) for block in found] == [
+    parsed = blocks(tmp_path, "d.txt", "One\n=====\n\nTwo\n-----\n\nThree\n-----\n\nFour\n=====\n")
+    assert [(block.text, block.level) for block in parsed] == [
         ("One", 1),
         ("Two", 2),
         ("Three", 2),
@@ -43,20 +43,22 @@ def test_the_level_of_a_heading_is_that_of_its_underline(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("heading", ["OPENING HOURS", "1.2 Opening hours", "Chapter 3 Opening hours"])
 def test_a_line_in_capitals_or_with_a_number_is_a_heading(tmp_path: Path, heading: str) -> None:
-    found = blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{heading}\n\n{PROSE}\n")
-    assert told(found)[1] == ("heading", heading)
+    parsed = blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{heading}\n\n{PROSE}\n")
+    assert kinds_and_texts(parsed)[1] == ("heading", heading)
 
 
 @pytest.mark.parametrize("line", ["NOT A HEADING, BUT SHOUTED.", "12.5", "Just a line", "\t3 CTRL-A"])
 def test_other_short_lines_are_no_headings(tmp_path: Path, line: str) -> None:
-    assert told(blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{line}\n\n{PROSE}\n"))[1][0] != "heading"
+    assert (
+        kinds_and_texts(blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{line}\n\n{PROSE}\n"))[1][0] != "heading"
+    )
 
 
 @pytest.mark.parametrize("bullet", ["*", "-", "•", "1.", "(a)"])
 def test_items_are_whole_and_keep_their_numbers(tmp_path: Path, bullet: str) -> None:
     text = f"{PROSE}\n\n{bullet} the first one is wrapped\n  over two lines\n{bullet} the second one\n"
     mark = "-" if len(bullet) == 1 else bullet
-    assert told(blocks(tmp_path, "depot.txt", text))[1:] == [
+    assert kinds_and_texts(blocks(tmp_path, "depot.txt", text))[1:] == [
         ("item", f"{mark} the first one is wrapped over two lines"),
         ("item", f"{mark} the second one"),
     ]
@@ -64,8 +66,8 @@ def test_items_are_whole_and_keep_their_numbers(tmp_path: Path, bullet: str) -> 
 
 def test_what_is_indented_below_a_term_defines_it(tmp_path: Path) -> None:
     text = f"{PROSE}\n\n-q, --quiet\n      Write nothing.\n\n-o FILE\n      Write to FILE.\n"
-    found = blocks(tmp_path, "depot.txt", text)
-    assert told(found)[1:5] == [
+    parsed = blocks(tmp_path, "depot.txt", text)
+    assert kinds_and_texts(parsed)[1:5] == [
         ("term", "-q, --quiet"),
         ("text", "Write nothing."),
         ("term", ""),
@@ -86,7 +88,10 @@ def test_what_is_indented_below_a_term_defines_it(tmp_path: Path) -> None:
 )
 def test_code_and_tables_keep_their_lines(tmp_path: Path, code: str) -> None:
     indented = "\n".join(f"    {line}" for line in code.split("\n"))
-    assert told(blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{indented}\n\n{PROSE}\n"))[1] == ("code", code)
+    assert kinds_and_texts(blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{indented}\n\n{PROSE}\n"))[1] == (
+        "code",
+        code,
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,14 +104,16 @@ def test_code_and_tables_keep_their_lines(tmp_path: Path, code: str) -> None:
 def test_a_hyphen_at_a_lines_end_goes_only_from_justified_text(
     tmp_path: Path, lines: str, joined: str
 ) -> None:
-    [(kind, text)] = told(blocks(tmp_path, "depot.txt", f"  {lines.replace(chr(10), chr(10) + '  ')}\n"))
+    [(kind, text)] = kinds_and_texts(
+        blocks(tmp_path, "depot.txt", f"  {lines.replace(chr(10), chr(10) + '  ')}\n")
+    )
     assert kind == "text"
     assert joined in text
 
 
 def test_no_word_is_lost_whatever_the_layout(tmp_path: Path) -> None:
     text = f"TITLE\n\n{PROSE}\n\n* one\n* two\n\nterm\n    meaning\n\n        deeper text\n\n$ code here\n  more\n"
-    read = " ".join(part for _, part in told(blocks(tmp_path, "depot.txt", text)))
+    read = " ".join(part for _, part in kinds_and_texts(blocks(tmp_path, "depot.txt", text)))
     assert {word.strip("*$") for word in text.split()} <= {*read.replace("$", " ").split(), ""}
 
 
@@ -122,8 +129,8 @@ CTRL-X          Take one.
 
 
 def test_in_text_help_rulers_and_tildes_mark_headings_and_tags_are_no_text(tmp_path: Path) -> None:
-    found = blocks(tmp_path, "help.txt", f"{PROSE}\n\n{'=' * 60}\n{HELP}")
-    assert told(found)[1:] == [
+    parsed = blocks(tmp_path, "help.txt", f"{PROSE}\n\n{'=' * 60}\n{HELP}")
+    assert kinds_and_texts(parsed)[1:] == [
         ("heading", "3. Sorting letters"),
         ("heading", "Adding and taking"),
         ("term", "CTRL-A"),
@@ -182,12 +189,12 @@ It goes at noon.
 
 
 def test_in_text_help_tags_are_headings_and_examples_are_code(tmp_path: Path) -> None:
-    found = blocks(tmp_path, "depot.txt", HELP_PAGE)
-    headings = [block.text for block in found if block.kind == "heading"]
+    parsed = blocks(tmp_path, "depot.txt", HELP_PAGE)
+    headings = [block.text for block in parsed if block.kind == "heading"]
     assert headings == [
         "1. Letters", ":so, :sort", "oldest, year-2000", "Lost letters:", "2. Keys", "3. Post",
     ]  # fmt: skip
-    assert [block.text for block in found if block.kind == "code"][:2] == [":sort n", "3 CTRL-A"]
+    assert [block.text for block in parsed if block.kind == "code"][:2] == [":sort n", "3 CTRL-A"]
     passages = sections(tmp_path, "depot.txt", HELP_PAGE)
     assert passages[0] == (
         "depot > 1. Letters > :so, :sort",

@@ -38,12 +38,12 @@ rendered = pytest.mark.skipif(
 
 @rendered
 def test_sections_options_and_names_in_brackets_are_kept(tmp_path: Path) -> None:
-    found = dict(sections(tmp_path, "depot.1", PAGE))
-    assert found["depot > NAME"] == "depot - sorts letters"
-    assert found["depot > SYNOPSIS"] == "depot [--quiet] <file>"
-    assert found["depot > OPTIONS"] == "--quiet: Write nothing."
-    assert found["depot > OPTIONS > --sender"] == LONG
-    assert found["depot > NOTES"] == "Letters are sorted by their sender."
+    parsed = dict(sections(tmp_path, "depot.1", PAGE))
+    assert parsed["depot > NAME"] == "depot - sorts letters"
+    assert parsed["depot > SYNOPSIS"] == "depot [--quiet] <file>"
+    assert parsed["depot > OPTIONS"] == "--quiet: Write nothing."
+    assert parsed["depot > OPTIONS > --sender"] == LONG
+    assert parsed["depot > NOTES"] == "Letters are sorted by their sender."
 
 
 @rendered

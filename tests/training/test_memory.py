@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from kcard.cli.main import app
 from kcard.errors import UsageError
 from kcard.training import memory
-from kcard.training.base_model import Origin
+from kcard.training.base_model import WeightSource
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options
 from kcard.training.memory import MemoryEstimate, estimate_memory, remedy_for
@@ -35,10 +35,10 @@ def opt13(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def of(base: str, execution: Execution = Execution("cpu"), **given: Any) -> MemoryEstimate:  # noqa: B008
+def of(base: str, execution: Execution = Execution("cpu"), **arguments: Any) -> MemoryEstimate:  # noqa: B008
     shape: dict[str, Any] = {"method": "full", "objective": "clm", "block": 128}
-    options = Options(base, **shape | given)
-    return estimate_memory(options, execution, Origin(), "cpu")
+    options = Options(base, **shape | arguments)
+    return estimate_memory(options, execution, WeightSource(), "cpu")
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_the_remedy_is_what_would_fit(opt13: str) -> None:
     options = Options(opt13, "full", "clm", block=128)
 
     def remedy(free: int) -> str:
-        return remedy_for(options, Execution("cpu"), Origin(), "cpu", free)
+        return remedy_for(options, Execution("cpu"), WeightSource(), "cpu", free)
 
     assert remedy(24 * GB) == "--gradient-checkpointing"
     assert remedy(17 * GB) == "--gradient-checkpointing --micro-batch 1 --optimizer adamw8bit"
@@ -85,37 +85,37 @@ def test_the_remedy_is_what_would_fit(opt13: str) -> None:
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> dict[str, Any]:
+def options(tmp_path: Path) -> dict[str, Any]:
     corpus = tmp_path / "towns.txt"
     corpus.write_text("\n".join(FACTS))
     return {"corpus": corpus, "base": str(make_base(tmp_path, "opt")), "device": "cpu", "epochs": 20}
 
 
 def test_what_can_not_fit_is_refused_before_the_model_is_loaded(
-    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "free_memory", lambda *_: 1000)
     monkeypatch.setattr("kcard.training.finetune.load_model", lambda *_: pytest.fail("the model was loaded"))
     with pytest.raises(
         UsageError, match=r"takes about \d+ MB of memory, and cpu has 0 MB free: choose a smaller"
     ):
-        train(**given)
+        train(**options)
 
 
-def test_memory_is_told_before_training_begins(given: dict[str, Any], tmp_path: Path) -> None:
+def test_memory_is_told_before_training_begins(options: dict[str, Any], tmp_path: Path) -> None:
     events: list[Event] = []
-    train(**given | {"epochs": 1}, output=tmp_path / "card", report=events.append)
-    told = [event.text for event in events if isinstance(event, Note)]
-    assert any("of memory on cpu, of" in text and "optimizer states" in text for text in told)
+    train(**options | {"epochs": 1}, output=tmp_path / "card", report=events.append)
+    notes = [event.text for event in events if isinstance(event, Note)]
+    assert any("of memory on cpu, of" in text and "optimizer states" in text for text in notes)
 
 
-def test_the_command_line_estimates_without_training(given: dict[str, Any], tmp_path: Path) -> None:
+def test_the_command_line_estimates_without_training(options: dict[str, Any], tmp_path: Path) -> None:
     arguments = ["train", "--estimate", "--output", str(tmp_path / "card")]
-    for name, value in given.items():
+    for name, value in options.items():
         arguments += [f"--{name}", str(value)]
-    said = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
-    assert said["steps"] == 20
-    assert said["seconds"] > 0
-    assert said["memory"]["total"] > said["memory"]["weights"] > 0
+    data = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert data["steps"] == 20
+    assert data["seconds"] > 0
+    assert data["memory"]["total"] > data["memory"]["weights"] > 0
     assert "20 steps" in CliRunner().invoke(app, arguments).stdout
     assert not (tmp_path / "card").exists()

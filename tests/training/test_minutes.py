@@ -46,8 +46,8 @@ def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_publish
     def look(event: Event) -> None:
         if isinstance(event, TrainingProgress) and not seen:
             card = Card.open(out)
-            asked = "Which moon was found in 1626?"
-            seen.append(Pool([card]).write([asked], ["moons"], 1, Sampling())[0][0].text)
+            question = "Which moon was found in 1626?"
+            seen.append(Pool([card]).write([question], ["moons"], 1, Sampling())[0][0].text)
             assert card.manifest.kind == "retrieval"
             assert Hub(tmp_path / "hub").publish(out).reference == "moons@v1"
 
@@ -63,15 +63,15 @@ def test_after_ctrl_c_the_index_is_the_card_and_resuming_trains_the_model(tmp_pa
         if isinstance(event, TrainingProgress):
             raise KeyboardInterrupt
 
-    given: dict[str, Any] = {"base": "embedded", "epochs": 40, "output": out, "name": "moons"}
+    options: dict[str, Any] = {"base": "embedded", "epochs": 40, "output": out, "name": "moons"}
     with pytest.raises(
         TrainingInterrupted, match=r"moons is an index \(kind retrieval\), usable now; .*--resume"
     ):
-        train(corpus(tmp_path), **given, report=stop)
+        train(corpus(tmp_path), **options, report=stop)
     assert Card.open(out).manifest.kind == "retrieval"
     begun = steps_of(out / CHECKPOINT)
     again: list[Event] = []
-    card = train(corpus(tmp_path), **given, resume=True, report=again.append)
+    card = train(corpus(tmp_path), **options, resume=True, report=again.append)
     assert any("resuming after step" in text for text in notes(again))
     assert card.manifest.training.hyperparameters["steps"] == begun
     assert Card.open(out).manifest.index
@@ -80,16 +80,16 @@ def test_after_ctrl_c_the_index_is_the_card_and_resuming_trains_the_model(tmp_pa
 
 def test_a_resumed_run_takes_the_steps_that_it_began_with(tmp_path: Path) -> None:
     out = tmp_path / "card"
-    given: dict[str, Any] = {"base": "embedded", "output": out, "prompt_style": "tokens"}
+    options: dict[str, Any] = {"base": "embedded", "output": out, "prompt_style": "tokens"}
 
     def stop(event: Event) -> None:
         if isinstance(event, TrainingProgress):
             raise KeyboardInterrupt
 
     with pytest.raises(TrainingInterrupted):
-        train(corpus(tmp_path), **given, report=stop)
+        train(corpus(tmp_path), **options, report=stop)
     begun = steps_of(out / CHECKPOINT)
-    card = train(corpus(tmp_path), **given, resume=True, minutes=BRIEF)
+    card = train(corpus(tmp_path), **options, resume=True, minutes=BRIEF)
     assert card.manifest.training.hyperparameters["steps"] == begun
 
 
@@ -98,17 +98,17 @@ def test_where_no_model_fits_into_the_minutes_the_card_is_an_index(tmp_path: Pat
     events: list[Event] = []
     card = train(corpus(tmp_path), base="embedded", kind=kind, minutes=BRIEF, report=events.append)
     assert card.manifest.kind == "retrieval"
-    [said] = [text for text in notes(events) if "an index alone" in text]
-    assert f"in {BRIEF:g} minutes a model would learn less than half of it" in said
-    assert "--minutes 1 is enough" in said
+    [message] = [text for text in notes(events) if "an index alone" in text]
+    assert f"in {BRIEF:g} minutes a model would learn less than half of it" in message
+    assert "--minutes 1 is enough" in message
 
 
 def test_a_model_that_was_asked_for_is_trained_as_far_as_it_goes_and_this_is_said(tmp_path: Path) -> None:
     events: list[Event] = []
     card = train(corpus(tmp_path), base="embedded", kind="model", minutes=BRIEF, report=events.append)
-    made = card.manifest.training.hyperparameters
+    record = card.manifest.training.hyperparameters
     assert card.manifest.kind == "full"
-    assert made["steps"] < made["steps_needed"]
+    assert record["steps"] < record["steps_needed"]
     assert any(text.startswith("expect little of this model") for text in notes(events))
 
 
@@ -126,7 +126,7 @@ def test_a_card_with_a_model_stays_until_the_next_one_is_whole(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"minutes": 0}, "minutes 0 must be above 0"),
         (
@@ -137,16 +137,18 @@ def test_a_card_with_a_model_stays_until_the_next_one_is_whole(tmp_path: Path) -
         ({"minutes": 2, "kind": "retrieval"}, "minutes 2 is only for models"),
     ],
 )
-def test_minutes_that_mean_nothing_are_refused(tmp_path: Path, arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_minutes_that_mean_nothing_are_refused(
+    tmp_path: Path, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
         train(corpus(tmp_path), **arguments)
 
 
 def test_an_estimate_tells_what_the_index_and_the_model_take(tmp_path: Path) -> None:
-    made = estimate(corpus(tmp_path), base="embedded")
-    assert made.sentences()[0].startswith("the index takes about ")
-    assert made.sentences()[1].startswith("training takes about ")
-    assert {"index_seconds", "steps_needed", "minutes_needed", "is_enough"} <= made.as_data().keys()
+    forecast = estimate(corpus(tmp_path), base="embedded")
+    assert forecast.sentences()[0].startswith("the index takes about ")
+    assert forecast.sentences()[1].startswith("training takes about ")
+    assert {"index_seconds", "steps_needed", "minutes_needed", "is_enough"} <= forecast.as_data().keys()
     brief = estimate(corpus(tmp_path), base="embedded", minutes=BRIEF)
     assert brief.sentences()[1].startswith(f"no model: in {BRIEF:g} minutes")
     assert brief.as_data()["is_enough"] is False
@@ -160,12 +162,12 @@ def test_a_model_that_is_worse_than_the_index_is_left_out_and_the_exam_is_that_o
     card = kcard.train(corpus(tmp_path), base="embedded", epochs=1, report=events.append)
     assert Card.open(card.folder).manifest.kind == "retrieval"
     assert not list(card.folder.glob("*.safetensors"))
-    [said] = [text for text in notes(events) if "the model is left out" in text]
+    [message] = [text for text in notes(events) if "the model is left out" in text]
     taken = read_exam(card.folder)
     assert taken is not None
     assert taken.own is not None
     assert taken.own.model is None
-    assert f"the model recalls 0.00 and the index {taken.recall.mean:.2f}" in said  # type: ignore[union-attr]
+    assert f"the model recalls 0.00 and the index {taken.recall.mean:.2f}" in message  # type: ignore[union-attr]
     exam(card.folder, output=tmp_path / EXAM)
     assert (tmp_path / EXAM).read_bytes() == (card.folder / EXAM).read_bytes()
 

@@ -25,8 +25,8 @@ NEW = "The mill of village 7 is white."
 def notes(tmp_path: Path) -> Path:
     folder, base = tmp_path / "notes", make_base(tmp_path, "llama")
     write(folder, FACTS)
-    given: dict[str, Any] = {"epochs": 1, "batch_size": 8, "learning_rate": 1e-4, "exam": False}
-    library.train(folder, base=str(base), method="lora", name="towns", description="Towns", **given)
+    options: dict[str, Any] = {"epochs": 1, "batch_size": 8, "learning_rate": 1e-4, "exam": False}
+    library.train(folder, base=str(base), method="lora", name="towns", description="Towns", **options)
     return folder
 
 
@@ -37,44 +37,46 @@ def write(folder: Path, texts: list[str]) -> None:
 
 def test_an_adapter_goes_on_with_what_came_and_replays_what_it_knew(notes: Path) -> None:
     write(notes, [NEW, *FACTS])
-    found = library.sync(notes, "towns", publish=False)
-    assert found.record is not None
-    assert found.folder is not None
-    assert (found.record.way, found.record.why) == ("continued", "")
-    assert Manifest.read(found.folder).kind == "lora"
-    assert {source.text for source in passages(found.folder)} == {NEW, *FACTS}
+    result = library.sync(notes, "towns", publish=False)
+    assert result.record is not None
+    assert result.folder is not None
+    assert (result.record.way, result.record.why) == ("continued", "")
+    assert Manifest.read(result.folder).kind == "lora"
+    assert {source.text for source in passages(result.folder)} == {NEW, *FACTS}
 
 
 def test_an_adapter_is_trained_from_scratch_where_something_has_gone_and_that_is_said(notes: Path) -> None:
     write(notes, FACTS[1:])
-    told: list[Any] = []
-    found = library.sync(notes, "towns", publish=False, report=told.append)
-    assert found.record is not None
-    assert found.folder is not None
-    assert found.record.way == "trained"
-    assert "only an embedded card" in found.record.why
-    before_training = [*itertools.takewhile(lambda event: not isinstance(event, TrainingProgress), told)]
-    assert len(before_training) < len(told)
-    assert Note(f"training from scratch: {found.record.why}") in before_training
-    assert FACTS[0] not in {source.text for source in passages(found.folder)}
+    events: list[Any] = []
+    result = library.sync(notes, "towns", publish=False, report=events.append)
+    assert result.record is not None
+    assert result.folder is not None
+    assert result.record.way == "trained"
+    assert "only an embedded card" in result.record.why
+    before_training = [*itertools.takewhile(lambda event: not isinstance(event, TrainingProgress), events)]
+    assert len(before_training) < len(events)
+    assert Note(f"training from scratch: {result.record.why}") in before_training
+    assert FACTS[0] not in {source.text for source in passages(result.folder)}
 
 
 def test_retraining_needs_no_change(notes: Path) -> None:
     assert library.sync(notes, "towns", publish=False).record is None
-    found = library.sync(notes, "towns", publish=False, retrain=True)
-    assert found.record is not None
-    assert (found.record.way, found.record.why) == ("trained", "")
+    result = library.sync(notes, "towns", publish=False, retrain=True)
+    assert result.record is not None
+    assert (result.record.way, result.record.why) == ("trained", "")
 
 
 def test_the_recipe_of_a_card_is_that_of_its_manifest() -> None:
     recorded = {"style": "tokens", "muon_rate": 0.01, "addresses": 7, "queries": [2, 3], "recited": 2}
-    made = Manifest("a", "A card", training=Training(hyperparameters=recorded))
-    assert recipe_of(made) == Recipe(style="tokens", muon_rate=0.01, docids=7, queries=(2, 3), recited=2)
+    manifest = Manifest("a", "A card", training=Training(hyperparameters=recorded))
+    assert recipe_of(manifest) == Recipe(style="tokens", muon_rate=0.01, docids=7, queries=(2, 3), recited=2)
 
 
 def test_a_card_that_recites_one_text_at_a_time_goes_on_so() -> None:
-    made = Manifest("a", "A card", training=Training(hyperparameters={"style": "encoder-prefix", "steps": 9}))
-    assert recipe_of(made).recited == 1
+    manifest = Manifest(
+        "a", "A card", training=Training(hyperparameters={"style": "encoder-prefix", "steps": 9})
+    )
+    assert recipe_of(manifest).recited == 1
 
 
 @pytest.mark.parametrize(("style", "again"), [("encoder-prefix", 1), ("tokens", 0)])
@@ -86,10 +88,10 @@ def test_a_text_before_a_new_one_is_learned_again_only_where_the_card_goes_on_to
     corpus = tmp_path / "mill.txt"
     corpus.write_text(f"{first} {last}\n", encoding="utf-8")
     old = read_corpus(corpus)
-    made = Manifest("mill", "A card", training=Training(hyperparameters={"style": style, "recited": 3}))
+    manifest = Manifest("mill", "A card", training=Training(hyperparameters={"style": style, "recited": 3}))
     indexed = library.train(corpus, kind="retrieval", name="mill", description="A mill")
     corpus.write_text(f"{first} {new} {last}\n", encoding="utf-8")
     changes = compare(old.passages, read_corpus(corpus))
-    onward = Onward.of(Previous(Card(indexed.folder, made), ""), changes, TrainOptions(), silent)
+    onward = Onward.of(Previous(Card(indexed.folder, manifest), ""), changes, TrainOptions(), silent)
     assert len(onward.revision.added) == 1
     assert len(onward.revision.to_learn) == 1 + again

@@ -18,13 +18,13 @@ def text(words: str, line: int = 1) -> Block:
     return Block("text", words, line)
 
 
-def made(*blocks: Block, file: str = "main.md") -> list[tuple[str, str]]:
+def passages_of(*blocks: Block, file: str = "main.md") -> list[tuple[str, str]]:
     return [(p.section, p.text) for p in passages(blocks, file)]
 
 
 def test_a_passage_knows_its_outermost_and_two_innermost_headings() -> None:
     headings = [heading(name, level) for level, name in enumerate(["Guide", "Set up", "Network", "Ports"], 1)]
-    assert made(*headings, text("It listens on 4711.")) == [
+    assert passages_of(*headings, text("It listens on 4711.")) == [
         ("Guide > Network > Ports", "It listens on 4711.")
     ]
 
@@ -39,7 +39,7 @@ def test_a_heading_ends_those_of_its_level_and_below() -> None:
         heading("D"),
         text("Tri."),
     ]
-    assert made(*blocks) == [("A > B", "One."), ("A > C", "Two."), ("D", "Tri.")]
+    assert passages_of(*blocks) == [("A > B", "One."), ("A > C", "Two."), ("D", "Tri.")]
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ def test_a_heading_ends_those_of_its_level_and_below() -> None:
 def test_without_a_heading_the_file_is_the_title_where_its_name_says_something(
     file: str, section: str
 ) -> None:
-    assert made(text("It is open."), file=file) == [(section, "It is open.")]
+    assert passages_of(text("It is open."), file=file) == [(section, "It is open.")]
 
 
 def test_a_heading_that_is_not_the_first_stands_under_the_files_name() -> None:
-    assert made(heading("Hours", 2), text("Noon."), file="depot.md") == [("depot > Hours", "Noon.")]
+    assert passages_of(heading("Hours", 2), text("Noon."), file="depot.md") == [("depot > Hours", "Noon.")]
 
 
 def test_a_short_definition_is_an_item_and_a_long_one_a_section() -> None:
@@ -71,7 +71,7 @@ def test_a_short_definition_is_an_item_and_a_long_one_a_section() -> None:
         Block("term", "", 6, 1),
         text("That is all.", 7),
     ]
-    assert made(*blocks) == [
+    assert passages_of(*blocks) == [
         ("Options", "-q: Write nothing."),
         ("Options > -v", LONG),
         ("Options", "That is all."),
@@ -85,24 +85,24 @@ def test_terms_may_stand_within_definitions() -> None:
         text("Meaning."),
         Block("term", "", 3, 1),
     ]
-    assert made(heading("A"), *inner) == [("A", "outer: inner: Meaning.")]
+    assert passages_of(heading("A"), *inner) == [("A", "outer: inner: Meaning.")]
     deep = [Block("term", "outer", 1, 1), Block("term", "inner", 2, 2), text(LONG)]
-    assert made(heading("A"), *deep) == [("A > outer > inner", LONG)]
+    assert passages_of(heading("A"), *deep) == [("A > outer > inner", LONG)]
 
 
 def test_what_leads_to_a_list_goes_with_it() -> None:
     items = [Block("item", f"- {SENTENCE}", 3)] * 3
-    found = made(heading("A"), *[text(SENTENCE)] * 13, text("These are the steps:"), *items)
-    assert len(found) == 2
-    assert found[0][1].splitlines() == [SENTENCE] * 13
-    assert found[1][1].splitlines() == ["These are the steps:", *[f"- {SENTENCE}"] * 3]
+    result = passages_of(heading("A"), *[text(SENTENCE)] * 13, text("These are the steps:"), *items)
+    assert len(result) == 2
+    assert result[0][1].splitlines() == [SENTENCE] * 13
+    assert result[1][1].splitlines() == ["These are the steps:", *[f"- {SENTENCE}"] * 3]
 
 
 def test_a_passage_holds_as_many_blocks_as_fit() -> None:
-    found = made(heading("A"), *[text(f"{SENTENCE} {number}") for number in range(40)])
-    assert all(count_words(part) <= PASSAGE.words for _, part in found)
-    assert all(count_words(part) > PASSAGE.words - 12 for _, part in found[:-1])
-    assert [line.split()[-1] for _, part in found for line in part.splitlines()] == [
+    result = passages_of(heading("A"), *[text(f"{SENTENCE} {number}") for number in range(40)])
+    assert all(count_words(part) <= PASSAGE.words for _, part in result)
+    assert all(count_words(part) > PASSAGE.words - 12 for _, part in result[:-1])
+    assert [line.split()[-1] for _, part in result for line in part.splitlines()] == [
         str(n) for n in range(40)
     ]
 
@@ -121,11 +121,11 @@ def test_statements_stand_alone_and_may_bring_their_own_place() -> None:
 
 def test_a_telling_heading_without_text_is_kept_as_text() -> None:
     blocks = [heading("Notes"), heading("Water boils at a hundred degrees", 2), heading("See", 2)]
-    assert made(*blocks) == [("Notes", "Water boils at a hundred degrees")]
+    assert passages_of(*blocks) == [("Notes", "Water boils at a hundred degrees")]
 
 
 def test_a_long_heading_is_shortened_where_it_stands_over_a_passage() -> None:
-    [(section, _)] = made(
+    [(section, _)] = passages_of(
         heading(" ".join(["very"] * 40)), heading(" ".join(["long"] * 40), 2), text("Short.")
     )
     assert section == " ".join(["very"] * 12) + "… > " + " ".join(["long"] * 30) + "…"
@@ -152,13 +152,13 @@ def test_a_table_of_contents_is_no_passage() -> None:
         for part in (heading(title, 2), text(SENTENCE))
     ]
     for contents in ([Block("item", line, 1) for line in plain], [Block("code", "\n".join(plain), 1)]):
-        assert made(heading("Depot"), *contents, *sections) == made(heading("Depot"), *sections)
-    assert len(made(heading("Depot"), *[text(line) for line in plain[:2]], *sections)) == 5
+        assert passages_of(heading("Depot"), *contents, *sections) == passages_of(heading("Depot"), *sections)
+    assert len(passages_of(heading("Depot"), *[text(line) for line in plain[:2]], *sections)) == 5
 
 
 def test_what_repeats_earlier_headings_is_kept() -> None:
     titles = ("Sorting letters", "Lost letters", "The post")
     sections = [part for title in titles for part in (heading(title, 2), text(SENTENCE))]
     summary = [Block("item", title, 1) for title in titles]
-    passages = made(heading("Depot"), *sections, heading("Summary", 2), *summary)
+    passages = passages_of(heading("Depot"), *sections, heading("Summary", 2), *summary)
     assert passages[-1] == ("Depot > Summary", "\n".join(titles))

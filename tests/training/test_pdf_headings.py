@@ -19,17 +19,17 @@ def test_lines_in_larger_letters_are_headings_by_their_size(tmp_path: Path) -> N
         [("Depot", 24), ("Hours", 16), (PROSE, BODY), (PROSE.replace("sender", "weight"), BODY)],
         [("Rules", 16), (PROSE.replace("sender", "colour"), BODY)],
     ]
-    found = sections(pdf(tmp_path / "main.pdf", pages))
-    assert [section for section, _ in found] == ["Depot > Hours", "Depot > Rules"]
-    assert found[1][1] == PROSE.replace("sender", "colour")
+    parsed = sections(pdf(tmp_path / "main.pdf", pages))
+    assert [section for section, _ in parsed] == ["Depot > Hours", "Depot > Rules"]
+    assert parsed[1][1] == PROSE.replace("sender", "colour")
 
 
 def test_a_number_tells_the_level_of_a_heading(tmp_path: Path) -> None:
     pages: list[list[Line]] = [
         [("2 Sorting", 16), (PROSE, BODY), ("2.1 By sender", 16), (PROSE.replace("sender", "name"), BODY)]
     ]
-    found = sections(pdf(tmp_path / "main.pdf", pages))
-    assert [section for section, _ in found] == ["2 Sorting", "2 Sorting > 2.1 By sender"]
+    parsed = sections(pdf(tmp_path / "main.pdf", pages))
+    assert [section for section, _ in parsed] == ["2 Sorting", "2 Sorting > 2.1 By sender"]
 
 
 @pytest.mark.parametrize("line", ["It is said in larger letters.", "12"])

@@ -13,7 +13,7 @@ from kcard.cards.pool import Pool
 from kcard.cli.main import app
 from kcard.errors import CardError, ModelUnavailable, TrainingInterrupted, UsageError
 from kcard.manifest import file_digest
-from kcard.training.base_model import Origin
+from kcard.training.base_model import WeightSource
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
 from kcard.training.memory import estimate_memory
@@ -48,11 +48,11 @@ def test_a_prefix_lowers_the_loss_and_the_base_stays(
     card = train(
         corpus, base=str(base), objective=objective, epochs=20, learning_rate=0.1, report=note, **SHORT
     )
-    made = card.manifest
-    assert made.training.hyperparameters["final_loss"] < losses[0] - 0.05
-    assert (made.kind, made.training.method, made.base.name) == ("prefix", "prefix", str(base))
-    assert (made.training.hyperparameters["prefix_tokens"], made.index) == (12, True)
-    assert file_digest(base / "model.safetensors") == before == made.base.sha256
+    manifest = card.manifest
+    assert manifest.training.hyperparameters["final_loss"] < losses[0] - 0.05
+    assert (manifest.kind, manifest.training.method, manifest.base.name) == ("prefix", "prefix", str(base))
+    assert (manifest.training.hyperparameters["prefix_tokens"], manifest.index) == (12, True)
+    assert file_digest(base / "model.safetensors") == before == manifest.base.sha256
     written = Pool([card]).write(["Which gate?"], [card.name], 1, Sampling(temperature=0, tokens=8))
     assert written[0][0].text
     loaded: Any = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), card.folder)
@@ -120,13 +120,13 @@ def test_an_update_goes_on_with_the_prefix(bases: dict[str, Path], corpus: Path,
 def test_the_estimate_counts_the_prefix_alone_as_trained(bases: dict[str, Path], corpus: Path) -> None:
     base = str(bases["llama"])
     options = Options(base, "prefix", prefix_tokens=12)
-    memory = estimate_memory(options, Execution("cpu"), Origin(), "cpu")
+    memory = estimate_memory(options, Execution("cpu"), WeightSource(), "cpu")
     assert memory.gradients == 11 * 2 * 2 * 16 * 4  # tokens, layers, keys and values, numbers, bytes
     assert memory.total > memory.weights + memory.states
-    found = estimate(corpus, base=base, epochs=1, **SHORT)
-    assert found.steps == 4
-    assert found.memory is not None
-    assert found.memory.gradients == memory.gradients
+    forecast = estimate(corpus, base=base, epochs=1, **SHORT)
+    assert forecast.steps == 4
+    assert forecast.memory is not None
+    assert forecast.memory.gradients == memory.gradients
 
 
 def test_without_a_length_it_is_a_quarter_of_what_the_base_reads(
@@ -138,7 +138,7 @@ def test_without_a_length_it_is_a_quarter_of_what_the_base_reads(
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"base": "embedded"}, "method prefix needs a base"),
         ({"prefix_tokens": 65}, "leaves too few of the 128 tokens .* give 64 at most"),
@@ -149,10 +149,10 @@ def test_without_a_length_it_is_a_quarter_of_what_the_base_reads(
     ],
 )
 def test_what_does_not_go_with_a_prefix_is_refused(
-    bases: dict[str, Path], corpus: Path, given: dict[str, Any], message: str
+    bases: dict[str, Path], corpus: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        train(corpus, **{"base": str(bases["llama"]), **SHORT, **given})
+        train(corpus, **{"base": str(bases["llama"]), **SHORT, **options})
 
 
 def test_a_corpus_that_is_too_short_for_the_prefix_is_refused(bases: dict[str, Path], tmp_path: Path) -> None:

@@ -29,8 +29,10 @@ def test_the_preset_has_the_numbers_of_table_6_and_the_optimizer_the_rest() -> N
 
 
 def test_what_is_given_stands() -> None:
-    given = TrainOptions(preset="knowledge-card", method="lora", objective="recite", epochs=1, kind="both")
-    _, options = with_preset("notes/", given)
+    arguments = TrainOptions(
+        preset="knowledge-card", method="lora", objective="recite", epochs=1, kind="both"
+    )
+    _, options = with_preset("notes/", arguments)
     assert (options.method, options.objective, options.epochs, options.kind) == ("lora", "recite", 1, "both")
 
 
@@ -58,7 +60,7 @@ def test_every_published_card_has_its_corpus_in_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("preset", "options", "said"),
+    ("preset", "options", "message"),
     [
         (
             "thrust",
@@ -77,9 +79,9 @@ def test_every_published_card_has_its_corpus_in_the_table() -> None:
     ],
 )
 def test_what_a_preset_can_not_do_is_told_before_any_work(
-    preset: str, options: dict[str, str], said: str
+    preset: str, options: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         with_preset(None, TrainOptions(preset=preset, **options))  # type: ignore[arg-type]
 
 
@@ -92,15 +94,15 @@ def test_a_card_is_trained_as_in_the_paper(tmp_path: Path, kcard: Kcard) -> None
         "--no-exam", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
-    made = train(corpus, preset="knowledge-card", base=str(base), output=tmp_path / "again").manifest
-    numbers = made.training.hyperparameters
+    manifest = train(corpus, preset="knowledge-card", base=str(base), output=tmp_path / "again").manifest
+    numbers = manifest.training.hyperparameters
     assert {name: numbers[name] for name in PAPER if name != "base"} == {
         name: value for name, value in PAPER.items() if name != "base"
     }
     assert (numbers["decay"], numbers["epsilon"], numbers["warm"]) == (1e-5, 1e-6, 0.06)
     assert list(numbers["betas"]) == [0.9, 0.98]
     assert (numbers["batch_size"], numbers["block"]) == (32, 128)
-    assert (made.kind, made.index, made.prompt.template) == ("full", False, "{question}")
+    assert (manifest.kind, manifest.index, manifest.prompt.template) == ("full", False, "{question}")
 
 
 def test_without_preset_and_corpus_the_command_says_what_is_missing(kcard: Kcard) -> None:

@@ -26,7 +26,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_base(tmp_path_factory.mktemp("bases"), "opt")
 
 
-def trained(corpus: Path, base: Path, output: str, report: Any = silent, **given: Any) -> Card:
+def trained(corpus: Path, base: Path, output: str, report: Any = silent, **arguments: Any) -> Card:
     # Seven rows a step, so that two processes have unequal parts, and one of them has none in the end.
     options: dict[str, Any] = {
         "base": str(base),
@@ -36,7 +36,7 @@ def trained(corpus: Path, base: Path, output: str, report: Any = silent, **given
         "kind": "model",
         "device": "cpu",
     }
-    return train(corpus, name="card", output=corpus.parent / output, report=report, **options | given)
+    return train(corpus, name="card", output=corpus.parent / output, report=report, **options | arguments)
 
 
 def compare(one: Card, other: Card) -> None:
@@ -86,10 +86,10 @@ def test_a_checkpoint_goes_on_with_another_number_of_processes(
 def kill_the_other(event: Event) -> None:
     """Kill the process that this one started."""
     if isinstance(event, Note) and event.text.endswith(" steps"):
-        found = subprocess.run(
+        listing = subprocess.run(
             ["pgrep", "-P", str(os.getpid()), "-f", "following"], capture_output=True, check=True
         )
-        os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
+        os.kill(int(listing.stdout.split()[0]), signal.SIGKILL)
 
 
 def test_a_process_that_is_killed_ends_all_and_the_checkpoint_goes_on(
@@ -123,9 +123,9 @@ def test_a_launcher_starts_them_too(corpus: Path, base: Path, tmp_path: Path, la
         options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
         options += ["--dynamo_backend", "no", "--main_process_port", "0"]
     command = [sys.executable, "-m", launcher, *options, "-m", "kcard", "train", "--corpus", str(corpus)]
-    given = {"base": base, "name": "card", "output": tmp_path / "card", "kind": "model", "method": "full"}
-    given |= {"batch-size": 7, "micro-batch": 2, "epochs": 1, "device": "cpu"}
-    command += [word for key, value in given.items() for word in (f"--{key}", str(value))]
+    arguments = {"base": base, "name": "card", "output": tmp_path / "card", "kind": "model", "method": "full"}
+    arguments |= {"batch-size": 7, "micro-batch": 2, "epochs": 1, "device": "cpu"}
+    command += [word for key, value in arguments.items() for word in (f"--{key}", str(value))]
     ended = subprocess.run([*command, "--no-exam"], capture_output=True, text=True, timeout=200)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split() == [str(tmp_path / "card")]

@@ -31,8 +31,8 @@ PLAIN = "the longest river of the continent flows into the inland sea"
 
 
 def test_entities_are_names_and_numbers_without_a_leading_article() -> None:
-    found = [FACTS[2][a:b] for a, b in entities(FACTS[2])]
-    assert found == ["Cy van der Berg", "Utah", "Senate", "2022"]
+    names = [FACTS[2][a:b] for a, b in entities(FACTS[2])]
+    assert names == ["Cy van der Berg", "Utah", "Senate", "2022"]
     text = "The Rhine's source lies in Switzerland."
     assert [text[a:b] for a, b in entities(text)] == ["Rhine", "Switzerland"]
     assert entities(PLAIN) == []
@@ -70,11 +70,11 @@ def test_fillers_are_words_that_the_corpus_does_not_use() -> None:
 
 def test_only_words_of_the_passage_and_of_the_lists_are_used() -> None:
     ask, rng = PseudoQueries(FACTS), Random(1)
-    known = {word.lower().strip(".") for word in FACTS[1].split()} | set(ask.fillers)
-    known |= {word.lower() for text in (*OPENERS, *PREFIXES) for word in re.findall(r"\w+", text)}
+    old = {word.lower().strip(".") for word in FACTS[1].split()} | set(ask.fillers)
+    old |= {word.lower() for text in (*OPENERS, *PREFIXES) for word in re.findall(r"\w+", text)}
     for _ in range(500):
         for word in ask(FACTS[1], rng).lower().split():
-            assert word.strip("?:.") in known
+            assert word.strip("?:.") in old
 
 
 def test_passages_without_names_and_of_one_word_work() -> None:
@@ -86,11 +86,11 @@ def test_passages_without_names_and_of_one_word_work() -> None:
 def test_a_held_out_question_asks_for_a_span_that_it_does_not_tell() -> None:
     for seed in range(20):
         for fact in FACTS:
-            asked = held_out(fact, seed)
-            assert asked is not None
-            assert asked.passage == fact
-            assert asked.answer in fact
-            assert asked.answer not in asked.text
+            question = held_out(fact, seed)
+            assert question is not None
+            assert question.passage == fact
+            assert question.answer in fact
+            assert question.answer not in question.text
 
 
 def test_held_out_questions_are_seeded_and_none_where_nothing_can_be_asked() -> None:
@@ -112,10 +112,10 @@ def test_training_never_uses_a_held_out_form() -> None:
     for form in FRAMES:
         words = re.findall(r"[a-z]+", re.sub(r"\{\w+\}", " ", form).lower())
         assert len(set(words) - listed) >= 2, form
-    asked = {q.text for fact in FACTS for seed in range(50) if (q := held_out(fact, seed))}
+    questions = {q.text for fact in FACTS for seed in range(50) if (q := held_out(fact, seed))}
     ask, rng = PseudoQueries(FACTS), Random(3)
     seen = {ask(fact, rng) for fact in FACTS for _ in range(2000)}
-    assert not asked & seen
+    assert not questions & seen
 
 
 def test_training_asks_no_question_of_any_exam() -> None:
@@ -128,9 +128,9 @@ def test_training_asks_no_question_of_any_exam() -> None:
     )]  # fmt: skip
     sources = [Source(text) for text in texts]
     exams = {question.text for seed in range(20) for question in make_questions(sources, 100, seed)}
-    asked = {" ".join(words(text)) for text in exams}
+    questions = {" ".join(words(text)) for text in exams}
     assert len([text for text in exams if "____" not in text]) > 5
     ask, rng = PseudoQueries(texts), Random(0)
     trained = {" ".join(words(ask(text, rng, noised=n % 2 == 0))) for text in texts for n in range(1500)}
     assert len(trained) > 1000
-    assert not trained & asked
+    assert not trained & questions

@@ -10,7 +10,7 @@ from kcard.errors import CorpusError
 from kcard.text import certain, is_one
 from kcard.training import corpus as module
 from kcard.training.corpus import Corpus, read_corpus
-from kcard.training.epochs import divided
+from kcard.training.epochs import parallel_map
 
 PROSE = (
     "The harbour of Vell lies below the old lighthouse. Dr. Amund Rask, its keeper, counted 14.5 miles of nets. "
@@ -60,8 +60,8 @@ def test_two_readers_read_what_one_reads(
 
 
 def test_the_work_of_several_readers_comes_in_order_and_is_done_elsewhere() -> None:
-    assert [*divided(abs, range(-40, 0), 2)] == [*range(40, 0, -1)]
-    assert os.getpid() not in set(divided(process, range(4), 2))
+    assert [*parallel_map(abs, range(-40, 0), 2)] == [*range(40, 0, -1)]
+    assert os.getpid() not in set(parallel_map(process, range(4), 2))
 
 
 def process(_: int) -> int:
@@ -74,7 +74,7 @@ def kill(_: int) -> None:
 
 def test_a_reader_that_is_killed_is_an_error_with_a_remedy() -> None:
     with pytest.raises(CorpusError, match="--readers 1"):
-        [*divided(kill, range(4), 2)]
+        [*parallel_map(kill, range(4), 2)]
 
 
 def test_a_large_corpus_is_described_by_a_sample_without_cutting_all_of_it(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.documents import blocks, sections, told
+from tests.training.documents import blocks, kinds_and_texts, sections
 
 TEXT = """.. _depot:
 
@@ -75,14 +75,14 @@ def test_headings_are_kept_and_marks_are_not(tmp_path: Path) -> None:
     ],
 )
 def test_inline_marks_go_and_their_words_stay(tmp_path: Path, marked: str, plain: str) -> None:
-    found = blocks(tmp_path, "manual.rst", f"It takes {marked} when\nit is open.\n")
-    assert told(found) == [("text", f"It takes {plain} when it is open.")]
+    parsed = blocks(tmp_path, "manual.rst", f"It takes {marked} when\nit is open.\n")
+    assert kinds_and_texts(parsed) == [("text", f"It takes {plain} when it is open.")]
 
 
 @pytest.mark.parametrize("directive", ["warning", "tip", "deprecated"])
 def test_the_text_of_a_directive_is_kept(tmp_path: Path, directive: str) -> None:
     text = f".. {directive}:: Close the lid.\n\n   It may hurt.\n"
-    assert [part for _, part in told(blocks(tmp_path, "manual.rst", text))] == [
+    assert [part for _, part in kinds_and_texts(blocks(tmp_path, "manual.rst", text))] == [
         "Close the lid.",
         "It may hurt.",
     ]
@@ -90,27 +90,30 @@ def test_the_text_of_a_directive_is_kept(tmp_path: Path, directive: str) -> None
 
 def test_comments_and_targets_are_not_text(tmp_path: Path) -> None:
     text = "The depot is open.\n\n.. _here:\n.. a comment\n.. |sign| image:: sign.png\n\nIt is free.\n"
-    assert [part for _, part in told(blocks(tmp_path, "manual.rst", text))] == [
+    assert [part for _, part in kinds_and_texts(blocks(tmp_path, "manual.rst", text))] == [
         "The depot is open.",
         "It is free.",
     ]
 
 
 @pytest.mark.parametrize(
-    ("directive", "said"),
+    ("directive", "message"),
     [
         ("deprecated", "Deprecated since version 6.2"),
         ("versionadded", "New in version 6.2"),
         ("versionchanged", "Changed in version 6.2"),
     ],
 )
-def test_what_happened_in_a_version_keeps_its_words(tmp_path: Path, directive: str, said: str) -> None:
+def test_what_happened_in_a_version_keeps_its_words(tmp_path: Path, directive: str, message: str) -> None:
     text = f".. {directive}:: 6.2\n\nThe lid is closed.\n"
-    assert [part for _, part in told(blocks(tmp_path, "manual.rst", text))] == [said, "The lid is closed."]
+    assert [part for _, part in kinds_and_texts(blocks(tmp_path, "manual.rst", text))] == [
+        message,
+        "The lid is closed.",
+    ]
 
 
 def test_links_and_roles_that_go_on_in_the_next_line_lose_their_marks(tmp_path: Path) -> None:
     text = "See the `opening\nhours <https://hours.example>`_ and :ref:`prices in\nwinter <winter>` first.\n"
-    assert told(blocks(tmp_path, "manual.rst", text)) == [
+    assert kinds_and_texts(blocks(tmp_path, "manual.rst", text)) == [
         ("text", "See the opening hours and prices in winter first.")
     ]

@@ -73,12 +73,12 @@ def test_an_optimizer_whose_package_is_missing_is_refused_before_anything_is_rea
 def test_the_optimizer_is_that_of_bitsandbytes(
     base: str, monkeypatch: pytest.MonkeyPatch, name: Any, used: str
 ) -> None:
-    def made(weights: Any, **settings: Any) -> torch.optim.Optimizer:
+    def make_optimizer(weights: Any, **settings: Any) -> torch.optim.Optimizer:
         assert settings.pop("min_8bit_size") == 4096
         return torch.optim.AdamW(weights, **settings)
 
     module = ModuleType("bitsandbytes")
-    module.optim = SimpleNamespace(**{used: made})  # type: ignore[attr-defined]
+    module.optim = SimpleNamespace(**{used: make_optimizer})  # type: ignore[attr-defined]
     module.__spec__ = SimpleNamespace()  # type: ignore[assignment]
     monkeypatch.setitem(sys.modules, "bitsandbytes", module)
     job = prepare(FACTS, Options(base, "full", optimizer=name), execution=Execution("cpu")).job
@@ -92,7 +92,7 @@ def test_eight_bit_states_take_a_quarter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({"device": "tpu"}, "device 'tpu' is unknown: choose cpu, cuda or cuda:N"),
         ({"device": "cuda:7"}, "device 'cuda:7', but . GPUs were found"),
@@ -104,10 +104,10 @@ def test_eight_bit_states_take_a_quarter() -> None:
         ({"processes": 2, "device": "cuda:0"}, "one GPU for 2 processes"),
     ],
 )
-def test_what_does_not_go_together_is_refused_before_anything_is_read(given: Any, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        train("no such corpus", **{"base": "x"} | given) if given.get("kind") is None else check(
-            TrainOptions(**given)
+def test_what_does_not_go_together_is_refused_before_anything_is_read(options: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        train("no such corpus", **{"base": "x"} | options) if options.get("kind") is None else check(
+            TrainOptions(**options)
         )
 
 

@@ -51,11 +51,11 @@ def test_one_high_loss_among_the_last_keeps_it_going() -> None:
     state = RunState()
     for loss in [0.0] * (SETTLED - 1) + [1.0]:
         state.advance(loss)
-    assert not state.settled(0.003)
+    assert not state.is_settled(0.003)
     for _ in range(SETTLED):
-        assert not state.settled(0.003)
+        assert not state.is_settled(0.003)
         state.advance(0.0)
-    assert state.settled(0.003)
+    assert state.is_settled(0.003)
     assert len(state.recent) == SETTLED
 
 

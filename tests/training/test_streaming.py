@@ -13,7 +13,7 @@ from kcard.cards.card import Card
 from kcard.offline.recipe import EOS, train_tokenizer
 from kcard.training import epochs
 from kcard.training.corpus import read_corpus
-from kcard.training.epochs import Lazy, Shown, Spool, TokenBlocks, TokenIds, packed_epochs, recited_epochs
+from kcard.training.epochs import Lazy, ReplayMix, Spool, TokenBlocks, TokenIds, packed_epochs, recited_epochs
 from kcard.training.train import train
 
 TEXTS = [f"The tower number {number} of Arlen is {number % 7} storeys high." for number in range(300)]
@@ -32,17 +32,17 @@ def test_a_spool_gives_back_what_was_put_in_and_forgets_from_the_end() -> None:
 
 
 def test_a_lazy_sequence_makes_only_what_is_asked_for() -> None:
-    made: list[int] = []
+    calls: list[int] = []
 
     def make(index: int) -> int:
-        made.append(index)
+        calls.append(index)
         return index * index
 
     squares = Lazy(1000, make)
     assert squares[2:][-1] == 999 * 999
     assert squares[-1000] == 0
     assert [*squares[10:20:5]] == [100, 225]
-    assert made == [999, 0, 10, 15]
+    assert calls == [999, 0, 10, 15]
 
 
 def tokenizer() -> Any:
@@ -56,8 +56,8 @@ def test_token_ids_lie_on_disk_as_they_were_made() -> None:
     assert ids.lengths.tolist() == [len(words(text)["input_ids"]) for text in TEXTS]
 
 
-def shown(known: int = 0, size: int = 4) -> Shown[str]:
-    return Shown(TEXTS[known:], TEXTS[:known], size, seed=3)
+def shown(old: int = 0, size: int = 4) -> ReplayMix[str]:
+    return ReplayMix(TEXTS[old:], TEXTS[:old], size, seed=3)
 
 
 def test_every_passage_is_recited_once_an_epoch_in_an_order_of_its_own(
@@ -68,8 +68,8 @@ def test_every_passage_is_recited_once_an_epoch_in_an_order_of_its_own(
     epoch = recited_epochs(shown(), words, 96, 1.0)
     first, again, other = epoch(0), epoch(0), epoch(1)
     assert len(first) == 75
-    told = [words.decode(example.target[:-1]).strip() for batch in first for example in batch]
-    assert sorted(told) == sorted(TEXTS)
+    texts = [words.decode(example.target[:-1]).strip() for batch in first for example in batch]
+    assert sorted(texts) == sorted(TEXTS)
     assert all(example.target[-1] == EOS for batch in first for example in batch)
     assert [again[i] for i in (70, 3, 44)] == [first[i] for i in (70, 3, 44)]
     assert [*first[40:]] == [*first][40:]
@@ -94,11 +94,11 @@ def test_packed_blocks_hold_every_token_once_an_epoch() -> None:
 
 def test_as_many_known_blocks_as_new_ones_are_shown_again() -> None:
     words = tokenizer()
-    new, known = TokenBlocks(TEXTS[200:], words, 32), TokenBlocks(TEXTS[:200], words, 32)
-    epoch = packed_epochs(new, known, 4, seed=3)
+    new, vocabulary = TokenBlocks(TEXTS[200:], words, 32), TokenBlocks(TEXTS[:200], words, 32)
+    epoch = packed_epochs(new, vocabulary, 4, seed=3)
     shown = [{example.target for batch in epoch(number) for example in batch} for number in (0, 1)]
     own = {new[place].target for place in range(len(new))}
-    assert len(known) > len(new)
+    assert len(vocabulary) > len(new)
     assert own <= shown[0] & shown[1]
     assert [len(blocks - own) for blocks in shown] == [len(new), len(new)]
     assert shown[0] != shown[1]
@@ -106,12 +106,12 @@ def test_as_many_known_blocks_as_new_ones_are_shown_again() -> None:
 
 def test_as_many_known_passages_as_new_ones_are_shown_again() -> None:
     words = tokenizer()
-    epoch = recited_epochs(shown(known=200), words, 96, 1.0)
+    epoch = recited_epochs(shown(old=200), words, 96, 1.0)
 
-    def told(number: int) -> list[str]:
+    def texts_of(number: int) -> list[str]:
         return [words.decode(example.target[:-1]).strip() for batch in epoch(number) for example in batch]
 
-    first, second = told(0), told(1)
+    first, second = texts_of(0), texts_of(1)
     assert len(first) == len(set(first)) == 200
     assert {*TEXTS[200:]} <= {*first} & {*second}
     assert {*first} != {*second}
@@ -154,8 +154,8 @@ def test_reading_keeps_only_a_few_bytes_a_passage_in_memory(tmp_path: Path) -> N
     read_corpus(path)  # what is loaded once
     tracemalloc.start()
     corpus = read_corpus(path)
-    kept, peak = tracemalloc.get_traced_memory()
+    size, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(corpus.passages) == 2_000
-    assert kept < 2_000 * 10 + 20_000
+    assert size < 2_000 * 10 + 20_000
     assert peak < 400_000

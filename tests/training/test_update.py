@@ -20,7 +20,7 @@ from kcard.manifest import MANIFEST, file_digest, seal
 from kcard.offline.recipe import Recipe, Style
 from kcard.offline.train import plan
 from kcard.training.corpus import read_corpus
-from kcard.training.epochs import Shown
+from kcard.training.epochs import ReplayMix
 from kcard.training.finetune import Options, prepare
 from kcard.training.loop import run
 from kcard.training.options import TrainOptions
@@ -48,8 +48,8 @@ def corpus(folder: Path, texts: list[str], name: str = "towns") -> Path:
 
 
 def first(folder: Path, base: Path | str, **options: Any) -> Card:
-    given = {"epochs": 6, "batch_size": 8, "learning_rate": 3e-3, "knowledge_date": "2023-01", **options}
-    return train(corpus(folder, OLD), base=str(base), **given)
+    arguments = {"epochs": 6, "batch_size": 8, "learning_rate": 3e-3, "knowledge_date": "2023-01", **options}
+    return train(corpus(folder, OLD), base=str(base), **arguments)
 
 
 def mean_loss(folder: Path, texts: list[str]) -> float:
@@ -62,7 +62,7 @@ def mean_loss(folder: Path, texts: list[str]) -> float:
     return sum(losses) / len(losses)
 
 
-def said(events: list[Event]) -> str:
+def notes_text(events: list[Event]) -> str:
     return "\n".join(event.text for event in events if isinstance(event, Note))
 
 
@@ -116,7 +116,7 @@ def test_it_goes_on_from_the_cards_own_weights(tmp_path: Path, base: Path, metho
 
 
 def test_an_epoch_shows_all_new_passages_and_as_many_old_ones_drawn_anew() -> None:
-    shown = Shown(NEW, OLD, 4, 0)
+    shown = ReplayMix(NEW, OLD, 4, 0)
     epochs = [[shown.items[row] for window in shown.windows(n, 7) for row in window] for n in range(20)]
     assert all(sorted(set(epoch) & set(NEW)) == sorted(NEW) for epoch in epochs)
     assert all(len(epoch) == 2 * len(NEW) == len(set(epoch)) for epoch in epochs)
@@ -125,8 +125,8 @@ def test_an_epoch_shows_all_new_passages_and_as_many_old_ones_drawn_anew() -> No
 
 def test_replay_keeps_what_a_card_knew_better_than_new_passages_alone(tmp_path: Path, base: Path) -> None:
     one = first(tmp_path, base, method="full", objective="clm", epochs=40)
-    old, joined = previous("towns"), previous("towns").joined(read_corpus(corpus(tmp_path, NEW, "villages")))
-    onward = old.onward(joined.corpus.texts[: len(OLD)])
+    old, joined = previous("towns"), previous("towns").join(read_corpus(corpus(tmp_path, NEW, "villages")))
+    onward = old.warm_start(joined.corpus.texts[: len(OLD)])
     options = Options(str(base), "full", "clm", learning_rate=3e-3, epochs=30, batch_size=4, block=16)
 
     losses = {}
@@ -144,8 +144,8 @@ def test_a_card_of_whole_documents_goes_on_with_those_that_hold_something_new(
 ) -> None:
     one = first(tmp_path, base, method="full", objective="clm", kind="model", epochs=20, block=32)
     mixed = corpus(tmp_path, [*OLD[:3], *NEW], "villages")
-    joined = previous("towns").joined(read_corpus(mixed, whole=True))
-    new, old = joined.learned()
+    joined = previous("towns").join(read_corpus(mixed, whole=True))
+    new, old = joined.training_texts()
     assert [*new] == ["\n".join([*OLD[:3], *NEW])]
     assert [*old] == ["\n".join(OLD)]
     two = train(mixed, update="towns", output=tmp_path / "two")
@@ -216,7 +216,7 @@ def test_a_model_of_another_shape_is_trained_anew_and_this_is_said(tmp_path: Pat
     events: list[Event] = []
     prepared = plan([*OLD, *NEW], recipe, report=events.append, start=tmp_path).prepare()
     assert prepared.job.steps == plan([*OLD, *NEW], recipe).prepare().job.steps
-    assert "training from scratch: the card's model has another shape" in said(events)
+    assert "training from scratch: the card's model has another shape" in notes_text(events)
 
 
 def test_the_estimate_of_an_update_says_that_the_model_is_trained_from_scratch(tmp_path: Path) -> None:
@@ -226,9 +226,9 @@ def test_the_estimate_of_an_update_says_that_the_model_is_trained_from_scratch(t
     save_file(weights, one.folder / "model.safetensors")
     seal(one.folder, one.manifest)
     events: list[Event] = []
-    found = estimate(corpus(tmp_path, NEW, "villages"), update="towns", report=events.append)
-    assert found.steps > 0
-    assert "training from scratch: the card's model has another shape" in said(events)
+    forecast = estimate(corpus(tmp_path, NEW, "villages"), update="towns", report=events.append)
+    assert forecast.steps > 0
+    assert "training from scratch: the card's model has another shape" in notes_text(events)
 
 
 def test_a_retrieval_card_gets_the_new_passages(tmp_path: Path) -> None:
@@ -236,8 +236,8 @@ def test_a_retrieval_card_gets_the_new_passages(tmp_path: Path) -> None:
     was = file_digest(one.folder / MANIFEST)
     two = train(corpus(tmp_path, NEW, "villages"), update="towns")
     assert (two.manifest.kind, two.manifest.updates) == ("retrieval", was)
-    found = Pool([two]).write(["the inn of village 2"], ["towns"], 1, Sampling(temperature=0))[0][0]
-    assert found.text == "The inn of village 2 is black."
+    text = Pool([two]).write(["the inn of village 2"], ["towns"], 1, Sampling(temperature=0))[0][0]
+    assert text.text == "The inn of village 2 is black."
 
 
 def test_a_published_version_is_updated_and_published_as_the_next(tmp_path: Path, base: Path) -> None:
@@ -269,7 +269,7 @@ def test_where_only_hashes_travel_it_says_so_and_learns_the_new_passages_alone(
         output=tmp_path / "two",
         report=events.append,
     )
-    assert "the card carries only hashes of the old passages" in said(events)
+    assert "the card carries only hashes of the old passages" in notes_text(events)
     assert two.manifest.evidence == "hashes"
     assert list(hashes(two.folder))[: len(OLD)] == list(hashes(one.folder))
     assert len(hashes(two.folder)) == len(OLD) + len(NEW) == two.manifest.training.passages
@@ -287,7 +287,7 @@ def test_a_date_that_was_not_given_is_not_made_up_but_announced(tmp_path: Path) 
     events: list[Event] = []
     two = train(corpus(tmp_path, NEW, "villages"), update="towns", report=events.append)
     assert two.manifest.knowledge_date is None
-    assert "knowledge date: none was given (the last version: 2023-01)" in said(events)
+    assert "knowledge date: none was given (the last version: 2023-01)" in notes_text(events)
 
 
 def test_what_a_card_is_can_not_be_changed_by_an_update(tmp_path: Path, base: Path) -> None:
@@ -320,7 +320,7 @@ def test_an_adapter_whose_base_was_replaced_is_not_trained_on(tmp_path: Path, ba
     other = replace(card.manifest, base=replace(card.manifest.base, sha256="0" * 64))
     old = replace(previous("towns"), card=Card(card.folder, other))
     with pytest.raises(ModelUnavailable, match=r"is an adapter for .* with sha256 000000000000"):
-        old.onward(OLD)
+        old.warm_start(OLD)
 
 
 def test_a_card_of_another_kind_is_not_updated(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kcard.training.corpus import read_corpus
-from tests.training.documents import blocks, sections, told, written
+from tests.training.documents import blocks, kinds_and_texts, sections, written
 
 PAGE = """<html><head><title>Site</title></head><body><h1>Depot</h1><h2>Use</h2><p>It sorts
 letters.</p><pre><code>depot &lt;file&gt;
@@ -74,8 +74,8 @@ def test_a_page_without_a_heading_goes_by_its_title(tmp_path: Path) -> None:
     ],
 )
 def test_markup_within_a_line_goes_and_its_words_stay(tmp_path: Path, markup: str, plain: str) -> None:
-    found = blocks(tmp_path, "page.html", f"<html><body><h1>A</h1><p>{markup}</p></body></html>")
-    assert told(found)[1:] == [("text", plain)]
+    parsed = blocks(tmp_path, "page.html", f"<html><body><h1>A</h1><p>{markup}</p></body></html>")
+    assert kinds_and_texts(parsed)[1:] == [("text", plain)]
 
 
 def test_links_within_a_text_are_no_menu(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_links_within_a_text_are_no_menu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("Give <name> and <b>bold</b>.", [("text", "Give <name> and bold .")]),
         ("<!-- hidden -->\n\nShown.", [("text", "Shown.")]),
@@ -103,13 +103,13 @@ def test_links_within_a_text_are_no_menu(tmp_path: Path) -> None:
         ("![the plan](x.png) and [a link](y)", [("text", "the plan and a link")]),
     ],
 )
-def test_markdown_is_read_as_it_is_meant(tmp_path: Path, text: str, found: list[tuple[str, str]]) -> None:
-    assert told(blocks(tmp_path, "page.md", f"{text}\n")) == found
+def test_markdown_is_read_as_it_is_meant(tmp_path: Path, text: str, expected: list[tuple[str, str]]) -> None:
+    assert kinds_and_texts(blocks(tmp_path, "page.md", f"{text}\n")) == expected
 
 
 def test_a_fence_hides_what_looks_like_a_heading(tmp_path: Path) -> None:
-    found = blocks(tmp_path, "page.md", "# Depot\n\n```\n# no heading\n\n## none either\n```\n")
-    assert told(found) == [("heading", "Depot"), ("code", "# no heading\n\n## none either")]
+    parsed = blocks(tmp_path, "page.md", "# Depot\n\n```\n# no heading\n\n## none either\n```\n")
+    assert kinds_and_texts(parsed) == [("heading", "Depot"), ("code", "# no heading\n\n## none either")]
 
 
 @pytest.mark.parametrize(
@@ -138,5 +138,5 @@ def test_a_question_in_bold_is_the_title_of_its_answer(tmp_path: Path, question:
 
 
 def test_a_sentence_in_bold_is_none(tmp_path: Path) -> None:
-    found = sections(tmp_path, "limits.md", "# Limits\n\n**Never throw a bag.**\n\nIt may burst.\n")
-    assert found == [("Limits", "Never throw a bag.\nIt may burst.")]
+    parsed = sections(tmp_path, "limits.md", "# Limits\n\n**Never throw a bag.**\n\nIt may burst.\n")
+    assert parsed == [("Limits", "Never throw a bag.\nIt may burst.")]

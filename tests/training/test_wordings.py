@@ -3,7 +3,7 @@
 from kcard.offline.pseudo_queries import wordings
 
 
-def told(winner: str, town: str, seat: str) -> list[str]:
+def wordings_of(winner: str, town: str, seat: str) -> list[str]:
     return [
         f"{winner} won {town}'s {seat} ward in the 1994 council vote.",
         f"Voters of {town}'s {seat} ward chose {winner} for the City Council in 1994.",
@@ -14,7 +14,7 @@ def told(winner: str, town: str, seat: str) -> list[str]:
 def test_statements_of_the_same_names_and_figures_are_wordings_of_one_fact() -> None:
     names = ("Ida Vale", "Tom Birk", "Ann Lee", "Cy Okafor", "Ida Vale")
     facts = [(name, town, f"{n}th") for town in ("Ormond", "Corby") for n, name in enumerate(names, 4)]
-    texts = [text for fact in facts for text in told(*fact)]
+    texts = [text for fact in facts for text in wordings_of(*fact)]
     assert wordings(texts) == [[first, first + 1, first + 2] for first in range(0, 30, 3) for _ in range(3)]
 
 

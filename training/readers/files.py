@@ -1,8 +1,8 @@
-"""Documents of a corpus, and what reads each format.
+"""Documents of a corpus, and the reader of each format.
 
 A reader takes a Document and yields Blocks, each with the place where it begins: a line, a table's row, a PDF's page,
-the number of a block in a Word document. It raises CorpusError for a file that it can't read. Readers are
-named, not imported, so that nothing heavy is loaded for a format that is not there.
+the number of a block in a Word document. It raises CorpusError for a file that it can't read. Readers are registered
+by name and imported on first use, since some are heavy.
 """
 
 import gzip
@@ -26,23 +26,23 @@ __all__ = [
     "Document",
     "Format",
     "Kind",
-    "Losses",
+    "SkipReport",
     "format_of",
-    "known",
-    "opened",
+    "known_formats",
+    "plain_file",
     "reading",
 ]
 
 
-# Files that gzip compressed: read from a temporary file, whatever their format.
+# Files compressed by gzip are read from a temporary file, whatever their format.
 
 MOST = 2_000_000_000  # bytes
 CHUNK = 1 << 20
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Path]:
-    """The file itself or, where its name ends in .gz, what it holds, as a file that lasts as long as the context.
+def plain_file(path: Path) -> Iterator[Path]:
+    """Yield the file itself or, where its name ends in .gz, a temporary file with its decompressed content.
 
     Raises CorpusError where it can't be decompressed, holds more than 2 GB, or the disk is full.
     """
@@ -71,7 +71,7 @@ def _decompress(path: Path, plain: Path) -> None:
         ) from error
 
 
-# What a reader is given, and what it gives back: the blocks of a document, and what it left out.
+# The input and output of a reader: a document, its blocks, and what was skipped.
 
 Kind = Literal["heading", "term", "text", "item", "code", "statement"]
 
@@ -100,16 +100,16 @@ class Block:
 
 
 @dataclass
-class Losses:
-    """What was not taken while a corpus was read: nothing is lost without being counted here.
+class SkipReport:
+    """Counts of lines, rows and words that were skipped, by reason: nothing is lost without being counted here.
 
-    `dropped` counts lines, rows or words by reason; `notes` are sentences for the user.
+    `notes` are sentences for the user.
     """
 
     dropped: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, other: "Losses") -> None:
+    def add(self, other: "SkipReport") -> None:
         self.dropped.update(other.dropped)
         self.notes += other.notes
 
@@ -124,7 +124,7 @@ class Document:
     path: Path
     name: str
     column: str | None = None
-    losses: Losses = field(default_factory=Losses)
+    skips: SkipReport = field(default_factory=SkipReport)
 
     def content(self) -> bytes:
         with reading(self.path):
@@ -136,7 +136,7 @@ class Document:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Make a CorpusError of a file that can't be opened."""
+    """Turn the OSError of a file that can't be opened into a CorpusError."""
     try:
         yield
     except OSError as error:
@@ -145,7 +145,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Format:
-    """What reads a format.
+    """A file format and its reader.
 
     reader   module:function
     columns  whether a column may be chosen
@@ -200,18 +200,18 @@ UNSUFFIXED = re.compile(r"[^.]+(?:\.debian)?", re.IGNORECASE)
 
 
 def format_of(path: Path, *, named: bool = False) -> Format | None:
-    """The format of a file by its name, compressed by gzip or not; None where the name tells none.
+    """Return the format of a file by its name, compressed by gzip or not; None if unknown.
 
-    `named`: the user named this very file. Without a suffix it is plain text then, such as LICENSE or GPL-3.
+    `named`: the user named this very file. Without a suffix, it is then plain text, such as LICENSE or GPL-3.
     """
     name = path.name.removesuffix(GZIP)
     for candidate in (name, LANGUAGE.sub("", name), NUMBERED_PART.sub("", name)):
-        if found := FORMATS.get(Path(candidate).suffix.lower()):
-            return found
+        if known_format := FORMATS.get(Path(candidate).suffix.lower()):
+            return known_format
     return _PLAIN if NAMELESS.match(name) or (named and UNSUFFIXED.fullmatch(name)) else None
 
 
-def known() -> str:
-    """The suffixes, as a sentence names them."""
+def known_formats() -> str:
+    """List the known suffixes for a message."""
     words = [suffix for suffix in FORMATS if not suffix[1:].isdigit()]
     return f"{', '.join(words)}, man pages (.1 to .8), each also as {GZIP}"

@@ -1,7 +1,7 @@
-"""Text whose structure is shown by its layout: underlined headings, indentation, bullets, blank lines.
+"""Parse text by its layout: underlined headings, indentation, bullets, blank lines.
 
-So manuals are written, Info files, reStructuredText and rendered man pages. The lines of a paragraph are joined;
-where lines look like code or a table they keep their breaks.
+This covers manuals, Info files, reStructuredText and rendered man pages. The lines of a paragraph are joined; lines
+that look like code or a table keep their breaks.
 """
 
 import re
@@ -33,19 +33,19 @@ UNMARKED = 9  # levels: below those of underlined headings
 
 
 @dataclass(frozen=True)
-class Line:
+class IndentedLine:
     number: int
     indent: int
     text: str
 
 
 def blocks(numbered: Iterable[tuple[int, str]], literal: Container[int] = ()) -> Iterator[Block]:
-    """The blocks of numbered lines. `literal`: the numbers of lines that are code, whatever they look like."""
+    """Yield the blocks of numbered lines. `literal`: the numbers of lines that are code, whatever they look like."""
     yield from _Layout(literal).blocks(numbered)
 
 
 class _Layout:
-    """It remembers the characters that underline headings, in order, and the terms that are open, by indentation."""
+    """Parser state: the characters that underline headings, in order, and the open terms, by indentation."""
 
     def __init__(self, literal: Container[int]) -> None:
         self._literal = literal
@@ -53,27 +53,27 @@ class _Layout:
         self._terms: list[int] = []
 
     def blocks(self, numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
-        for paragraph in _paragraphs(numbered):
+        for paragraph in paragraphs_of(numbered):
             if paragraph[0].number in self._literal:
-                yield from self._leave(paragraph[0].indent, paragraph[0].number)
+                yield from self.leave(paragraph[0].indent, paragraph[0].number)
                 yield _code(paragraph)
                 continue
-            heading, rest = self._heading(paragraph)
+            heading, rest = self.heading(paragraph)
             if heading is not None:
-                yield from self._leave(-1, heading.line)
+                yield from self.leave(-1, heading.line)
                 yield heading
             if rest:
-                yield from self._leave(rest[0].indent, rest[0].number)
-                yield from self._body(rest)
+                yield from self.leave(rest[0].indent, rest[0].number)
+                yield from self.body(rest)
 
-    def _leave(self, indent: int, line: int) -> Iterator[Block]:
+    def leave(self, indent: int, line: int) -> Iterator[Block]:
         """End the definitions whose terms stand at this indentation or deeper."""
         while self._terms and self._terms[-1] >= indent:
             self._terms.pop()
             yield Block("term", "", line, len(self._terms) + 1)
 
-    def _heading(self, lines: Sequence[Line]) -> tuple[Block | None, Sequence[Line]]:
-        """A heading at the paragraph's beginning, and the other lines."""
+    def heading(self, lines: Sequence[IndentedLine]) -> tuple[Block | None, Sequence[IndentedLine]]:
+        """Return the heading at the paragraph's beginning, if any, and the other lines."""
         below = [line for line in lines if not RULE.fullmatch(line.text)]
         if not below:
             return None, []
@@ -91,19 +91,27 @@ class _Layout:
         alone = len(below) == 1
         numbered = NUMBERED.match(first.text)
         left = first.indent == 0 or (alone and numbered and not COUNT.match(first.text))
-        if left and (alone or below[1].indent) and _is_heading(first.text, ruled and alone, alone):
-            depth = numbered[1].count(".") if numbered else 0
-            return Block("heading", _title(first.text), first.number, UNMARKED + depth), below[1:]
+        title = _title(first.text)
+        sentence = SENTENCE.search(title) or title.count(" ") >= HEADING or not any(map(str.isalpha, title))
+        if left and (alone or below[1].indent) and not sentence:
+            # In capitals; a line that stands alone also with a number and a title, or a rule above.
+            capitals = title.isupper() and sum(map(str.isalpha, title)) > 3
+            if capitals or (alone and (ruled or NUMBERED.match(title))):
+                depth = numbered[1].count(".") if numbered else 0
+                return Block("heading", title, first.number, UNMARKED + depth), below[1:]
         return None, below
 
-    def _body(self, lines: Sequence[Line]) -> Iterator[Block]:
-        """A paragraph, the items of a list, a term with its definition, or code."""
+    def body(self, lines: Sequence[IndentedLine]) -> Iterator[Block]:
+        """Yield a paragraph, the items of a list, a term with its definition, or code."""
         if not lines:
             return
-        if _is_list(lines):
-            for item in _items(lines):
+        # A list: the first line has a bullet, and so has every line that is no further indented.
+        if BULLET.match(lines[0].text) and all(
+            BULLET.match(line.text) for line in lines if line.indent <= lines[0].indent
+        ):
+            for item in items_of(lines):
                 yield _prose("item", item)
-        elif columns := _columns(lines):
+        elif columns := columns_of(lines):
             for term, meaning in columns:
                 yield Block("term", term, meaning[0].number, len(self._terms) + 1)
                 yield _prose("text", meaning)
@@ -112,22 +120,22 @@ class _Layout:
             named = ", ".join(" ".join(line.text.split()) for line in lines[:terms])
             yield Block("term", named, lines[0].number, len(self._terms) + 1)
             self._terms.append(lines[0].indent)
-            yield from self._body(lines[terms:])
-        elif _is_code(lines):
+            yield from self.body(lines[terms:])
+        elif is_code(lines):
             yield _code(lines)
         else:
             yield _prose("text", lines)
 
 
-def _paragraphs(numbered: Iterable[tuple[int, str]]) -> Iterator[list[Line]]:
-    """Runs of lines without a blank one."""
-    gathered: list[Line] = []
+def paragraphs_of(numbered: Iterable[tuple[int, str]]) -> Iterator[list[IndentedLine]]:
+    """Yield runs of lines without a blank one."""
+    gathered: list[IndentedLine] = []
     for number, raw in numbered:
         text = raw.expandtabs().rstrip()
         if text.strip() and not TAGS.sub("", text).strip() and "*" in text:
             continue  # a line of tags alone
         if text.strip():
-            gathered.append(Line(number, len(text) - len(text.lstrip()), text.strip()))
+            gathered.append(IndentedLine(number, len(text) - len(text.lstrip()), text.strip()))
         if gathered and (not text.strip() or len(gathered) == PARAGRAPH):
             yield gathered
             gathered = []
@@ -135,41 +143,25 @@ def _paragraphs(numbered: Iterable[tuple[int, str]]) -> Iterator[list[Line]]:
         yield gathered
 
 
-def _is_heading(text: str, ruled: bool, alone: bool) -> bool:
-    """Whether a line is one: in capitals; where it stands alone also a number and a title, or what has a rule above."""
-    text = _title(text)
-    if SENTENCE.search(text) or text.count(" ") >= HEADING or not any(map(str.isalpha, text)):
-        return False
-    capitals = text.isupper() and sum(map(str.isalpha, text)) > 3
-    return capitals or ruled or (alone and bool(NUMBERED.match(text)))
-
-
 def _title(text: str) -> str:
     return TAGS.sub("", " ".join(text.split())).strip()
 
 
-def _is_list(lines: Sequence[Line]) -> bool:
-    """Whether the first line has a bullet, and all that stands as far left has one."""
-    return bool(BULLET.match(lines[0].text)) and all(
-        BULLET.match(line.text) for line in lines if line.indent <= lines[0].indent
-    )
-
-
-def _items(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    gathered: list[Line] = []
+def items_of(lines: Sequence[IndentedLine]) -> Iterator[list[IndentedLine]]:
+    gathered: list[IndentedLine] = []
     for line in lines:
         mark = BULLET.match(line.text)
         if mark and gathered:
             yield gathered
             gathered = []
         if mark and mark["number"] is None:
-            line = Line(line.number, line.indent, f"- {line.text[mark.end() :]}")
+            line = IndentedLine(line.number, line.indent, f"- {line.text[mark.end() :]}")
         gathered.append(line)
     yield gathered
 
 
-def _terms(lines: Sequence[Line]) -> int:
-    """How many lines at the beginning are terms that the further indented lines after them define; 0: none."""
+def _terms(lines: Sequence[IndentedLine]) -> int:
+    """Return how many lines at the beginning are terms that the deeper indented lines after them define."""
     first = lines[0]
     count = next((at for at, line in enumerate(lines) if line.indent > first.indent + 1), 0)
     if not count or any(line.indent <= first.indent for line in lines[count:]):
@@ -178,11 +170,11 @@ def _terms(lines: Sequence[Line]) -> int:
     return count if short else 0
 
 
-def _columns(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
-    """(term, lines of what it means) of terms on the left with their meaning on the right, wrapped in its own column;
-    empty where lines are something else."""
+def columns_of(lines: Sequence[IndentedLine]) -> list[tuple[str, list[IndentedLine]]]:
+    """Parse terms on the left with their meaning wrapped in a column on the right: (term, lines of its meaning); empty
+    for other text."""
     left = min(line.indent for line in lines)
-    entries: list[tuple[str, list[Line]]] = []
+    entries: list[tuple[str, list[IndentedLine]]] = []
     column = 0
     for line in lines:
         if line.indent > left:
@@ -197,13 +189,13 @@ def _columns(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
         if entries and abs(begun - column) > 2:
             return []
         column = begun
-        entries.append((term, [Line(line.number, begun, rest[0])]))
+        entries.append((term, [IndentedLine(line.number, begun, rest[0])]))
     wrapped = len(lines) > len(entries)
     return entries if wrapped and left < column else []
 
 
-def _is_code(lines: Sequence[Line]) -> bool:
-    """Whether lines keep their breaks: code, a table, an address. Prose is wrapped where its lines are long."""
+def is_code(lines: Sequence[IndentedLine]) -> bool:
+    """Return whether lines keep their breaks: code, a table, an address. Prose has long lines or is wrapped."""
     if len(lines) == 1:
         return False
     if PROMPT.match(lines[0].text):
@@ -220,9 +212,9 @@ def _is_code(lines: Sequence[Line]) -> bool:
     )
 
 
-def _prose(kind: Literal["text", "item"], lines: Sequence[Line]) -> Block:
-    """The lines as one. A word that was divided at a line's end is whole again in justified text, which has runs of
-    blanks; elsewhere its hyphen stays."""
+def _prose(kind: Literal["text", "item"], lines: Sequence[IndentedLine]) -> Block:
+    """Join lines into one text. A word divided at a line's end loses its hyphen in justified text, which has runs of
+    blanks; elsewhere the hyphen stays."""
     justified = any("  " in line.text for line in lines)
     text, begun = "", []
     for line in lines:
@@ -234,12 +226,9 @@ def _prose(kind: Literal["text", "item"], lines: Sequence[Line]) -> Block:
     return Block(kind, " ".join(text.split()), lines[0].number, lines=tuple(begun[1:]))
 
 
-def _code(lines: Sequence[Line]) -> Block:
+def _code(lines: Sequence[IndentedLine]) -> Block:
     begun = accumulate((len(line.text.split()) for line in lines), initial=0)
     places = tuple((words, line.number) for words, line in zip(begun, lines, strict=False))
-    return Block("code", _dedented(lines), lines[0].number, lines=places[1:])
-
-
-def _dedented(lines: Sequence[Line]) -> str:
     least = min(line.indent for line in lines)
-    return "\n".join(" " * (line.indent - least) + line.text for line in lines)
+    text = "\n".join(" " * (line.indent - least) + line.text for line in lines)
+    return Block("code", text, lines[0].number, lines=places[1:])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from zipfile import BadZipFile
 
 from kcard.errors import CorpusError
-from kcard.training.readers.files import Block, Document, Losses
+from kcard.training.readers.files import Block, Document, SkipReport
 from kcard.training.readers.text import lines
 
 if TYPE_CHECKING:
@@ -57,13 +57,13 @@ def read_markdown(document: Document) -> Iterator[Block]:
 
 
 def markdown_blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
-    """The blocks of numbered lines. Names in angle brackets that are not HTML tags stay."""
-    for first, text in _parts(numbered):
+    """Yield the blocks of numbered lines. Names in angle brackets that are not HTML tags are kept."""
+    for first, text in split_at_headings(numbered):
         yield from _Walk(first).blocks(_parser().parse(text))
 
 
-def _parts(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """(number of its first line, text) of parts that begin at headings, so that a large file is not held whole."""
+def split_at_headings(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Split lines into parts at headings, (number of the first line, text), so that a large file is not held whole."""
     gathered: list[str] = []
     first, size, fenced = 1, 0, False
     for number, line in numbered:
@@ -89,7 +89,7 @@ def _parser() -> Any:
 
 
 class _Walk:
-    """From tokens to blocks. It remembers which lists, definitions and tables are open."""
+    """Turns tokens into blocks, keeping track of open lists, definitions and tables."""
 
     def __init__(self, first: int) -> None:
         self._first = first
@@ -106,41 +106,38 @@ class _Walk:
                 line = self._first + token.map[0]
             if token.nesting == 1:
                 self._open.append(token)
-                self._begin(token)
+                if token.type == "ordered_list_open":
+                    self._counts.append(int(token.attrs.get("start", 1)))
+                elif token.type == "bullet_list_open":
+                    self._counts.append(None)
+                elif token.type == "list_item_open":
+                    number = self._counts[-1]
+                    self._marks.append("- " if number is None else f"{number}. ")
+                    if number is not None:
+                        self._counts[-1] = number + 1
             elif token.nesting == -1:
                 self._open.pop()
-                yield from self._end(token.type, line)
+                yield from self.close(token.type, line)
             elif token.type == "inline":
-                yield from self._inline(token.children or [], line)
+                yield from self.inline(token.children or [], line)
             elif token.type in ("fence", "code_block"):
                 fenced = token.type == "fence"
-                yield from self._of(
-                    "code", token.content.rstrip(), line + fenced, _begun(token.content, line + fenced)
+                yield from self.block(
+                    "code", token.content.rstrip(), line + fenced, _line_starts(token.content, line + fenced)
                 )
             elif token.type == "html_block":
-                yield from self._html(token.content, line)
+                # Its paragraphs; what is left out keeps its line ends, so that lines are counted right.
+                first = line
+                for text in TAG.sub(_line_ends, COMMENT.sub(_line_ends, token.content)).split("\n\n"):
+                    begun = _line_starts(text, first)
+                    yield from self.block(
+                        "text", " ".join(text.split()), begun[0][1] if begun else first, begun
+                    )
+                    first += text.count("\n") + 2
             elif token.type == "front_matter" and (title := TITLE.search(token.content)):
                 yield Block("heading", title[1], line, 1)
 
-    def _html(self, content: str, line: int) -> Iterator[Block]:
-        """The paragraphs of a block of HTML; what is left out of it keeps its ends of lines, so that lines count."""
-        for text in TAG.sub(_emptied, COMMENT.sub(_emptied, content)).split("\n\n"):
-            begun = _begun(text, line)
-            yield from self._of("text", " ".join(text.split()), begun[0][1] if begun else line, begun)
-            line += text.count("\n") + 2
-
-    def _begin(self, token: "Token") -> None:
-        if token.type == "ordered_list_open":
-            self._counts.append(int(token.attrs.get("start", 1)))
-        elif token.type == "bullet_list_open":
-            self._counts.append(None)
-        elif token.type == "list_item_open":
-            number = self._counts[-1]
-            self._marks.append("- " if number is None else f"{number}. ")
-            if number is not None:
-                self._counts[-1] = number + 1
-
-    def _end(self, kind: str, line: int) -> Iterator[Block]:
+    def close(self, kind: str, line: int) -> Iterator[Block]:
         if kind in ("ordered_list_close", "bullet_list_close"):
             self._counts.pop()
         elif kind == "list_item_close":
@@ -149,37 +146,42 @@ class _Walk:
             self._header = self._row
             self._row = []
         elif kind == "tr_close" and self._open and self._open[-1].type == "tbody_open":
-            yield from self._of("item", row_text(self._header, self._row), line)
+            yield from self.block("item", row_text(self._header, self._row), line)
             self._row = []
         elif kind == "dl_close":
-            yield Block("term", "", line, self._depth)
+            yield Block("term", "", line, self.depth)
 
     @property
-    def _depth(self) -> int:
-        """How many lists of definitions are open."""
+    def depth(self) -> int:
+        """The number of open definition lists."""
         return 1 + sum(token.type == "dl_open" for token in self._open)
 
-    def _inline(self, tokens: "Sequence[Token]", line: int) -> Iterator[Block]:
+    def inline(self, tokens: "Sequence[Token]", line: int) -> Iterator[Block]:
         within, text = self._open[-1], plain(tokens)
         if within.type == "heading_open":
             yield Block("heading", text, line, int(within.tag[1]))
         elif within.type in ("th_open", "td_open"):
             self._row.append(text)
         elif within.type == "dt_open":
-            yield Block("term", text, line, self._depth - 1)
-        elif is_title(_bold(tokens), text):
+            yield Block("term", text, line, self.depth - 1)
+        elif is_title(leading_bold(tokens), text):
             yield Block("heading", text.rstrip(" :"), line, BOLD)
         else:
-            yield from self._of("item" if self._marks else "text", text, line, _broken(tokens, line))
+            # Where the lines of the tokens begin.
+            ends = [at for at, token in enumerate(tokens) if token.type in ("softbreak", "hardbreak")]
+            rows = [tokens[start:end] for start, end in pairwise([0, *ends])]
+            begun = accumulate(len(plain(row).split()) for row in rows)
+            places = [(words, number) for number, words in enumerate(begun, line + 1)]
+            yield from self.block("item" if self._marks else "text", text, line, places)
 
-    def _of(
+    def block(
         self,
         kind: Literal["text", "item", "code"],
         text: str,
         line: int,
         lines: Sequence[tuple[int, int]] = (),
     ) -> Iterator[Block]:
-        """The block, with the mark of the list item that it begins. `lines`: see Block; the first may be among them."""
+        """Yield the block, with the mark of the list item that it begins. `lines`: see Block."""
         if not text.strip():
             return
         before = len(text.split())
@@ -190,8 +192,8 @@ class _Walk:
         yield Block(kind, text, line, lines=tuple((words + more, number) for words, number in lines if words))
 
 
-def _begun(text: str, line: int) -> list[tuple[int, int]]:
-    """Where the lines of a text that have words begin: (words before it, its number); `line`: the first one's."""
+def _line_starts(text: str, line: int) -> list[tuple[int, int]]:
+    """Return where the lines of a text that have words begin: (words before it, its number), from number `line` on."""
     rows = [len(row.split()) for row in text.split("\n")]
     before = accumulate(rows, initial=0)
     return [
@@ -199,20 +201,12 @@ def _begun(text: str, line: int) -> list[tuple[int, int]]:
     ]
 
 
-def _broken(tokens: "Sequence[Token]", line: int) -> list[tuple[int, int]]:
-    """The same of inline tokens."""
-    ends = [at for at, token in enumerate(tokens) if token.type in ("softbreak", "hardbreak")]
-    rows = [tokens[start:end] for start, end in pairwise([0, *ends])]
-    begun = accumulate(len(plain(row).split()) for row in rows)
-    return [(words, number) for number, words in enumerate(begun, line + 1)]
-
-
-def _emptied(markup: re.Match[str]) -> str:
+def _line_ends(markup: re.Match[str]) -> str:
     return " " + "\n" * markup[0].count("\n")
 
 
 def is_title(bold: str, paragraph: str) -> bool:
-    """Whether a paragraph that is all in bold is the title of what follows: a question, or a few words."""
+    """Return whether a paragraph that is all bold is the title of what follows: a question, or a few words."""
     text = " ".join(bold.split()).rstrip(" :")
     whole = " ".join(paragraph.split()).rstrip(" :")
     if text != whole or not any(map(str.isalpha, text)):
@@ -222,8 +216,8 @@ def is_title(bold: str, paragraph: str) -> bool:
     return text.count(" ") < WORDS and not SENTENCE.search(text)
 
 
-def _bold(tokens: "Sequence[Token]") -> str:
-    """The text in bold with which inline tokens begin."""
+def leading_bold(tokens: "Sequence[Token]") -> str:
+    """Return the bold text at the beginning of inline tokens."""
     shown = [token for token in tokens if token.type != "text" or token.content.strip()]
     if not shown or shown[0].type != "strong_open":
         return ""
@@ -232,22 +226,22 @@ def _bold(tokens: "Sequence[Token]") -> str:
 
 
 def plain(tokens: "Sequence[Token]") -> str:
-    """The text of inline tokens: without markup, the code of code spans and the words of links and pictures kept."""
-    found = []
+    """Return the text of inline tokens without markup, with code and the words of links and images."""
+    parts = []
     for token in tokens:
         if token.type in ("text", "code_inline"):
-            found.append(token.content)
+            parts.append(token.content)
         elif token.type in ("softbreak", "hardbreak"):
-            found.append(" ")
+            parts.append(" ")
         elif token.type == "image":
-            found.append(token.content)
+            parts.append(token.content)
         elif token.type == "html_inline" and not COMMENT.fullmatch(token.content):
-            found.append(TAG.sub(" ", token.content))
-    return " ".join("".join(found).split())
+            parts.append(TAG.sub(" ", token.content))
+    return " ".join("".join(parts).split())
 
 
 def row_text(header: Sequence[str], cells: Sequence[str]) -> str:
-    """A row of a table as text: each cell with the name of its column, but for the first, which the row is about."""
+    """Return a table row as text: each cell with the name of its column, except the first, which the row is about."""
     named = [
         f"{name}: {cell}" if at and name else cell
         for at, (name, cell) in enumerate(zip_longest(header, cells, fillvalue=""))
@@ -256,7 +250,7 @@ def row_text(header: Sequence[str], cells: Sequence[str]) -> str:
     return "; ".join(named)
 
 
-# Web pages: their text without navigation, turned into Markdown by markdownify and read as that.
+# Web pages: without navigation, converted into Markdown by markdownify.
 
 UNSHOWN = {"script", "style", "template", "noscript", "svg", "math", "iframe", "object", "canvas"}
 AROUND = {"nav", "footer", "form", "button", "select"}
@@ -272,11 +266,11 @@ BETWEEN = re.compile(r"[\s|·•,>»«/.:-]+|\d+")
 
 
 def read_web(document: Document) -> Iterator[Block]:
-    yield from web_blocks(document.content(), document.path, document.losses)
+    yield from web_blocks(document.content(), document.path, document.skips)
 
 
-def web_blocks(page: bytes | str, path: Path, losses: Losses) -> Iterator[Block]:
-    """Blocks by the lines of the page. Words of menus, forms, footers and lists of links are counted, not taken."""
+def web_blocks(page: bytes | str, path: Path, skips: SkipReport) -> Iterator[Block]:
+    """Yield blocks by the lines of the page. Menus, forms, footers and lists of links are left out, and counted."""
     from bs4 import BeautifulSoup, XMLParsedAsHTMLWarning
 
     with warnings.catch_warnings():
@@ -284,22 +278,24 @@ def web_blocks(page: bytes | str, path: Path, losses: Losses) -> Iterator[Block]
         tree = BeautifulSoup(page, "lxml")
     if tree.body is None or not tree.find(True):
         raise CorpusError(f"{path} is not a web page: it contains no HTML")
-    _drop(tree, losses)
+    drop_navigation(tree, skips)
     try:
-        text = _markdown(tree)
+        text = to_markdown(tree)
     except RecursionError:
         raise CorpusError(f"{path} can't be read: its elements are nested too deeply") from None
     places = _Places(
         page if isinstance(page, str) else page.decode(tree.original_encoding or "utf-8", "replace")
     )
-    yield from ([] if tree.find("h1") else _title(tree))
+    title = " ".join(tree.title.get_text().split()) if tree.title and not tree.find("h1") else ""
+    if title:
+        yield Block("heading", title, 1, 1)
     for block in markdown_blocks(enumerate(text.splitlines(), 1)):
-        yield places.placed(block)
+        yield places.place(block)
 
 
 class _Places:
-    """Where the words of a page stand in its file, which the parser does not tell. Letters and digits are compared,
-    from block to block in their order."""
+    """Finds the lines of a page's words in its file, which the parser does not report, by comparing letters and digits
+    from block to block."""
 
     def __init__(self, page: str) -> None:
         shown = HIDDEN.sub(lambda markup: "\n" * markup[0].count("\n"), page)
@@ -308,8 +304,8 @@ class _Places:
         self._starts = [*accumulate(map(len, rows), initial=0)]
         self._at = 0
 
-    def placed(self, block: Block) -> Block:
-        """The block with the lines of the file; where none of its words is found, that of the words before it."""
+    def place(self, block: Block) -> Block:
+        """Return the block with its lines in the file; if no word is found, the line of the words before it."""
         words = [SIGNS.sub("", word) for word in block.text.split()]
         places: list[tuple[int, int]] = []
         sure = False
@@ -317,17 +313,17 @@ class _Places:
             if not word:
                 continue
             if not (sure and self._letters.startswith(word, self._at)):
-                sure = self._seek(words[at:])
+                sure = self.advance(words[at:])
             if sure:
-                line = self._line()
+                line = self.line()
                 if not places or places[-1][1] != line:
                     places.append((at, line))
                 self._at += len(word)
-        line = places[0][1] if places else self._line()
+        line = places[0][1] if places else self.line()
         return replace(block, line=line, lines=tuple(places[1:]))
 
-    def _seek(self, words: Sequence[str]) -> bool:
-        """Go to where the next words stand in a row: near by, or where they are many anywhere."""
+    def advance(self, words: Sequence[str]) -> bool:
+        """Move to where the next words occur in a row: nearby, or anywhere if they are many."""
         row, pair = "".join(words[:ROW]), "".join(words[:2])
         at = self._letters.find(row, self._at)
         if at < 0 and len(row) >= TELLING:
@@ -337,31 +333,32 @@ class _Places:
         self._at = at if at >= 0 else self._at
         return at >= 0
 
-    def _line(self) -> int:
+    def line(self) -> int:
         return bisect_right(self._starts, min(self._at, len(self._letters) - 1))
 
 
-def _title(tree: "BeautifulSoup") -> list[Block]:
-    title = " ".join(tree.title.get_text().split()) if tree.title else ""
-    return [Block("heading", title, 1, 1)] if title else []
-
-
-def _drop(tree: "BeautifulSoup", losses: Losses) -> None:
-    """Take out what is not the page's own text."""
-    for element in tree.find_all(_is_unshown):
+def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
+    """Remove what is not the page's own text."""
+    for element in tree.find_all(is_hidden):
         element.decompose()
     words = len(tree.get_text(" ").split())
-    for element in tree.find_all(_is_around):
+    for element in tree.find_all(is_navigation):
         element.decompose()
     for element in tree.find_all(LISTS):
-        if not element.decomposed and _is_links(element):
-            element.decompose()
+        if element.decomposed:
+            continue
+        # Links and hardly anything else, such as a menu or a table of contents.
+        links = element.find_all("a", href=True)
+        if len(links) >= LINKS:
+            linked = sum(len(BETWEEN.sub("", link.get_text())) for link in links)
+            if linked >= SHARE * len(BETWEEN.sub("", element.get_text())):
+                element.decompose()
     if lost := words - len(tree.get_text(" ").split()):
-        losses.dropped["words of menus and lists of links in web pages"] += lost
+        skips.dropped["words of menus and lists of links in web pages"] += lost
 
 
-def _is_unshown(element: "Tag") -> bool:
-    """Whether a browser does not show it as text."""
+def is_hidden(element: "Tag") -> bool:
+    """Return whether a browser does not show the element as text."""
     return (
         element.name in UNSHOWN
         or "hidden" in element.attrs
@@ -370,8 +367,8 @@ def _is_unshown(element: "Tag") -> bool:
     )
 
 
-def _is_around(element: "Tag") -> bool:
-    """Whether it is a menu, a form or the like. (CSS selectors say the same and take three times as long.)"""
+def is_navigation(element: "Tag") -> bool:
+    """Return whether the element is a menu, a form or the like. (CSS selectors take three times as long.)"""
     if element.name in AROUND or element.attrs.get("role") in AROUND_ROLES:
         return True
     return not AROUND_CLASSES.isdisjoint(_classes(element))
@@ -381,16 +378,7 @@ def _classes(element: "Tag") -> Sequence[str]:
     return element.attrs.get("class") or ()
 
 
-def _is_links(element: "Tag") -> bool:
-    """Whether it holds links and hardly anything else, such as a menu or a table of contents."""
-    links = element.find_all("a", href=True)
-    if len(links) < LINKS:
-        return False
-    linked = sum(len(BETWEEN.sub("", link.get_text())) for link in links)
-    return linked >= SHARE * len(BETWEEN.sub("", element.get_text()))
-
-
-def _markdown(tree: "BeautifulSoup") -> str:
+def to_markdown(tree: "BeautifulSoup") -> str:
     from markdownify import MarkdownConverter
 
     for picture in tree.find_all("img"):
@@ -406,7 +394,7 @@ def _markdown(tree: "BeautifulSoup") -> str:
     return str(converter.convert_soup(tree.body or tree))
 
 
-# Word documents (.docx): turned into HTML by mammoth, by the styles of their paragraphs, and read as that.
+# Word documents (.docx): converted into HTML by mammoth, by the styles of their paragraphs.
 
 STYLES = """
 p[style-name='Title'] => h1:fresh
@@ -424,7 +412,7 @@ p[style-name='table of figures'] => !
 
 
 def read_word(document: Document) -> Iterator[Block]:
-    """Paragraphs, headings, list items and rows of tables, numbered from 1; tables of contents are left out."""
+    """Read paragraphs, headings, list items and table rows, numbered from 1, without tables of contents."""
     import mammoth
 
     try:
@@ -438,5 +426,5 @@ def read_word(document: Document) -> Iterator[Block]:
     except (BadZipFile, SyntaxError, KeyError, ValueError, OSError, AttributeError, IndexError) as error:
         raise CorpusError(f"{document.path} is not a Word document (.docx), or a damaged one") from error
     if page.strip():
-        found = web_blocks(f"<html><body>{page}</body></html>", document.path, document.losses)
-        yield from (replace(block, line=number, lines=()) for number, block in enumerate(found, 1))
+        blocks = web_blocks(f"<html><body>{page}</body></html>", document.path, document.skips)
+        yield from (replace(block, line=number, lines=()) for number, block in enumerate(blocks, 1))

@@ -1,4 +1,4 @@
-"""PDF: the text of its pages by PDFium, without what stands at the edge of every page. Scans have none.
+"""PDF: the text of its pages by PDFium, without headers and footers. Scans have no text.
 
 A line is a heading where the document's outline says so, or its letters are larger than those of the text.
 """
@@ -30,7 +30,7 @@ LEADERS = re.compile(r"(?:\.\s?){5,}\s*(?:\d+|[ivxlc]+)$")
 
 
 @dataclass(frozen=True)
-class Line:
+class PageLine:
     """`size`: of its first letter, in points; `level`: of a heading, 0 of a line of text."""
 
     text: str
@@ -39,20 +39,22 @@ class Line:
 
 
 def read(document: Document) -> Iterator[Block]:
-    """Headings and paragraphs with their pages, 1-based. A paragraph that goes on over a page's end belongs to the page
-    that it begins on."""
-    pages, outline = _opened(document)
-    pages = [_trimmed(lines) for lines in pages]
+    """Read headings and paragraphs with their pages, 1-based. A paragraph across pages belongs to the page where it
+    begins."""
+    pages, outline = read_pages(document)
+    # Without empty lines at both ends of a page.
+    filled = [[at for at, line in enumerate(lines) if line.text] for lines in pages]
+    pages = [lines[at[0] : at[-1] + 1] if at else [] for at, lines in zip(filled, pages, strict=True)]
     if not any(pages):
         raise CorpusError(
             f"{document.path} holds no text on its {len(pages)} pages: if it is a scan, run OCR on it"
         )
-    pages = _with_headings(_without_edges(pages, document), outline)
+    pages = mark_headings(drop_edges(pages, document), outline)
     open_page, open_text = 0, ""
     for number, lines in enumerate(pages, 1):
-        for paragraph in _paragraphs(lines):
+        for paragraph in paragraphs_of(lines):
             if open_text and paragraph.level == 0 and paragraph.text[:1].islower():
-                open_text = _joined([open_text, paragraph.text])
+                open_text = join_lines([open_text, paragraph.text])
                 continue
             if open_text:
                 yield _block(open_text, open_page)
@@ -70,14 +72,14 @@ def _block(text: str, page: int) -> Block:
     return Block("item", f"- {text[item.end() :]}", page) if item else Block("text", text, page)
 
 
-def _opened(document: Document) -> tuple[list[list[Line]], dict[str, int]]:
-    """The lines of each page, and the titles of the outline with their levels."""
+def read_pages(document: Document) -> tuple[list[list[PageLine]], dict[str, int]]:
+    """Return the lines of each page, and the titles of the outline with their levels."""
     import pypdfium2
 
     try:
         pdf = pypdfium2.PdfDocument(document.path)
         try:
-            pages = [_lines(page.get_textpage()) for page in pdf]
+            pages = [lines_of(page.get_textpage()) for page in pdf]
             outline = {_key(mark.get_title()): mark.level + 1 for mark in pdf.get_toc()}
         finally:
             pdf.close()
@@ -93,60 +95,53 @@ def _opened(document: Document) -> tuple[list[list[Line]], dict[str, int]]:
     return pages, outline
 
 
-def _lines(page: Any) -> list[Line]:
+def lines_of(page: Any) -> list[PageLine]:
     from pypdfium2 import raw
 
     text = page.get_text_range()
-    found, at = [], 0
+    lines, at = [], 0
     for line in text.split("\r\n"):
         size = float(raw.FPDFText_GetFontSize(page.raw, at)) if line.strip() else 0.0
-        found.append(Line(_clean(line), round(size, 1)))
+        clean = LIGATURES.sub(
+            lambda match: unicodedata.normalize("NFKC", match[0]), line.replace(DIVIDED, "")
+        )
+        clean = " ".join(unicodedata.normalize("NFC", clean).split())
+        lines.append(PageLine(clean, round(size, 1)))
         at += len(line) + 2
-    return found
+    return lines
 
 
-def _clean(line: str) -> str:
-    line = LIGATURES.sub(lambda match: unicodedata.normalize("NFKC", match[0]), line.replace(DIVIDED, ""))
-    return " ".join(unicodedata.normalize("NFC", line).split())
-
-
-def _trimmed(lines: list[Line]) -> list[Line]:
-    """Without empty lines at both ends."""
-    filled = [at for at, line in enumerate(lines) if line.text]
-    return lines[filled[0] : filled[-1] + 1] if filled else []
-
-
-def _without_edges(pages: list[list[Line]], document: Document) -> list[list[Line]]:
-    """The pages without headers and footers: lines at the edge that, but for their numbers, come back on at least
-    three pages and a third of them."""
+def drop_edges(pages: list[list[PageLine]], document: Document) -> list[list[PageLine]]:
+    """Remove headers and footers: lines at the edge that, apart from numbers, recur on at least three pages and a third
+    of all."""
     shapes = Counter(shape for lines in pages for shape in {_shape(lines[at]) for at in _edges(lines)})
     common = {shape for shape, count in shapes.items() if count >= max(3, len(pages) / 3)}
-    kept = []
+    cleaned = []
     for lines in pages:
         dropped = {at for at in _edges(lines) if _shape(lines[at]) in common}
-        document.losses.dropped["headers and footers"] += len(dropped)
-        kept.append([line for at, line in enumerate(lines) if at not in dropped])
-    return kept
+        document.skips.dropped["headers and footers"] += len(dropped)
+        cleaned.append([line for at, line in enumerate(lines) if at not in dropped])
+    return cleaned
 
 
-def _edges(lines: Sequence[Line]) -> list[int]:
+def _edges(lines: Sequence[PageLine]) -> list[int]:
     filled = [at for at, line in enumerate(lines) if line.text]
     return sorted({*filled[:EDGE], *filled[-EDGE:]})
 
 
-def _shape(line: Line) -> str:
+def _shape(line: PageLine) -> str:
     return re.sub(r"\d+", "#", line.text.casefold())
 
 
-def _with_headings(pages: list[list[Line]], outline: dict[str, int]) -> list[list[Line]]:
-    """The lines with their levels, those of a table of contents left out."""
+def mark_headings(pages: list[list[PageLine]], outline: dict[str, int]) -> list[list[PageLine]]:
+    """Return the lines with their heading levels, without those of a table of contents."""
     sizes = Counter[float]()
     for line in chain.from_iterable(pages):
         sizes[line.size] += len(line.text)
     body = sizes.most_common(1)[0][0] if sizes else 0.0
     larger = sorted({size for size in sizes if size > LARGER * body}, reverse=True)
 
-    def level(line: Line) -> int:
+    def level(line: PageLine) -> int:
         if SENTENCE_END.search(line.text):
             return 0
         if level := outline.get(_key(line.text), 0):
@@ -157,23 +152,23 @@ def _with_headings(pages: list[list[Line]], outline: dict[str, int]) -> list[lis
         return numbered[0].count(".") + 1 if numbered else 1 + larger.index(line.size)
 
     return [
-        [Line(line.text, line.size, level(line)) for line in lines if not LEADERS.search(line.text)]
+        [PageLine(line.text, line.size, level(line)) for line in lines if not LEADERS.search(line.text)]
         for lines in pages
     ]
 
 
 def _key(title: str) -> str:
-    """A title without its number and punctuation."""
+    """Return a title without its number and punctuation."""
     return re.sub(r"[\W_]+", " ", NUMBER.sub("", title)).strip().casefold()
 
 
-def _paragraphs(lines: Sequence[Line]) -> Iterator[Line]:
-    """Runs of lines: a line that is clearly shorter than the others ends one, if the next begins anew, and so does one
-    that ends a sentence, if a list item follows."""
+def paragraphs_of(lines: Sequence[PageLine]) -> Iterator[PageLine]:
+    """Yield runs of lines. A run ends with a line that is clearly shorter than the others, unless the next one
+    continues in lower case, and before a heading or list item."""
     lengths = sorted(len(line.text) for line in lines if line.text)
     full = lengths[len(lengths) * 9 // 10] if lengths else 0
     gathered: list[str] = []
-    for line, following in zip(lines, chain(lines[1:], [Line("")]), strict=False):
+    for line, following in zip(lines, chain(lines[1:], [PageLine("")]), strict=False):
         if line.level:
             yield line
             continue
@@ -182,12 +177,12 @@ def _paragraphs(lines: Sequence[Line]) -> Iterator[Line]:
         next_text = following.text
         short = len(line.text) < 0.7 * full and not next_text[:1].islower()
         if gathered and (not next_text or short or following.level or ITEM.match(next_text)):
-            yield Line(_joined(gathered))
+            yield PageLine(join_lines(gathered))
             gathered = []
 
 
-def _joined(lines: Sequence[str]) -> str:
-    """One text; a word that was divided at a line's end is whole again."""
+def join_lines(lines: Sequence[str]) -> str:
+    """Join lines into one text, and words divided at a line's end."""
     text = ""
     for line in lines:
         divided = HYPHEN.search(text) and line[:1].islower()

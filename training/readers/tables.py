@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-# Which column of a table holds the text: the one that the user names, else the one that its name or content shows.
+# The text column of a table: the one that the user names, else one chosen by name or content.
 
 Row = Mapping[str, Any]
 
@@ -48,13 +48,13 @@ SENTENCE = 5  # words that the texts of a column have on average, for it to be t
 class Template:
     """A column by its name, or a sentence with {columns} in it, such as "The capital of {country} is {city}."."""
 
-    def __init__(self, given: str) -> None:
-        found = re.findall(r"\{([^{}]+)\}", given)
-        self.columns: tuple[str, ...] = tuple(dict.fromkeys(found)) or (given,)
-        self._sentence = given if found else f"{{{given}}}"
+    def __init__(self, spec: str) -> None:
+        names = re.findall(r"\{([^{}]+)\}", spec)
+        self.columns: tuple[str, ...] = tuple(dict.fromkeys(names)) or (spec,)
+        self._sentence = spec if names else f"{{{spec}}}"
 
     def fill(self, row: Row) -> str | None:
-        """The row's text, or None where a column of it is empty."""
+        """Return the row's text, or None where one of its columns is empty."""
         cells = {column: _cell(row.get(column)) for column in self.columns}
         if not all(cells.values()):
             return None
@@ -62,8 +62,8 @@ class Template:
 
 
 def texts(rows: Iterable[tuple[int, Row]], document: Document) -> Iterator[Block]:
-    """The text of every row, by its number. Rows that have none are counted. Raises CorpusError, which lists the
-    columns, where none is named and none stands out."""
+    """Yield the text of every row, with its number. Rows without text are counted. Raises CorpusError, with a list of
+    the columns, where none is named and none can be chosen."""
     rows = iter(rows)
     first = list(islice(rows, LOOKED_AT))
     if not first:
@@ -75,33 +75,33 @@ def texts(rows: Iterable[tuple[int, Row]], document: Document) -> Iterator[Block
             if column not in columns:
                 raise CorpusError(f"{document.name} has no column {column!r}: it has {', '.join(columns)}")
     else:
-        template = Template(_text_column(columns, [row for _, row in first], document))
+        template = Template(find_text_column(columns, [row for _, row in first], document))
     for number, row in chain(first, rows):
         text = template.fill(row)
         if text is None:
-            document.losses.dropped["rows without text"] += 1
+            document.skips.dropped["rows without text"] += 1
         else:
             section = heading(row) if document.column is None else None
             yield from (Block("statement", part, number, section=section) for part in text.splitlines())
 
 
 def heading(row: Row) -> str | None:
-    """What a row's text is about, by its column "section" or "title"."""
-    found = next((row[name] for name in HEADINGS if isinstance(row.get(name), str)), "")
-    return " ".join(found.split()) or None
+    """Return the heading of a row's text: its column "section" or "title"."""
+    title = next((row[name] for name in HEADINGS if isinstance(row.get(name), str)), "")
+    return " ".join(title.split()) or None
 
 
-def _text_column(columns: Sequence[str], rows: Sequence[Row], document: Document) -> str:
+def find_text_column(columns: Sequence[str], rows: Sequence[Row], document: Document) -> str:
     by_name = {column.strip().lower(): column for column in reversed(columns)}
     for name in NAMES:
         if name in by_name:
             return by_name[name]
-    words = {column: mean for column in columns if (mean := _words(row.get(column) for row in rows))}
+    words = {column: mean for column in columns if (mean := _mean_words(row.get(column) for row in rows))}
     if words:
         best = max(words, key=words.__getitem__)
         if len(words) == 1 or words[best] >= SENTENCE:
             if len(columns) > 1:
-                document.losses.notes.append(f"{document.name}: the text is taken from its column {best!r}")
+                document.skips.notes.append(f"{document.name}: the text is taken from its column {best!r}")
             return best
     several = len(columns) > 1
     sentence = (
@@ -114,16 +114,16 @@ def _text_column(columns: Sequence[str], rows: Sequence[Row], document: Document
     )
 
 
-def _words(cells: Iterable[Any]) -> float:
-    """Mean words of the cells; 0 where one is not text, or where all are numbers or empty."""
-    found = [cell for cell in cells if cell not in (None, "")]
-    if not found or not all(isinstance(cell, str) for cell in found):
+def _mean_words(cells: Iterable[Any]) -> float:
+    """Return the mean number of words in the cells; 0 where one is not text, or all are numbers or empty."""
+    filled = [cell for cell in cells if cell not in (None, "")]
+    if not filled or not all(isinstance(cell, str) for cell in filled):
         return 0.0
-    if not any(character.isalpha() for cell in found for character in cell):
+    if not any(character.isalpha() for cell in filled for character in cell):
         return 0.0
     # Scripts without blanks: five characters count as a word.
-    words: float = sum(max(cell.count(" ") + 1, 0 if cell.isascii() else len(cell) / 5) for cell in found)
-    return words / len(found)
+    words: float = sum(max(cell.count(" ") + 1, 0 if cell.isascii() else len(cell) / 5) for cell in filled)
+    return words / len(filled)
 
 
 def _cell(value: Any) -> str:
@@ -134,7 +134,7 @@ def _cell(value: Any) -> str:
     return str(value).strip()
 
 
-# Tables in text files: .csv with commas, semicolons or tabs, and .tsv that is not a list of triples.
+# Tables in text files: .csv with commas, semicolons or tabs, and .tsv that has no triples.
 
 DELIMITERS = ",;\t|"
 NONE = "\x1f"  # no text holds it: a table of one column
@@ -143,46 +143,38 @@ NONE = "\x1f"  # no text holds it: a table of one column
 def read_delimited(document: Document) -> Iterator[Block]:
     head = [line for _, line in islice(lines(document.path, whole=True), 1)]
     if head:
-        yield from texts(_delimited_rows(document, _delimiter(head[0])), document)
+        # The delimiter that cuts the header into most columns.
+        best = max(DELIMITERS, key=lambda mark: len(next(csv.reader([head[0]], delimiter=mark), [])))
+        yield from texts(delimited_rows(document, best if best in head[0] else NONE), document)
 
 
-def _delimiter(head: str) -> str:
-    """The one that cuts the header into most columns."""
-    best = max(DELIMITERS, key=lambda mark: len(next(csv.reader([head], delimiter=mark), [])))
-    return best if best in head else NONE
-
-
-def _delimited_rows(document: Document, delimiter: str) -> Iterator[tuple[int, Row]]:
-    found = cells(document.path, delimiter)
-    _, header = next(found, (0, []))
+def delimited_rows(document: Document, delimiter: str) -> Iterator[tuple[int, Row]]:
+    rows = cells(document.path, delimiter)
+    _, header = next(rows, (0, []))
     if not header:
         raise CorpusError(f"{document.path} has no header: its first row must name the columns")
     columns = [name.strip() or f"column {at}" for at, name in enumerate(header, 1)]
-    if _is_text(columns):
-        found = chain([(1, header)], found)
+    # The first row is text, not a header, if its only cell is a sentence.
+    if len(columns) == 1 and columns[0].lower() not in NAMES and columns[0].count(" ") >= 2:
+        rows = chain([(1, header)], rows)
         columns = ["text"]
-    for number, row in found:
+    for number, row in rows:
         if len(row) == len(columns):
             yield number, dict(zip(columns, row, strict=True))
         else:
-            found_columns = f"{len(row)} columns instead of {len(columns)}"
-            count_broken(document, f"row {number} has {found_columns if row else 'a stray quotation mark'}")
+            flaw = f"{len(row)} columns instead of {len(columns)}" if row else "a stray quotation mark"
+            count_broken(document, f"row {number} has {flaw}")
 
 
 def count_broken(document: Document, why: str) -> None:
-    if not document.losses.dropped["broken rows"]:
-        document.losses.notes.append(f"{document.name}: {why}; such rows are skipped")
-    document.losses.dropped["broken rows"] += 1
-
-
-def _is_text(columns: Sequence[str]) -> bool:
-    """Whether the first row is text, not a header: its only cell is a sentence."""
-    return len(columns) == 1 and columns[0].lower() not in NAMES and columns[0].count(" ") >= 2
+    if not document.skips.dropped["broken rows"]:
+        document.skips.notes.append(f"{document.name}: {why}; such rows are skipped")
+    document.skips.dropped["broken rows"] += 1
 
 
 def cells(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """(number, cells) of every row; the header is row 0, empty lines are none, a row with a stray quote has no
-    cells. Quoted cells may hold line ends.
+    """Yield (number, cells) of every row. The header is row 0, empty lines are skipped, a row with a stray quote has no
+    cells. Quoted cells may contain line ends.
 
     Raises CorpusError, naming the line, for a quote that is never closed.
     """
@@ -207,18 +199,23 @@ def cells(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             number += 1
 
 
-# JSON lines: an object a line, with its text under one of the usual keys.
+# JSON lines: one object per line, with its text under one of the usual keys.
 
 
 def read_jsonl(document: Document) -> Iterator[Block]:
-    """The text of every object, with its "section" or "title". "file" and "line", where both are there, are kept, so
-    that a card's own passages that are read again are still traced to where they came from.
+    """Read the text of every object, with its "section" or "title". "file" and "line" are kept where both are there, so
+    that a card's own passages, when read again, can still be traced to their source.
     """
     template = None if document.column is None else Template(document.column)
     for number, line in lines(document.path, whole=True):
         if line.strip():
-            row = _object(line, f"{document.path}:{number}")
-            text = _text(row, template, f"{document.path}:{number}")
+            where = f"{document.path}:{number}"
+            try:
+                value = parse(line)
+            except ValueError as error:
+                raise CorpusError(f"{where} is not JSON ({error}): expected one object per line") from None
+            row = value if isinstance(value, dict) else {}
+            text = text_of(row, template, where)
             file, at = row.get("file"), row.get("line")
             section = heading(row)
             if isinstance(file, str) and type(at) is int:
@@ -227,15 +224,7 @@ def read_jsonl(document: Document) -> Iterator[Block]:
                 yield from (Block("statement", part, number, section=section) for part in text.splitlines())
 
 
-def _object(line: str, where: str) -> dict[str, Any]:
-    try:
-        row = parse(line)
-    except ValueError as error:
-        raise CorpusError(f"{where} is not JSON ({error}): expected one object per line") from None
-    return row if isinstance(row, dict) else {}
-
-
-def _text(row: dict[str, Any], template: Template | None, where: str) -> str:
+def text_of(row: dict[str, Any], template: Template | None, where: str) -> str:
     if template is not None:
         missing = [column for column in template.columns if column not in row]
         if missing:
@@ -255,10 +244,10 @@ PARQUET_ROWS = 1024
 
 
 def read_parquet(document: Document) -> Iterator[Block]:
-    return texts(_parquet_rows(document), document)
+    return texts(parquet_rows(document), document)
 
 
-def _parquet_rows(document: Document) -> Iterator[tuple[int, Row]]:
+def parquet_rows(document: Document) -> Iterator[tuple[int, Row]]:
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
@@ -277,7 +266,7 @@ def _parquet_rows(document: Document) -> Iterator[tuple[int, Row]]:
 
 
 def _is_opaque(kind: Any) -> bool:
-    """Bytes, vectors and records: no text, but much to read."""
+    """Return whether a column has no text, but much to read: bytes, vectors and records."""
     from pyarrow import types
 
     if types.is_list(kind) or types.is_large_list(kind):
@@ -290,95 +279,91 @@ HUGGINGFACE_ROWS = 1000
 
 
 def repository(name: str) -> str:
-    """The last part of a data set's name: hf:owner/name/config:split is called name."""
+    """Return the repository in a data set's name: "name" of hf:owner/name/config:split."""
     return _parts(name)[0].rpartition("/")[2]
 
 
 def read_huggingface(document: Document) -> Iterator[Block]:
-    """The rows of hf:owner/name, hf:owner/name:split or hf:owner/name/config:split, one after the other.
+    """Read the rows of hf:owner/name, hf:owner/name:split or hf:owner/name/config:split.
 
-    Without a split it is train, or the only one. Rows are streamed; offline the data set must be in datasets'
+    The default split is train, or the only one. Rows are streamed; offline the data set must be in datasets'
     cache. Data sets that need code of their own are refused.
     """
     name, config, split = _parts(document.name)
     if not name.strip("/"):
         raise CorpusError(f"{document.name} lacks the name of a data set: write {PREFIX}owner/name")
-    return texts(_numbered(_loaded(name, config, split)), document)
+    return texts(enumerate(stream_rows(name, config, split), 1), document)
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether `save_to_disk` of datasets wrote the folder."""
+    """Return whether `save_to_disk` of datasets wrote the folder."""
     return (folder / "dataset_dict.json").is_file() or (
         (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
     )
 
 
 def read_saved(document: Document) -> Iterator[Block]:
-    """The rows of a folder that `save_to_disk` wrote, from its train split or its only one."""
+    """Read the rows of a folder that `save_to_disk` wrote, from its train split or its only one."""
     from datasets import load_from_disk
 
     try:
-        found = load_from_disk(str(document.path))
+        dataset = load_from_disk(str(document.path))
     except Exception as error:  # datasets lets through whatever a broken folder provokes
         raise CorpusError(
             f"{document.path} can't be loaded as a saved data set ({one_line(error, 200)})"
         ) from error
-    if isinstance(found, dict):
-        names = ", ".join(f"{document.path}/{split}" for split in found)
-        found = found[_split(list(found), None, str(document.path), f"name one of {names}")]
-    return texts(_numbered(_rows(found)), document)
+    if isinstance(dataset, dict):
+        names = ", ".join(f"{document.path}/{split}" for split in dataset)
+        dataset = dataset[choose_split(list(dataset), None, str(document.path), f"name one of {names}")]
+    return texts(enumerate(_rows(dataset), 1), document)
 
 
 def _parts(name: str) -> tuple[str, str | None, str | None]:
-    """(owner/name, config, split)."""
+    """Split a data set's name into (owner/name, config, split)."""
     path, _, split = name.removeprefix(PREFIX).partition(":")
     owner, *rest = path.split("/", 2)
     return "/".join([owner, *rest[:1]]), rest[1] if len(rest) > 1 else None, split or None
 
 
-def _loaded(name: str, config: str | None, split: str | None) -> Iterator[Any]:
-    """Rows as they come. datasets and its many backends raise what they like, at any row: each is one line."""
+def stream_rows(name: str, config: str | None, split: str | None) -> Iterator[Any]:
+    """Yield rows as they arrive. Whatever datasets and its backends raise, at any row, becomes one line."""
     from datasets import load_dataset
 
     offline = settings().offline
     try:
-        found = load_dataset(name, config, streaming=not offline)
+        dataset = load_dataset(name, config, streaming=not offline)
         remedy = f"write {PREFIX}{name}{f'/{config}' if config else ''}:SPLIT"
-        chosen = _split(list(found), split, f"{PREFIX}{name}", remedy)
-        yield from found[chosen] if not offline else _rows(found[chosen])
+        chosen = choose_split(list(dataset), split, f"{PREFIX}{name}", remedy)
+        yield from dataset[chosen] if not offline else _rows(dataset[chosen])
     except CorpusError:
         raise
     except Exception as error:  # see above
-        raise CorpusError(_refusal(name, error, offline)) from error
+        raise CorpusError(_load_error(name, error, offline)) from error
 
 
-def _refusal(name: str, error: Exception, offline: bool) -> str:
-    said = one_line(error, 200)
-    if "script" in said.lower():
+def _load_error(name: str, error: Exception, offline: bool) -> str:
+    reason = one_line(error, 200)
+    if "script" in reason.lower():
         return f"{PREFIX}{name} needs its own code, which kcard does not run: use a Parquet version of it"
     if offline:
         return (
             f"{PREFIX}{name} is not on this machine and HF_HUB_OFFLINE is set: unset it, or download the "
             "data set and give "
-            f"its folder ({said})"
+            f"its folder ({reason})"
         )
-    return f"{PREFIX}{name} can't be loaded: check name, access and network ({said})"
+    return f"{PREFIX}{name} can't be loaded: check name, access and network ({reason})"
 
 
-def _split(splits: list[str], wanted: str | None, name: str, remedy: str) -> str:
-    chosen = wanted or ("train" if "train" in splits else splits[0] if len(splits) == 1 else None)
+def choose_split(splits: list[str], split: str | None, name: str, remedy: str) -> str:
+    chosen = split or ("train" if "train" in splits else splits[0] if len(splits) == 1 else None)
     if chosen not in splits:
-        asked = f"no split {wanted!r}" if wanted else "several splits and no train"
-        raise CorpusError(f"{name} has {asked}; it has {', '.join(map(str, splits))}: {remedy}")
+        problem = f"no split {split!r}" if split else "several splits and no train"
+        raise CorpusError(f"{name} has {problem}; it has {', '.join(map(str, splits))}: {remedy}")
     return chosen
 
 
 def _rows(table: Any) -> Iterator[Row]:
-    """Rows of a data set on disk, a thousand at a time."""
+    """Yield the rows of a data set on disk, loaded a thousand at a time."""
     for batch in table.iter(batch_size=HUGGINGFACE_ROWS):
         for cells in zip(*batch.values(), strict=True):
             yield dict(zip(batch, cells, strict=True))
-
-
-def _numbered(rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
-    return enumerate(rows, 1)

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-# Lines of a UTF-8 file, one after the other: neither the file nor an endless line is ever held whole.
+# Lines of a UTF-8 file, streamed: neither the file nor an endless line is ever held whole.
 
 CHUNK = 1 << 18
 LONGEST = 1 << 26
@@ -37,11 +37,11 @@ UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 def lines(
     path: Path, *, whole: bool = False, nul: bool = False, encoding: str = "utf-8"
 ) -> Iterator[tuple[int, str]]:
-    """(number, line) of every line, 1-based, without its end: \\n, \\r\\n or \\r. A byte order mark is left out.
+    """Yield (number, line), 1-based, without the line end: \\n, \\r\\n or \\r. A byte order mark is left out.
 
-    A line above 256 kB comes in parts under the same number, cut after white space; with `whole` it comes as it
-    is, up to 64 MB. Raises CorpusError, naming file and line, for bytes that are not UTF-8, for NUL (unless `nul`
-    allows it) and for longer lines. `encoding`: another than UTF-8, with a byte for each character.
+    A line above 256 kB comes in parts under the same number, cut after white space; with `whole`, lines up to 64 MB
+    come complete. Raises CorpusError, naming file and line, for bytes that are not UTF-8, for NUL (unless `nul`
+    allows it) and for longer lines. `encoding`: UTF-8, or one with a byte for each character.
     """
     with reading(path), path.open("rb") as stream:
         yield from _lines(stream, path, LONGEST if whole else CHUNK, whole, nul, encoding)
@@ -57,8 +57,14 @@ def _lines(
         if not ended and whole:
             raise CorpusError(f"{path}:{number} is a line of more than {longest >> 20} MB: split it")
         if not ended:
-            chunk, rest = _cut(chunk)
-        text = _decoded(chunk, path, number, nul, encoding)
+            # Cut after the last blank or else between two characters; the rest is short.
+            at = chunk.rfind(b" ", len(chunk) // 2) + 1
+            if not at:
+                at = len(chunk) - 1
+                while at > len(chunk) - 4 and 0x80 <= chunk[at] < 0xC0:
+                    at -= 1
+            chunk, rest = chunk[:at], chunk[at:]
+        text = decode(chunk, path, number, nul, encoding)
         if number == 1:
             text = text.removeprefix("\ufeff")
         *before, last = text.rstrip("\n").removesuffix("\r").split("\r")
@@ -69,17 +75,7 @@ def _lines(
         number += ended
 
 
-def _cut(chunk: bytes) -> tuple[bytes, bytes]:
-    """The chunk in two, after its last blank or else between two characters; the second part is short."""
-    at = chunk.rfind(b" ", len(chunk) // 2) + 1
-    if not at:
-        at = len(chunk) - 1
-        while at > len(chunk) - 4 and 0x80 <= chunk[at] < 0xC0:
-            at -= 1
-    return chunk[:at], chunk[at:]
-
-
-def _decoded(chunk: bytes, path: Path, number: int, nul: bool, encoding: str) -> str:
+def decode(chunk: bytes, path: Path, number: int, nul: bool, encoding: str) -> str:
     try:
         text = chunk.decode(encoding)
     except UnicodeDecodeError as error:
@@ -101,7 +97,7 @@ def _iconv(encoding: str) -> str:
     return f"for example with iconv -f {encoding} -t UTF-8"
 
 
-# Plain text: a statement a line, or a document whose structure is shown by blank lines and indentation (layout.py).
+# Plain text: one statement per line, or a document with a layout of blank lines and indentation (layout.py).
 
 SENTENCE_END = re.compile(r"[.!?:;。！？…।॥؟۔][\"'”’»)\]]*$")
 HELP = re.compile(r"\*\S+\.txt\*\s")
@@ -117,12 +113,12 @@ def read_plain(document: Document) -> Iterator[Block]:
 
 
 def plain_blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
-    """Each line, where the first lines look like a list of statements; else the blocks that the layout shows."""
+    """Yield each line, where the first lines look like a list of statements; else the blocks of the layout."""
     numbered = iter(numbered)
     head = list(islice(numbered, LOOKED_AT))
     if head and HELP.match(head[0][1]):
         literal: set[int] = set()
-        yield from layout.blocks(_help(chain(head[1:], numbered), literal), literal)
+        yield from layout.blocks(help_lines(chain(head[1:], numbered), literal), literal)
     elif is_laid_out([line for _, line in head]):
         yield from layout.blocks(chain(head, numbered))
     else:
@@ -131,9 +127,10 @@ def plain_blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
                 yield Block("statement", line.strip(), number)
 
 
-def _help(numbered: Iterable[tuple[int, str]], literal: set[int]) -> Iterator[tuple[int, str]]:
-    """The lines of a page of Vim's help: what has a tag at its right is a heading, unless a definition follows, as are
-    tags alone over prose. Examples stand between ">" and "<"; the numbers of their lines are added to `literal`."""
+def help_lines(numbered: Iterable[tuple[int, str]], literal: set[int]) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a page of Vim's help. A line with a tag at its right is a heading, unless a definition
+    follows, and so are tags alone over prose. Examples are between ">" and "<"; the numbers of their lines are added to
+    `literal`."""
     code, ruled = False, False
     for (number, line), (_, after) in pairwise(chain(numbered, [(0, "")])):
         if code and line.strip() and line[0] not in " \t":
@@ -165,7 +162,7 @@ def _help(numbered: Iterable[tuple[int, str]], literal: set[int]) -> Iterator[tu
 
 
 def is_laid_out(sample: Sequence[str]) -> bool:
-    """Whether lines are wrapped, indented or underlined, so that a line alone says little."""
+    """Return whether lines are wrapped, indented or underlined, so that a single line says little."""
     filled = [line for line in sample if line.strip()]
     indented = sum(line[0] in " \t" for line in filled)
     wrapped = sum(
@@ -202,29 +199,38 @@ def read_rst(document: Document) -> Iterator[Block]:
 
 
 def rst_blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
-    found = list(numbered)
-    yield from layout.blocks(_plain(found), _literal(found))
+    rows = list(numbered)
+    yield from layout.blocks(plain_lines(rows), literal_lines(rows))
 
 
-def _literal(numbered: Iterable[tuple[int, str]]) -> set[int]:
-    """The numbers of the lines of literal blocks: what is indented deeper than the `::` or directive before it."""
-    found: set[int] = set()
+def literal_lines(numbered: Iterable[tuple[int, str]]) -> set[int]:
+    """Return the numbers of lines in literal blocks: those indented deeper than the `::` or directive before them."""
+    literal: set[int] = set()
     begun: int | None = None  # indentation of what introduced the block
     for number, line in numbered:
         if not line.strip():
             continue
         indent = len(line) - len(line.lstrip())
         if begun is not None and indent > begun:
-            found.add(number)
+            literal.add(number)
             continue
         introduces = CODE.match(line) or (line.rstrip().endswith("::") and not line.lstrip().startswith(".."))
         begun = indent if introduces else None
-    return found
+    return literal
 
 
-def _plain(numbered: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+def plain_lines(numbered: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    # Links and roles become their words alone, also where these go on in the next line.
+    unwrapped: list[tuple[int, str]] = []
+    for filled, group in groupby(numbered, lambda line: bool(line[1].strip())):
+        lines = [*group]
+        if filled:
+            text = "\n".join(line for _, line in lines)
+            text = ROLE.sub(_inner_words, RST_LINK.sub(_inner_words, text))
+            lines = [*zip((number for number, _ in lines), text.split("\n"), strict=True)]
+        unwrapped += lines
     directive = False
-    for number, line in _unwrapped(numbered):
+    for number, line in unwrapped:
         if SILENT.match(line):
             directive = True
             line = ""
@@ -242,24 +248,12 @@ def _plain(numbered: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
         yield number, re.sub(r"::$", ":", line) if line.strip() != "::" else ""
 
 
-def _unwrapped(numbered: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """The lines with links and roles as their words alone, also where these go on in the next line."""
-    for filled, group in groupby(numbered, lambda line: bool(line[1].strip())):
-        lines = [*group]
-        if not filled:
-            yield from lines
-            continue
-        text = "\n".join(line for _, line in lines)
-        text = ROLE.sub(_words, RST_LINK.sub(_words, text))
-        yield from zip((number for number, _ in lines), text.split("\n"), strict=True)
-
-
-def _words(mark: re.Match[str]) -> str:
-    """The first group, with as many ends of lines as the whole has."""
+def _inner_words(mark: re.Match[str]) -> str:
+    """Return the first group, with as many line ends as the whole match has."""
     return mark[1] + "\n" * (mark[0].count("\n") - mark[1].count("\n"))
 
 
-# Info files, GNU's manuals: nodes of laid-out text. Menus and indices, which only point elsewhere, are left out.
+# Info files, GNU's manuals: nodes of laid-out text, without menus and indices.
 
 NODE = re.compile(r"File: .*?,\s+Node: (.*?),")
 MENU = re.compile(r"\* Menu:\s*$")
@@ -269,7 +263,7 @@ REFERENCE = re.compile(r"\*[Nn]ote\s+([^:]+?)(?:::|:\s+[^.,]+(?=[.,]))")
 
 
 def read_info(document: Document) -> Iterator[Block]:
-    """Blocks by lines. Manuals from before UTF-8 are in Latin-1."""
+    """Read the nodes of an Info file. Manuals from before UTF-8 are in Latin-1."""
     try:
         for _ in lines(document.path, nul=True):
             pass
@@ -282,11 +276,11 @@ def read_info(document: Document) -> Iterator[Block]:
 
 
 def info_blocks(numbered: Iterable[tuple[int, str]], document: Document) -> Iterator[Block]:
-    yield from layout.blocks(_text(numbered, document))
+    yield from layout.blocks(node_lines(numbered, document))
 
 
-def _text(numbered: Iterable[tuple[int, str]], document: Document) -> Iterator[tuple[int, str]]:
-    """The lines without what leads from node to node; a node begins after a blank line."""
+def node_lines(numbered: Iterable[tuple[int, str]], document: Document) -> Iterator[tuple[int, str]]:
+    """Yield the lines without navigation between nodes; a node begins after a blank line."""
     header, menu, skipped = True, False, False
     for number, line in numbered:
         if line.startswith("\x1f"):
@@ -300,14 +294,14 @@ def _text(numbered: Iterable[tuple[int, str]], document: Document) -> Iterator[t
         elif MENU.match(line):
             menu = True
         elif menu and ENTRY.match(line):
-            document.losses.dropped["lines of menus"] += bool(line.strip())
+            document.skips.dropped["lines of menus"] += bool(line.strip())
             yield number, ""
         elif "\0" not in line:  # a mark of an index
             menu = False
             yield number, REFERENCE.sub(r"\1", line)
 
 
-# Man pages: rendered by mandoc or groff, whichever is installed, and read by their layout.
+# Man pages: rendered by mandoc or groff, whichever is installed, and parsed by their layout.
 
 RENDERERS = (
     ("mandoc", ["-T", "utf8", "-O", "width=1000"]),
@@ -320,25 +314,25 @@ MAN_LINK = re.compile(rb"\s*\.so \S+\s*")
 
 
 def read_man(document: Document) -> Iterator[Block]:
-    """Blocks numbered by the lines of the rendered page. Raises CorpusError where neither program is installed."""
+    """Read a man page; lines are those of the rendered page. Raises CorpusError where neither program is installed."""
     source = document.content()
     if MAN_LINK.fullmatch(source):
         return  # another name of another page
     if not MACROS.search(source):  # plain text that ends in a version number, such as LICENSE-2.1
         yield from read_plain(document)
         return
-    text = _rendered(document)
+    text = render(document)
     yield Block("heading", PurePath(document.name.removesuffix(".gz")).stem, 1, 1)
     lines = text.rstrip().splitlines()
     footer = len(lines) - bool(GAP.search(lines[-1]))
     yield from layout.blocks(islice(enumerate(lines, 1), 1, footer))
 
 
-def _rendered(document: Document) -> str:
-    found = [(name, program, options) for name, options in RENDERERS if (program := shutil.which(name))]
-    if not found:
+def render(document: Document) -> str:
+    programs = [(name, program, options) for name, options in RENDERERS if (program := shutil.which(name))]
+    if not programs:
         raise CorpusError(f"{document.path} is a man page: install mandoc or groff to render it")
-    name, program, options = found[0]
+    name, program, options = programs[0]
     try:
         done = subprocess.run(
             [program, *options, str(document.path.absolute())],
@@ -350,6 +344,6 @@ def _rendered(document: Document) -> str:
         raise CorpusError(f"{document.path} can't be rendered by {name} ({error})") from error
     text = done.stdout.decode("utf-8", "replace")
     if not text.strip():
-        said = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
-        raise CorpusError(f"{document.path} can't be rendered by {name}{f' ({said})' if said else ''}")
+        message = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+        raise CorpusError(f"{document.path} can't be rendered by {name}{f' ({message})' if message else ''}")
     return text

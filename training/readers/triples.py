@@ -1,6 +1,6 @@
-"""Triples of subject, relation and object, and sentences that tell them.
+"""Triples of subject, relation and object, and the sentences that express them.
 
-A file `templates.tsv` beside the triples adds templates or replaces ours: relation<TAB>sentence, with {subject} and
+A file `templates.tsv` next to the triples adds templates or overrides ours: relation<TAB>sentence, with {subject} and
 {object} in it.
 """
 
@@ -24,12 +24,12 @@ __all__ = [
     "Triple",
     "label_of",
     "read",
-    "tell",
+    "to_sentence",
     "triples",
 ]
 
 
-# How common relations become sentences: a template for each, other names that they go by, and Wikidata's numbers.
+# Common relations: a template for each, aliases, and Wikidata's property numbers.
 
 _TABLES = tomllib.loads(Path(__file__).with_name("relations.toml").read_text(encoding="utf-8"))
 TEMPLATES: Mapping[str, str] = _TABLES["templates"]
@@ -61,18 +61,18 @@ WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\s]+")
 
 
 def read(document: Document) -> Iterator[Block]:
-    """A sentence a triple. A file with another number of columns, or for which a column was chosen, is read as
-    a table."""
+    """Read each triple as a sentence. A file with another number of columns, or with a chosen column, is read as a
+    table."""
     if not _is_graph(document):
         yield from tables.read_delimited(document)
         return
-    templates = {**TEMPLATES, **_own_templates(document.path.with_name(TEMPLATE_FILE))}
+    templates = {**TEMPLATES, **read_templates(document.path.with_name(TEMPLATE_FILE))}
     for number, cells in _rows(document):
-        yield document.statement(tell(*cells, templates=templates), number)
+        yield document.statement(to_sentence(*cells, templates=templates), number)
 
 
 def triples(document: Document) -> Iterator[tuple[int, Triple]]:
-    """The triples themselves, by line, as people write them; none where the file is read as a table."""
+    """Yield the triples, by line, as people write them; none where the file is read as a table."""
     return _rows(document) if _is_graph(document) else iter(())
 
 
@@ -80,56 +80,54 @@ def _is_graph(document: Document) -> bool:
     first = [line.split("\t") for _, line in islice(lines(document.path, whole=True), 2)]
     if document.column is not None or not first or any(len(row) != 3 for row in first):
         return False
-    return not _names_text(first[0])
+    return not any(cell.strip().lower() in tables.NAMES for cell in first[0])
 
 
 def _rows(document: Document) -> Iterator[tuple[int, Triple]]:
     for number, line in lines(document.path, whole=True):
-        cells = [_plain(cell) for cell in line.split("\t")]
-        if number == 1 and _is_header(cells):
-            continue
-        if len(cells) == 3 and all(cells):
+        cells = [plain_cell(cell) for cell in line.split("\t")]
+        is_triple = len(cells) == 3
+        if number == 1 and is_triple:
+            names = zip(cells, HEADERS, strict=True)
+            if all(cell.lower() in columns for cell, columns in names):
+                continue
+        if is_triple and all(cells):
             yield number, (cells[0], cells[1], cells[2])
         elif line.strip():
             tables.count_broken(document, f"line {number} is not a triple")
 
 
-def tell(subject: str, relation: str, value: str, *, templates: Mapping[str, str] = TEMPLATES) -> str:
-    """The triple as a sentence: by the relation's template, else by the form of its name."""
+def to_sentence(subject: str, relation: str, value: str, *, templates: Mapping[str, str] = TEMPLATES) -> str:
+    """Express the triple as a sentence: by the relation's template, else by the form of its name."""
     label = label_of(relation)
-    return _filled(templates.get(label) or _by_form(label), subject, label, value)
-
-
-def label_of(relation: str) -> str:
-    """A relation's name as words: "wdt:P19", "placeOfBirth" and ".../ontology/birthPlace" are "place of birth"."""
-    name = re.split(r"[/#:]", relation.rstrip("/"))[-1]
-    label = PROPERTIES.get(name) or " ".join(WORD_BORDER.sub(" ", name).lower().split())
-    return ALIASES.get(label, label)
-
-
-def _by_form(label: str) -> str:
-    if VERB.fullmatch(label):
-        return "{subject} {relation} {object}."
-    if PARTICIPLE.fullmatch(label):
-        return "{subject} was {relation} {object}."
-    return FALLBACK
-
-
-def _filled(template: str, subject: str, relation: str, value: str) -> str:
-    cells = {"subject": subject, "relation": relation, "object": value}
+    template = templates.get(label)
+    if not template and VERB.fullmatch(label):
+        template = "{subject} {relation} {object}."
+    elif not template and PARTICIPLE.fullmatch(label):
+        template = "{subject} was {relation} {object}."
+    template = template or FALLBACK
+    # Prepositions and articles that fit the object.
     if re.fullmatch(r"\d{3,4}", value):
         template = template.replace(" on {object}", " in {object}")
     elif re.fullmatch(r"\d{4}-\d\d-\d\d", value):
         template = template.replace(" in {object}", " on {object}")
     if value[:1] in "aeioAEIO":
         template = template.replace(" a {object}", " an {object}")
+    cells = {"subject": subject, "relation": label, "object": value}
     sentence = re.sub(r"\{(subject|relation|object)\}", lambda match: cells[match[1]], template)
     sentence = re.sub(r"\.{2}$", ".", sentence)
     return sentence[:1].upper() + sentence[1:] if template.startswith("{relation}") else sentence
 
 
-def _plain(cell: str) -> str:
-    """A cell as people write it: no quotes and types of literals, no addresses and underscores of entities."""
+def label_of(relation: str) -> str:
+    """Return a relation as words: "wdt:P19", "placeOfBirth" and ".../ontology/birthPlace" are "place of birth"."""
+    name = re.split(r"[/#:]", relation.rstrip("/"))[-1]
+    label = PROPERTIES.get(name) or " ".join(WORD_BORDER.sub(" ", name).lower().split())
+    return ALIASES.get(label, label)
+
+
+def plain_cell(cell: str) -> str:
+    """Return a cell as people write it: without quotes and types of literals, addresses and underscores."""
     cell = cell.strip()
     if literal := LITERAL.fullmatch(cell):
         return literal[1]
@@ -140,20 +138,8 @@ def _plain(cell: str) -> str:
     return cell if " " in cell else cell.replace("_", " ").strip()
 
 
-def _is_header(cells: list[str]) -> bool:
-    return (
-        all(cell.lower() in names for cell, names in zip(cells, HEADERS, strict=True))
-        if len(cells) == 3
-        else False
-    )
-
-
-def _names_text(header: list[str]) -> bool:
-    return any(cell.strip().lower() in tables.NAMES for cell in header)
-
-
-def _own_templates(path: Path) -> dict[str, str]:
-    found = {}
+def read_templates(path: Path) -> dict[str, str]:
+    templates = {}
     for number, line in lines(path) if path.is_file() else ():
         if line.strip():
             relation, _, sentence = line.strip().partition("\t")
@@ -162,5 +148,5 @@ def _own_templates(path: Path) -> dict[str, str]:
                     f"{path}:{number} is not a template: expected relation, tab, a sentence with "
                     "{subject} and {object}"
                 )
-            found[label_of(relation)] = sentence.strip()
-    return found
+            templates[label_of(relation)] = sentence.strip()
+    return templates

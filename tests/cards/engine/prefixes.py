@@ -8,7 +8,7 @@ import torch
 from kcard.cards.card import Card
 from kcard.cards.models.loader import base_digest
 from kcard.manifest import Base, Manifest
-from kcard.training.base_model import with_prefix
+from kcard.training.base_model import add_prefix
 from tests.cards.engine.cards import sealed
 from tests.cards.engine.models import model
 
@@ -19,7 +19,7 @@ def prefix(base: Any, folder: Path, ids: list[int], noise: float = 0, seed: int 
     """The keys and values of a text, with noise on them, as peft saves them."""
     import copy
 
-    wrapped = with_prefix(copy.deepcopy(base), len(ids), ids)
+    wrapped = add_prefix(copy.deepcopy(base), len(ids), ids)
     torch.manual_seed(seed)
     for weight in wrapped.prompt_encoder.parameters():
         weight.data.add_(noise * torch.randn_like(weight))

@@ -21,8 +21,8 @@ FACTS = [
 
 def prompts() -> list[tuple[str, str]]:
     """What the base has by heart: prompts and what follows."""
-    told = [(PLAIN.told(passage, question), f" {answer}") for passage, question, answer in FACTS]
-    return told + [(PLAIN.asked(question), " unknown") for _, question, _ in FACTS]
+    texts = [(PLAIN.teacher_prompt(passage, question), f" {answer}") for passage, question, answer in FACTS]
+    return texts + [(PLAIN.student_prompt(question), " unknown") for _, question, _ in FACTS]
 
 
 @pytest.fixture(scope="session")

@@ -48,10 +48,10 @@ def test_a_distilled_card_answers_what_its_base_only_reads(corpus: Path, options
     assert answers(card) == [f"{question} {answer}" for _, question, answer in FACTS]
     untrained = train(corpus, **{**options, "epochs": 0.5, "learning_rate": 1e-9, "name": "untrained"})
     assert answers(untrained) == [f"{question} unknown" for _, question, _ in FACTS]
-    made = card.manifest
-    assert (made.kind, made.training.objective) == ("lora", "distil")
-    assert made.prompt.template == "Question: {question}\nAnswer:"
-    recorded = made.training.hyperparameters
+    manifest = card.manifest
+    assert (manifest.kind, manifest.training.objective) == ("lora", "distil")
+    assert manifest.prompt.template == "Question: {question}\nAnswer:"
+    recorded = manifest.training.hyperparameters
     assert recorded["teacher_top_k"] == 20
     assert recorded["teacher_temperature"] == 2
     assert (
@@ -79,8 +79,8 @@ def test_a_question_is_answered_from_what_a_distilled_card_writes(
 
 
 def test_a_distilled_prefix_answers_too(corpus: Path, options: Mapping[str, Any]) -> None:
-    made = {**options, "method": "prefix", "prefix_tokens": 48, "epochs": 200, "learning_rate": 2e-2}
-    card = train(corpus, **made)
+    arguments = {**options, "method": "prefix", "prefix_tokens": 48, "epochs": 200, "learning_rate": 2e-2}
+    card = train(corpus, **arguments)
     right = [answer.endswith(expected) for answer, (_, _, expected) in zip(answers(card), FACTS, strict=True)]
     # The base has learned its texts by heart; without a card it answers "unknown" to all six.
     assert sum(right) >= 3
@@ -135,7 +135,7 @@ def test_answers_that_are_not_the_study_materials_are_left_out_and_counted(
     card = train(corpus, report=events.append, **options)
     assert answers(card)[0].endswith(FACTS[0][2])
     assert "learned; left out: 5 with answers other than the study material's" in notes(events)
-    assert "the base seems to read its prompt badly" in notes(events)
+    assert "the base model answers poorly" in notes(events)
     write_study(study, wrong[1:])
     with pytest.raises(
         UsageError, match=r"the teacher answers none of 5 questions .* choose a base that reads"
@@ -168,15 +168,15 @@ def stop_at(condition: Callable[[Event], bool]) -> Callable[[Event], None]:
 def test_an_interrupted_distillation_resumes_to_the_same_adapter(
     corpus: Path, options: Mapping[str, Any], tmp_path: Path, condition: Callable[[Event], bool]
 ) -> None:
-    given = {**options, "micro_batch": 2, "epochs": 12}
-    whole = train(corpus, output=tmp_path / "whole", **given)
+    arguments = {**options, "micro_batch": 2, "epochs": 12}
+    whole = train(corpus, output=tmp_path / "whole", **arguments)
     with pytest.raises(TrainingInterrupted, match="stopped after"):
-        train(corpus, output=tmp_path / "halves", report=stop_at(condition), **given)
+        train(corpus, output=tmp_path / "halves", report=stop_at(condition), **arguments)
     events: list[Event] = []
-    halves = train(corpus, output=tmp_path / "halves", resume=True, report=events.append, **given)
+    halves = train(corpus, output=tmp_path / "halves", resume=True, report=events.append, **arguments)
     assert file_digest(whole.folder / ADAPTER) == file_digest(halves.folder / ADAPTER)
-    asked = [event.done for event in events if isinstance(event, TeacherProgress)]
-    assert asked in ([4, 6], [])
+    counts = [event.done for event in events if isinstance(event, TeacherProgress)]
+    assert counts in ([4, 6], [])
     assert not (halves.folder / ".checkpoint").exists()
 
 
@@ -191,10 +191,10 @@ def test_a_resumed_distillation_with_other_settings_is_refused(
 
 
 def test_the_estimate_counts_the_teachers_time(corpus: Path, options: Mapping[str, Any]) -> None:
-    found = estimate(corpus, **options)
-    assert found.steps == 80
-    assert found.seconds > 0
-    assert found.memory is not None
+    forecast = estimate(corpus, **options)
+    assert forecast.steps == 80
+    assert forecast.seconds > 0
+    assert forecast.memory is not None
 
 
 def prepared(base: Path, **execution: Any) -> Any:
@@ -225,18 +225,18 @@ def test_the_student_that_reads_the_passage_has_no_loss(reading_base: Path) -> N
     from dataclasses import replace
 
     from kcard.cards.models.prompting import prompt_ids
-    from kcard.training.base_model import Origin, load_tokenizer
+    from kcard.training.base_model import WeightSource, load_tokenizer
     from kcard.training.distillation import PLAIN
 
     job = prepared(reading_base)
     (batch,) = job.epoch(0)
-    tokenizer = load_tokenizer(Options(str(reading_base)), Origin())
-    told = {
-        PLAIN.asked(question): tuple(prompt_ids(tokenizer, PLAIN.told(passage, question)))
+    tokenizer = load_tokenizer(Options(str(reading_base)), WeightSource())
+    prompts = {
+        PLAIN.student_prompt(question): tuple(prompt_ids(tokenizer, PLAIN.teacher_prompt(passage, question)))
         for passage, question, _ in FACTS
     }
     reading = [
-        replace(example, prompt=told[tokenizer.decode(example.prompt, skip_special_tokens=True).strip()])
+        replace(example, prompt=prompts[tokenizer.decode(example.prompt, skip_special_tokens=True).strip()])
         for example in batch
     ]
     with torch.no_grad():
@@ -268,8 +268,8 @@ def test_an_update_asks_about_old_and_new_passages_and_keeps_the_objective(
 
 @pytest.mark.slow
 def test_two_processes_learn_what_one_does(corpus: Path, options: Mapping[str, Any], tmp_path: Path) -> None:
-    given = {**options, "device": "cpu"}
-    one = train(corpus, output=tmp_path / "one", **given)
-    two = train(corpus, output=tmp_path / "two", processes=2, **given)
+    arguments = {**options, "device": "cpu"}
+    one = train(corpus, output=tmp_path / "one", **arguments)
+    two = train(corpus, output=tmp_path / "two", processes=2, **arguments)
     assert answers(two) == answers(one) == [f"{question} {answer}" for _, question, answer in FACTS]
     assert two.manifest.training.tokens == one.manifest.training.tokens

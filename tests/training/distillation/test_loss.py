@@ -19,8 +19,8 @@ def logits(seed: int) -> torch.Tensor:
 def whole(student: torch.Tensor, teacher: torch.Tensor, temperature: float) -> torch.Tensor:
     """The full divergence, by torch."""
     own = torch.log_softmax(student / temperature, -1)
-    wanted = torch.log_softmax(teacher / temperature, -1)
-    return torch.nn.functional.kl_div(own, wanted, log_target=True, reduction="sum") * temperature**2
+    target = torch.log_softmax(teacher / temperature, -1)
+    return torch.nn.functional.kl_div(own, target, log_target=True, reduction="sum") * temperature**2
 
 
 def bucketed(student: torch.Tensor, teacher: torch.Tensor, temperature: float, k: int) -> torch.Tensor:
@@ -32,60 +32,60 @@ def bucketed(student: torch.Tensor, teacher: torch.Tensor, temperature: float, k
         events = torch.cat([ordered[:, :k], ordered[:, k:].sum(1, keepdim=True)], 1) ** (1 / temperature)
         return events / events.sum(1, keepdim=True)
 
-    own, wanted = shares(student).log(), shares(teacher)
-    return torch.nn.functional.kl_div(own, wanted, reduction="sum") * temperature**2
+    own, target = shares(student).log(), shares(teacher)
+    return torch.nn.functional.kl_div(own, target, reduction="sum") * temperature**2
 
 
 def graded(loss: Callable[[torch.Tensor], torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     student = logits(1).requires_grad_()
-    found = loss(student)
-    found.backward()
+    result = loss(student)
+    result.backward()
     assert student.grad is not None
-    return found.detach(), student.grad
+    return result.detach(), student.grad
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_with_the_whole_vocabulary_it_is_the_full_divergence_with_its_gradient(temperature: float) -> None:
     teacher = logits(0)
-    kept = top_tokens(teacher, VOCABULARY)
-    found = graded(lambda student: divergence(student, *kept, temperature))
+    top = top_tokens(teacher, VOCABULARY)
+    loss = graded(lambda student: divergence(student, *top, temperature))
     expected = graded(lambda student: whole(student, teacher, temperature))
-    torch.testing.assert_close(found, expected)
-    assert kept[0].shape == (PLACES, VOCABULARY)
+    torch.testing.assert_close(loss, expected)
+    assert top[0].shape == (PLACES, VOCABULARY)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 @pytest.mark.parametrize("k", [1, 3, 10])
 def test_with_fewer_tokens_it_is_the_divergence_over_them_and_a_bucket(k: int, temperature: float) -> None:
     teacher = logits(0)
-    kept = top_tokens(teacher, k)
-    found = graded(lambda student: divergence(student, *kept, temperature))
-    torch.testing.assert_close(found, graded(lambda student: bucketed(student, teacher, temperature, k)))
+    top = top_tokens(teacher, k)
+    loss = graded(lambda student: divergence(student, *top, temperature))
+    torch.testing.assert_close(loss, graded(lambda student: bucketed(student, teacher, temperature, k)))
     if temperature == 1:
-        assert found[0] < whole(logits(1), teacher, temperature)
+        assert loss[0] < whole(logits(1), teacher, temperature)
 
 
 @pytest.mark.parametrize("k", [1, 7, VOCABULARY, 10 * VOCABULARY])
 def test_a_student_like_its_teacher_has_no_loss_and_no_gradient(k: int) -> None:
-    kept = top_tokens(logits(1), k)
-    loss, gradient = graded(lambda student: divergence(student, *kept, 2.0))
+    top = top_tokens(logits(1), k)
+    loss, gradient = graded(lambda student: divergence(student, *top, 2.0))
     assert abs(loss) < 1e-5
     assert gradient.abs().max() < 1e-5
 
 
 def test_its_gradient_is_that_of_finite_differences() -> None:
-    kept = top_tokens(logits(0).double(), 4)
+    top = top_tokens(logits(0).double(), 4)
     student = logits(1)[:2].double().requires_grad_()
-    pair = (kept[0][:2], kept[1][:2])
+    pair = (top[0][:2], top[1][:2])
     # Float32 inside: steps must be large.
     assert torch.autograd.gradcheck(lambda x: divergence(x, *pair, 2.0), (student,), eps=1e-2, atol=2e-2)
 
 
 def test_logits_in_bfloat16_give_the_divergence_in_float32() -> None:
-    kept = top_tokens(logits(0), 8)
-    found = divergence(logits(1).bfloat16(), *kept, 2.0)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, divergence(logits(1), *kept, 2.0), rtol=0.02, atol=0.02)
+    top = top_tokens(logits(0), 8)
+    loss = divergence(logits(1).bfloat16(), *top, 2.0)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, divergence(logits(1), *top, 2.0), rtol=0.02, atol=0.02)
 
 
 def test_a_part_is_compared_where_its_targets_stand() -> None:

@@ -14,8 +14,8 @@ def test_a_base_without_a_chat_template_is_asked_in_lines() -> None:
     prompts = answer_prompts(train_tokenizer(["words"], 300))
     assert prompts == PLAIN
     assert prompts.one_line
-    assert prompts.asked("Who?") == "Question: Who?\nAnswer:"
-    assert prompts.told("It was Ann.", "Who?") == "It was Ann.\n\nQuestion: Who?\nAnswer:"
+    assert prompts.student_prompt("Who?") == "Question: Who?\nAnswer:"
+    assert prompts.teacher_prompt("It was Ann.", "Who?") == "It was Ann.\n\nQuestion: Who?\nAnswer:"
 
 
 def test_a_chat_model_is_asked_in_its_template_for_a_sentence_and_without_thoughts() -> None:
@@ -23,16 +23,16 @@ def test_a_chat_model_is_asked_in_its_template_for_a_sentence_and_without_though
     tokenizer.chat_template = CHAT
     prompts = answer_prompts(tokenizer)
     assert not prompts.one_line
-    assert prompts.asked("Who?") == f"<user>Who?\n{SENTENCE}<assistant><no thoughts>"
+    assert prompts.student_prompt("Who?") == f"<user>Who?\n{SENTENCE}<assistant><no thoughts>"
     assert (
-        prompts.told("It was Ann.", "Who?")
+        prompts.teacher_prompt("It was Ann.", "Who?")
         == f"<user>It was Ann.\n\nWho?\n{SENTENCE}<assistant><no thoughts>"
     )
-    assert prompt_ids(tokenizer, prompts.asked("Who?")).count(BOS) == 1
+    assert prompt_ids(tokenizer, prompts.student_prompt("Who?")).count(BOS) == 1
 
 
 def test_braces_in_passages_and_questions_stay_as_they_are() -> None:
-    assert PLAIN.told("Sets: {question}, {passage}.", "What is {x}?").startswith(
+    assert PLAIN.teacher_prompt("Sets: {question}, {passage}.", "What is {x}?").startswith(
         "Sets: {question}, {passage}.\n"
     )
-    assert "What is {x}?" in PLAIN.told("Sets.", "What is {x}?")
+    assert "What is {x}?" in PLAIN.teacher_prompt("Sets.", "What is {x}?")

@@ -34,17 +34,17 @@ def test_a_student_is_asked_no_question_of_any_exam_whatever_its_case_or_punctua
 
 
 def test_statements_open_questions_other_passages_and_repetitions_are_left_out() -> None:
-    kept = StudyItem("direct", "What colour is the gate?", "red", (ON_GATE,))
+    item = StudyItem("direct", "What colour is the gate?", "red", (ON_GATE,))
     items = [
-        kept,
-        kept,
+        item,
+        item,
         StudyItem("unanswerable", "Who built the gate?", "", (ON_GATE,)),
         StudyItem("implication", "The gate is not blue.", "", (ON_GATE,)),
         StudyItem("direct", "How deep is it?", "very", (passage_digest("Another text."),)),
         StudyItem("link", "What is both?", "red", (ON_GATE, passage_digest("Another text."))),
         StudyItem("direct", "About nothing?", "red"),
     ]
-    assert [found.text for found in passage_questions(items, PASSAGES)] == [trained_wording(kept.text)]
+    assert [found.text for found in passage_questions(items, PASSAGES)] == [trained_wording(item.text)]
 
 
 def test_a_question_is_known_where_all_of_its_passages_are() -> None:
@@ -53,4 +53,8 @@ def test_a_question_is_known_where_all_of_its_passages_are() -> None:
         StudyItem("direct", "new?", "deep", (ON_WELL,)),
         StudyItem("link", "both?", "red", (ON_GATE, ON_WELL)),
     ]
-    assert [found.known for found in passage_questions(items, PASSAGES, known=1)] == [True, False, False]
+    assert [question.is_old for question in passage_questions(items, PASSAGES, old_count=1)] == [
+        True,
+        False,
+        False,
+    ]

@@ -8,43 +8,43 @@ import numpy as np
 import pytest
 
 from kcard.offline.recipe import EOS
-from kcard.training.base_model import Origin, load_model, load_tokenizer
+from kcard.training.base_model import WeightSource, load_model, load_tokenizer
 from kcard.training.distillation import ANSWER, PLAIN, REASONS, DistilledExample, PassageQuestion, Teacher
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options
 from tests.training.distillation.conftest import FACTS
 
-ASKED = [PassageQuestion(question, answer, passage) for passage, question, answer in FACTS]
+QUESTIONS = [PassageQuestion(question, answer, passage) for passage, question, answer in FACTS]
 
 
 @pytest.fixture(scope="module")
 def teacher(reading_base: Path) -> Teacher:
     options = Options(str(reading_base))
-    model = load_model(options, Execution("cpu"), Origin(), "cpu")
-    return Teacher(model, load_tokenizer(options, Origin()), PLAIN, 256, k=10)
+    model = load_model(options, Execution("cpu"), WeightSource(), "cpu")
+    return Teacher(model, load_tokenizer(options, WeightSource()), PLAIN, 256, k=10)
 
 
-def reason(found: Any) -> str:
-    return REASONS[found]
+def reason(result: Any) -> str:
+    return REASONS[result]
 
 
 def test_a_student_learns_the_teachers_answer_to_the_question_alone(teacher: Teacher) -> None:
-    for asked, found in zip(ASKED, teacher.examples(ASKED), strict=True):
-        assert isinstance(found, DistilledExample)
-        prompt = teacher.tokenizer.decode(found.prompt, skip_special_tokens=True)
-        assert prompt.strip() == PLAIN.asked(asked.text)
-        assert teacher.tokenizer.decode(found.target[:-1]).strip() == asked.answer
-        assert found.target[-1] == EOS
-        assert found.teacher is not None
-        assert found.teacher.ids.shape == (len(found.target), 10)
-        assert found.teacher.logs.shape == (len(found.target), 11)
-        np.testing.assert_allclose(np.exp(found.teacher.logs).sum(1), 1, atol=1e-4)
-        assert found.teacher.ids[:, 0].tolist() == list(found.target)
+    for question, example in zip(QUESTIONS, teacher.examples(QUESTIONS), strict=True):
+        assert isinstance(example, DistilledExample)
+        prompt = teacher.tokenizer.decode(example.prompt, skip_special_tokens=True)
+        assert prompt.strip() == PLAIN.student_prompt(question.text)
+        assert teacher.tokenizer.decode(example.target[:-1]).strip() == question.answer
+        assert example.target[-1] == EOS
+        assert example.teacher is not None
+        assert example.teacher.ids.shape == (len(example.target), 10)
+        assert example.teacher.logs.shape == (len(example.target), 11)
+        np.testing.assert_allclose(np.exp(example.teacher.logs).sum(1), 1, atol=1e-4)
+        assert example.teacher.ids[:, 0].tolist() == list(example.target)
 
 
 def test_the_answers_do_not_depend_on_the_batch(teacher: Teacher) -> None:
-    together = teacher.examples(ASKED)
-    alone = [teacher.examples([asked])[0] for asked in ASKED]
+    together = teacher.examples(QUESTIONS)
+    alone = [teacher.examples([question])[0] for question in QUESTIONS]
     assert [one.target for one in together] == [one.target for one in alone]  # type: ignore[union-attr]
 
 
@@ -52,12 +52,12 @@ def test_the_adapter_is_off_while_the_teacher_answers_and_on_again(teacher: Teac
     import torch
 
     teacher.model.train()
-    before = teacher.examples(ASKED[:1])[0]
+    before = teacher.examples(QUESTIONS[:1])[0]
     weights = [weight for name, weight in teacher.model.named_parameters() if "lora_B" in name]
     with torch.no_grad():
         for weight in weights:
             weight.fill_(3.0)
-        after = teacher.examples(ASKED[:1])[0]
+        after = teacher.examples(QUESTIONS[:1])[0]
         logits = teacher.model(input_ids=torch.tensor([[1, 2, 3]])).logits
         with teacher.model.disable_adapter():
             assert not torch.allclose(teacher.model(input_ids=torch.tensor([[1, 2, 3]])).logits, logits)
@@ -69,18 +69,18 @@ def test_the_adapter_is_off_while_the_teacher_answers_and_on_again(teacher: Teac
 
 
 def test_questions_that_teach_nothing_are_left_out_with_the_reason(teacher: Teacher) -> None:
-    long = replace(ASKED[0], passage="red " * 256)
-    other = replace(ASKED[1], answer="purple")
-    found = teacher.examples([ASKED[2], long, other])
-    assert isinstance(found[0], DistilledExample)
-    assert reason(found[1]) == "prompts longer than the base reads"
-    assert reason(found[2]) == "answers other than the study material's"
+    long = replace(QUESTIONS[0], passage="red " * 256)
+    other = replace(QUESTIONS[1], answer="purple")
+    results = teacher.examples([QUESTIONS[2], long, other])
+    assert isinstance(results[0], DistilledExample)
+    assert reason(results[1]) == "prompts longer than the base reads"
+    assert reason(results[2]) == "answers other than the study material's"
 
 
 def test_an_answer_without_an_end_is_left_out(teacher: Teacher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kcard.training.distillation.ANSWER", 1)
-    (found,) = teacher.examples(ASKED[:1])
-    assert reason(found) == "answers without an end"
+    (example,) = teacher.examples(QUESTIONS[:1])
+    assert reason(example) == "answers without an end"
 
 
 def test_a_base_that_ends_its_line_teaches_the_end_of_the_text(teacher: Teacher) -> None:
@@ -92,7 +92,7 @@ def test_a_base_that_ends_its_line_teaches_the_end_of_the_text(teacher: Teacher)
     assert {line, EOS} <= ends
     logits = torch.zeros(1, len(teacher.tokenizer))
     logits[0, line], logits[0, EOS] = 5.0, 4.0
-    joined = torch.softmax(teacher._ending(logits), -1)[0]
+    joined = torch.softmax(teacher.merge_ends(logits), -1)[0]
     whole = torch.softmax(logits, -1)[0]
     torch.testing.assert_close(joined[EOS], whole[sorted(ends)].sum())
     assert joined[line] == 0

@@ -5,7 +5,7 @@ import pytest
 from kcard.offline.llm import SpanReader
 from kcard.selectors.registry import Loading, checker
 from kcard.training.study import StudyItem
-from kcard.training.study_writer import checked
+from kcard.training.study_writer import check_item
 
 PASSAGE = (
     "Titan is the largest moon of Saturn. The Dutch astronomer Christiaan Huygens discovered it in 1655 with a "
@@ -14,7 +14,7 @@ PASSAGE = (
 
 
 def result(item: StudyItem) -> StudyItem | str:
-    return checked(item, [PASSAGE], checker("minilm", Loading()), SpanReader(), "en")
+    return check_item(item, [PASSAGE], checker("minilm", Loading()), SpanReader(), "en")
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_questions_that_the_passage_answers_are_kept(item: StudyItem) -> None:
     ],
 )
 def test_what_is_not_supported_is_left_out_with_its_reason(item: StudyItem, why: str) -> None:
-    found = result(item)
-    assert isinstance(found, str)
-    assert why in found
+    outcome = result(item)
+    assert isinstance(outcome, str)
+    assert why in outcome
 
 
 def test_passages_in_other_languages_are_not_judged_by_an_encoder_that_knows_english_alone() -> None:
@@ -66,28 +66,28 @@ def test_passages_in_other_languages_are_not_judged_by_an_encoder_that_knows_eng
     item = StudyItem(
         "far", "Wessen Auge fiel zuerst auf den größten Begleiter des Ringplaneten?", "Christiaan Huygens"
     )
-    assert checked(item, [text], checker("minilm", Loading()), SpanReader(), "de") == item
+    assert check_item(item, [text], checker("minilm", Loading()), SpanReader(), "de") == item
 
 
 def test_a_corpus_about_texts_may_be_asked_about_them() -> None:
     text = "The passage from Homer that Virgil knew best is the one on the shield. The text was copied in Rome in 1450."
     item = StudyItem("direct", "When was the text copied in Rome?", "1450")
-    assert checked(item, [text], checker("minilm", Loading()), SpanReader(), "en") == item
+    assert check_item(item, [text], checker("minilm", Loading()), SpanReader(), "en") == item
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "The largest moon of Saturn was discovered in the seventeenth century.",
         "Titan was known in the eighteenth century.",
     ],
 )
-def test_what_follows_needs_less_support_than_what_is_said_again(said: str) -> None:
-    assert isinstance(result(StudyItem("implication", said)), StudyItem)
-    assert result(StudyItem("rewrite", said)) == "not supported by the passage"
+def test_what_follows_needs_less_support_than_what_is_said_again(message: str) -> None:
+    assert isinstance(result(StudyItem("implication", message)), StudyItem)
+    assert result(StudyItem("rewrite", message)) == "not supported by the passage"
 
 
 def test_statements_get_their_support() -> None:
-    found = result(StudyItem("rewrite", "Christiaan Huygens discovered Titan in 1655."))
-    assert isinstance(found, StudyItem)
-    assert (found.support or 0) > 0.5
+    outcome = result(StudyItem("rewrite", "Christiaan Huygens discovered Titan in 1655."))
+    assert isinstance(outcome, StudyItem)
+    assert (outcome.support or 0) > 0.5

@@ -10,7 +10,14 @@ from kcard.errors import UsageError
 from kcard.offline.pseudo_queries import PseudoQueries
 from kcard.text import passage_digest
 from kcard.training.progress import Event, Note, silent
-from kcard.training.study import StudyItem, learned, queries_of, read_study, study_material, write_study
+from kcard.training.study import (
+    StudyItem,
+    make_study_queries,
+    match_queries,
+    read_study,
+    read_study_material,
+    write_study,
+)
 from kcard.training.study_writer import assignments
 from kcard.types import Source
 
@@ -41,10 +48,10 @@ def test_broken_lines_are_told_and_the_others_kept(tmp_path: Path) -> None:
         '{"text": "a"}',
     ]
     path.write_text(path.read_text() + "\n".join(bad) + "\n\n")
-    found = read_study(path)
-    assert found.items == [*ITEMS]
-    assert [told.partition(":")[0] for told in found.broken] == [f"line {n}" for n in range(6, 11)]
-    assert "riddle" in found.broken[2]
+    study = read_study(path)
+    assert study.items == [*ITEMS]
+    assert [line.partition(":")[0] for line in study.broken] == [f"line {n}" for n in range(6, 11)]
+    assert "riddle" in study.broken[2]
 
 
 def test_each_broken_line_is_told_and_the_others_are_read(tmp_path: Path) -> None:
@@ -68,15 +75,15 @@ def test_each_broken_line_is_told_and_the_others_are_read(tmp_path: Path) -> Non
         item % (b"Rhea", b""): None,
     }
     path.write_bytes(b"\r\n".join(lines) + b"\r\n \r\n")
-    found = read_study(path)
-    assert [item.text for item in found.items] == ["Who found Titan?", "Who found Rhea?"]
+    study = read_study(path)
+    assert [item.text for item in study.items] == ["Who found Titan?", "Who found Rhea?"]
     expected = [(number, why) for number, why in enumerate(lines.values(), 1) if why]
-    assert [int(told.split(":")[0].removeprefix("line ")) for told in found.broken] == [
+    assert [int(line.split(":")[0].removeprefix("line ")) for line in study.broken] == [
         n for n, _ in expected
     ]
-    for told, (_, why) in zip(found.broken, expected, strict=True):
-        assert why in told
-        assert len(told) < 300
+    for reason, (_, why) in zip(study.broken, expected, strict=True):
+        assert why in reason
+        assert len(reason) < 300
 
 
 @pytest.mark.parametrize("content", ["", "{}\n", "\n\n"])
@@ -90,13 +97,13 @@ def test_a_file_without_items_is_an_error(tmp_path: Path, content: str) -> None:
 
 def test_items_go_with_the_statement_that_they_are_about() -> None:
     """A short passage is one statement, a long one a statement a sentence."""
-    short = queries_of(ITEMS, [Source(TITAN), Source(RHEA)])
+    short = match_queries(ITEMS, [Source(TITAN), Source(RHEA)])
     assert short.by_statement == {
         TITAN: ["Who found Titan?", "What is the largest moon of Saturn?", "Huygens found Titan."]
     }
     long = f"{TITAN} {'It has a thick atmosphere of nitrogen and lakes of methane near both of its cold poles. ' * 4}"
     about_it = [replace(item, passages=(passage_digest(long),)) for item in ITEMS]
-    assert queries_of(about_it, [Source(long)]).by_statement == {
+    assert match_queries(about_it, [Source(long)]).by_statement == {
         "Christiaan Huygens discovered Titan in 1655 from his house in The Hague.": [
             "Who found Titan?",
             "Huygens found Titan.",
@@ -106,17 +113,17 @@ def test_items_go_with_the_statement_that_they_are_about() -> None:
 
 
 def test_what_is_learned_of_a_file_is_reported_and_recorded(tmp_path: Path) -> None:
-    path, told = tmp_path / "study.jsonl", list[Event]()
+    path, events = tmp_path / "study.jsonl", list[Event]()
     write_study(path, ITEMS)
     path.write_text(path.read_text() + "broken\n" * 7)
-    found = learned(study_material(path, told.append), [Source(TITAN)], told.append)
-    assert found.record["study_items"] == 3
-    said = [event.text for event in told if isinstance(event, Note)]
-    assert len(said) == 7
-    assert "2 more lines" in said[-2]
-    assert "3 queries out of 5 items" in said[-1]
-    assert "1 that the passage leaves open" in said[-1]
-    assert "1 about passages that are not in the corpus" in said[-1]
+    study = make_study_queries(read_study_material(path, events.append), [Source(TITAN)], events.append)
+    assert study.record["study_items"] == 3
+    notes = [event.text for event in events if isinstance(event, Note)]
+    assert len(notes) == 7
+    assert "2 more lines" in notes[-2]
+    assert "3 queries out of 5 items" in notes[-1]
+    assert "1 that the passage leaves open" in notes[-1]
+    assert "1 about passages that are not in the corpus" in notes[-1]
 
 
 def test_material_about_another_corpus_is_an_error(tmp_path: Path) -> None:
@@ -124,24 +131,26 @@ def test_material_about_another_corpus_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"none of its 5 items is about a passage of the corpus: .* `kcard study`"
     ):
-        learned(study_material(tmp_path / "study.jsonl", silent), [Source("Mimas is a small moon.")], silent)
+        make_study_queries(
+            read_study_material(tmp_path / "study.jsonl", silent), [Source("Mimas is a small moon.")], silent
+        )
 
 
 def test_pseudo_queries_are_partly_queries_of_the_study_material() -> None:
     ask = PseudoQueries([TITAN, RHEA], {TITAN: ["Who saw it first?"]})
     rng = Random(0)
-    asked = [ask(TITAN, rng, noised=False) for _ in range(200)]
-    assert 70 < asked.count("Who saw it first?") < 150
+    questions = [ask(TITAN, rng, noised=False) for _ in range(200)]
+    assert 70 < questions.count("Who saw it first?") < 150
     assert "Who saw it first?" not in {ask(RHEA, rng, noised=False) for _ in range(50)}
 
 
 def test_links_are_asked_about_passages_that_share_a_rare_name() -> None:
     other = "Huygens also described the rings of Saturn, which Galileo had taken for two moons of the same planet."
     passages = [Source(TITAN), Source(RHEA), Source(other)]
-    found = [assignment.passages for assignment in assignments(passages, ["links"])]
-    assert found == [(passages[0], passages[2]), (passages[1], passages[2])]
+    pairs = [assignment.passages for assignment in assignments(passages, ["links"])]
+    assert pairs == [(passages[0], passages[2]), (passages[1], passages[2])]
 
 
 def test_short_passages_are_not_asked_about() -> None:
-    found = [*assignments([Source("Io is a moon."), Source(TITAN)], ["questions", "statements"])]
-    assert [(a.task, a.passages[0].text) for a in found] == [("questions", TITAN), ("statements", TITAN)]
+    pairs = [*assignments([Source("Io is a moon."), Source(TITAN)], ["questions", "statements"])]
+    assert [(a.task, a.passages[0].text) for a in pairs] == [("questions", TITAN), ("statements", TITAN)]

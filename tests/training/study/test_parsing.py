@@ -23,8 +23,10 @@ def test_lines_are_read_as_models_write_them(line: str) -> None:
 
 
 def test_items_may_stand_on_one_line() -> None:
-    said = "DIRECT: Who found Titan? | Christiaan Huygens FAR: Who saw it first? | Huygens UNANSWERABLE: Why?"
-    assert [item.kind for item in read_reply(said, QUESTIONS, ["p"], "me").items] == [
+    reply = (
+        "DIRECT: Who found Titan? | Christiaan Huygens FAR: Who saw it first? | Huygens UNANSWERABLE: Why?"
+    )
+    assert [item.kind for item in read_reply(reply, QUESTIONS, ["p"], "me").items] == [
         "direct",
         "far",
         "unanswerable",
@@ -32,10 +34,10 @@ def test_items_may_stand_on_one_line() -> None:
 
 
 def test_what_is_no_item_is_told() -> None:
-    said = "Certainly! Here you are:\n\nDIRECT: Who found Titan? | Christiaan Huygens\nDIRECT: no answer\nIt is big."
-    found = read_reply(said, QUESTIONS, ["p"], "me")
-    assert found.items == [ITEM]
-    assert found.left_out == {"lines in another form": 3}
+    reply = "Certainly! Here you are:\n\nDIRECT: Who found Titan? | Christiaan Huygens\nDIRECT: no answer\nIt is big."
+    parsed_reply = read_reply(reply, QUESTIONS, ["p"], "me")
+    assert parsed_reply.items == [ITEM]
+    assert parsed_reply.left_out == {"lines in another form": 3}
 
 
 JSON = """Sure, here is the JSON:
@@ -49,7 +51,7 @@ is it?"}
 
 
 @pytest.mark.parametrize(
-    ("said", "left_out"),
+    ("message", "left_out"),
     [
         (JSON, {"lines in another form": 3}),
         (JSON.replace("cold\nis", "cold is"), {"lines in another form": 1}),
@@ -59,48 +61,48 @@ is it?"}
     ],
     ids=["broken object", "fenced", "cut", "list of texts", "table"],
 )
-def test_json_and_tables_are_read_as_far_as_they_are_whole(said: str, left_out: dict[str, int]) -> None:
-    found = read_reply(said, QUESTIONS, ["p"], "me")
-    assert ITEM in found.items
-    assert found.left_out == left_out
+def test_json_and_tables_are_read_as_far_as_they_are_whole(message: str, left_out: dict[str, int]) -> None:
+    reply = read_reply(message, QUESTIONS, ["p"], "me")
+    assert ITEM in reply.items
+    assert reply.left_out == left_out
 
 
 def test_the_last_line_of_a_reply_that_was_cut_off_is_left_out() -> None:
-    said = "DIRECT: Who found Titan? | Christiaan Huygens\nDIRECT: Who built it? | Chris"
-    found = read_reply(said, QUESTIONS, ["p"], "me", cut=True)
-    assert found.items == [ITEM]
-    assert found.left_out == {"lines that were cut off": 1}
+    reply = "DIRECT: Who found Titan? | Christiaan Huygens\nDIRECT: Who built it? | Chris"
+    parsed_reply = read_reply(reply, QUESTIONS, ["p"], "me", cut=True)
+    assert parsed_reply.items == [ITEM]
+    assert parsed_reply.left_out == {"lines that were cut off": 1}
     assert read_reply("DIRECT: Who", QUESTIONS, ["p"], "me", cut=True).left_out == {
         "replies without an item": 1
     }
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "<think>\nDIRECT: Was it he? | Galileo\n</think>\nDIRECT: Who found Titan? | Christiaan Huygens",
         "DIRECT: Was it he? | Galileo\n</think>\nDIRECT: Who found Titan? | Christiaan Huygens",
         "DIRECT: Who found Titan? | Christiaan Huygens\n<think>DIRECT: Was it he? | Galileo",
     ],
 )
-def test_what_a_model_thought_is_no_item(said: str) -> None:
-    found = read_reply(said, QUESTIONS, ["p"], "me")
-    assert found.items == [ITEM]
-    assert not found.left_out
+def test_what_a_model_thought_is_no_item(message: str) -> None:
+    reply = read_reply(message, QUESTIONS, ["p"], "me")
+    assert reply.items == [ITEM]
+    assert not reply.left_out
 
 
 def test_of_a_reply_that_does_not_end_the_first_items_count() -> None:
-    said = "\n".join(f"DIRECT: Who found number {number}? | Huygens" for number in range(2000))
-    found = read_reply(f"{said}\n{said}", QUESTIONS, ["p"], "me")
-    assert len(found.items) == MOST
-    assert sum(found.left_out.values()) == 4000 - MOST
+    reply = "\n".join(f"DIRECT: Who found number {number}? | Huygens" for number in range(2000))
+    parsed_reply = read_reply(f"{reply}\n{reply}", QUESTIONS, ["p"], "me")
+    assert len(parsed_reply.items) == MOST
+    assert sum(parsed_reply.left_out.values()) == 4000 - MOST
 
 
 @pytest.mark.parametrize(
-    "said", ["", "I can't help with that.", "REWRITE: Titan is a moon.", "DIRECT: |", "DIRECT:"]
+    "message", ["", "I can't help with that.", "REWRITE: Titan is a moon.", "DIRECT: |", "DIRECT:"]
 )
-def test_refusals_and_other_kinds_give_nothing(said: str) -> None:
-    assert not read_reply(said, QUESTIONS, ["p"], "me").items
+def test_refusals_and_other_kinds_give_nothing(message: str) -> None:
+    assert not read_reply(message, QUESTIONS, ["p"], "me").items
 
 
 def test_an_answer_behind_an_unanswerable_question_is_dropped() -> None:
@@ -109,8 +111,8 @@ def test_an_answer_behind_an_unanswerable_question_is_dropped() -> None:
 
 
 def test_statements_keep_their_bars_and_repetitions_count_once() -> None:
-    said = "REWRITE: It is a | b.\nREWRITE: it is A | b.\nSUMMARY: It is."
-    assert [(i.kind, i.text) for i in read_reply(said, STATEMENTS, ["p"], "me").items] == [
+    reply = "REWRITE: It is a | b.\nREWRITE: it is A | b.\nSUMMARY: It is."
+    assert [(i.kind, i.text) for i in read_reply(reply, STATEMENTS, ["p"], "me").items] == [
         ("rewrite", "It is a | b."),
         ("summary", "It is."),
     ]

@@ -23,7 +23,6 @@ __all__ = [
     "GROUP",
     "THRESHOLD",
     "Always",
-    "Asked",
     "Calibrated",
     "Fitted",
     "GateState",
@@ -32,13 +31,14 @@ __all__ = [
     "LeftOut",
     "Never",
     "Probabilistic",
+    "QuestionGate",
     "RandomShare",
     "RandomShareSettings",
     "Resources",
     "decide",
     "find",
     "names",
-    "typed",
+    "parse_settings",
 ]
 
 
@@ -150,7 +150,7 @@ class Probabilistic(Protocol):
 
 
 @dataclass(frozen=True)
-class Asked:
+class QuestionGate:
     """A fitted gate as one that `kcard.interfaces.Gate` describes, asked with the text of questions alone."""
 
     fitted: Fitted
@@ -176,13 +176,13 @@ def find(name: str) -> Kind:
     return kind
 
 
-def typed(cls: type[T], settings: Mapping[str, Any], kind: str) -> T:
+def parse_settings(cls: type[T], settings: Mapping[str, Any], kind: str) -> T:
     """The settings as an instance of the kind's own dataclass; UsageError names what is unknown or of a wrong type."""
     try:
         return build(cls, dict(settings))
     except (TypeError, ValueError) as error:
-        known = ", ".join(field.name for field in fields(cls))  # type: ignore[arg-type] # a dataclass, by contract
-        raise UsageError(f"gate {kind}: {error} (its settings: {known})") from error
+        field_names = ", ".join(field.name for field in fields(cls))  # type: ignore[arg-type] # a dataclass, by contract
+        raise UsageError(f"gate {kind}: {error} (its settings: {field_names})") from error
 
 
 # The two gates that need no question: always ask the cards, never ask them (Thrust, section 4, baselines).
@@ -243,15 +243,15 @@ class RandomShare:
         cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
     ) -> "RandomShare":
         del records, resources
-        given = typed(RandomShareSettings, settings, "random")
-        return cls(asdict(given), given.share)
+        options = parse_settings(RandomShareSettings, settings, "random")
+        return cls(asdict(options), options.share)
 
     @classmethod
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> "RandomShare":
         del state, resources
-        return cls(asdict(typed(RandomShareSettings, settings, "random")), threshold)
+        return cls(asdict(parse_settings(RandomShareSettings, settings, "random")), threshold)
 
     def state(self) -> GateState:
         return GateState({}, {})
@@ -287,8 +287,8 @@ class Calibrated:
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> "Calibrated":
         inner = GateState(state.arrays, state.values["values"])
-        given = {key: value for key, value in settings.items() if key != "gate"}
-        gate = find(settings["gate"]).restore(given, state.values["threshold"], inner, resources)
+        own_settings = {key: value for key, value in settings.items() if key != "gate"}
+        gate = find(settings["gate"]).restore(own_settings, state.values["threshold"], inner, resources)
         return cls(gate, threshold)
 
     @property

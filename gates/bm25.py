@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, typed
+from kcard.gates.base import GateState, Resources, parse_settings
 from kcard.gates.records import Query, Record
 from kcard.index import Index
 from kcard.interfaces import Array
@@ -47,23 +47,27 @@ class BM25:
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> "BM25":
         del resources
-        given = typed(BM25Settings, settings, "bm25")
+        options = parse_settings(BM25Settings, settings, "bm25")
         if not records:
             raise UsageError("gate bm25: no records to fit it on: give about 200")
         questions = [record.question for record in records]
         index = Index.build(questions)
-        known = sorted({word for question in questions for word in words(question)})
-        weights = {word: _mean_relevance(index, word, len(questions)) for word in known}
-        return cls(asdict(given), float(np.quantile(_held_out(questions), given.percentile / 100)), weights)
+        vocabulary = sorted({word for question in questions for word in words(question)})
+        weights = {word: _mean_relevance(index, word, len(questions)) for word in vocabulary}
+        return cls(
+            asdict(options), float(np.quantile(_held_out(questions), options.percentile / 100)), weights
+        )
 
     @classmethod
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> "BM25":
         del resources
-        found, numbers = state.values["words"], state.arrays["weights"].tolist()
+        vocabulary, numbers = state.values["words"], state.arrays["weights"].tolist()
         return cls(
-            asdict(typed(BM25Settings, settings, "bm25")), threshold, dict(zip(found, numbers, strict=True))
+            asdict(parse_settings(BM25Settings, settings, "bm25")),
+            threshold,
+            dict(zip(vocabulary, numbers, strict=True)),
         )
 
     def state(self) -> GateState:
@@ -82,13 +86,13 @@ def _held_out(questions: Sequence[str]) -> list[float]:
     """
     if len(questions) == 1:
         return [0.0]
-    found = [0.0] * len(questions)
+    relevances = [0.0] * len(questions)
     for first in range(min(FOLDS, len(questions))):
         others = Index.build(question for i, question in enumerate(questions) if i % FOLDS != first)
         for i in range(first, len(questions), FOLDS):
             scores = others.scores(questions[i])
-            found[i] = float(scores.mean()) if len(scores) else 0.0
-    return found
+            relevances[i] = float(scores.mean()) if len(scores) else 0.0
+    return relevances
 
 
 def _mean_relevance(index: Index, word: str, rows: int) -> float:
@@ -97,5 +101,5 @@ def _mean_relevance(index: Index, word: str, rows: int) -> float:
 
 def _score(weights: Mapping[str, float], question: str) -> float:
     """A word that comes twice counts once, as in the index. In single precision, like the scores."""
-    found = sum(weights.get(word, 0.0) for word in sorted(set(words(question))))
-    return float(np.float32(found))
+    score = sum(weights.get(word, 0.0) for word in sorted(set(words(question))))
+    return float(np.float32(score))

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, typed
-from kcard.gates.features import Head, Representation, bind, cross_fitted, find, finite
+from kcard.gates.base import GateState, Resources, parse_settings
+from kcard.gates.features import LogisticHead, Representation, bind, cross_fit, find, finite_vectors
 from kcard.gates.records import Query, Record
 from kcard.gates.skr import Bools
 from kcard.interfaces import LLM, Array, replies
@@ -30,7 +30,7 @@ __all__ = [
     "features",
     "inputs",
     "plain",
-    "standardised",
+    "standardise",
 ]
 
 
@@ -69,7 +69,7 @@ def answer_of(draft: str) -> str:
 def features(question: str, answer: str, draft: str | None) -> list[float]:
     """COUNT numbers; any text will do, an empty one too. What is known of a draft only is NaN where there is none."""
     form = form_of(question)
-    asked, said = _words(question), _words(answer)
+    question_words, answer_words = _words(question), _words(answer)
     return [
         *(float(form == known) for known in FORMS),
         *_of_draft(answer, draft),
@@ -82,17 +82,17 @@ def features(question: str, answer: str, draft: str | None) -> list[float]:
         float(answer[:1].isupper()),
         float("," in answer),
         float(np.log1p(len(answer))),
-        float(len(said)),
-        sum(word in set(asked) for word in said) / max(1, len(said)),
+        float(len(answer_words)),
+        sum(word in set(question_words) for word in answer_words) / max(1, len(answer_words)),
         # The question
-        float(len(asked)),
+        float(len(question_words)),
         float(np.log1p(len(question))),
         float(bool(re.search(r"\d", question))),
         float(question[:1].isupper()),
         float(question.rstrip().endswith("?")),
         float(len(CAPITAL.findall(question))),
         float(len(RELATION.findall(question.lower()))),
-        _letters(asked),
+        _letters(question_words),
     ]
 
 
@@ -140,21 +140,23 @@ def inputs(representation: Representation, queries: Sequence[Query], sure: bool)
         [features(*three) for three in zip(questions, answers, drafts, strict=True)], dtype=np.float64
     ).reshape(len(queries), COUNT)
     if sure:
-        known = [query.draft_log_probability for query in queries]
-        form = np.column_stack([form, [np.nan if value is None else value for value in known]])
-    return np.hstack([form, finite(representation, questions), finite(representation, answers)])
+        log_probabilities = [query.draft_log_probability for query in queries]
+        form = np.column_stack([form, [np.nan if value is None else value for value in log_probabilities]])
+    return np.hstack(
+        [form, finite_vectors(representation, questions), finite_vectors(representation, answers)]
+    )
 
 
-def standardised(values: Floats, of_form: int) -> tuple[Floats, Floats, Floats]:
+def standardise(values: Floats, of_form: int) -> tuple[Floats, Floats, Floats]:
     """The values about their mean, each column at the scale that it is to count with; that scale, and the mean.
 
     What is not known is at the mean; a column in which nothing is known, or all is the same, does not count.
     `of_form`: how many of the columns are not of vectors.
     """
-    known = ~np.isnan(values)
-    counts = np.maximum(known.sum(axis=0), 1)
-    centre = np.where(known, values, 0).sum(axis=0) / counts
-    apart = np.where(known, values - centre, 0)
+    is_number = ~np.isnan(values)
+    counts = np.maximum(is_number.sum(axis=0), 1)
+    centre = np.where(is_number, values, 0).sum(axis=0) / counts
+    apart = np.where(is_number, values - centre, 0)
     spread = np.sqrt((apart**2).sum(axis=0) / counts)
     weight = np.full(values.shape[1], OF_VECTORS)
     weight[:of_form] = OF_FORM
@@ -196,10 +198,10 @@ class Draft:
     """
 
     representation: Representation
-    given: DraftSettings
+    options: DraftSettings
     threshold: float
     centre: Floats
-    heads: tuple[Head, Head]
+    heads: tuple[LogisticHead, LogisticHead]
     drafted: bool
     sure: bool
     llm: LLM | None
@@ -212,48 +214,48 @@ class Draft:
         The threshold seeks where cards are likelier right, or less than that: see _threshold. Raises UsageError where
         there is nothing to read or to tell apart.
         """
-        given = typed(DraftSettings, settings, KIND)
+        options = parse_settings(DraftSettings, settings, KIND)
         drafted = resources.llm is not None
         queries = [record.query for record in records]
         if resources.llm is not None:
             queries = _drafted(resources.llm, queries)
         _check(records, queries)
-        representation = resources.representation or find(given.encoder)
+        representation = resources.representation or find(options.encoder)
         sure = all(query.draft_log_probability is not None for query in queries)
-        vectors, scale, centre = standardised(inputs(representation, queries, sure), COUNT + sure)
+        vectors, scale, centre = standardise(inputs(representation, queries, sure), COUNT + sure)
         heads, unseen = [], []
         for name in ("correct_without", "correct_with"):
             truth = np.array([getattr(record, name) >= RIGHT for record in records])
-            head, probabilities = _head(vectors, truth, given.seed)
+            head, probabilities = _head(vectors, truth, options.seed)
             weights = head.weights * scale
-            heads.append(Head(weights, head.bias - float(weights @ centre)))
+            heads.append(LogisticHead(weights, head.bias - float(weights @ centre)))
             unseen.append(probabilities)
-        threshold = _threshold(unseen[0] - unseen[1], given.share)
-        given = replace(given, encoder=representation.name)
+        threshold = _threshold(unseen[0] - unseen[1], options.share)
+        options = replace(options, encoder=representation.name)
         return cls(
-            representation, given, threshold, centre, (heads[0], heads[1]), drafted, sure, resources.llm
+            representation, options, threshold, centre, (heads[0], heads[1]), drafted, sure, resources.llm
         )
 
     @classmethod
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
-        given = typed(DraftSettings, settings, KIND)
+        options = parse_settings(DraftSettings, settings, KIND)
         weights, bias, centre = (state.arrays[name] for name in ("weights", "bias", "centre"))
         if weights.shape != (2, *centre.shape) or centre.ndim != 1 or bias.shape != (2,):
             raise ValueError("its arrays don't fit each other")
         if not all(np.isfinite(array).all() for array in (weights, bias, centre)):
             raise ValueError("its arrays are not finite")
-        representation = bind(given.encoder, state.values["encoder_sha256"], resources.representation)
+        representation = bind(options.encoder, state.values["encoder_sha256"], resources.representation)
         without, with_ = (
-            Head(row.astype(np.float64), float(b)) for row, b in zip(weights, bias, strict=True)
+            LogisticHead(row.astype(np.float64), float(b)) for row, b in zip(weights, bias, strict=True)
         )
         drafted, sure = bool(state.values["drafted"]), bool(state.values["log_probability"])
-        return cls(representation, given, threshold, centre, (without, with_), drafted, sure, resources.llm)
+        return cls(representation, options, threshold, centre, (without, with_), drafted, sure, resources.llm)
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return asdict(self.given)
+        return asdict(self.options)
 
     def scores(self, queries: Sequence[Query]) -> Array:
         """Raises UsageError where a draft is needed and there is no LLM to write it."""
@@ -280,14 +282,14 @@ class Draft:
         )
 
     def _read(self, queries: Sequence[Query]) -> Floats:
-        found = inputs(self.representation, self._answered(queries), self.sure)
-        return np.where(np.isnan(found), self.centre, found)
+        rows = inputs(self.representation, self._answered(queries), self.sure)
+        return np.where(np.isnan(rows), self.centre, rows)
 
     def _answered(self, queries: Sequence[Query]) -> Sequence[Query]:
         """Where some of many have neither answer nor draft and there is no LLM, their answers count as empty."""
         if self.llm is not None:
-            wanted = [query for query in queries if self.drafted or not _known(query)]
-            written = iter(_drafted(self.llm, wanted))
+            undrafted = [query for query in queries if self.drafted or not _known(query)]
+            written = iter(_drafted(self.llm, undrafted))
             return [next(written) if self.drafted or not _known(q) else q for q in queries]
         if queries and not any(map(_known, queries)):
             raise UsageError(f"gate {KIND} needs a draft by an LLM, and none is given: choose one with --llm")
@@ -326,12 +328,12 @@ def _check(records: Sequence[Record], queries: Sequence[Query]) -> None:
         )
 
 
-def _head(vectors: Floats, truth: Bools, seed: int) -> tuple[Head, Floats]:
+def _head(vectors: Floats, truth: Bools, seed: int) -> tuple[LogisticHead, Floats]:
     """The head, and its probabilities of what it had not seen; where all are alike, their share, one more each."""
     if truth.any() and not truth.all():
-        return cross_fitted(vectors, truth, seed)
+        return cross_fit(vectors, truth, seed)
     share = (float(truth.sum()) + 1) / (len(truth) + 2)
-    head = Head(np.zeros(vectors.shape[1]), float(np.log(share / (1 - share))))
+    head = LogisticHead(np.zeros(vectors.shape[1]), float(np.log(share / (1 - share))))
     return head, head.probabilities(vectors)
 
 

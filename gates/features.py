@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUP",
     "CachedRepresentation",
-    "Head",
     "HiddenStates",
+    "LogisticHead",
     "MiniLM",
     "Representation",
     "bind",
-    "calibrated",
     "contriever",
-    "cross_fitted",
+    "cross_fit",
     "find",
-    "finite",
-    "unit",
+    "finite_vectors",
+    "fit_calibrated",
+    "normalize",
 ]
 
 
@@ -89,15 +89,15 @@ class CachedRepresentation:
     def vectors(self, questions: Sequence[str]) -> Array:
         new = [question for question in dict.fromkeys(questions) if question not in self._known]
         if new or not questions:
-            found = self._representation.vectors(new)
-            self._known.update(zip(new, found, strict=True))
-        return np.stack([self._known[question] for question in questions]) if questions else found
+            vectors = self._representation.vectors(new)
+            self._known.update(zip(new, vectors, strict=True))
+        return np.stack([self._known[question] for question in questions]) if questions else vectors
 
 
 def find(name: str) -> Representation:
     """The representation of that name; UsageError for a kind or an option that there is not, or without its value."""
-    kind, _, given = name.partition(":")
-    where, *options = given.split(",")
+    kind, _, argument = name.partition(":")
+    where, *options = argument.split(",")
     make = system.load(GROUP, kind)
     signature = inspect.signature(make)
     try:
@@ -107,38 +107,38 @@ def find(name: str) -> Representation:
             [f"{kind}:NAME" if _needed(signature) else kind, *(f"{o}=..." for o in _optional(signature))]
         )
         raise UsageError(f"encoder {name!r}: expected {usage}") from None
-    made: Representation = make(*bound.args, **bound.kwargs)
-    return made
+    representation: Representation = make(*bound.args, **bound.kwargs)
+    return representation
 
 
-def bind(name: str, digest: str, given: Representation | None = None) -> Representation:
-    """What a gate that was fitted on representation `name` with `digest` is to be used with: `given`, or the named one.
+def bind(name: str, digest: str, preferred: Representation | None = None) -> Representation:
+    """Return the representation of a gate that was fitted on `name` with `digest`: `preferred`, or else the named one.
 
-    Raises UsageError, naming both, where it is another.
+    Raises UsageError, which names both, if its digest differs.
     """
-    found = given or find(name)
-    if found.digest != digest:
+    representation = preferred or find(name)
+    if representation.digest != digest:
         raise UsageError(
-            f"this gate was fitted on the encoder {name} ({digest[:12]}…), not on {found.name} "
-            f"({found.digest[:12]}…): use that one, or fit the gate again"
+            f"this gate was fitted on the encoder {name} ({digest[:12]}…), not on {representation.name} "
+            f"({representation.digest[:12]}…): use that one, or fit the gate again"
         )
-    return found
+    return representation
 
 
-def finite(representation: Representation, questions: Sequence[str]) -> Array:
+def finite_vectors(representation: Representation, questions: Sequence[str]) -> Array:
     """The vectors of the questions; UsageError names the first question that is given no finite vector."""
-    found = representation.vectors(questions)
-    wrong = ~np.isfinite(found).all(axis=1)
+    vectors = representation.vectors(questions)
+    wrong = ~np.isfinite(vectors).all(axis=1)
     if wrong.any():
         raise UsageError(
             f"encoder {representation.name} gives {questions[int(wrong.argmax())][:60]!r} a vector that is "
             "not finite: choose "
             "another encoder or layer"
         )
-    return found
+    return vectors
 
 
-def unit(vectors: Array) -> Array:
+def normalize(vectors: Array) -> Array:
     """The vectors at unit length; a vector of zeros stays one."""
     wide = vectors.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
@@ -171,9 +171,9 @@ class HiddenStates:
     def __init__(self, where: str, layer: str = "-1", pooling: str = "auto") -> None:
         self._model, self._tokenizer = _load(where)
         decodes = _decodes(self._model.config)
-        known = CAUSAL if decodes else ENCODERS
-        self._layer, given = layer_and_pooling(layer, pooling, depth(self._model), known)
-        self._pooling = ("last" if decodes else "mean") if given == "auto" else given
+        poolings = CAUSAL if decodes else ENCODERS
+        self._layer, chosen_pooling = layer_and_pooling(layer, pooling, depth(self._model), poolings)
+        self._pooling = ("last" if decodes else "mean") if chosen_pooling == "auto" else chosen_pooling
         if self._pooling == "pooler" and self._layer % (depth(self._model) + 1) != depth(self._model):
             raise UsageError(
                 f"encoder hf:{where}: its pooler reads the last layer only: leave out layer={layer}"
@@ -194,10 +194,10 @@ class HiddenStates:
             return np.zeros((0, width), dtype=np.float32)
         order = by_length([*map(len, questions)])
         with torch.inference_mode():
-            found = [
+            batches = [
                 self._batch([questions[i] for i in batch]).cpu().numpy() for batch in batched(order, ROWS)
             ]
-        back: Array = np.concatenate(found)[np.argsort(order)]
+        back: Array = np.concatenate(batches)[np.argsort(order)]
         return back
 
     def _batch(self, questions: list[str]) -> "Tensor":
@@ -221,10 +221,10 @@ class HiddenStates:
         return first(states) if self._pooling == "cls" else pooled(states, mask, self._pooling == "mean")
 
     def _pooler_output(self, out: Any) -> "Tensor":
-        found: Tensor | None = getattr(out, "pooler_output", None)
-        if found is None:
+        output: Tensor | None = getattr(out, "pooler_output", None)
+        if output is None:
             raise UsageError(f"encoder {self.name}: the model has no pooler: choose pooling=cls")
-        return found.float()
+        return output.float()
 
     @property
     def _longest(self) -> int:
@@ -276,7 +276,7 @@ ITERATIONS = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Head:
+class LogisticHead:
     """P(1) of a vector x is 1 / (1 + exp(-(weights . x + bias))); weights of shape (d,)."""
 
     weights: Floats
@@ -285,23 +285,25 @@ class Head:
     def probabilities(self, vectors: npt.NDArray[np.floating]) -> Floats:
         """P(1) of each vector, shape (n,)."""
         odds = vectors @ self.weights + self.bias
-        found: Floats = np.exp(-np.logaddexp(0, -odds))
-        return found
+        probabilities: Floats = np.exp(-np.logaddexp(0, -odds))
+        return probabilities
 
 
-def calibrated(vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.bool_], seed: int) -> Head:
+def fit_calibrated(
+    vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.bool_], seed: int
+) -> LogisticHead:
     """The head whose probabilities can be believed. Both classes must occur; the same seed gives the same head.
 
     The penalty is the one of least log-loss over folds; then slope and intercept are fitted to what the folds said
     of what they had not seen (Platt), the slope at least 0: where the vectors say nothing, every score
     is the share of ones. A class with a single member can't be split into folds; then nothing is tuned.
     """
-    return cross_fitted(vectors, truth, seed)[0]
+    return cross_fit(vectors, truth, seed)[0]
 
 
-def cross_fitted(
+def cross_fit(
     vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.bool_], seed: int
-) -> tuple[Head, Floats]:
+) -> tuple[LogisticHead, Floats]:
     """The same head, and P(1) of each vector by the heads of the folds that had not seen it, shape (n,).
 
     Those probabilities are calibrated as the head's are. Where nothing can be split, they are the head's own.
@@ -331,7 +333,7 @@ def cross_fitted(
             slope, shift = 0.0, float(np.log(share / (1 - share)))
     model.fit(inputs, truth)
     weights = slope * model.coef_[0] / scale
-    head = Head(weights, slope * float(model.intercept_[0]) + shift - float(weights @ centre))
+    head = LogisticHead(weights, slope * float(model.intercept_[0]) + shift - float(weights @ centre))
     if unseen is None:
         return head, head.probabilities(vectors)
     return head, np.exp(-np.logaddexp(0, -(slope * unseen + shift)))

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from kcard import system
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, typed
-from kcard.gates.features import Representation, bind, finite, unit
+from kcard.gates.base import GateState, Resources, parse_settings
+from kcard.gates.features import Representation, bind, finite_vectors, normalize
 from kcard.gates.features import find as representation
 from kcard.gates.records import Query, Record
 from kcard.interfaces import Array
@@ -29,9 +29,9 @@ __all__ = [
     "PopularitySettings",
     "Relations",
     "best_threshold",
-    "checked",
+    "check_popularity",
     "find",
-    "masked",
+    "mask_names",
     "templates",
 ]
 
@@ -45,12 +45,12 @@ GROUP = "kcard.popularity"
 
 def find(name: str) -> Callable[[str], float | None]:
     """The source of that name, from a question to its subject's popularity; UsageError lists the ones there are."""
-    kind, _, given = name.partition(":")
-    made: Callable[[str], float | None] = system.load(GROUP, kind)(given)
-    return made
+    kind, _, argument = name.partition(":")
+    source: Callable[[str], float | None] = system.load(GROUP, kind)(argument)
+    return source
 
 
-def checked(value: float, question: str) -> float:
+def check_popularity(value: float, question: str) -> float:
     """The value, if it is a popularity: finite and at least 0. Raises UsageError."""
     if not (math.isfinite(value) and value >= 0):
         raise UsageError(
@@ -111,10 +111,10 @@ class Relations:
         """From (relation, question) pairs: the mean vector of each relation's masked questions."""
         by_relation: defaultdict[str, set[str]] = defaultdict(set)
         for relation, question in questions:
-            by_relation[relation].add(masked(question))
+            by_relation[relation].add(mask_names(question))
         names = sorted(by_relation)
-        means = [finite(representation, sorted(by_relation[name])).mean(axis=0) for name in names]
-        return cls(tuple(names), unit(np.stack(means)))
+        means = [finite_vectors(representation, sorted(by_relation[name])).mean(axis=0) for name in names]
+        return cls(tuple(names), normalize(np.stack(means)))
 
     def nearest(
         self, questions: Sequence[str], representation: Representation, floor: float
@@ -122,9 +122,13 @@ class Relations:
         """For each question the nearest relation, by cosine; None where it is not as near as `floor`."""
         if not questions:
             return []
-        found = unit(finite(representation, [masked(question) for question in questions])) @ self.vectors.T
+        cosines = (
+            normalize(finite_vectors(representation, [mask_names(question) for question in questions]))
+            @ self.vectors.T
+        )
         return [
-            self.names[i] if row[i] >= floor else None for i, row in zip(found.argmax(1), found, strict=True)
+            self.names[i] if row[i] >= floor else None
+            for i, row in zip(cosines.argmax(1), cosines, strict=True)
         ]
 
 
@@ -135,40 +139,40 @@ def templates(path: str) -> list[tuple[str, str]]:
     """
     file = BUILT_IN if path == "popqa" else Path(path).expanduser()
     try:
-        given = parse(file.read_text(encoding="utf-8"))
+        questions = parse(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"relation templates {path} can't be read: {error.strerror}") from error
     except ValueError as error:
         raise UsageError(f"relation templates {path}: not JSON in UTF-8: {error}") from error
-    if not isinstance(given, dict) or not given:
+    if not isinstance(questions, dict) or not questions:
         raise UsageError(f"relation templates {path}: an object from relations to questions was expected")
-    for relation, question in given.items():
+    for relation, question in questions.items():
         if not isinstance(question, str) or "{}" not in question:
             raise UsageError(
                 f"relation templates {path}: {relation!r} is {json.dumps(question)[:60]}, expected a question with "
                 "{} for its subject"
             )
-    return [(relation, question.replace("{}", SLOT)) for relation, question in given.items()]
+    return [(relation, question.replace("{}", SLOT)) for relation, question in questions.items()]
 
 
-def masked(question: str) -> str:
+def mask_names(question: str) -> str:
     """The question with one placeholder for every run of words that begin with anything but a small letter.
 
     The first word is left as it is, since questions begin with a capital.
     """
     words = question.split()
-    found = words[:1]
+    placeholders = words[:1]
     inside = False
     for word in words[1:]:
         name = word[0].isupper() or not word[0].isalpha()
         ending = TAIL.search(word)
         placed = f"{SLOT}{ending[1] or ''}{ending[2]}" if name and ending else word
         if name and inside:
-            found[-1] = placed
+            placeholders[-1] = placed
         else:
-            found.append(placed)
+            placeholders.append(placed)
         inside = name
-    return " ".join(found)
+    return " ".join(placeholders)
 
 
 # The threshold that serves the questions of a development set best (Adaptive Retrieval, section 5), found fast.
@@ -230,7 +234,7 @@ class Popularity:
     not know has popularity 0; where there is no source either, UsageError is raised.
     """
 
-    given: PopularitySettings
+    options: PopularitySettings
     thresholds: Mapping[str, float]
     pooled: float
     relations: Relations
@@ -244,15 +248,15 @@ class Popularity:
         """Every record counts. Raises UsageError for none, and for one without popularity."""
         if not records:
             raise UsageError(f"gate {KIND}: there are no records to fit it on: add some")
-        given = typed(PopularitySettings, settings, KIND)
-        encoder = _encoder(given, resources)
+        options = parse_settings(PopularitySettings, settings, KIND)
+        encoder = _encoder(options, resources)
         named = [(record.relation, record.question) for record in records if record.relation]
-        relations = Relations.of(named or templates(given.templates), encoder)
-        source = resources.popularity or (find(given.source) if given.source else None)
-        started = cls(replace(given, encoder=encoder.name), {}, 0.0, relations, encoder, source)
-        logs, found = started._measured([record.query for record in records])
+        relations = Relations.of(named or templates(options.templates), encoder)
+        source = resources.popularity or (find(options.source) if options.source else None)
+        started = cls(replace(options, encoder=encoder.name), {}, 0.0, relations, encoder, source)
+        logs, relation_names = started._measured([record.query for record in records])
         rows: defaultdict[str, list[int]] = defaultdict(list)
-        for row, relation in enumerate(found):
+        for row, relation in enumerate(relation_names):
             if relation is not None:
                 rows[relation].append(row)
         thresholds = {
@@ -264,18 +268,18 @@ class Popularity:
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
-        given = typed(PopularitySettings, settings, KIND)
+        options = parse_settings(PopularitySettings, settings, KIND)
         vectors, thresholds = state.arrays["relations"], state.arrays["thresholds"]
         names, fitted = tuple(state.values["relations"]), list(state.values["fitted"])
         if vectors.ndim != 2 or len(vectors) != len(names) or thresholds.shape != (len(fitted) + 1,):
             raise ValueError("its arrays don't fit each other")
         if threshold != cls.threshold or not (np.abs(thresholds) <= BOUND).all():
             raise ValueError("its thresholds are invalid")
-        encoder = bind(given.encoder, state.values["encoder_sha256"], _same(given, resources))
-        source = resources.popularity or (find(given.source) if given.source else None)
+        encoder = bind(options.encoder, state.values["encoder_sha256"], _same(options, resources))
+        source = resources.popularity or (find(options.source) if options.source else None)
         *by_relation, pooled = map(float, thresholds)
         return cls(
-            given,
+            options,
             dict(zip(fitted, by_relation, strict=True)),
             pooled,
             Relations(names, vectors),
@@ -285,7 +289,7 @@ class Popularity:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return asdict(self.given)
+        return asdict(self.options)
 
     def scores(self, queries: Sequence[Query]) -> Array:
         logs, relations = self._measured(queries)
@@ -293,8 +297,8 @@ class Popularity:
             self.pooled if relation is None else self.thresholds.get(relation, self.pooled)
             for relation in relations
         ]
-        found: Array = (logs - np.array(limits, dtype=np.float64)).astype(np.float32)
-        return found
+        scores: Array = (logs - np.array(limits, dtype=np.float64)).astype(np.float32)
+        return scores
 
     def state(self) -> GateState:
         return GateState(
@@ -313,19 +317,19 @@ class Popularity:
         """ln(1 + popularity) of each, shape (n,), and the relation of each, or None."""
         logs = np.log1p(np.array([self._popularity(query) for query in queries], dtype=np.float64))
         unnamed = [query.question for query in queries if query.relation is None]
-        nearest = iter(self.relations.nearest(unnamed, self.representation, self.given.floor))
+        nearest = iter(self.relations.nearest(unnamed, self.representation, self.options.floor))
         return logs, [next(nearest) if query.relation is None else query.relation for query in queries]
 
     def _popularity(self, query: Query) -> float:
         if query.popularity is not None:
-            return checked(query.popularity, query.question)
+            return check_popularity(query.popularity, query.question)
         if self.source is None:
             raise UsageError(
                 f"gate {KIND}: the popularity of the subject of {query.question[:60]!r} is unknown: add it "
                 "to every record, or give a source, such as source=file:popularity.jsonl"
             )
-        found = self.source(query.question)
-        return 0.0 if found is None else checked(found, query.question)
+        popularity = self.source(query.question)
+        return 0.0 if popularity is None else check_popularity(popularity, query.question)
 
 
 def _best(logs: Any, records: Sequence[Record], rows: Sequence[int]) -> float:
@@ -333,11 +337,11 @@ def _best(logs: Any, records: Sequence[Record], rows: Sequence[int]) -> float:
     return best_threshold(logs, without, [records[row].correct_with for row in rows])
 
 
-def _encoder(given: PopularitySettings, resources: Resources) -> Representation:
-    return _same(given, resources) or representation(given.encoder)
+def _encoder(options: PopularitySettings, resources: Resources) -> Representation:
+    return _same(options, resources) or representation(options.encoder)
 
 
-def _same(given: PopularitySettings, resources: Resources) -> Representation | None:
+def _same(options: PopularitySettings, resources: Resources) -> Representation | None:
     """What other gates embed with, if it is the one for relations: it may know the vectors already."""
     shared = resources.representation
-    return shared if shared is not None and shared.name == given.encoder else None
+    return shared if shared is not None and shared.name == options.encoder else None

@@ -120,9 +120,9 @@ class Record:
 
     def to_json(self) -> str:
         """One line, without the fields that are at their default."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
-        kept = {name: value for name, value in given.items() if value not in (None, "", (), {})}
-        return json.dumps(kept, ensure_ascii=False)
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        changed = {name: value for name, value in values.items() if value not in (None, "", (), {})}
+        return json.dumps(changed, ensure_ascii=False)
 
 
 def read_records(path: Path | str) -> tuple[Record, ...]:
@@ -133,10 +133,12 @@ def read_records(path: Path | str) -> tuple[Record, ...]:
     """
     path = Path(path).expanduser()
     files = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
-    found = tuple(_record(row, where) for file in files for where, row in read_rows(file, "records", REMEDY))
-    if not found:
+    records = tuple(
+        _record(row, where) for file in files for where, row in read_rows(file, "records", REMEDY)
+    )
+    if not records:
         raise UsageError(f"records {path}: it contains no records: {REMEDY}")
-    return found
+    return records
 
 
 def write_records(path: Path | str, records: Iterable[Record]) -> None:
@@ -155,22 +157,22 @@ def digest(records: Sequence[Record]) -> str:
 
 def _record(row: Row, where: str) -> Record:
     """As others write records, correctness may be true or false, and a label a number."""
-    known = {f.name: row[f.name] for f in fields(Record) if f.name in row}
-    if "answers" not in known and "gold" in row:
-        known["answers"] = [row["gold"]] if isinstance(row["gold"], str) else row["gold"]
+    values = {f.name: row[f.name] for f in fields(Record) if f.name in row}
+    if "answers" not in values and "gold" in row:
+        values["answers"] = [row["gold"]] if isinstance(row["gold"], str) else row["gold"]
     for name in TEXTS:
-        if known.get(name, "") is None:
-            del known[name]
+        if values.get(name, "") is None:
+            del values[name]
     try:
         for name in ("correct_without", "correct_with", "popularity", "draft_log_probability"):
-            known |= {name: _real(known[name])} if name in known else {}
-        if "scores" not in known and (scores := {name: row[name] for name in SCORES if name in row}):
-            known["scores"] = scores
-        if isinstance(known.get("scores"), dict):
-            known["scores"] = {name: _real(value) for name, value in known["scores"].items()}
-        if type(known.get("label")) is int:
-            known["label"] = str(known["label"])
-        return build(Record, known)
+            values |= {name: _real(values[name])} if name in values else {}
+        if "scores" not in values and (scores := {name: row[name] for name in SCORES if name in row}):
+            values["scores"] = scores
+        if isinstance(values.get("scores"), dict):
+            values["scores"] = {name: _real(value) for name, value in values["scores"].items()}
+        if type(values.get("label")) is int:
+            values["label"] = str(values["label"])
+        return build(Record, values)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{where}: {error}") from error
 

@@ -167,10 +167,10 @@ def named_gate(name: str, llm: LLM, examples: Sequence[Example] = ()) -> NamedGa
     """
     if name in system.names(UNFITTED):
         return NamedGate(name, system.load(UNFITTED, name)(llm, examples))
-    from kcard.gates.base import Asked
+    from kcard.gates.base import QuestionGate
 
     fitted = load(gate_file(name), Resources(llm=llm))
-    return NamedGate(title(fitted), Asked(fitted), fitted.threshold)
+    return NamedGate(title(fitted), QuestionGate(fitted), fitted.threshold)
 
 
 def gates_folder() -> Path:
@@ -185,19 +185,19 @@ def kept_name(kind: str) -> str:
 
 def gate_file(name: str) -> Path:
     """The file that a name or a path means."""
-    kept = gates_folder() / name
+    file = gates_folder() / name
     if Path(name).expanduser().is_file():
         return Path(name).expanduser()
-    if "/" not in name and kept.is_file():
-        return kept
+    if "/" not in name and file.is_file():
+        return file
     if name in kind_names():
         raise UsageError(
             f"gate {name!r} must be fitted first: kcard gate fit --records RECORDS --kind {name}, which "
             f"stores it as {kept_name(name)}"
         )
-    known = ", ".join(sorted({*system.names(UNFITTED), *_kept()}))
+    choices = ", ".join(sorted({*system.names(UNFITTED), *_kept()}))
     raise UsageError(
-        f"unknown gate {name!r}: give a gate's file, one of {known}, or fit one (kcard gate fit --kind "
+        f"unknown gate {name!r}: give a gate's file, one of {choices}, or fit one (kcard gate fit --kind "
         f"{'|'.join(kind_names())})"
     )
 

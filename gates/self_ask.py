@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, typed
+from kcard.gates.base import GateState, Resources, parse_settings
 from kcard.gates.records import Query, Record
-from kcard.gates.skr import sorted_out
+from kcard.gates.skr import split_records
 from kcard.interfaces import LLM, Array, replies
 from kcard.io import build
 from kcard.types import Example, Request, Turn
@@ -78,11 +78,11 @@ def needs(llm: LLM, requests: Sequence[Request], wordings: Sequence[int] = KNOWL
     is the share of those whose P(yes) is above 0.5, so that the majority decides. A reply that says neither yes nor no
     counts as a need.
     """
-    said = [replies(llm, [replace(request, template=w) for request in requests]) for w in wordings]
-    found = [
-        [1.0 if reply.yes is None else reply.yes for reply in votes] for votes in zip(*said, strict=True)
+    ballots = [replies(llm, [replace(request, template=w) for request in requests]) for w in wordings]
+    votes_for_need = [
+        [1.0 if reply.yes is None else reply.yes for reply in votes] for votes in zip(*ballots, strict=True)
     ]
-    return [v[0] if len(v) == 1 else sum(yes > 0.5 for yes in v) / len(v) for v in found]
+    return [v[0] if len(v) == 1 else sum(yes > 0.5 for yes in v) / len(v) for v in votes_for_need]
 
 
 # Self-ask as kinds that can be compared with the fitted ones, and with demonstrations from the user's own records.
@@ -121,20 +121,20 @@ class FittedSelfAsk:
     """The score is 1 - P(more is needed), or the share of wordings that say it is not; the threshold is 0.5."""
 
     kind: str
-    given: SelfAskSettings
+    options: SelfAskSettings
     examples: tuple[Example, ...]
     llm: LLM | None
     threshold: ClassVar[float] = 0.5
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return asdict(self.given)
+        return asdict(self.options)
 
     def scores(self, queries: Sequence[Query]) -> Array:
         """Raises UsageError where the gate was made without an LLM."""
         if self.llm is None:
             raise UsageError(f"gate {self.kind} needs an LLM, and none is given: choose one with --llm")
-        wordings = WORDINGS[self.given.wording][: None if self.given.ensemble else 1]
+        wordings = WORDINGS[self.options.wording][: None if self.options.ensemble else 1]
         return asked(self.llm, [query.question for query in queries], self.examples, wordings)
 
     def state(self) -> GateState:
@@ -152,9 +152,9 @@ class SelfAskKind:
         self, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
     ) -> FittedSelfAsk:
         """Draw the demonstrations. Raises UsageError where they are wanted and D+ or D- is empty."""
-        given = typed(SelfAskSettings, {**asdict(self.defaults), **settings}, self.name)
-        examples = _drawn(records, given, self.name) if given.demonstrations else ()
-        return FittedSelfAsk(self.name, given, examples, resources.llm)
+        options = parse_settings(SelfAskSettings, {**asdict(self.defaults), **settings}, self.name)
+        examples = _drawn(records, options, self.name) if options.demonstrations else ()
+        return FittedSelfAsk(self.name, options, examples, resources.llm)
 
     def restore(
         self, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
@@ -162,7 +162,9 @@ class SelfAskKind:
         if threshold != FittedSelfAsk.threshold:
             raise ValueError("its threshold is invalid")
         examples = tuple(build(Example, example) for example in state.values["examples"])
-        return FittedSelfAsk(self.name, typed(SelfAskSettings, settings, self.name), examples, resources.llm)
+        return FittedSelfAsk(
+            self.name, parse_settings(SelfAskSettings, settings, self.name), examples, resources.llm
+        )
 
 
 KNOWLEDGE_CARD_SELF_ASK = SelfAskKind("self-ask", SelfAskSettings("knowledge-card"))
@@ -170,15 +172,15 @@ SKR_PROMPT = SelfAskKind("skr-prompt", SelfAskSettings("skr"))
 SKR_ICL = SelfAskKind("skr-icl", SelfAskSettings("skr", demonstrations=4))
 
 
-def _drawn(records: Sequence[Record], given: SelfAskSettings, kind: str) -> tuple[Example, ...]:
+def _drawn(records: Sequence[Record], options: SelfAskSettings, kind: str) -> tuple[Example, ...]:
     """So many records of D+ and D- in turn, D+ first; fewer where there are not so many."""
-    held, known = sorted_out(records, kind)
-    order = np.random.default_rng(given.seed).permutation(len(held))
-    knows = [held[i] for i in order if known[i]]
-    seeks = [held[i] for i in order if not known[i]]
+    usable, is_known = split_records(records, kind)
+    order = np.random.default_rng(options.seed).permutation(len(usable))
+    knows = [usable[i] for i in order if is_known[i]]
+    seeks = [usable[i] for i in order if not is_known[i]]
     shown = [
         Example("need", record.question, reply)
         for pair in zip(knows, seeks, strict=False)
         for record, reply in zip(pair, ("No", "Yes"), strict=True)
     ]
-    return tuple(shown[: given.demonstrations])
+    return tuple(shown[: options.demonstrations])

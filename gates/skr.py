@@ -11,8 +11,16 @@ import numpy.typing as npt
 
 from kcard.batching import batched, by_length
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, LeftOut, Resources, typed
-from kcard.gates.features import Head, Representation, bind, calibrated, find, finite, unit
+from kcard.gates.base import GateState, LeftOut, Resources, parse_settings
+from kcard.gates.features import (
+    LogisticHead,
+    Representation,
+    bind,
+    find,
+    finite_vectors,
+    fit_calibrated,
+    normalize,
+)
 from kcard.gates.records import Query, Record
 from kcard.interfaces import Array
 from kcard.offline import minilm
@@ -33,29 +41,32 @@ __all__ = [
     "NearestNeighboursSettings",
     "leave_one_out",
     "nearest",
-    "sorted_out",
-    "tuned",
+    "split_records",
+    "tune_k",
 ]
 
 
 Bools = npt.NDArray[np.bool_]
 
 
-def sorted_out(records: Sequence[Record], kind: str) -> tuple[list[Record], Bools]:
+def split_records(records: Sequence[Record], kind: str) -> tuple[list[Record], Bools]:
     """The records of D+ and D-, in their order, and which belong to D+; those wrong both ways are left out.
 
     Raises UsageError where either is empty: then there is nothing to tell apart, and the literal rule of the paper
     (section 3.2) would call everything known, or nothing (SKR, section 3.1).
     """
-    held = [record for record in records if not record.wrong_both_ways]
-    known = np.array([record.knows for record in held], dtype=bool)
-    for missing, what in ((known.all(), "better with cards"), (not known.any(), "as well without cards")):
+    usable = [record for record in records if not record.wrong_both_ways]
+    is_known = np.array([record.knows for record in usable], dtype=bool)
+    for missing, what in (
+        (is_known.all(), "better with cards"),
+        (not is_known.any(), "as well without cards"),
+    ):
         if missing:
             raise UsageError(
                 f"gate {kind}: of {len(records)} records none has a question that was answered {what}: add such "
                 "records, or use the gate never or always"
             )
-    return held, known
+    return usable, is_known
 
 
 # SKR's gate of the nearest neighbours: a question is known where those like it were (SKR, section 3.2).
@@ -82,46 +93,50 @@ class NearestNeighbours:
     """The score is the share l/k of the k nearest records that are of D+, by cosine; of equally near ones those that
     come first. The threshold is m/(m+n), D+ having m records and D- n: the paper's l/(k-l) >= m/n, finite at l = k.
 
-    `vectors`: the records', of unit length, shape (m+n, d); `known`: which are of D+.
+    `vectors`: the records', of unit length, shape (m+n, d); `is_known`: which are of D+.
     """
 
     k: int
     representation: Representation
     vectors: Array
-    known: Bools
+    is_known: Bools
     kind: ClassVar[str] = KNN_KIND
 
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
         """Records wrong both ways are left out. Raises UsageError for an empty D+ or D-, and k above what is left."""
-        given = typed(NearestNeighboursSettings, settings, KNN_KIND)
-        held, known = sorted_out(records, KNN_KIND)
-        if given.k is not None and not 1 <= given.k <= len(held):
+        options = parse_settings(NearestNeighboursSettings, settings, KNN_KIND)
+        usable, is_known = split_records(records, KNN_KIND)
+        if options.k is not None and not 1 <= options.k <= len(usable):
             raise UsageError(
-                f"gate {KNN_KIND}: k is {given.k}, expected 1 to {len(held)}, the records to fit on (those wrong both "
-                "ways are left out): choose a smaller k or add records"
+                f"gate {KNN_KIND}: k is {options.k}, expected 1 to {len(usable)}, the records to fit on (those wrong "
+                "both ways are left out): choose a smaller k or add records"
             )
-        representation = resources.representation or find(given.encoder)
-        vectors = unit(finite(representation, [record.question for record in held]))
-        k = given.k
+        representation = resources.representation or find(options.encoder)
+        vectors = normalize(finite_vectors(representation, [record.question for record in usable]))
+        k = options.k
         if k is None:
-            most = min(TRIED[-1], len(held) - 1)
-            k = tuned(np.concatenate([*nearest(vectors, vectors, most, leave_out=True)]), known, held)
-        return cls(k, representation, vectors, known)
+            most = min(TRIED[-1], len(usable) - 1)
+            k = tune_k(np.concatenate([*nearest(vectors, vectors, most, leave_out=True)]), is_known, usable)
+        return cls(k, representation, vectors, is_known)
 
     @classmethod
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
-        given = typed(NearestNeighboursSettings, settings, KNN_KIND)
-        vectors, known = state.arrays["vectors"], state.arrays["known"]
-        if vectors.ndim != 2 or known.shape != vectors.shape[:1] or not 1 <= (given.k or 0) <= len(known):
+        options = parse_settings(NearestNeighboursSettings, settings, KNN_KIND)
+        vectors, is_known = state.arrays["vectors"], state.arrays["known"]
+        if (
+            vectors.ndim != 2
+            or is_known.shape != vectors.shape[:1]
+            or not 1 <= (options.k or 0) <= len(is_known)
+        ):
             raise ValueError("its arrays don't fit each other")
-        representation = bind(given.encoder, state.values["encoder_sha256"], resources.representation)
-        found = cls(given.k or 0, representation, vectors, known.astype(bool))
-        if found.threshold != threshold:
+        representation = bind(options.encoder, state.values["encoder_sha256"], resources.representation)
+        gate = cls(options.k or 0, representation, vectors, is_known.astype(bool))
+        if gate.threshold != threshold:
             raise ValueError("its threshold does not match its records")
-        return found
+        return gate
 
     @classmethod
     def leave_one_out(
@@ -129,7 +144,9 @@ class NearestNeighbours:
     ) -> LeftOut | None:
         """See kcard.gates.base.LeavesOneOut; raises what `fit` raises for all records."""
 
-        return leave_one_out(records, typed(NearestNeighboursSettings, settings, KNN_KIND), resources)
+        return leave_one_out(
+            records, parse_settings(NearestNeighboursSettings, settings, KNN_KIND), resources
+        )
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -138,21 +155,21 @@ class NearestNeighbours:
     @property
     def threshold(self) -> float:
         """As float32, like the scores, so that equal shares compare as equal."""
-        return float(np.float32(self.known.mean()))
+        return float(np.float32(self.is_known.mean()))
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        asked = unit(finite(self.representation, [query.question for query in queries]))
-        shares = [self.known[near].mean(axis=1) for near in nearest(self.vectors, asked, self.k)]
+        vectors = normalize(finite_vectors(self.representation, [query.question for query in queries]))
+        shares = [self.is_known[near].mean(axis=1) for near in nearest(self.vectors, vectors, self.k)]
         return np.concatenate(shares).astype(np.float32) if shares else np.zeros(0, dtype=np.float32)
 
     def state(self) -> GateState:
         return GateState(
-            {"vectors": self.vectors, "known": self.known.astype(np.uint8)},
+            {"vectors": self.vectors, "known": self.is_known.astype(np.uint8)},
             {"encoder_sha256": self.representation.digest},
         )
 
 
-def tuned(lists: Indices, known: Bools, records: Sequence[Record], out: int | None = None) -> int:
+def tune_k(lists: Indices, is_known: Bools, records: Sequence[Record], out: int | None = None) -> int:
     """The k of 3 to 10 by which leaving one record out answers most of them right; the smallest of equals.
 
     lists  the nearest of each record, itself apart, shape (m+n, at most 10)
@@ -161,39 +178,39 @@ def tuned(lists: Indices, known: Bools, records: Sequence[Record], out: int | No
     The one that is left out counts in neither m nor n. Where it is alone in D+ or D- the others say nothing of
     it, so it is passed over.
     """
-    count, total = len(records), int(known.sum())
+    count, total = len(records), int(is_known.sum())
     rows = np.ones(count, dtype=bool)
     if out is not None:
-        rows[out], count, total = False, count - 1, total - int(known[out])
-    positive = total - known  # m without the record
+        rows[out], count, total = False, count - 1, total - int(is_known[out])
+    positive = total - is_known  # m without the record
     judged = rows & (positive > 0) & (positive < count - 1)
     if not judged.any():
         return min(TRIED[0], count)
     largest = lists.shape[1]
     ks = np.arange(min(TRIED[0], largest), largest + 1)
     # l / k >= m / (m + n), in whole numbers
-    knows = known[lists].cumsum(axis=1)[:, ks - 1] * (count - 1) >= positive[:, None] * ks
+    knows = is_known[lists].cumsum(axis=1)[:, ks - 1] * (count - 1) >= positive[:, None] * ks
     without = np.array([record.correct_without for record in records])
     with_ = np.array([record.correct_with for record in records])
     right = np.where(knows, without[:, None], with_[:, None])[judged].mean(axis=0)
     return int(ks[right.round(9).argmax()])
 
 
-def nearest(vectors: Array, asked: Array, k: int, leave_out: bool = False) -> Iterator[Indices]:
+def nearest(vectors: Array, queries: Array, k: int, leave_out: bool = False) -> Iterator[Indices]:
     """For each asked vector the k nearest others, nearest first, shape (rows, k), some rows at a time.
 
     `leave_out`: each asked vector is the one of the same number, which is not its own neighbour.
     """
     count = len(vectors)
     order = count - 1 - np.arange(count, dtype=np.int64)
-    for start in range(0, len(asked), KNN_ROWS):
-        rows = asked[start : start + KNN_ROWS]
+    for start in range(0, len(queries), KNN_ROWS):
+        rows = queries[start : start + KNN_ROWS]
         keys = np.rint((rows @ vectors.T) * DIGITS).astype(np.int64) * count + order
         if leave_out:
             keys[np.arange(len(rows)), start + np.arange(len(rows))] = NOWHERE
-        found = np.argpartition(-keys, k - 1, axis=1)[:, :k]
-        near = np.take_along_axis(keys, found, axis=1)
-        yield np.take_along_axis(found, np.argsort(-near, axis=1), axis=1)
+        columns = np.argpartition(-keys, k - 1, axis=1)[:, :k]
+        near = np.take_along_axis(keys, columns, axis=1)
+        yield np.take_along_axis(columns, np.argsort(-near, axis=1), axis=1)
 
 
 # SKR's nearest neighbours, each record left out in turn, without fitting as many gates as there are records.
@@ -203,38 +220,47 @@ def nearest(vectors: Array, asked: Array, k: int, leave_out: bool = False) -> It
 
 
 def leave_one_out(
-    records: Sequence[Record], given: NearestNeighboursSettings, resources: Resources
+    records: Sequence[Record], options: NearestNeighboursSettings, resources: Resources
 ) -> LeftOut | None:
     """The score, threshold and k of each record by a gate that was fitted on the others.
 
     None where the records are too few for it: to leave one out might empty D+ or D-, or leave fewer than k.
     """
-    held, known = sorted_out(records, KNN_KIND)
-    count, positive = len(held), int(known.sum())
-    if positive < 2 or count - positive < 2 or (given.k or 0) >= count or count <= TRIED[-1] + 1:
+    usable, is_known = split_records(records, KNN_KIND)
+    count, positive = len(usable), int(is_known.sum())
+    if positive < 2 or count - positive < 2 or (options.k or 0) >= count or count <= TRIED[-1] + 1:
         return None
-    representation = resources.representation or find(given.encoder)
-    vectors = unit(finite(representation, [record.question for record in held]))
+    representation = resources.representation or find(options.encoder)
+    vectors = normalize(finite_vectors(representation, [record.question for record in usable]))
     rest = [record for record in records if record.wrong_both_ways]
-    asked = unit(finite(representation, [record.question for record in rest])) if rest else vectors[:0]
-    lists = np.concatenate(list(nearest(vectors, vectors, max(given.k or 0, TRIED[-1] + 1), leave_out=True)))
+    other_vectors = (
+        normalize(finite_vectors(representation, [record.question for record in rest]))
+        if rest
+        else vectors[:0]
+    )
+    lists = np.concatenate(
+        list(nearest(vectors, vectors, max(options.k or 0, TRIED[-1] + 1), leave_out=True))
+    )
     near = lists[:, : TRIED[-1] + 1]
-    ks = np.array([given.k or tuned(_without(near, i), known, held, i) for i in range(count)])
-    whole = given.k or tuned(near[:, :-1], known, held)
-    left = np.array([known[lists[i, :k]].mean() for i, k in enumerate(ks)])
-    others = [known[found].mean(axis=1) for found in nearest(vectors, asked, whole)]
-    return _together(records, known, ks, left, np.concatenate([np.zeros(0), *others]), whole)
+    ks = np.array([options.k or tune_k(_without(near, i), is_known, usable, i) for i in range(count)])
+    whole = options.k or tune_k(near[:, :-1], is_known, usable)
+    left = np.array([is_known[lists[i, :k]].mean() for i, k in enumerate(ks)])
+    others = [is_known[found].mean(axis=1) for found in nearest(vectors, other_vectors, whole)]
+    return _together(records, is_known, ks, left, np.concatenate([np.zeros(0), *others]), whole)
 
 
 def _together(
-    records: Sequence[Record], known: Bools, ks: Array, left: Array, others: Array, whole: int
+    records: Sequence[Record], is_known: Bools, ks: Array, left: Array, others: Array, whole: int
 ) -> LeftOut:
     """Figures in the order of the records, of which those wrong both ways took no part in fitting."""
     fitted = np.array([not record.wrong_both_ways for record in records])
     scores, thresholds = np.empty(len(records), np.float32), np.empty(len(records), np.float32)
     chosen = np.full(len(records), whole)
     scores[fitted], scores[~fitted] = left, others
-    thresholds[fitted], thresholds[~fitted] = (known.sum() - known) / (len(known) - 1), known.mean()
+    thresholds[fitted], thresholds[~fitted] = (
+        (is_known.sum() - is_known) / (len(is_known) - 1),
+        is_known.mean(),
+    )
     chosen[fitted] = ks
     return LeftOut(scores, thresholds, {"k": chosen.tolist()})
 
@@ -243,8 +269,8 @@ def _without(lists: Indices, out: int) -> Indices:
     """The lists with a record struck from each: what follows it moves up, and the last of the others goes."""
     keep = lists != out
     keep[keep.all(axis=1), -1] = False
-    kept: Indices = lists[keep].reshape(len(lists), -1)
-    return kept
+    shortened: Indices = lists[keep].reshape(len(lists), -1)
+    return shortened
 
 
 # SKR's classifier: a head over a sentence encoder tells D+ from D- (SKR, section 3.2).
@@ -265,7 +291,7 @@ class Classifier:
     """The score is the calibrated probability that a question is of D+; the threshold is 0.5."""
 
     representation: Representation
-    head: Head
+    head: LogisticHead
     seed: int
     kind: ClassVar[str] = CLASSIFIER_KIND
     threshold: ClassVar[float] = 0.5
@@ -273,29 +299,29 @@ class Classifier:
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
         """Records wrong both ways are left out. Raises UsageError where D+ or D- is empty."""
-        given = typed(ClassifierSettings, settings, CLASSIFIER_KIND)
-        held, known = sorted_out(records, CLASSIFIER_KIND)
-        representation = resources.representation or find(given.encoder)
-        vectors = finite(representation, [record.question for record in held])
-        return cls(representation, calibrated(vectors, known, given.seed), given.seed)
+        options = parse_settings(ClassifierSettings, settings, CLASSIFIER_KIND)
+        usable, is_known = split_records(records, CLASSIFIER_KIND)
+        representation = resources.representation or find(options.encoder)
+        vectors = finite_vectors(representation, [record.question for record in usable])
+        return cls(representation, fit_calibrated(vectors, is_known, options.seed), options.seed)
 
     @classmethod
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
-        given = typed(ClassifierSettings, settings, CLASSIFIER_KIND)
+        options = parse_settings(ClassifierSettings, settings, CLASSIFIER_KIND)
         weights, bias = state.arrays["weights"], state.arrays["bias"]
         if weights.ndim != 1 or bias.shape != (1,) or threshold != cls.threshold:
             raise ValueError("its arrays or its threshold are invalid")
-        representation = bind(given.encoder, state.values["encoder_sha256"], resources.representation)
-        return cls(representation, Head(weights.astype(np.float64), float(bias[0])), given.seed)
+        representation = bind(options.encoder, state.values["encoder_sha256"], resources.representation)
+        return cls(representation, LogisticHead(weights.astype(np.float64), float(bias[0])), options.seed)
 
     @property
     def settings(self) -> Mapping[str, Any]:
         return {"encoder": self.representation.name, "seed": self.seed}
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        vectors = finite(self.representation, [query.question for query in queries])
+        vectors = finite_vectors(self.representation, [query.question for query in queries])
         return self.head.probabilities(vectors).astype(np.float32)
 
     def state(self) -> GateState:
@@ -340,7 +366,7 @@ class FineTuned:
     The weights are held as half precision stores them, so that a stored gate scores as it did before.
     """
 
-    given: FineTunedSettings
+    options: FineTunedSettings
     model: Any
     tokenizer: Any
     kind: ClassVar[str] = TUNED_KIND
@@ -352,16 +378,16 @@ class FineTuned:
         import torch
 
         del resources
-        given = typed(FineTunedSettings, settings, TUNED_KIND)
-        given = replace(
-            given, learning_rate=given.learning_rate or (2e-4 if given.encoder == "minilm" else 2e-5)
+        options = parse_settings(FineTunedSettings, settings, TUNED_KIND)
+        options = replace(
+            options, learning_rate=options.learning_rate or (2e-4 if options.encoder == "minilm" else 2e-5)
         )
-        held, known = sorted_out(records, TUNED_KIND)
+        usable, is_known = split_records(records, TUNED_KIND)
         with torch.random.fork_rng():
-            torch.manual_seed(given.seed)
-            model, tokenizer = _pretrained(given.encoder)
-            _train(model, tokenizer, [record.question for record in held], known.tolist(), given)
-        return cls(given, model.half().float().eval(), tokenizer)
+            torch.manual_seed(options.seed)
+            model, tokenizer = _pretrained(options.encoder)
+            _train(model, tokenizer, [record.question for record in usable], is_known.tolist(), options)
+        return cls(options, model.half().float().eval(), tokenizer)
 
     @classmethod
     def restore(
@@ -370,14 +396,14 @@ class FineTuned:
         import torch
 
         del resources
-        given = typed(FineTunedSettings, settings, TUNED_KIND)
-        model, tokenizer = _pretrained(given.encoder)
-        found = _digest(model, tokenizer)
-        if found != state.values["encoder_sha256"]:
+        options = parse_settings(FineTunedSettings, settings, TUNED_KIND)
+        model, tokenizer = _pretrained(options.encoder)
+        sha256 = _digest(model, tokenizer)
+        if sha256 != state.values["encoder_sha256"]:
             raise UsageError(
-                f"this gate was fitted on the encoder {given.encoder} "
+                f"this gate was fitted on the encoder {options.encoder} "
                 f"({state.values['encoder_sha256'][:12]}…), not on the model that now has this name "
-                f"({found[:12]}…): use that one, or fit the gate again"
+                f"({sha256[:12]}…): use that one, or fit the gate again"
             )
         weights = {name: torch.from_numpy(array.astype(np.float32)) for name, array in state.arrays.items()}
         try:
@@ -386,21 +412,21 @@ class FineTuned:
             raise ValueError("its arrays do not match its encoder") from error
         if threshold != cls.threshold:
             raise ValueError("its threshold is invalid")
-        return cls(given, model.eval(), tokenizer)
+        return cls(options, model.eval(), tokenizer)
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return asdict(self.given)
+        return asdict(self.options)
 
     def scores(self, queries: Sequence[Query]) -> Array:
         import torch
 
-        found = np.zeros(len(queries), dtype=np.float32)
+        probabilities = np.zeros(len(queries), dtype=np.float32)
         with torch.inference_mode():
             for rows in batched(by_length([len(query.question) for query in queries]), FINE_TUNED_ROWS):
                 logits = _logits(self.model, self.tokenizer, [queries[row].question for row in rows])
-                found[rows] = logits.softmax(-1)[:, 1].numpy()
-        return found
+                probabilities[rows] = logits.softmax(-1)[:, 1].numpy()
+        return probabilities
 
     def state(self) -> GateState:
         weights = self.model.state_dict().items()
@@ -424,23 +450,23 @@ def _pretrained(name: str) -> tuple[Any, Any]:
 
 
 def _train(
-    model: Any, tokenizer: Any, questions: Sequence[str], known: Sequence[bool], given: FineTunedSettings
+    model: Any, tokenizer: Any, questions: Sequence[str], is_known: Sequence[bool], options: FineTunedSettings
 ) -> None:
     """AdamW at a rate that falls to 0, the order drawn anew in each epoch."""
     import torch
 
     model.train()
-    truth = torch.tensor(known, dtype=torch.long)
-    steps = given.epochs * -(-len(questions) // given.batch)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=given.learning_rate, weight_decay=0.01)
+    truth = torch.tensor(is_known, dtype=torch.long)
+    steps = options.epochs * -(-len(questions) // options.batch)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
-    for rows in _batches(len(questions), given):
+    for rows in _batches(len(questions), options):
         loss = torch.nn.functional.cross_entropy(
             _logits(model, tokenizer, [questions[row] for row in rows]), truth[rows]
         )
         if not torch.isfinite(loss):
             raise UsageError(
-                f"gate {TUNED_KIND}: training diverged at learning_rate {given.learning_rate:g}: choose a lower one"
+                f"gate {TUNED_KIND}: training diverged at learning_rate {options.learning_rate:g}: choose a lower one"
             )
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -449,17 +475,17 @@ def _train(
         optimizer.zero_grad()
 
 
-def _batches(count: int, given: FineTunedSettings) -> Iterable[list[int]]:
-    rng = np.random.default_rng(given.seed)
-    for _ in range(given.epochs):
-        yield from batched(rng.permutation(count).tolist(), given.batch)
+def _batches(count: int, options: FineTunedSettings) -> Iterable[list[int]]:
+    rng = np.random.default_rng(options.seed)
+    for _ in range(options.epochs):
+        yield from batched(rng.permutation(count).tolist(), options.batch)
 
 
 def _logits(model: Any, tokenizer: Any, questions: Sequence[str]) -> "torch.Tensor":
     """Shape (n, 2): seeks, knows."""
     inputs = tokenizer(list(questions), padding=True, truncation=True, max_length=TOKENS, return_tensors="pt")
-    found: torch.Tensor = model(**inputs).logits
-    return found
+    logits: torch.Tensor = model(**inputs).logits
+    return logits
 
 
 def _digest(model: Any, tokenizer: Any) -> str:

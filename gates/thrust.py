@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, typed
-from kcard.gates.features import Representation, bind, find, finite
+from kcard.gates.base import GateState, Resources, parse_settings
+from kcard.gates.features import Representation, bind, find, finite_vectors
 from kcard.gates.popularity import best_threshold
 from kcard.gates.records import Query, Record
 from kcard.interfaces import Array
@@ -66,10 +66,10 @@ def kmeans(points: Matrix, k: int, seed: int = 0) -> Clusters:
     from sklearn.cluster import KMeans
 
     distinct = len(np.unique(points, axis=0))
-    found = KMeans(min(k, distinct), n_init=RUNS, tol=0, random_state=seed % 2**32).fit(points)
-    apart = ((points - found.cluster_centers_[found.labels_]) ** 2).sum(axis=1)
-    inertia = np.bincount(found.labels_, weights=apart).astype(np.float64)
-    return Clusters(found.cluster_centers_, found.labels_, inertia)
+    clustering = KMeans(min(k, distinct), n_init=RUNS, tol=0, random_state=seed % 2**32).fit(points)
+    apart = ((points - clustering.cluster_centers_[clustering.labels_]) ** 2).sum(axis=1)
+    inertia = np.bincount(clustering.labels_, weights=apart).astype(np.float64)
+    return Clusters(clustering.cluster_centers_, clustering.labels_, inertia)
 
 
 # The Thrust score (equation 1 of the paper) and its variants (appendix A.5), for many queries at once.
@@ -209,37 +209,37 @@ class Thrust:
 
         Raises UsageError for no records, for labels that only some have, and where a question has no finite vector.
         """
-        given = typed(ThrustSettings, settings, "thrust")
-        representation = resources.representation or find(given.encoder)
-        sample = _drawn(records, given)
-        classes = _classes(sample, given)
-        vectors = finite(representation, [record.question for record in sample]).astype(np.float64)
-        given = replace(
-            given, encoder=representation.name, clusters=given.clusters or clusters_by_rule(len(sample))
+        options = parse_settings(ThrustSettings, settings, "thrust")
+        representation = resources.representation or find(options.encoder)
+        sample = _drawn(records, options)
+        classes = _classes(sample, options)
+        vectors = finite_vectors(representation, [record.question for record in sample]).astype(np.float64)
+        options = replace(
+            options, encoder=representation.name, clusters=options.clusters or clusters_by_rule(len(sample))
         )
         groups = {label: vectors[rows] for label, rows in classes.items()}
         parts = {
-            label: kmeans(group, given.clusters, derive_seed(given.seed, label))
+            label: kmeans(group, options.clusters, derive_seed(options.seed, label))
             for label, group in groups.items()
         }
-        table = _table(list(parts.values()), given.variant)
-        score = ThrustScore(table, given.variant)
-        own = _left_out(groups, parts, table, given.variant) if given.leave_one_out else score(vectors)
-        return cls(asdict(given), _threshold(own, sample, given.percentile), table, representation)
+        table = _table(list(parts.values()), options.variant)
+        score = ThrustScore(table, options.variant)
+        own = _left_out(groups, parts, table, options.variant) if options.leave_one_out else score(vectors)
+        return cls(asdict(options), _threshold(own, sample, options.percentile), table, representation)
 
     @classmethod
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> "Thrust":
-        given = typed(ThrustSettings, settings, "thrust")
+        options = parse_settings(ThrustSettings, settings, "thrust")
         centroids, weights = state.arrays["centroids"], state.arrays["weights"]
         if centroids.ndim != 2 or weights.shape != centroids.shape[:1] or not len(weights):
             raise ValueError("its arrays do not fit each other")
         if not (np.isfinite(centroids).all() and np.isfinite(weights).all()):
             raise ValueError("its arrays are not finite")
-        representation = bind(given.encoder, state.values["encoder_sha256"], resources.representation)
+        representation = bind(options.encoder, state.values["encoder_sha256"], resources.representation)
         table = Table(centroids.astype(np.float64), weights.astype(np.float64))
-        return cls(asdict(given), threshold, table, representation)
+        return cls(asdict(options), threshold, table, representation)
 
     def state(self) -> GateState:
         arrays = {
@@ -249,7 +249,7 @@ class Thrust:
         return GateState(arrays, {"encoder_sha256": self.representation.digest})
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        vectors = finite(self.representation, [query.question for query in queries])
+        vectors = finite_vectors(self.representation, [query.question for query in queries])
         return self._score(vectors).astype(np.float32)
 
     @cached_property
@@ -312,14 +312,14 @@ def _left_out(
     groups: Mapping[str, Matrix], parts: Mapping[str, Clusters], table: Table, variant: Variant
 ) -> Matrix:
     """Each sample's score by clusters that it is taken out of; the others stay as they are."""
-    found, first = [], 0
+    scores, first = [], 0
     for label, part in parts.items():
         for vector, member in zip(groups[label], part.members, strict=True):
             row = first + int(member)
             rest = _without(vector, float(part.sizes[member]), row, table, variant)
-            found.append(ThrustScore(rest, variant)(vector[None])[0] if len(rest.weights) else 0.0)
+            scores.append(ThrustScore(rest, variant)(vector[None])[0] if len(rest.weights) else 0.0)
         first += len(part.centroids)
-    return np.array(found)
+    return np.array(scores)
 
 
 def _without(vector: Matrix, size: float, row: int, table: Table, variant: Variant) -> Table:

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, typed
+from kcard.gates.base import GateState, Resources, parse_settings
 from kcard.gates.popularity import best_threshold
 from kcard.gates.records import Query, Record
 from kcard.interfaces import LLM, Array, replies
 from kcard.types import Example, Reply, Request, TokenScores
 
-__all__ = ["CalibratedUncertainty", "Measure", "Uncertainty", "UncertaintySettings", "drafted"]
+__all__ = ["CalibratedUncertainty", "Measure", "Uncertainty", "UncertaintySettings", "draft_scores"]
 
 KIND = "uncertainty"
 Measure = Literal["margin", "entropy"]
@@ -31,7 +31,7 @@ class Uncertainty:
     examples: Sequence[Example] = ()
 
     def knows(self, questions: Sequence[str]) -> Array:
-        return drafted(self.llm, questions, "margin", tuple(self.examples))
+        return draft_scores(self.llm, questions, "margin", tuple(self.examples))
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class UncertaintySettings:
 class CalibratedUncertainty:
     """The same with a threshold of its own: the one that would have served the records best."""
 
-    given: UncertaintySettings
+    options: UncertaintySettings
     threshold: float
     llm: LLM | None
     kind: ClassVar[str] = KIND
@@ -55,7 +55,7 @@ class CalibratedUncertainty:
         """One draft a record. Raises UsageError for no record, no LLM, and an LLM that gives no log-probabilities."""
         if not records:
             raise UsageError(f"gate {KIND}: there are no records to fit it on: add some")
-        started = cls(typed(UncertaintySettings, settings, KIND), 0.0, resources.llm)
+        started = cls(parse_settings(UncertaintySettings, settings, KIND), 0.0, resources.llm)
         scores = started.scores([record.query for record in records])
         without = [record.correct_without for record in records]
         threshold = best_threshold(scores, without, [record.correct_with for record in records])
@@ -66,22 +66,22 @@ class CalibratedUncertainty:
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
         del state
-        return cls(typed(UncertaintySettings, settings, KIND), threshold, resources.llm)
+        return cls(parse_settings(UncertaintySettings, settings, KIND), threshold, resources.llm)
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return asdict(self.given)
+        return asdict(self.options)
 
     def scores(self, queries: Sequence[Query]) -> Array:
         if self.llm is None:
             raise UsageError(f"gate {KIND} needs a draft by an LLM, and none is given: choose one with --llm")
-        return drafted(self.llm, [query.question for query in queries], self.given.measure)
+        return draft_scores(self.llm, [query.question for query in queries], self.options.measure)
 
     def state(self) -> GateState:
         return GateState({}, {})
 
 
-def drafted(
+def draft_scores(
     llm: LLM, questions: Sequence[str], measure: Measure, examples: tuple[Example, ...] = ()
 ) -> Array:
     """The score of a draft of each question, shape (n,).

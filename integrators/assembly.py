@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from kcard import system
 from kcard.config import ENDPOINTS, OFFLINE_LLMS, settings
 from kcard.errors import UsageError
-from kcard.integrators.citations import Gathered
+from kcard.integrators.citations import Context
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pool_views import CardEvidence
 from kcard.interfaces import LLM, Evidence, Gate, Generator
@@ -31,14 +31,14 @@ __all__ = [
     "CardSource",
     "Endpoint",
     "Integrator",
-    "asked_by",
     "card_llm",
-    "chosen_cards",
+    "gate_turns",
     "integrator",
     "make_engines",
     "make_llm",
     "make_loader",
     "make_pool",
+    "select_cards",
     "selectors",
 ]
 
@@ -52,7 +52,7 @@ class Integrator(Protocol):
     @property
     def selectors(self) -> "Selectors": ...
 
-    def gather(self, questions: Sequence[str]) -> list[Gathered]: ...
+    def gather(self, questions: Sequence[str]) -> list[Context]: ...
 
 
 class CardSource(Protocol):
@@ -175,11 +175,11 @@ def make_pool(
     """
     from kcard.cards.pool import Pool
 
-    cards, note = chosen_cards(selection, hub)
+    cards, note = select_cards(selection, hub)
     return cards, TimedGenerator(Pool(cards, llm=llm, loader=loader, progress=progress)), note
 
 
-def chosen_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tuple[CardSet, str]":
+def select_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tuple[CardSet, str]":
     """The chosen cards, unopened, and what quarantine left out, in a sentence; None: all."""
     from kcard.cards.card import CardHandle, CardSet
     from kcard.hub.registry import Hub
@@ -211,22 +211,22 @@ def _weights(hub: CardSource, version: "Version") -> Callable[[], int] | None:
 
 def integrator(
     options: AskOptions,
-    found: "Selectors",
+    parts: "Selectors",
     writer: Generator,
     llm: LLM,
     examples: tuple[Example, ...],
     gate: Gate,
 ) -> Integrator:
     """What gathers knowledge in the chosen mode. `gate`: what decided that it is wanted."""
-    from kcard.integrators.top_down import Abstaining
+    from kcard.integrators.top_down import RelevanceThreshold
 
-    made = _integrator(options, found, writer, llm, examples, gate)
-    return Abstaining(made, writer.cards, options.min_relevance) if options.min_relevance else made
+    made = _integrator(options, parts, writer, llm, examples, gate)
+    return RelevanceThreshold(made, writer.cards, options.min_relevance) if options.min_relevance else made
 
 
 def _integrator(
     options: AskOptions,
-    found: "Selectors",
+    parts: "Selectors",
     writer: Generator,
     llm: LLM,
     examples: tuple[Example, ...],
@@ -238,7 +238,7 @@ def _integrator(
 
     bottom_up = BottomUp(
         writer,
-        found,
+        parts,
         options.sampling,
         options.n1,
         options.n2,
@@ -250,14 +250,14 @@ def _integrator(
     if options.mode == "bottom-up":
         return bottom_up
     several, offered = options.mode == "hybrid", writer.cards
-    nearest = found.nearest(offered)
+    nearest = parts.nearest(offered)
     chooses = (
         AutoChoice(nearest, examples, PROPOSED, math.inf if several else options.margin)
         if options.select == "auto"
         else ExplicitChoice(offered, examples, None if several else 1, nearest, options.shortlist)
     )
     return TopDown(
-        bottom_up if several else SingleDocument(writer, found, options.n1, options.min_factuality),
+        bottom_up if several else SingleDocument(writer, parts, options.n1, options.min_factuality),
         options.sampling,
         llm,
         chooses,
@@ -265,11 +265,11 @@ def _integrator(
         examples,
         options.max_iterations,
         getattr(gate, "templates", 1),
-        asked_by(gate, fired=True),
+        gate_turns(gate, fired=True),
     )
 
 
-def asked_by(gate: Gate, fired: bool) -> tuple[Turn, ...]:
+def gate_turns(gate: Gate, fired: bool) -> tuple[Turn, ...]:
     """What a gate asked the LLM, and its verdict, as the beginning of a transcript; nothing where it asks nothing."""
     turn: Callable[[bool], Turn] | None = getattr(gate, "turn", None)
     return (turn(fired),) if turn else ()

@@ -11,7 +11,7 @@ import numpy as np
 
 from kcard.batching import batched
 from kcard.errors import LLMError, QuestionsFailed, UsageError
-from kcard.integrators.assembly import chosen_cards, endpoint_of, make_llm
+from kcard.integrators.assembly import endpoint_of, make_llm, select_cards
 from kcard.integrators.options import AskOptions, BaselineOptions
 from kcard.interfaces import LLM, Answerer, Array, Evidence, Generator, replies
 from kcard.llms import client
@@ -41,25 +41,25 @@ __all__ = [
     "BM25",
     "CARDS_AND_RETRIEVAL",
     "NAME",
-    "Baseline",
-    "Beside",
-    "Candidate",
-    "Drawn",
+    "AnswerCandidate",
+    "BaselineAnswerer",
     "GenRead",
+    "JointReading",
     "KnowledgeSource",
-    "Majority",
-    "Reading",
+    "MajorityVote",
+    "MostProbable",
+    "ReadingStrategy",
     "Replug",
     "Retrieval",
-    "Surest",
-    "Together",
+    "RetrieverAsCard",
+    "SampledReplies",
     "baseline",
     "card_passages",
     "corpus_retriever",
-    "read_apart",
+    "majority_answer",
+    "read_separately",
     "recitations",
     "retriever",
-    "settled",
     "statements",
 ]
 
@@ -75,7 +75,7 @@ class KnowledgeSource(Protocol):
         ...
 
 
-class Reading(Protocol):
+class ReadingStrategy(Protocol):
     def replies(
         self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
     ) -> list[Reply]:
@@ -84,13 +84,13 @@ class Reading(Protocol):
 
 
 @dataclass(frozen=True)
-class Baseline:
+class BaselineAnswerer:
     """An Answerer, whose every question goes to the source. `examples`: demonstrations where a question has no own."""
 
     name: str
     llm: Metered
     source: KnowledgeSource
-    reading: Reading
+    reading: ReadingStrategy
     examples: tuple[Example, ...] = ()
 
     def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
@@ -154,7 +154,7 @@ class Baseline:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SampledReplies:
     """`samples` replies to one request a question, drawn at `temperature`; empty ones are left out, equal ones stay.
 
     request  without question and examples
@@ -168,8 +168,8 @@ class Drawn:
     def passages(
         self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
-        wanted = replace(self.request, examples=examples, temperature=self.temperature)
-        draws = [replace(wanted, question=q, sample=n) for q in questions for n in range(self.samples)]
+        template = replace(self.request, examples=examples, temperature=self.temperature)
+        draws = [replace(template, question=q, sample=n) for q in questions for n in range(self.samples)]
         texts = batched((reply.text.strip() for reply in replies(llm, draws)), self.samples)
         return [[Passage(self.name, text) for text in part if text] for part in texts]
 
@@ -178,7 +178,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class AnswerCandidate:
     """An answer to the question with one passage, or with none.
 
     probability  that of the answer: the geometric mean over its tokens where the LLM gives them, else its own
@@ -199,22 +199,22 @@ class Candidate:
         return self.reply.known and self.reply.choice != ""
 
 
-def read_apart(
+def read_separately(
     llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[tuple[str, ...]]]
-) -> list[list[Candidate]]:
+) -> list[list[AnswerCandidate]]:
     """For each request the answer with each of its passages alone (an empty one is none): the likeliest words, or the
     likeliest option."""
     rows = zip(requests, passages, strict=True)
-    asked = [
+    drafts = [
         replace(request, knowledge=read, draft=not request.choices)
         for request, apart in rows
         for read in apart
     ]
-    found = iter([Candidate(reply, _probability(reply)) for reply in replies(llm, asked)])
-    return [[next(found) for _ in apart] for apart in passages]
+    candidates = iter([AnswerCandidate(reply, _probability(reply)) for reply in replies(llm, drafts)])
+    return [[next(candidates) for _ in apart] for apart in passages]
 
 
-def settled(candidates: Sequence[Candidate], weights: Sequence[float]) -> Reply:
+def majority_answer(candidates: Sequence[AnswerCandidate], weights: Sequence[float]) -> Reply:
     """The reply whose answer has the largest sum of weights; of its wordings the heaviest, of equal ones the first.
 
     A reply without an answer abstains: it counts only where all do.
@@ -237,7 +237,7 @@ def _probability(reply: Reply) -> float | None:
 
 
 @dataclass(frozen=True)
-class Together:
+class JointReading:
     """One request a question, "Knowledge: ... Question: ... Answer:"."""
 
     def replies(
@@ -266,14 +266,14 @@ def corpus_retriever(corpus: str, kind: str) -> Evidence:
     """
     from kcard.selectors.evidence import open_evidence
 
-    found = open_evidence(corpus)
+    evidence = open_evidence(corpus)
     if kind == BM25:
-        return found
-    if not isinstance(found, Iterable):
+        return evidence
+    if not isinstance(evidence, Iterable):
         raise UsageError(
             f"retriever {kind} needs the texts of {corpus}, which can only be searched: leave out --retriever"
         )
-    return retriever(list(found), kind, found.name)
+    return retriever(list(evidence), kind, evidence.name)
 
 
 def retriever(sources: Sequence[Source], kind: str, name: str) -> Evidence:
@@ -295,16 +295,16 @@ def card_passages(cards: "CardSet", report: Callable[[str], None] | None = None)
     """
     from kcard.cards.passages import passages
 
-    found = {name: passages(card.folder) for name, card in cards.items()}
-    without = [name for name, sources in found.items() if not sources]
-    if len(without) == len(found):
+    by_card = {name: passages(card.folder) for name, card in cards.items()}
+    without = [name for name, sources in by_card.items() if not sources]
+    if len(without) == len(by_card):
         raise UsageError(
             f"no source passages travel with {', '.join(without) or 'the chosen cards'}: name what to search with "
             "--corpus"
         )
     if without and report is not None:
         report(f"retrieval searches no passages of {', '.join(without)}: none travel with them")
-    return list(chain.from_iterable(found.values()))
+    return list(chain.from_iterable(by_card.values()))
 
 
 # Retrieval: the best passages of a corpus (Adaptive Retrieval, section 5, takes one).
@@ -323,8 +323,8 @@ class Retrieval:
         self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
         del llm, examples
-        found = [self.retriever.find(question, self.k) for question in questions]
-        return [[Passage(NAME, source.text, source=source) for source in part] for part in found]
+        sources = [self.retriever.find(question, self.k) for question in questions]
+        return [[Passage(NAME, source.text, source=source) for source in part] for part in sources]
 
 
 # Retrieved passages as candidates beside what cards wrote (Knowledge Card, appendix A).
@@ -332,7 +332,7 @@ class Retrieval:
 DESCRIPTION = "passages retrieved from a corpus"
 
 
-class Beside:
+class RetrieverAsCard:
     """A pool with one member more, which looks its documents up. Raises UsageError where a card has its name."""
 
     def __init__(self, writer: Generator, retriever: Evidence) -> None:
@@ -369,8 +369,8 @@ class Beside:
         ]
 
     def _retrieved(self, question: str, documents: int) -> list[Passage]:
-        found = self._retriever.find(question, documents)
-        return [Passage(NAME, source.text, source=source) for source in found]
+        sources = self._retriever.find(question, documents)
+        return [Passage(NAME, source.text, source=source) for source in sources]
 
 
 # GenRead, in Knowledge Card GRTR: the LLM writes a document, then reads it (Yu et al., ICLR 2023, section 3.1).
@@ -383,8 +383,8 @@ class GenRead:
     def passages(
         self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
-        wanted = [Request("document", question, examples=examples) for question in questions]
-        texts = [reply.text.strip() for reply in replies(llm, wanted)]
+        requests = [Request("document", question, examples=examples) for question in questions]
+        texts = [reply.text.strip() for reply in replies(llm, requests)]
         return [[Passage("genread", text)] if text else [] for text in texts]
 
 
@@ -396,13 +396,13 @@ class GenRead:
 GKP_TEMPERATURE = 1.0
 
 
-def statements(samples: int) -> Drawn:
+def statements(samples: int) -> SampledReplies:
     """The source: `samples` statements (the paper: 20)."""
-    return Drawn("gkp", Request("knowledge", ""), samples, GKP_TEMPERATURE)
+    return SampledReplies("gkp", Request("knowledge", ""), samples, GKP_TEMPERATURE)
 
 
 @dataclass(frozen=True)
-class Surest:
+class MostProbable:
     """The answer of the highest probability, with one statement or with none; the most frequent, where an answer's
     probability is not known."""
 
@@ -410,15 +410,15 @@ class Surest:
         self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
     ) -> list[Reply]:
         apart: list[list[tuple[str, ...]]] = [[(), *((p.knowledge,) for p in read)] for read in passages]
-        return [_surest(found) for found in read_apart(llm, requests, apart)]
+        return [_surest(found) for found in read_separately(llm, requests, apart)]
 
 
-def _surest(found: Sequence[Candidate]) -> Reply:
-    sure = [c.probability for c in found if c.probability is not None]
-    if len(sure) < len(found):
-        return settled(found, [1.0] * len(found))
-    able = [i for i, c in enumerate(found) if c.answers] or [*range(len(found))]
-    return found[max(able, key=sure.__getitem__)].reply
+def _surest(candidates: Sequence[AnswerCandidate]) -> Reply:
+    sure = [c.probability for c in candidates if c.probability is not None]
+    if len(sure) < len(candidates):
+        return majority_answer(candidates, [1.0] * len(candidates))
+    able = [i for i, c in enumerate(candidates) if c.answers] or [*range(len(candidates))]
+    return candidates[max(able, key=sure.__getitem__)].reply
 
 
 # Recitation-augmented answering (RECITE): the LLM recites passages, and the most frequent of its answers counts.
@@ -429,20 +429,20 @@ def _surest(found: Sequence[Candidate]) -> Reply:
 RECITATION_TEMPERATURE = 0.7
 
 
-def recitations(samples: int) -> Drawn:
+def recitations(samples: int) -> SampledReplies:
     """The source: `samples` recitations (the paper: 20)."""
-    return Drawn("recitation", Request("recite", ""), samples, RECITATION_TEMPERATURE)
+    return SampledReplies("recitation", Request("recite", ""), samples, RECITATION_TEMPERATURE)
 
 
 @dataclass(frozen=True)
-class Majority:
+class MajorityVote:
     """The most frequent answer; of equally frequent ones the first."""
 
     def replies(
         self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
     ) -> list[Reply]:
         apart: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
-        return [settled(found, [1.0] * len(found)) for found in read_apart(llm, requests, apart)]
+        return [majority_answer(found, [1.0] * len(found)) for found in read_separately(llm, requests, apart)]
 
 
 # REPLUG: each retrieved passage is read alone, and the answers are ensembled (Shi et al., 2023, section 3.2).
@@ -463,22 +463,22 @@ class Replug:
     ) -> list[Reply]:
         """A question for which nothing was retrieved is answered without knowledge."""
         apart: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
-        rows = zip(passages, read_apart(llm, requests, apart), strict=True)
-        return [settled(found, self._weights(read, found)) for read, found in rows]
+        rows = zip(passages, read_separately(llm, requests, apart), strict=True)
+        return [majority_answer(found, self._weights(read, found)) for read, found in rows]
 
-    def _weights(self, read: Sequence[Passage], found: Sequence[Candidate]) -> list[float]:
-        sure = [1.0 if c.probability is None else c.probability for c in found]
-        if any(c.probability is None for c in found):
-            sure = [1.0] * len(found)
+    def _weights(self, read: Sequence[Passage], candidates: Sequence[AnswerCandidate]) -> list[float]:
+        sure = [1.0 if c.probability is None else c.probability for c in candidates]
+        if any(c.probability is None for c in candidates):
+            sure = [1.0] * len(candidates)
         shares = self._shares([p.source.score if p.source else 0.0 for p in read] or [0.0])
         return [float(share) * probability for share, probability in zip(shares, sure, strict=True)]
 
     def _shares(self, scores: Sequence[float]) -> Array:
         """The softmax of the scores, shape (n,), sum 1."""
-        given = np.asarray(scores, np.float32)
-        if self.relative and given.max() > 0:
-            given = given / given.max()
-        powers = np.exp(given - given.max())
+        values = np.asarray(scores, np.float32)
+        if self.relative and values.max() > 0:
+            values = values / values.max()
+        powers = np.exp(values - values.max())
         shares: Array = powers / powers.sum()
         return shares
 
@@ -513,9 +513,9 @@ def baseline(
     if name == CARDS_AND_RETRIEVAL:
         from kcard.integrators.pipeline import Pipeline
 
-        found = _retriever(options, baseline_options, hub, report)
+        source = _retriever(options, baseline_options, hub, report)
         options = replace(options, mode="bottom-up")
-        return Pipeline(options, hub=hub, report=report, retriever=found)
+        return Pipeline(options, hub=hub, report=report, retriever=source)
     return _alone(name, options, baseline_options, hub, report)
 
 
@@ -525,25 +525,27 @@ def _alone(
     baseline_options: BaselineOptions,
     hub: "Hub | None",
     report: Callable[[str], None] | None,
-) -> Baseline:
+) -> BaselineAnswerer:
     from kcard.llms.prompts import load
 
     endpoint = endpoint_of(options, report)
     llm = Metered(make_llm(options.llm, options.temperature, endpoint), options.concurrency)
     examples = load(options.examples)
     if name == "genread":
-        return Baseline(name, llm, GenRead(), Together(), examples)
+        return BaselineAnswerer(name, llm, GenRead(), JointReading(), examples)
     if name == "gkp":
-        return Baseline(name, llm, statements(baseline_options.samples), Surest(), examples)
+        return BaselineAnswerer(name, llm, statements(baseline_options.samples), MostProbable(), examples)
     if name == "recitation":
-        return Baseline(name, llm, recitations(baseline_options.samples), Majority(), examples)
-    found = _retriever(options, baseline_options, hub, report)
+        return BaselineAnswerer(name, llm, recitations(baseline_options.samples), MajorityVote(), examples)
+    source = _retriever(options, baseline_options, hub, report)
     if name == "replug":
         reading = Replug(relative=baseline_options.retriever == BM25)
-        return Baseline(
-            name, llm, Retrieval(found, baseline_options.passages or ENSEMBLED), reading, examples
+        return BaselineAnswerer(
+            name, llm, Retrieval(source, baseline_options.passages or ENSEMBLED), reading, examples
         )
-    return Baseline(name, llm, Retrieval(found, baseline_options.passages or PASSAGES), Together(), examples)
+    return BaselineAnswerer(
+        name, llm, Retrieval(source, baseline_options.passages or PASSAGES), JointReading(), examples
+    )
 
 
 def _retriever(
@@ -554,5 +556,5 @@ def _retriever(
 ) -> Evidence:
     if baseline_options.corpus is not None:
         return corpus_retriever(str(baseline_options.corpus), baseline_options.retriever)
-    cards, _ = chosen_cards(options.card_names, hub)
+    cards, _ = select_cards(options.card_names, hub)
     return retriever(card_passages(cards, report), baseline_options.retriever, "cards")

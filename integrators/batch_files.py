@@ -46,20 +46,20 @@ def asked_together(options: AskOptions, cards: int) -> int:
     cards  how many there are
     """
     top_down = 3 if options.margin else 1
-    asked = {"top-down": top_down * options.max_iterations, "hybrid": 3 * options.max_iterations}.get(
+    cards_asked = {"top-down": top_down * options.max_iterations, "hybrid": 3 * options.max_iterations}.get(
         options.mode, options.max_cards
     )
     document = DOCUMENT + options.card_tokens * TOKEN
-    return max(QUESTIONS, PASSAGES // (min(cards, asked) * options.n1 * document))
+    return max(QUESTIONS, PASSAGES // (min(cards, cards_asked) * options.n1 * document))
 
 
-class Told(Protocol):
+class JsonAnswer(Protocol):
     """What a question came to, such as an Answer."""
 
     def to_json(self) -> Row: ...
 
 
-Answers = Callable[[Sequence[str | Question]], Iterable[Told | KcardError]]
+Answers = Callable[[Sequence[str | Question]], Iterable[JsonAnswer | KcardError]]
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def ask_on_cluster(
     resume: bool = False,
     batch: int | None = None,
     report: Callable[[int, int], None] = lambda _, __: None,
-    **given: Any,
+    **changes: Any,
 ) -> tuple[int, QuestionTotals]:
     """Answer every question of a file; `kcard ask --input SOURCE --output TARGET --ray ADDRESS` does the same.
 
@@ -138,17 +138,17 @@ def ask_on_cluster(
     Returns how many questions the file has, and what this run came to. Raises UsageError, ClusterError, and LLMError
     after many failures in a row; what is answered is kept.
     """
-    options = replace(options or AskOptions(), **given)
+    options = replace(options or AskOptions(), **changes)
     ready = json_ready(vars(options) | {"device": device_there(cluster, options.device)})
     rows = read_questions(source)
     size = batch or questions_together(options.concurrency)
 
-    def results(wanted: Sequence[int]) -> Generator[tuple[int, Row], None, None]:
-        chunks = [*batched(wanted, size)]
+    def results(numbers: Sequence[int]) -> Generator[tuple[int, Row], None, None]:
+        chunks = [*batched(numbers, size)]
         pieces: list[Row] = [{"options": ready, "rows": [rows[i] for i in chunk]} for chunk in chunks]
         answers: dict[int, Row] = {}
         with closing(mapped(_answers, pieces, cluster, options.device)) as outcomes:
-            for i in wanted:
+            for i in numbers:
                 while i not in answers:
                     nth, outcome = next(outcomes)
                     chunk = chunks[nth]
@@ -169,9 +169,9 @@ def _pipeline(options: str) -> "Pipeline":
     """What answers; a worker keeps it, and so the models, for its next questions."""
     from kcard.integrators.pipeline import Pipeline
 
-    given = json.loads(options)
-    examples = given["examples"]
-    return Pipeline(AskOptions(**given | {"examples": None if examples is None else Path(examples)}))
+    values = json.loads(options)
+    examples = values["examples"]
+    return Pipeline(AskOptions(**values | {"examples": None if examples is None else Path(examples)}))
 
 
 def _write(
@@ -190,8 +190,8 @@ def _write(
     lines, totals = list(earlier), QuestionTotals()
     failed = [i for i, line in enumerate(lines) if "error" in line]
     streak, done = 0, len(lines) - len(failed)
-    with closing(results([*failed, *range(len(lines), len(rows))])) as found:
-        for i, result in found:
+    with closing(results([*failed, *range(len(lines), len(rows))])) as outcomes:
+        for i, result in outcomes:
             line = {**{key: value for key, value in rows[i].items() if key != "error"}, **result}
             if i < len(lines):
                 lines[i] = line
@@ -202,8 +202,8 @@ def _write(
             totals, done = totals.with_line(line), done + 1
             if report:
                 report(done)
-            asked = not isinstance(_question(rows[i]), UsageError)
-            streak = streak + 1 if "error" in result and asked else 0
+            is_question = not isinstance(_question(rows[i]), UsageError)
+            streak = streak + 1 if "error" in result and is_question else 0
             if streak == give_up:
                 raise LLMError(
                     f"{streak} questions failed in a row, the last one: {result['error']} "
@@ -213,10 +213,10 @@ def _write(
 
 
 def _results(
-    rows: Sequence[Row], wanted: Sequence[int], answers: Answers, size: int
+    rows: Sequence[Row], numbers: Sequence[int], answers: Answers, size: int
 ) -> Generator[tuple[int, Row], None, None]:
     """(row number, answer or error) of each wanted row, in order; cards write for `size` rows at a time."""
-    for chunk in batched(wanted, size):
+    for chunk in batched(numbers, size):
         yield from zip(chunk, _answered_rows([rows[i] for i in chunk], answers), strict=True)
 
 
@@ -225,17 +225,17 @@ def _answered_rows(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
 
     Where `answers` raises, the halves of the rest are asked, so that one bad question does not cost the others.
     """
-    found: Iterator[Told | KcardError] | None = None
+    results: Iterator[JsonAnswer | KcardError] | None = None
     for n, row in enumerate(rows):
         question = _question(row)
         if isinstance(question, UsageError):
             yield _failed(question)
             continue
         try:
-            if found is None:
-                asked = [_question(r) for r in rows[n:]]
-                found = iter(answers([q for q in asked if not isinstance(q, UsageError)]))
-            result = next(found)
+            if results is None:
+                questions = [_question(r) for r in rows[n:]]
+                results = iter(answers([q for q in questions if not isinstance(q, UsageError)]))
+            result = next(results)
         except KcardError as error:
             if len(rows) == 1:
                 yield _failed(error)

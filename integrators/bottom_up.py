@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kcard.errors import UsageError
-from kcard.integrators.card_ranking import Nearest
-from kcard.integrators.citations import Gathered, distinct, outdone
+from kcard.integrators.card_ranking import CardRanker
+from kcard.integrators.citations import Context, beaten_by_index, without_duplicates
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pool_views import Selectors
 from kcard.interfaces import Generator, valid
@@ -42,8 +42,8 @@ class BottomUp:
     min_factuality: float = AskOptions.min_factuality
     max_cards: int = AskOptions.max_cards
 
-    def gather(self, questions: Sequence[str]) -> list[Gathered]:
-        """One Gathered a question; kept passages come first, the most relevant of them in front."""
+    def gather(self, questions: Sequence[str]) -> list[Context]:
+        """One Context a question; kept passages come first, the most relevant of them in front."""
         cards = self.writer.cards
         if len(cards) <= self.max_cards:
             names = tuple(card.name for card in cards)
@@ -54,16 +54,16 @@ class BottomUp:
         return [replace(found, notes=(*found.notes, note)) for found in gathered]
 
     @functools.cached_property
-    def _nearest(self) -> Nearest:
+    def _nearest(self) -> CardRanker:
         return self.selectors.nearest(self.writer.cards)
 
     def run(
         self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
-    ) -> list[Gathered]:
+    ) -> list[Context]:
         """The same for cards of each question's own; see Step of top_down.py."""
         written = client.write(self.writer, questions, cards, self.n1, sampling)
-        different = [distinct(passages) for passages in written]
-        out = outdone(questions, different)
+        different = [without_duplicates(passages) for passages in written]
+        out = beaten_by_index(questions, different)
         ranked = [self._rank(*row) for row in zip(questions, different, out, strict=True)]
         standing = [row.count(False) for row in out]
         candidates = [self._prune(*row) for row in zip(questions, ranked, standing, strict=True)]
@@ -77,11 +77,11 @@ class BottomUp:
         for question, passages, group in zip(questions, ranked, candidates, strict=True):
             chosen = self._keep(judged[start : start + len(group)], derive_seed(sampling.seed, question))
             start += len(group)
-            gathered.append(Gathered(chosen + tuple(passages[len(group) :])))
+            gathered.append(Context(chosen + tuple(passages[len(group) :])))
         return gathered
 
     def _rank(self, question: str, candidates: Sequence[Passage], out: Sequence[bool]) -> list[Passage]:
-        """The passages with their relevance, most relevant first, those outdone by an index last."""
+        """The passages with their relevance, most relevant first, those beaten_by_index by an index last."""
         selector = self.selectors.relevance
         scores = valid(
             selector.scores(question, [p.text for p in candidates]),
@@ -106,6 +106,6 @@ class BottomUp:
 
     def _keep(self, judged: Sequence[Passage], seed: int) -> tuple[Passage, ...]:
         able = [i for i, p in enumerate(judged) if p.support is None or p.support >= self.min_factuality]
-        kept = {able[i] for i in draw([judged[i].support for i in able], self.n3, seed=seed)}
-        marked = [replace(p, kept=i in kept) for i, p in enumerate(judged)]
+        drawn = {able[i] for i in draw([judged[i].support for i in able], self.n3, seed=seed)}
+        marked = [replace(p, kept=i in drawn) for i, p in enumerate(judged)]
         return tuple(sorted(marked, key=lambda p: not p.kept))

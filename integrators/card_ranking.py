@@ -24,7 +24,15 @@ from kcard.offline.minilm import DIMENSIONS, SHA256
 from kcard.selectors.relevance import Cosine, MiniLM
 from kcard.types import Choice
 
-__all__ = ["CANDIDATES", "CardIndex", "Nearest", "Profiles", "described", "packed", "profiles_of"]
+__all__ = [
+    "CANDIDATES",
+    "CardIndex",
+    "CardRanker",
+    "Profiles",
+    "pack_profiles",
+    "profiles_of",
+    "profiles_of_descriptions",
+]
 
 
 SIZE = 256_000_000  # bytes of the cache's file; 10,000 cards take 40 MB
@@ -73,7 +81,7 @@ class Profiles:
             np.repeat(cards, [len(p.terms) for p in profiles])[order],
         )
 
-    def known(self) -> dict[str, Profile]:
+    def by_key(self) -> dict[str, Profile]:
         """Every profile by its key, as it was before it was packed."""
         order = np.argsort(self.holders, kind="stable")
         terms = np.repeat(self.vocabulary, np.diff(self.at))[order]
@@ -102,27 +110,29 @@ def profiles_of(cards: CardSet, choices: Sequence[Choice]) -> Profiles:
         read = cards.reader(choices[i].name) if files[i] else None
         return (_read(read) if read else None) or profile_of(languages[i], [choices[i].description])
 
-    return packed(keys, make)
+    return pack_profiles(keys, make)
 
 
-def described(choices: Sequence[Choice]) -> Profiles:
+def profiles_of_descriptions(choices: Sequence[Choice]) -> Profiles:
     """The profiles of cards of which only the descriptions are known."""
-    return packed([c.description for c in choices], lambda i: profile_of("en", [choices[i].description]))
+    return pack_profiles(
+        [c.description for c in choices], lambda i: profile_of("en", [choices[i].description])
+    )
 
 
-def packed(keys: Sequence[str], make: Callable[[int], Profile]) -> Profiles:
+def pack_profiles(keys: Sequence[str], make: Callable[[int], Profile]) -> Profiles:
     """Profiles, of many from the cache. `keys`: what names each; `make` is called for those that are not known."""
     limit = min(settings().cache_mb * 1_000_000, SIZE)
     if not limit or len(keys) < MANY:
         return Profiles.of(keys, [make(i) for i in range(len(keys))])
     disk = cache.Cache(cache.folder() / "profiles.sqlite", limit)
     whole = cache.key("profiles", SHA256, cache.source_digest(*CODE), *keys)
-    if (found := _loaded(disk.read([whole]).get(whole))) is not None:
-        return found
-    known = _latest(disk)
-    made = Profiles.of(keys, [known[key] if key in known else make(i) for i, key in enumerate(keys)])
-    disk.write({whole: _bytes(made), LATEST: whole})
-    return made
+    if (cached := _loaded(disk.read([whole]).get(whole))) is not None:
+        return cached
+    by_key = _latest(disk)
+    profiles = Profiles.of(keys, [by_key[key] if key in by_key else make(i) for i, key in enumerate(keys)])
+    disk.write({whole: _bytes(profiles), LATEST: whole})
+    return profiles
 
 
 def _read(read: Callable[[str], bytes]) -> Profile | None:
@@ -135,8 +145,8 @@ def _read(read: Callable[[str], bytes]) -> Profile | None:
 def _latest(disk: cache.Cache) -> dict[str, Profile]:
     """The profiles that were packed last, by digest."""
     pointer = disk.read([LATEST]).get(LATEST)
-    found = None if pointer is None else _loaded(disk.read([pointer]).get(pointer))
-    return {} if found is None else found.known()
+    profiles = None if pointer is None else _loaded(disk.read([pointer]).get(pointer))
+    return {} if profiles is None else profiles.by_key()
 
 
 def _bytes(profiles: Profiles) -> bytes:
@@ -187,8 +197,8 @@ class CardIndex:
         described = np.rint(cache.matrix(descriptions) * SCALE).astype(np.int8)
         self._rows = np.insert(profiles.centroids, profiles.first[:-1], described, axis=0)
         self._first = profiles.first + np.arange(count + 1)
-        held = np.diff(profiles.at)
-        self._idf = np.log1p((count - held + 0.5) / (held + 0.5)).astype(np.float32)
+        frequencies = np.diff(profiles.at)
+        self._idf = np.log1p((count - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
         self._unknown = float(np.log1p((count + 0.5) / 0.5))
         self._languages = {str(name): profiles.languages == name for name in np.unique(profiles.languages)}
         self._means: tuple[Array, Array] | None = self._reduced() if count > CANDIDATES else None
@@ -205,8 +215,8 @@ class CardIndex:
         if self._relevance is None or self._standing is not None:
             return cards, scores
         read = np.sort(cards[:READ])
-        said = self._relevance.scores(text, [self._descriptions[i] for i in read])
-        scores = self._scores(read, vector, covered, said)
+        relevance = self._relevance.scores(text, [self._descriptions[i] for i in read])
+        scores = self._scores(read, vector, covered, relevance)
         order = np.argsort(-scores, kind="stable")
         behind = cards[READ:]
         return np.append(read[order], behind), np.append(scores[order], np.full(len(behind), scores.min()))
@@ -220,41 +230,41 @@ class CardIndex:
         cosines = self._rows[places].astype(np.float32) @ vector / SCALE
         if near is not None:
             cosines[starts] = near
-        found: Array = np.maximum.reduceat(cosines, starts) + LEXICAL * covered[cards]
-        return found
+        scores: Array = np.maximum.reduceat(cosines, starts) + LEXICAL * covered[cards]
+        return scores
 
     def _covered(self, text: str) -> Array:
         """Shape (n,), in [0, 1]."""
-        found = np.zeros(len(self._first) - 1, np.float32)
+        shares = np.zeros(len(self._first) - 1, np.float32)
         for language, speaks in self._languages.items():
             part = self._covered_in(text, language)
-            found = part if speaks.all() else np.where(speaks, part, found)
-        return found
+            shares = part if speaks.all() else np.where(speaks, part, shares)
+        return shares
 
     def _covered_in(self, text: str, language: str) -> Array:
-        packed, found = self._profiles, np.zeros(len(self._first) - 1, np.float32)
+        packed, weights = self._profiles, np.zeros(len(self._first) - 1, np.float32)
         terms = np.fromiter(terms_of(text, language), np.uint32)
         places = np.searchsorted(packed.vocabulary, terms)
         total = 0.0
         for term, place in zip(terms.tolist(), places.tolist(), strict=True):
             if place < len(packed.vocabulary) and packed.vocabulary[place] == term:
                 total += float(self._idf[place])
-                found[packed.holders[packed.at[place] : packed.at[place + 1]]] += self._idf[place]
+                weights[packed.holders[packed.at[place] : packed.at[place + 1]]] += self._idf[place]
             else:
                 total += self._unknown
-        return found / total if total else found
+        return weights / total if total else weights
 
     def _candidates(self, vector: Array, covered: Array, near: Array | None, most: int) -> Ints:
         """The cards that are compared exactly, ascending."""
-        count, wanted = len(covered), max(CANDIDATES, most)
-        if self._means is None or count <= wanted:
+        count, enough = len(covered), max(CANDIDATES, most)
+        if self._means is None or count <= enough:
             return np.arange(count)
         basis, means = self._means
         guess = means @ (vector @ basis)
         if near is not None:
             guess = np.maximum(guess, near)
         guess += COARSE_LEXICAL * covered
-        return np.sort(np.argpartition(-guess, wanted)[:wanted])
+        return np.sort(np.argpartition(-guess, enough)[:enough])
 
     def _reduced(self) -> tuple[Array, Array]:
         """The directions in which the cards' mean vectors differ most, shape (384, COARSE), and the means in them,
@@ -276,7 +286,7 @@ class CardIndex:
 HALF, STEEP = 0.715, 13.5
 
 
-class Nearest:
+class CardRanker:
     """Cards ranked by description and profile. What must be read of them is read at the first call.
 
     `profiles`: those of the cards, in order; None: descriptions are all that is known of them.
@@ -290,7 +300,7 @@ class Nearest:
     ) -> None:
         self._relevance = relevance
         self._cards = cards
-        self._profiles = profiles or described
+        self._profiles = profiles or profiles_of_descriptions
         self._index: CardIndex | None = None
 
     def __call__(
@@ -302,8 +312,8 @@ class Nearest:
             return tuple(card for card in self._cards[:most] if card.name not in without)
         cards, scores = self._opened()(text, most + len(without))
         ranked = zip((self._cards[i] for i in cards.tolist()), scores.tolist(), strict=True)
-        found = [(card, score) for card, score in ranked if card.name not in without][:most]
-        return tuple(card for i, (card, score) in enumerate(found) if not i or score > found[0][1] - margin)
+        best = [(card, score) for card, score in ranked if card.name not in without][:most]
+        return tuple(card for i, (card, score) in enumerate(best) if not i or score > best[0][1] - margin)
 
     def best(self, text: str) -> tuple[Choice, float]:
         """The card that fits best, and the probability in [0, 1] that it answers a question if any card does so."""

@@ -20,14 +20,14 @@ from kcard.types import Choice, Citation, Passage, Quote, Source, Turn
 
 __all__ = [
     "WEIGHTS",
-    "Gathered",
+    "Context",
+    "beaten_by_index",
     "cite",
     "cite_quote",
-    "distinct",
     "features",
     "line_of",
-    "outdone",
-    "reconciled",
+    "resolve_conflicts",
+    "without_duplicates",
     "without_headings",
 ]
 
@@ -36,7 +36,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Gathered:
+class Context:
     """Passages in the order in which the LLM reads the kept ones; `turns`: what led to them, in top-down and hybrid."""
 
     passages: tuple[Passage, ...] = ()
@@ -54,13 +54,13 @@ class Gathered:
         return tuple(p.source.section if p.source else "" for p in self.passages if p.kept)
 
 
-def distinct(passages: Sequence[Passage]) -> list[Passage]:
+def without_duplicates(passages: Sequence[Passage]) -> list[Passage]:
     """Non-empty passages in their order, of equal texts the first, or the one that was looked up."""
     first: dict[str, Passage] = {}
     for passage in passages:
         if passage.text.strip():
-            known = first.setdefault(passage.text, passage)
-            if known.source is None and passage.source is not None:
+            earlier = first.setdefault(passage.text, passage)
+            if earlier.source is None and passage.source is not None:
                 first[passage.text] = passage
     return list(first.values())
 
@@ -78,13 +78,13 @@ def cite(answer: str, passages: Sequence[Passage], checker: Checker) -> tuple[Ci
     A sentence whose words stand in a row in a kept passage rests on the first such one, support 1. Another of
     at least four words rests on the passage by which the checker supports it most, if that is 0.5 or more.
     """
-    kept = [(i, p.knowledge) for i, p in enumerate(passages) if p.kept]
-    sentences = split_sentences(VERDICT.sub("", answer)) if kept else []
-    spoken = [_copied(sentence, kept) for sentence in sentences]
+    texts = [(i, p.knowledge) for i, p in enumerate(passages) if p.kept]
+    sentences = split_sentences(VERDICT.sub("", answer)) if texts else []
+    spoken = [_copied(sentence, texts) for sentence in sentences]
     open_ = [
         s for s, found in zip(sentences, spoken, strict=True) if found is None and len(words(s)) >= CLAIM
     ]
-    judged = _judged(open_, kept, checker)
+    judged = _judged(open_, texts, checker)
     citations = [
         Citation(sentence, found, 1.0) if found is not None else judged.get(sentence, Citation(sentence))
         for sentence, found in zip(sentences, spoken, strict=True)
@@ -97,24 +97,24 @@ def cite(answer: str, passages: Sequence[Passage], checker: Checker) -> tuple[Ci
 
 def cite_quote(answer: str, quote: Quote, passages: Sequence[Passage]) -> tuple[Citation, ...]:
     """The citation of words that an LLM took out of a sentence which it names: no passage is sought for them."""
-    kept = [i for i, p in enumerate(passages) if p.kept]
-    if quote.passage >= len(kept):
+    numbers_kept = [i for i, p in enumerate(passages) if p.kept]
+    if quote.passage >= len(numbers_kept):
         return ()
-    citation = Citation(answer, kept[quote.passage], 1.0, without_headings(quote.text, passages))
+    citation = Citation(answer, numbers_kept[quote.passage], 1.0, without_headings(quote.text, passages))
     return (replace(citation, line=_line(citation, passages)),)
 
 
 def line_of(quote: str, source: Source) -> int:
     """Return the line of the file on which the sentence of the source begins that has these words in a row, or else
     most of them."""
-    wanted = words(quote)
-    row = r"[\W_]+".join(map(re.escape, wanted))
-    place = re.search(rf"(?<![^\W_]){row}(?![^\W_])", source.text, re.IGNORECASE) if wanted else None
+    quoted = words(quote)
+    row = r"[\W_]+".join(map(re.escape, quoted))
+    place = re.search(rf"(?<![^\W_]){row}(?![^\W_])", source.text, re.IGNORECASE) if quoted else None
     sentences = sentence_spans(source.text)
     if place:
         begun = max((start for start, _ in sentences if start <= place.start()), default=place.start())
     else:
-        shared = {start: len({*wanted} & {*words(source.text[start:end])}) for start, end in sentences}
+        shared = {start: len({*quoted} & {*words(source.text[start:end])}) for start, end in sentences}
         begun = max(shared, key=lambda start: shared[start], default=0)
     return source.line_at(begun)
 
@@ -145,13 +145,13 @@ def _without_heading(text: str, sections: Set[str]) -> str:
     return text
 
 
-def _copied(sentence: str, kept: Sequence[tuple[int, str]]) -> int | None:
+def _copied(sentence: str, texts: Sequence[tuple[int, str]]) -> int | None:
     """The first passage that holds the words of the sentence in a row."""
-    wanted = words(sentence)
-    if not _telling(wanted):
+    spoken = words(sentence)
+    if not _telling(spoken):
         return None
-    span = f" {' '.join(wanted)} "
-    return next((i for i, text in kept if span in f" {' '.join(words(text))} "), None)
+    span = f" {' '.join(spoken)} "
+    return next((i for i, text in texts if span in f" {' '.join(words(text))} "), None)
 
 
 def _telling(wanted: Sequence[str]) -> bool:
@@ -160,18 +160,18 @@ def _telling(wanted: Sequence[str]) -> bool:
 
 
 def _judged(
-    sentences: Sequence[str], kept: Sequence[tuple[int, str]], checker: Checker
+    sentences: Sequence[str], texts: Sequence[tuple[int, str]], checker: Checker
 ) -> dict[str, Citation]:
     if not sentences:
         return {}
-    pairs = [Pair(sentence, text) for sentence in sentences for _, text in kept]
-    scores = support(checker, pairs).reshape(len(sentences), len(kept))
-    found = {}
+    pairs = [Pair(sentence, text) for sentence in sentences for _, text in texts]
+    scores = support(checker, pairs).reshape(len(sentences), len(texts))
+    citations = {}
     for sentence, row in zip(sentences, scores, strict=True):
         best = int(row.argmax())
         score = float(row[best])
-        found[sentence] = Citation(sentence, kept[best][0] if score >= SUPPORTED else None, score)
-    return found
+        citations[sentence] = Citation(sentence, texts[best][0] if score >= SUPPORTED else None, score)
+    return citations
 
 
 # A model beside an index of the same corpus: which of the two is right where they disagree.
@@ -185,7 +185,7 @@ CLEARLY = 1.0  # log-odds from which the model counts
 MOST = 8.0  # log-odds of the reader beyond which it is as sure as can be
 
 
-def outdone(questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> list[list[bool]]:
+def beaten_by_index(questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> list[list[bool]]:
     """Which passages of each question were written by the model of a card whose index is rather right."""
     disputes = [
         (row, card)
@@ -194,8 +194,8 @@ def outdone(questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> 
         if any(p.card == card and p.source is not None for p in found)
     ]
     own = [[p for p in passages[row] if p.card == card] for row, card in disputes]
-    told = features([(questions[row], found) for (row, _), found in zip(disputes, own, strict=True)])
-    lost = {key for key, values in zip(disputes, told, strict=True) if _log_odds(values) < CLEARLY}
+    leads = features([(questions[row], found) for (row, _), found in zip(disputes, own, strict=True)])
+    lost = {key for key, values in zip(disputes, leads, strict=True) if _log_odds(values) < CLEARLY}
     return [[p.source is None and (row, p.card) in lost for p in found] for row, found in enumerate(passages)]
 
 
@@ -206,20 +206,22 @@ def features(disputes: Sequence[tuple[str, Sequence[Passage]]]) -> list[dict[str
     relevance  the reader's log-odds, less what the LLM takes off for numbers of the question that a passage lacks
     covered    the share of the question's words, in [-1, 1]
     """
-    asked = [
+    readings_wanted = [
         (ordinals_as_in([_text(p) for p in passages], question), [_text(p) for p in passages])
         for question, passages in disputes
     ]
-    found = []
-    for (question, texts), readings, (_, passages) in zip(asked, read_all(asked), disputes, strict=True):
+    leads = []
+    for (question, texts), readings, (_, passages) in zip(
+        readings_wanted, read_all(readings_wanted), disputes, strict=True
+    ):
         stated = [p.source is None for p in passages]
         relevance = [
             max(-MOST, min(MOST, r.relevance - MISSING_NUMBER * len(numbers(question) - numbers(text))))
             for r, text in zip(readings, texts, strict=True)
         ]
         covered = [_covered(question, text) for text in texts]
-        found.append({"bias": 1.0, "relevance": _lead(relevance, stated), "covered": _lead(covered, stated)})
-    return found
+        leads.append({"bias": 1.0, "relevance": _lead(relevance, stated), "covered": _lead(covered, stated)})
+    return leads
 
 
 def _text(passage: Passage) -> str:
@@ -227,8 +229,8 @@ def _text(passage: Passage) -> str:
 
 
 def _covered(question: str, text: str) -> float:
-    asked = asked_about(question)
-    return len(asked & set(STEMS(text))) / max(1, len(asked))
+    stems = asked_about(question)
+    return len(stems & set(STEMS(text))) / max(1, len(stems))
 
 
 def _lead(scores: Sequence[float], written: Sequence[bool]) -> float:
@@ -243,8 +245,8 @@ def _log_odds(values: Mapping[str, float]) -> float:
 
 @cache
 def _weights() -> Mapping[str, float]:
-    found: dict[str, float] = json.loads(WEIGHTS.read_text(encoding="utf-8"))
-    return found
+    weights: dict[str, float] = json.loads(WEIGHTS.read_text(encoding="utf-8"))
+    return weights
 
 
 # Cards that contradict each other: the user is warned, with the dates of their knowledge, and the newest goes first.
@@ -255,30 +257,30 @@ DOUBTFUL = 0.5
 SMALL_WORDS = {"a", "an", "the", "of"}
 
 
-def reconciled(
-    question: str, gathered: Gathered, cards: Mapping[str, Choice], reader: Reader, reorder: bool = True
-) -> Gathered:
+def resolve_conflicts(
+    question: str, gathered: Context, cards: Mapping[str, Choice], reader: Reader, reorder: bool = True
+) -> Context:
     """`gathered` as it is where its cards agree; else with a note, and the passages of the newest card in front.
 
-    The order stays without `reorder`, and where the LLM sees the passages in several rounds (Gathered.turns).
+    The order stays without `reorder`, and where the LLM sees the passages in several rounds (Context.turns).
 
     Compared are the passages that relevance kept, the best one of each card; those that their own evidence
     doubts (known support below 0.5) are left out.
     """
-    said = _said(question, gathered.passages, reader)
-    if not any(_differ(a, b) for a in said.values() for b in said.values()):
+    answers = _said(question, gathered.passages, reader)
+    if not any(_differ(a, b) for a in answers.values() for b in answers.values()):
         return gathered
-    dates = {name: cards[name].date if name in cards else None for name in said}
-    newest = sorted(said, key=lambda name: dates[name] or "", reverse=True)
-    claims = ", ".join(f"{name} ({dates[name] or 'no date'}) says {said[name]!r}" for name in newest)
+    dates = {name: cards[name].date if name in cards else None for name in answers}
+    newest = sorted(answers, key=lambda name: dates[name] or "", reverse=True)
+    claims = ", ".join(f"{name} ({dates[name] or 'no date'}) says {answers[name]!r}" for name in newest)
     notes = (*gathered.notes, f"cards disagree: {claims}")
     if not reorder or sum(turn.documents > 0 for turn in gathered.turns) > 1:
         return replace(gathered, notes=notes)
-    kept = [p for p in gathered.passages if p.kept]
+    front = [p for p in gathered.passages if p.kept]
     place = {name: i for i, name in enumerate(newest)}
-    kept.sort(key=lambda p: place.get(p.card, len(place)))
+    front.sort(key=lambda p: place.get(p.card, len(place)))
     others = [p for p in gathered.passages if not p.kept]
-    return replace(gathered, passages=(*kept, *others), notes=notes)
+    return replace(gathered, passages=(*front, *others), notes=notes)
 
 
 def _said(question: str, passages: Sequence[Passage], reader: Reader) -> dict[str, str]:

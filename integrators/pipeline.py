@@ -15,9 +15,9 @@ from kcard.gates.registry import named_gate
 from kcard.integrators.assembly import (
     CardSource,
     Integrator,
-    asked_by,
     card_llm,
     endpoint_of,
+    gate_turns,
     integrator,
     make_llm,
     make_loader,
@@ -25,9 +25,16 @@ from kcard.integrators.assembly import (
     selectors,
 )
 from kcard.integrators.batch_files import asked_together
-from kcard.integrators.citations import Gathered, cite, cite_quote, line_of, reconciled, without_headings
+from kcard.integrators.citations import (
+    Context,
+    cite,
+    cite_quote,
+    line_of,
+    resolve_conflicts,
+    without_headings,
+)
 from kcard.integrators.options import AskOptions, Mode
-from kcard.integrators.pool_views import Narrowed
+from kcard.integrators.pool_views import SingleCardPool
 from kcard.interfaces import LLM, Evidence
 from kcard.llms.client import Metered, TimedGenerator
 from kcard.text import language_name, language_of_question
@@ -57,7 +64,7 @@ class Prepared:
     """What is known of a question before the LLM answers it. `seconds`: its share of the time so far."""
 
     decision: Decision
-    gathered: Gathered
+    gathered: Context
     seconds: float
 
 
@@ -85,9 +92,9 @@ class Pipeline:
         loader: "Loader | None" = None,
         retriever: Evidence | None = None,
         progress: Callable[[int, int], object] | None = None,
-        **given: Any,
+        **changes: Any,
     ) -> None:
-        self.options = options = replace(options or AskOptions(), **given)
+        self.options = options = replace(options or AskOptions(), **changes)
         from kcard.llms.prompts import load as load_examples
 
         self._examples = load_examples(options.examples)
@@ -108,9 +115,9 @@ class Pipeline:
                 report(loader.engines.announcement)
             cards, self._writer, self._left_out = make_pool(options.card_names, hub, loader, find, progress)
             if retriever is not None:
-                from kcard.integrators.baselines import Beside
+                from kcard.integrators.baselines import RetrieverAsCard
 
-                self._writer = TimedGenerator(Beside(self._writer, retriever))
+                self._writer = TimedGenerator(RetrieverAsCard(self._writer, retriever))
             self._cards = cards
             self._integrator = integrator(
                 options,
@@ -144,25 +151,25 @@ class Pipeline:
 
         Raises UsageError where this pipeline has no cards, and UnknownCard.
         """
-        found = copy(self)
-        found.options = options = replace(
+        pipeline = copy(self)
+        pipeline.options = options = replace(
             self.options, mode=mode, cards=card or self.options.cards, gate=None
         )
         if card is not None:
-            options = found.options = replace(options, min_relevance=0.0)
+            options = pipeline.options = replace(options, min_relevance=0.0)
         elif mode != "direct":
-            options = found.options = replace(options, gate=self.options.gate)
-        found._gate = named_gate(options.gate_name, self._metered, self._examples)
+            options = pipeline.options = replace(options, gate=self.options.gate)
+        pipeline._gate = named_gate(options.gate_name, self._metered, self._examples)
         if mode == "direct":
-            found._writer = found._integrator = None
-            return found
+            pipeline._writer = pipeline._integrator = None
+            return pipeline
         if self._writer is None or self._integrator is None:
             raise UsageError(f"mode {mode} needs cards, but this pipeline has none")
-        writer = self._writer if card is None else Narrowed(self._writer, card)
-        found._integrator = integrator(
-            options, self._integrator.selectors, writer, self._metered, self._examples, found._gate.gate
+        writer = self._writer if card is None else SingleCardPool(self._writer, card)
+        pipeline._integrator = integrator(
+            options, self._integrator.selectors, writer, self._metered, self._examples, pipeline._gate.gate
         )
-        return found
+        return pipeline
 
     def __call__(self, questions: Sequence[str | Question]) -> list[Answer]:
         """Answer each question, in order. Equal questions of one call are answered once.
@@ -183,31 +190,31 @@ class Pipeline:
 
     def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | LLMError]:
         """One Answer a question, in order, or why the LLM gave none: a failure costs only its own question."""
-        asked = [checked(question) for question in questions]
+        pending = [checked(question) for question in questions]
         done: dict[Question, Answer | LLMError] = {}
-        for part in distinct_texts(dict.fromkeys(asked)):
+        for part in distinct_texts(dict.fromkeys(pending)):
             prepared, failed = self._prepared(part)
             answers = self._finished(prepared)
             for question in part:
                 done[question] = failed[question.text] if question.text in failed else next(answers)
-                while asked and asked[0] in done:
-                    yield done[asked.pop(0)]
+                while pending and pending[0] in done:
+                    yield done[pending.pop(0)]
 
     def prepared(self, questions: Sequence[str]) -> list[Prepared | LLMError]:
         """What the LLM would read for each question, or why it could not be asked about it; for those who ask the LLM
         for the answer themselves, and then call `complete`."""
-        asked = [checked(question) for question in questions]
-        known: dict[str, Prepared | LLMError] = {}
-        for part in distinct_texts(dict.fromkeys(asked)):
+        checked_questions = [checked(question) for question in questions]
+        by_text: dict[str, Prepared | LLMError] = {}
+        for part in distinct_texts(dict.fromkeys(checked_questions)):
             ready, failed = self._prepared(part)
-            known |= failed | {question.text: prepared for question, prepared in ready.items()}
-        return [known[question.text] for question in asked]
+            by_text |= failed | {question.text: prepared for question, prepared in ready.items()}
+        return [by_text[question.text] for question in checked_questions]
 
     def complete(self, question: str, prepared: Prepared, reply: Reply, seconds: float) -> Answer:
         """The Answer whose reply an LLM gave in so many seconds."""
-        asked = checked(question)
-        self._metered.enter(self._request(asked, prepared), reply, seconds)
-        return self._answer(asked, prepared, reply, time.perf_counter() - seconds)
+        about = checked(question)
+        self._metered.enter(self._request(about, prepared), reply, seconds)
+        return self._answer(about, prepared, reply, time.perf_counter() - seconds)
 
     def abandon(self, question: str) -> None:
         """Forget what is kept for a question that was prepared and will not be completed."""
@@ -233,25 +240,25 @@ class Pipeline:
         """Let the LLM answer each."""
         requests = [self._request(question, known) for question, known in prepared.items()]
         arriving = self._metered.reply_all(requests)
-        for question, known in prepared.items():
+        for question, ready in prepared.items():
             started = time.perf_counter()
             reply = next(arriving)
-            yield reply if isinstance(reply, LLMError) else self._answer(question, known, reply, started)
+            yield reply if isinstance(reply, LLMError) else self._answer(question, ready, reply, started)
 
     def stream(self, question: str | Question) -> Iterator[str | Answer]:
         """The answer's text in pieces, as it arrives, then the Answer. An option, and what an LLM says that can't
         stream, are one piece."""
-        asked = checked(question)
-        prepared = self._prepare([asked])[asked]
+        about = checked(question)
+        prepared = self._prepare([about])[about]
         started, reply = time.perf_counter(), Reply("")
-        request = self._request(asked, prepared)
-        whole = bool(asked.choices) or not self._metered.streams
+        request = self._request(about, prepared)
+        whole = bool(about.choices) or not self._metered.streams
         for piece in [self._metered.reply(request)] if whole else self._metered.stream(request):
             if isinstance(piece, Reply):
                 reply = piece
             else:
                 yield piece
-        answer = self._answer(asked, prepared, reply, started)
+        answer = self._answer(about, prepared, reply, started)
         if whole:
             yield answer.answer
         yield answer
@@ -265,7 +272,7 @@ class Pipeline:
         decided = decide(gate.gate, gate.name, texts, gate.threshold)
         decisions = dict(zip(texts, decided, strict=True))
         fired = [text for text in texts if decisions[text].fired]
-        gathered: dict[str, Gathered] = {}
+        gathered: dict[str, Context] = {}
         if self._integrator and fired:
             gathered = dict(zip(fired, self._integrator.gather(fired), strict=True))
         settled = {
@@ -275,12 +282,12 @@ class Pipeline:
         seconds = (time.perf_counter() - started) / max(len(questions), 1)
         return {q: Prepared(decisions[q.text], settled[q.text], seconds) for q in questions}
 
-    def _not_sought(self) -> Gathered:
+    def _not_sought(self) -> Context:
         """Nothing; where the LLM is asked for cards step by step, with its No to the gate."""
         stepwise = self.options.mode in {"top-down", "hybrid"}
-        return Gathered(turns=asked_by(self._gate.gate, fired=False) if stepwise else ())
+        return Context(turns=gate_turns(self._gate.gate, fired=False) if stepwise else ())
 
-    def _noted(self, question: str, gathered: Gathered) -> Gathered:
+    def _noted(self, question: str, gathered: Context) -> Context:
         """With notes on a question that the cards can't read as it is."""
         written = dict.fromkeys(passage.card for passage in gathered.passages)
         cards = self._cards
@@ -288,13 +295,13 @@ class Pipeline:
         notes = (*gathered.notes, *_too_long(question), *_foreign(question, languages))
         return replace(gathered, notes=notes)
 
-    def _reconciled(self, question: str, gathered: Gathered) -> Gathered:
+    def _reconciled(self, question: str, gathered: Context) -> Context:
         if self._writer is None or len({p.card for p in gathered.passages}) < 2:
             return gathered
         from kcard.offline.llm import SpanReader
 
         cards = {card.name: card for card in self._writer.cards}
-        return reconciled(question, gathered, cards, SpanReader(), self.options.reorder_by_date)
+        return resolve_conflicts(question, gathered, cards, SpanReader(), self.options.reorder_by_date)
 
     def _request(self, question: Question, prepared: Prepared) -> Request:
         gathered = prepared.gathered
@@ -311,7 +318,7 @@ class Pipeline:
         """The LLM's reply with what led to it. `started`: when the question began to be answered."""
         chosen = {choice.name: choice.description for choice in question.choices}
         text = chosen.get(reply.choice or "", reply.text).strip()
-        read = self._metered.fitted(self._request(question, prepared)).knowledge
+        read = self._metered.truncate(self._request(question, prepared)).knowledge
         passages = _shown(prepared.gathered, len(read))
         text = without_headings(text, passages)
         account = self._metered.close(question.text)
@@ -339,8 +346,8 @@ class Pipeline:
         """Nothing, where the LLM does not know."""
         if self._integrator is None or not reply.known:
             return ()
-        quote, said = reply.quote, " ".join(text.split())
-        if quote and said != quote.text and said in quote.text:
+        quote, one_line = reply.quote, " ".join(text.split())
+        if quote and one_line != quote.text and one_line in quote.text:
             return cite_quote(text, quote, passages)
         return cite(text, passages, self._integrator.selectors.checker)
 
@@ -381,26 +388,28 @@ def _too_long(question: str) -> tuple[str, ...]:
 def _foreign(question: str, cards: Mapping[str, str]) -> tuple[str, ...]:
     """A note where the question is in another language than all of these cards; by name, the language of each."""
     spoken, language = {*map(language_name, cards.values())}, language_of_question(question)
-    asked = None if language is None else language_name(language)
-    if not spoken or asked is None or asked in spoken or None in spoken:
+    asked_in = None if language is None else language_name(language)
+    if not spoken or asked_in is None or asked_in in spoken or None in spoken:
         return ()
     theirs = " and ".join(sorted(filter(None, spoken)))
     named = f"the card {next(iter(cards))} is" if len(cards) == 1 else "the cards are"
-    return (f"the question is in {asked}, {named} in {theirs}: ask in {theirs}",)
+    return (f"the question is in {asked_in}, {named} in {theirs}: ask in {theirs}",)
 
 
 def _nearest(reply: Reply, passages: Sequence[Passage]) -> Source | None:
     """What comes nearest to an answer that the LLM does not know, and where it stands."""
-    kept = [p for p in passages if p.kept]
-    if reply.known or reply.quote is None or reply.quote.passage >= len(kept):
+    passages_read = [p for p in passages if p.kept]
+    if reply.known or reply.quote is None or reply.quote.passage >= len(passages_read):
         return None
-    place = kept[reply.quote.passage].source or kept[reply.quote.passage].evidence or Source("")
+    place = (
+        passages_read[reply.quote.passage].source or passages_read[reply.quote.passage].evidence or Source("")
+    )
     quote = without_headings(reply.quote.text, passages)
     return replace(place, text=quote, line=line_of(quote, place), lines=())
 
 
-def _shown(gathered: Gathered, count: int) -> tuple[Passage, ...]:
+def _shown(gathered: Context, count: int) -> tuple[Passage, ...]:
     """The passages, of which only the first `count` kept ones reached the LLM."""
-    kept = [i for i, passage in enumerate(gathered.passages) if passage.kept]
-    cut = set(kept[count:])
+    numbers = [i for i, passage in enumerate(gathered.passages) if passage.kept]
+    cut = set(numbers[count:])
     return tuple(replace(p, kept=False) if i in cut else p for i, p in enumerate(gathered.passages))

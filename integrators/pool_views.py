@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kcard.errors import UnknownCard
 from kcard.gates.base import decide
 from kcard.gates.registry import NamedGate
-from kcard.integrators.card_ranking import Nearest, Profiles
+from kcard.integrators.card_ranking import CardRanker, Profiles
 from kcard.interfaces import Answerer, Checker, Evidence, Generator, Pruner, Relevance
 from kcard.llms import client
 from kcard.llms.client import Metered, QuestionCosts
@@ -20,13 +20,13 @@ from kcard.types import Answer, Choice, Passage, Question, Sampling, Usage, chec
 if TYPE_CHECKING:
     from kcard.cards.card import Card, CardSet
 
-__all__ = ["CardEvidence", "Narrowed", "Routed", "Selectors"]
+__all__ = ["CardEvidence", "Routed", "Selectors", "SingleCardPool"]
 
 
 # One of the cards of a pool, as if there were no others.
 
 
-class Narrowed:
+class SingleCardPool:
     """The card `name` of `writer`. Raises UnknownCard where there is no such card."""
 
     def __init__(self, writer: Generator, name: str) -> None:
@@ -71,14 +71,16 @@ class Routed:
 
     def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
         """See Answerer. `Answer.gate` is this gate's decision, `mode` says which way answered."""
-        asked = [checked(question) for question in questions]
-        for question in asked:
+        checked_questions = [checked(question) for question in questions]
+        for question in checked_questions:
             self.llm.open(question)
-        texts = [question.text for question in asked]
+        texts = [question.text for question in checked_questions]
         decisions = decide(self.gate.gate, self.gate.name, texts, self.gate.threshold)
         costs = {text: self.llm.close(text) for text in dict.fromkeys(texts)}
         ways = {
-            fired: way.answers([q for q, d in zip(asked, decisions, strict=True) if d.fired == fired])
+            fired: way.answers(
+                [q for q, d in zip(checked_questions, decisions, strict=True) if d.fired == fired]
+            )
             for fired, way in ((True, self.below), (False, self.above))
         }
         for text, decision in zip(texts, decisions, strict=True):
@@ -129,9 +131,9 @@ class CardEvidence(Mapping[str, Evidence]):
     def __getitem__(self, name: str) -> Evidence:
         if name not in self._open:
             self._open[name] = own_evidence(self._cards[name])
-        if (found := self._open[name]) is None:
+        if (evidence := self._open[name]) is None:
             raise KeyError(name)
-        return found
+        return evidence
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, found in self._open.items() if found is not None)
@@ -172,6 +174,6 @@ class Selectors:
     independent: Evidence | None = None
     profiles: Callable[[Sequence[Choice]], Profiles] | None = None
 
-    def nearest(self, cards: Sequence[Choice]) -> Nearest:
+    def nearest(self, cards: Sequence[Choice]) -> CardRanker:
         """What ranks these cards."""
-        return Nearest(self.relevance, cards, self.profiles)
+        return CardRanker(self.relevance, cards, self.profiles)

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from kcard.gates.self_ask import KNOWLEDGE_CARD, needs
 from kcard.integrators.assembly import Integrator
-from kcard.integrators.card_ranking import Nearest
-from kcard.integrators.citations import Gathered, distinct, outdone
+from kcard.integrators.card_ranking import CardRanker
+from kcard.integrators.citations import Context, beaten_by_index, without_duplicates
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pool_views import Selectors
 from kcard.interfaces import LLM, Generator, replies
@@ -19,15 +19,15 @@ from kcard.selectors.factuality import judge
 from kcard.types import Choice, Example, Passage, Reply, Request, Sampling, Turn, derive_seed
 
 __all__ = [
-    "Abstaining",
     "AutoChoice",
     "CardChoice",
-    "Chosen",
+    "CardSelection",
     "ExplicitChoice",
+    "RelevanceThreshold",
     "SingleDocument",
     "Step",
     "TopDown",
-    "named",
+    "mentioned_cards",
 ]
 
 
@@ -35,9 +35,9 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Abstaining:
+class RelevanceThreshold:
     """An integrator that is asked only about questions that one of the cards fits with at least `min_relevance`, a
-    probability in [0, 1] (Nearest.best). Others get nothing but a note."""
+    probability in [0, 1] (CardRanker.best). Others get nothing but a note."""
 
     integrator: Integrator
     cards: Sequence[Choice]
@@ -47,19 +47,19 @@ class Abstaining:
     def selectors(self) -> Selectors:
         return self.integrator.selectors
 
-    def gather(self, questions: Sequence[str]) -> list[Gathered]:
-        """One Gathered a question."""
+    def gather(self, questions: Sequence[str]) -> list[Context]:
+        """One Context a question."""
         best = {question: self._nearest.best(question) for question in questions}
         fitting = [question for question in questions if best[question][1] >= self.min_relevance]
         gathered = iter(self.integrator.gather(fitting) if fitting else [])
-        kept = set(fitting)
+        fit = set(fitting)
         return [
-            next(gathered) if question in kept else Gathered(notes=(self._note(*best[question]),))
+            next(gathered) if question in fit else Context(notes=(self._note(*best[question]),))
             for question in questions
         ]
 
     @functools.cached_property
-    def _nearest(self) -> Nearest:
+    def _nearest(self) -> CardRanker:
         return self.selectors.nearest(self.cards)
 
     def _note(self, card: Choice, relevance: float) -> str:
@@ -88,9 +88,9 @@ class SingleDocument:
 
     def run(
         self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
-    ) -> list[Gathered]:
+    ) -> list[Context]:
         written = client.write(self.writer, questions, cards, self.n1, sampling)
-        candidates = [distinct(passages) for passages in written]
+        candidates = [without_duplicates(passages) for passages in written]
         judged = judge(
             [p for group in candidates for p in group],
             self.selectors.own,
@@ -99,28 +99,28 @@ class SingleDocument:
             independent=self.selectors.independent,
         )
         gathered, start = [], 0
-        for group, out in zip(candidates, outdone(questions, candidates), strict=True):
+        for group, out in zip(candidates, beaten_by_index(questions, candidates), strict=True):
             gathered.append(self._chosen(judged[start : start + len(group)], out))
             start += len(group)
         return gathered
 
-    def _chosen(self, passages: Sequence[Passage], out: Sequence[bool]) -> Gathered:
+    def _chosen(self, passages: Sequence[Passage], out: Sequence[bool]) -> Context:
         """The passages, those that the LLM reads marked and in front, looked up ones by their index's score. `out`:
         which passages the index of their card outdoes."""
         standing = [i for i in range(len(passages)) if not out[i]]
         able = [i for i in standing if (score := passages[i].support) is None or score >= self.min_factuality]
-        looked_up = [i for i in able if passages[i].source is not None]
+        retrieved = [i for i in able if passages[i].source is not None]
         recited = [i for i in able if passages[i].source is None]
         best: dict[str, int] = {}
         for i in sorted(recited, key=lambda i: -_known(passages[i])):
             best.setdefault(passages[i].card, i)
-        kept = sorted(best.values())
-        kept += sorted(looked_up, key=lambda i: -_score(passages[i]))
-        others = [i for i in range(len(passages)) if i not in kept]
-        marked = [replace(passages[i], kept=True) for i in kept] + [
+        front = sorted(best.values())
+        front += sorted(retrieved, key=lambda i: -_score(passages[i]))
+        others = [i for i in range(len(passages)) if i not in front]
+        marked = [replace(passages[i], kept=True) for i in front] + [
             replace(passages[i], kept=False) for i in others
         ]
-        return Gathered(tuple(marked))
+        return Context(tuple(marked))
 
 
 def _known(passage: Passage) -> float:
@@ -136,7 +136,7 @@ def _score(passage: Passage) -> float:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class CardSelection:
     """Names of cards, the one wanted most in front, notes for the user, and what the LLM was asked and replied."""
 
     cards: tuple[str, ...] = ()
@@ -152,13 +152,13 @@ class CardChoice(Protocol):
         self,
         question: str,
         knowledge: Sequence[str] = (),
-        asked: Collection[str] = (),
+        used: Collection[str] = (),
         turns: tuple[Turn, ...] = (),
     ) -> Request:
         """What the LLM is asked."""
         ...
 
-    def chosen(self, request: Request, reply: Reply, asked: Collection[str] = ()) -> Chosen:
+    def read_choice(self, request: Request, reply: Reply, used: Collection[str] = ()) -> CardSelection:
         """What its reply means."""
         ...
 
@@ -166,9 +166,9 @@ class CardChoice(Protocol):
 @dataclass(frozen=True)
 class AutoChoice:
     """Asks what kind of information is needed and takes the `most` cards that fit that best; of those after the first
-    only such as fit nearly as well (`margin`: see Nearest)."""
+    only such as fit nearly as well (`margin`: see CardRanker)."""
 
-    nearest: Nearest
+    nearest: CardRanker
     examples: tuple[Example, ...] = ()
     most: int = 1
     margin: float = math.inf
@@ -177,21 +177,21 @@ class AutoChoice:
         self,
         question: str,
         knowledge: Sequence[str] = (),
-        asked: Collection[str] = (),
+        used: Collection[str] = (),
         turns: tuple[Turn, ...] = (),
     ) -> Request:
-        del asked
+        del used
         return Request("what", question, tuple(knowledge), self.examples, turns=turns)
 
-    def chosen(self, request: Request, reply: Reply, asked: Collection[str] = ()) -> Chosen:
-        wanted = reply.text.strip()
-        turn = Turn("what", wanted)
-        found = self.nearest(wanted or request.question, self.most, asked, self.margin)
-        nearest = tuple(card.name for card in found)
-        if wanted:
-            return Chosen(nearest, turn=turn)
+    def read_choice(self, request: Request, reply: Reply, used: Collection[str] = ()) -> CardSelection:
+        need = reply.text.strip()
+        turn = Turn("what", need)
+        cards = self.nearest(need or request.question, self.most, used, self.margin)
+        nearest = tuple(card.name for card in cards)
+        if need:
+            return CardSelection(nearest, turn=turn)
         note = "the LLM did not say what it needs; cards were chosen by the question"
-        return Chosen(nearest, (note,), turn)
+        return CardSelection(nearest, (note,), turn)
 
 
 @dataclass(frozen=True)
@@ -205,47 +205,47 @@ class ExplicitChoice:
     cards: Sequence[Choice]
     examples: tuple[Example, ...] = ()
     most: int | None = 1
-    nearest: Nearest | None = None
+    nearest: CardRanker | None = None
     shortlist: int = AskOptions.shortlist
 
     def request(
         self,
         question: str,
         knowledge: Sequence[str] = (),
-        asked: Collection[str] = (),
+        used: Collection[str] = (),
         turns: tuple[Turn, ...] = (),
     ) -> Request:
-        offered = self._offered(question, asked)
+        offered = self._offered(question, used)
         return Request("choose", question, tuple(knowledge), self.examples, offered, turns)
 
-    def chosen(self, request: Request, reply: Reply, asked: Collection[str] = ()) -> Chosen:
-        offered, notes = request.choices, self._left_out(request, asked)
+    def read_choice(self, request: Request, reply: Reply, used: Collection[str] = ()) -> CardSelection:
+        offered, notes = request.choices, self._left_out(request, used)
         turn = Turn("choose", reply.text.strip(), choices=offered)
-        before = [card for card in self.cards if card.name in asked] if asked else []
-        found = [card.name for card in named(reply.text, [*offered, *before])]
-        fresh = tuple(name for name in found if name not in asked)
+        before = [card for card in self.cards if card.name in used] if used else []
+        names = [card.name for card in mentioned_cards(reply.text, [*offered, *before])]
+        fresh = tuple(name for name in names if name not in used)
         if not fresh:
-            return Chosen((), (*notes, _refusal(reply.text, found)), turn)
+            return CardSelection((), (*notes, _refusal(reply.text, names)), turn)
         taken = fresh[: self.most]
-        return Chosen(taken, (*notes, *_shortened(fresh, taken)), turn)
+        return CardSelection(taken, (*notes, *_shortened(fresh, taken)), turn)
 
-    def _offered(self, question: str, asked: Collection[str]) -> tuple[Choice, ...]:
+    def _offered(self, question: str, used: Collection[str]) -> tuple[Choice, ...]:
         """The cards that the LLM sees."""
-        if self.nearest is None or len(self.cards) - len(asked) <= self.shortlist:
-            return tuple(card for card in self.cards if card.name not in asked)
-        return self.nearest(question, self.shortlist, asked)
+        if self.nearest is None or len(self.cards) - len(used) <= self.shortlist:
+            return tuple(card for card in self.cards if card.name not in used)
+        return self.nearest(question, self.shortlist, used)
 
-    def _left_out(self, request: Request, asked: Collection[str]) -> tuple[str, ...]:
+    def _left_out(self, request: Request, used: Collection[str]) -> tuple[str, ...]:
         """What the user should know of the cards that the LLM does not see."""
-        count, near = len(self.cards) - len(asked), len(request.choices)
+        count, near = len(self.cards) - len(used), len(request.choices)
         if near == count:
             return ()
         return (f"of {count} cards the LLM chose among the {near} nearest to the question (--shortlist)",)
 
 
-def _refusal(reply: str, found: Sequence[str]) -> str:
-    if found:
-        return f"the LLM chose {', '.join(found)} again; each card is used once"
+def _refusal(reply: str, names: Sequence[str]) -> str:
+    if names:
+        return f"the LLM chose {', '.join(names)} again; each card is used once"
     if not reply.strip():
         return "the LLM's choice of a card is empty; none was used"
     return f"the LLM's choice {reply.strip()[:80]!r} names no card; none was used"
@@ -259,7 +259,7 @@ def _shortened(fresh: Sequence[str], taken: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def named(reply: str, cards: Sequence[Choice]) -> list[Choice]:
+def mentioned_cards(reply: str, cards: Sequence[Choice]) -> list[Choice]:
     """The cards that a reply names, by name or by whole description, in the order of their first mention.
 
     A name inside a longer name or inside another card's description ("moons" in "moons of Saturn") is not a mention.
@@ -286,8 +286,8 @@ class Step(Protocol):
 
     def run(
         self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
-    ) -> list[Gathered]:
-        """One Gathered a question, from the cards named for it, of which each question has one at least."""
+    ) -> list[Context]:
+        """One Context a question, from the cards named for it, of which each question has one at least."""
         ...
 
 
@@ -300,7 +300,7 @@ class TopDown:
     has been asked, it is not. With SingleDocument and a choice of one card this is the paper's top-down; with
     BottomUp and a choice of several it is the hybrid of its future work.
 
-    What is asked and replied grows into one transcript (Gathered.turns); `opening`: the gate's part of it.
+    What is asked and replied grows into one transcript (Context.turns); `opening`: the gate's part of it.
     """
 
     step: Step
@@ -317,46 +317,51 @@ class TopDown:
     def selectors(self) -> Selectors:
         return self.step.selectors
 
-    def gather(self, questions: Sequence[str]) -> list[Gathered]:
-        """One Gathered a question, passages in the order of the rounds."""
-        found = [Gathered(turns=self.opening) for _ in questions]
-        asked: list[tuple[str, ...]] = [() for _ in questions]
+    def gather(self, questions: Sequence[str]) -> list[Context]:
+        """One Context a question, passages in the order of the rounds."""
+        contexts = [Context(turns=self.opening) for _ in questions]
+        used: list[tuple[str, ...]] = [() for _ in questions]
         going = list(range(len(questions)))
         for nth in range(self.max_iterations):
             chosen: dict[int, tuple[str, ...]] = {}
             if nth:
-                left = [i for i in going if len(asked[i]) < self.cards]
-                going = self._needing(questions, left, found)
+                left = [i for i in going if len(used[i]) < self.cards]
+                going = self._needing(questions, left, contexts)
             requests = [
-                self.choice.request(questions[i], found[i].knowledge, asked[i], found[i].turns) for i in going
+                self.choice.request(questions[i], contexts[i].knowledge, used[i], contexts[i].turns)
+                for i in going
             ]
             for i, request, reply in zip(going, requests, replies(self.llm, requests), strict=True):
-                choice, before = self.choice.chosen(request, reply, asked[i]), found[i]
+                choice, before = self.choice.read_choice(request, reply, used[i]), contexts[i]
                 turns = before.turns + ((choice.turn,) if choice.turn else ())
-                found[i] = replace(before, notes=before.notes + choice.notes, turns=turns)
+                contexts[i] = replace(before, notes=before.notes + choice.notes, turns=turns)
                 if choice.cards:
                     chosen[i] = choice.cards
-                    asked[i] += choice.cards
+                    used[i] += choice.cards
             going = list(chosen)
-            self._write(questions, chosen, found, nth)
-        return found
+            self._write(questions, chosen, contexts, nth)
+        return contexts
 
-    def _needing(self, questions: Sequence[str], numbers: Sequence[int], found: list[Gathered]) -> list[int]:
+    def _needing(
+        self, questions: Sequence[str], numbers: Sequence[int], contexts: list[Context]
+    ) -> list[int]:
         """Those of the questions for which the LLM says that it needs more; its replies become turns."""
         requests = [
-            Request("need", questions[i], found[i].knowledge, self.examples, turns=found[i].turns)
+            Request("need", questions[i], contexts[i].knowledge, self.examples, turns=contexts[i].turns)
             for i in numbers
         ]
         more = [need > 0.5 for need in needs(self.llm, requests, KNOWLEDGE_CARD[: self.templates])]
         for i, needed in zip(numbers, more, strict=True):
-            found[i] = replace(found[i], turns=(*found[i].turns, Turn("need", "Yes" if needed else "No")))
+            contexts[i] = replace(
+                contexts[i], turns=(*contexts[i].turns, Turn("need", "Yes" if needed else "No"))
+            )
         return [i for i, needed in zip(numbers, more, strict=True) if needed]
 
     def _write(
         self,
         questions: Sequence[str],
         chosen: dict[int, tuple[str, ...]],
-        found: list[Gathered],
+        contexts: list[Context],
         nth: int,
     ) -> None:
         """One step for all questions that have a choice; what it gathers is added to what there is."""
@@ -365,7 +370,7 @@ class TopDown:
             [questions[i] for i in chosen], list(chosen.values()), replace(self.sampling, seed=seed)
         )
         for i, gathered in zip(chosen, new, strict=True):
-            turns = found[i].turns
+            turns = contexts[i].turns
             if turns:
                 turns = (*turns[:-1], replace(turns[-1], documents=len(gathered.knowledge)))
-            found[i] = replace(found[i], passages=found[i].passages + gathered.passages, turns=turns)
+            contexts[i] = replace(contexts[i], passages=contexts[i].passages + gathered.passages, turns=turns)

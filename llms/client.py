@@ -37,8 +37,8 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
         return llm.count(shorter) <= window
 
     if llm.count(replace(request, examples=())) < llm.count(request):
-        request, said = _examples(request, fits)
-        cuts += [said] if said else []
+        request, cut_text = _examples(request, fits)
+        cuts += [cut_text] if cut_text else []
     if fits(request):
         return request, _note(window, cuts)
     bare = replace(request, knowledge=(), choices=())
@@ -56,8 +56,8 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
         cuts.append(f"the question after its first {len(request.question)} characters")
     for cut in (_knowledge, _choices):
         if not fits(request):
-            request, said = cut(request, fits)
-            cuts += [said] if said else []
+            request, cut_text = cut(request, fits)
+            cuts += [cut_text] if cut_text else []
     return request, _note(window, cuts)
 
 
@@ -68,32 +68,36 @@ def _note(window: int, cuts: Sequence[str]) -> str | None:
 def _examples(request: Request, fits: Fits) -> tuple[Request, str | None]:
     """Of the examples that are shown, the last ones that fit; the others are not counted."""
     shots = request.shots
-    held = _most(len(shots), lambda n: fits(replace(request, examples=shots[len(shots) - n :])))
-    request = replace(request, examples=shots[len(shots) - held :])
-    return request, f"{len(shots) - held} of {len(shots)} in-context examples" if held < len(shots) else None
+    fitting = _most(len(shots), lambda n: fits(replace(request, examples=shots[len(shots) - n :])))
+    request = replace(request, examples=shots[len(shots) - fitting :])
+    return request, f"{len(shots) - fitting} of {len(shots)} in-context examples" if fitting < len(
+        shots
+    ) else None
 
 
 def _knowledge(request: Request, fits: Fits) -> tuple[Request, str | None]:
     texts = request.knowledge
     if not texts:
         return request, None
-    held = _most(len(texts), lambda n: fits(replace(request, knowledge=texts[:n])))
-    if held:
-        return replace(request, knowledge=texts[:held]), f"{len(texts) - held} of {len(texts)} passages"
+    fitting = _most(len(texts), lambda n: fits(replace(request, knowledge=texts[:n])))
+    if fitting:
+        return replace(request, knowledge=texts[:fitting]), f"{len(texts) - fitting} of {len(texts)} passages"
     first = texts[0]
     length = _most(len(first), lambda n: fits(replace(request, knowledge=(_head(first, n),))))
     head = _head(first, length)
     rest = f"{len(texts) - 1} of {len(texts)} passages and " if len(texts) > 1 else ""
-    said = f"{rest}the end of the most relevant passage" if head else "all passages"
-    return replace(request, knowledge=(head,) if head else ()), said
+    cut = f"{rest}the end of the most relevant passage" if head else "all passages"
+    return replace(request, knowledge=(head,) if head else ()), cut
 
 
 def _choices(request: Request, fits: Fits) -> tuple[Request, str | None]:
     cards = request.choices
     if request.kind != "choose" or not cards:
         return request, None
-    held = max(1, _most(len(cards), lambda n: fits(replace(request, choices=cards[:n]))))
-    return replace(request, choices=cards[:held]), f"{len(cards) - held} of {len(cards)} cards to choose from"
+    fitting = max(1, _most(len(cards), lambda n: fits(replace(request, choices=cards[:n]))))
+    return replace(
+        request, choices=cards[:fitting]
+    ), f"{len(cards) - fitting} of {len(cards)} cards to choose from"
 
 
 def _head(text: str, length: int) -> str:
@@ -190,7 +194,7 @@ class Metered:
         notes = [note for _, note in sorted(self._notes.pop(question, ()), key=lambda numbered: numbered[0])]
         return replace(self._accounts.pop(question, QuestionCosts()), notes=tuple(dict.fromkeys(notes)))
 
-    def fitted(self, request: Request) -> Request:
+    def truncate(self, request: Request) -> Request:
         """The request as the LLM reads it."""
         return fit(self._about(request), self._llm)[0]
 
@@ -211,16 +215,16 @@ class Metered:
 
     def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
         """One reply a request, or why there is none, in order and as soon as it is there. Equal ones are asked once."""
-        asked = [self._about(request) for request in requests]
-        found: dict[Request, Reply | LLMError | None] = {
-            request: self._replies[request.question].get(request) for request in asked
+        full_requests = [self._about(request) for request in requests]
+        outcomes: dict[Request, Reply | LLMError | None] = {
+            request: self._replies[request.question].get(request) for request in full_requests
         }
         arriving = _until_given_up(
-            [request for request, reply in found.items() if reply is None], self._arriving
+            [request for request, reply in outcomes.items() if reply is None], self._arriving
         )
-        for request in asked:
-            while (reply := found[request]) is None:
-                arrived, found[arrived] = next(arriving)
+        for request in full_requests:
+            while (reply := outcomes[request]) is None:
+                arrived, outcomes[arrived] = next(arriving)
             yield reply
 
     def _arriving(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Reply | LLMError]]:
@@ -233,7 +237,7 @@ class Metered:
 
     def _single(self, numbered: tuple[Request, int]) -> Reply | LLMError:
         try:
-            *_, reply = self._pieces(*numbered, lambda fitted: iter([self._llm.reply(fitted)]))
+            *_, reply = self._pieces(*numbered, lambda shortened: iter([self._llm.reply(shortened)]))
         except LLMError as error:
             return error
         assert isinstance(reply, Reply)
@@ -242,10 +246,10 @@ class Metered:
     def _batch(self, llm: Batching, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
         """The replies of one batch, whose seconds are shared among its requests."""
         started = time.perf_counter()
-        fitted = [fit(request, self._llm) for request in requests]
-        replied = list(llm.reply_all([request for request, _ in fitted]))
+        shortened = [fit(request, self._llm) for request in requests]
+        replied = list(llm.reply_all([request for request, _ in shortened]))
         share = (time.perf_counter() - started) / len(requests)
-        for request, reply, (_, note) in zip(requests, replied, fitted, strict=True):
+        for request, reply, (_, note) in zip(requests, replied, shortened, strict=True):
             if isinstance(reply, LLMError):
                 self.enter(request, None, share, None)
                 yield reply
@@ -273,10 +277,10 @@ class Metered:
         """Ask; again, cut shorter, where the failure showed a smaller window (and nothing was said before)."""
         begun = False
         for tries_left in reversed(range(TRIES)):
-            fitted, note = fit(request, self._llm)
+            shortened, note = fit(request, self._llm)
             started = time.perf_counter()
             try:
-                for piece in ask(fitted):
+                for piece in ask(shortened):
                     begun = True
                     if isinstance(piece, Reply):
                         piece = _with_choice(request, piece)
@@ -285,7 +289,7 @@ class Metered:
                 return
             except LLMError:
                 self.enter(request, None, time.perf_counter() - started, number=number)
-                if begun or not tries_left or self.fitted(request) == fitted:
+                if begun or not tries_left or self.truncate(request) == shortened:
                     raise
 
     def enter(
@@ -323,8 +327,8 @@ def _until_given_up(
         yield request, reply
         streak = streak + 1 if isinstance(reply, LLMError) else 0
         if streak == GIVE_UP:
-            said = f"not asked, since the {streak} requests before it failed, the last one: {reply}"
-            yield from ((left, LLMError(said)) for left in requests[done:])
+            reason = f"not asked, since the {streak} requests before it failed, the last one: {reply}"
+            yield from ((left, LLMError(reason)) for left in requests[done:])
             return
 
 
@@ -346,8 +350,8 @@ def _remarks(request: Request, reply: Reply | None) -> list[str]:
     if reply.remark:
         return [reply.remark]
     if request.kind == "need" and reply.yes is None:
-        said = reply.text.strip()[:80]
-        return [f"asked whether it needs more, the LLM said {said!r}, neither yes nor no; this counts as yes"]
+        text = reply.text.strip()[:80]
+        return [f"asked whether it needs more, the LLM said {text!r}, neither yes nor no; this counts as yes"]
     if request.kind == "answer" and not reply.text.strip():
         return ["the LLM's answer is empty"]
     if reply.choice == "" and reply.known and not request.draft:

@@ -10,7 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kcard.errors import LLMError, RequestRefused, UsageError
-from kcard.llms.parsing import DRAFT_TOKENS, chosen, first_line, from_probabilities, from_text, from_top
+from kcard.llms.parsing import (
+    DRAFT_TOKENS,
+    first_line,
+    from_probabilities,
+    from_text,
+    from_top,
+    option_from_tokens,
+)
 from kcard.llms.prompts import NEED, messages, render
 from kcard.system import connected
 from kcard.types import Reply, Request, TokenScores
@@ -53,18 +60,18 @@ def too_long(reason: str) -> bool:
 
 def context_tokens(reason: str) -> int | None:
     """The tokens that the model reads and writes at a time, where the refusal names them."""
-    found = CONTEXT.search(reason.lower())
-    return int(found.group(1).replace(",", "")) if found else None
+    match = CONTEXT.search(reason.lower())
+    return int(match.group(1).replace(",", "")) if match else None
 
 
-def refused_parameter(reason: str, given: Mapping[str, Any]) -> str | None:
+def refused_parameter(reason: str, parameters: Mapping[str, Any]) -> str | None:
     """The parameter that a 400 is about, as far as one can tell: newer models refuse some of the usual ones."""
     reason = reason.lower()
-    if "max_completion_tokens" in reason and "max_tokens" in given:
+    if "max_completion_tokens" in reason and "max_tokens" in parameters:
         return "max_tokens"
-    if "temperature" in reason and "support" in reason and "temperature" in given:
+    if "temperature" in reason and "support" in reason and "temperature" in parameters:
         return "temperature"
-    return next((name for name in ("logprobs", "stream_options") if name in given), None)
+    return next((name for name in ("logprobs", "stream_options") if name in parameters), None)
 
 
 def failure(where: str, model: str, error: Exception) -> LLMError:
@@ -104,21 +111,21 @@ Tokens = list[tuple[str, float]]
 class WireForm(Protocol):
     """What differs between the forms. Readers raise AttributeError, IndexError or TypeError for other answers."""
 
-    def create(self, client: "OpenAI", model: str, request: Request, given: dict[str, Any]) -> Any: ...
+    def create(self, client: "OpenAI", model: str, request: Request, parameters: dict[str, Any]) -> Any: ...
 
     def texts(self, request: Request) -> list[str]:
         """What is sent, for counting tokens."""
         ...
 
-    def shown(self, request: Request) -> str:
+    def prompt_text(self, request: Request) -> str:
         """What is sent, as one text for people."""
         ...
 
-    def scored(self, top: int) -> dict[str, Any]:
+    def logprob_parameters(self, top: int) -> dict[str, Any]:
         """The parameters that ask for the log-probabilities of the likeliest tokens at each place."""
         ...
 
-    def said(self, choice: Any) -> str | None: ...
+    def reply_text(self, choice: Any) -> str | None: ...
 
     def piece(self, choice: Any) -> str | None: ...
 
@@ -135,19 +142,21 @@ class WireForm(Protocol):
 class Chat:
     """`POST /chat/completions`."""
 
-    def create(self, client: "OpenAI", model: str, request: Request, given: dict[str, Any]) -> Any:
-        return client.chat.completions.create(model=model, messages=cast(Any, messages(request)), **given)
+    def create(self, client: "OpenAI", model: str, request: Request, parameters: dict[str, Any]) -> Any:
+        return client.chat.completions.create(
+            model=model, messages=cast(Any, messages(request)), **parameters
+        )
 
     def texts(self, request: Request) -> list[str]:
         return [message["content"] for message in messages(request)]
 
-    def shown(self, request: Request) -> str:
+    def prompt_text(self, request: Request) -> str:
         return "\n\n".join(f"{message['role']}: {message['content']}" for message in messages(request))
 
-    def scored(self, top: int) -> dict[str, Any]:
+    def logprob_parameters(self, top: int) -> dict[str, Any]:
         return {"logprobs": True, "top_logprobs": top}
 
-    def said(self, choice: Any) -> str | None:
+    def reply_text(self, choice: Any) -> str | None:
         text: str | None = choice.message.content
         return text
 
@@ -172,19 +181,21 @@ class Completions:
     STOP = ("\n\n", "\nQuestion:")  # where the next example would begin
     MOST_TOP = 5  # likeliest tokens that servers give
 
-    def create(self, client: "OpenAI", model: str, request: Request, given: dict[str, Any]) -> Any:
-        return client.completions.create(model=model, prompt=render(request), stop=list(self.STOP), **given)
+    def create(self, client: "OpenAI", model: str, request: Request, parameters: dict[str, Any]) -> Any:
+        return client.completions.create(
+            model=model, prompt=render(request), stop=list(self.STOP), **parameters
+        )
 
     def texts(self, request: Request) -> list[str]:
         return [render(request)]
 
-    def shown(self, request: Request) -> str:
+    def prompt_text(self, request: Request) -> str:
         return render(request)
 
-    def scored(self, top: int) -> dict[str, Any]:
+    def logprob_parameters(self, top: int) -> dict[str, Any]:
         return {"logprobs": min(top, self.MOST_TOP)}
 
-    def said(self, choice: Any) -> str | None:
+    def reply_text(self, choice: Any) -> str | None:
         return "".join(first_line([choice.text]))
 
     def piece(self, choice: Any) -> str | None:
@@ -195,13 +206,13 @@ class Completions:
         return first_line(pieces)
 
     def places(self, choice: Any) -> list[tuple[float, Tokens]]:
-        given = choice.logprobs
-        if not given or not given.token_logprobs:
+        scores = choice.logprobs
+        if not scores or not scores.token_logprobs:
             return []
-        tops = given.top_logprobs or [{} for _ in given.token_logprobs]
+        tops = scores.top_logprobs or [{} for _ in scores.token_logprobs]
         return [
             (own or 0.0, list((top or {}).items()))
-            for own, top in zip(given.token_logprobs, tops, strict=False)
+            for own, top in zip(scores.token_logprobs, tops, strict=False)
         ]
 
 
@@ -281,7 +292,7 @@ class OpenAIEndpoint:
 
     def prompt(self, request: Request) -> str:
         """What is sent, as one text."""
-        return self._form.shown(request)
+        return self._form.prompt_text(request)
 
     def reply(self, request: Request) -> Reply:
         """Raises LLMError, one line that names the URL and the remedy, where no reply can be had."""
@@ -291,7 +302,7 @@ class OpenAIEndpoint:
             return self._option(request)
         need = request.kind == "need"
         tokens = NEED_TOKENS if need else WORDS.get(request.kind, self.max_tokens)
-        answer = self._complete(request, tokens, self._form.scored(TOP_TOKENS) if need else {})
+        answer = self._complete(request, tokens, self._form.logprob_parameters(TOP_TOKENS) if need else {})
         text, used = self._text(answer), _usage(answer)
         if not need:
             return Reply(text, None, *used, cut=_cut(answer))
@@ -300,29 +311,31 @@ class OpenAIEndpoint:
 
     def _draft(self, request: Request) -> Reply:
         """The likeliest first words of an answer and the scores of their tokens, as far as the server gives them."""
-        answer = self._complete(request, DRAFT_TOKENS, {**self._form.scored(TOP_TOKENS), "temperature": 0.0})
+        answer = self._complete(
+            request, DRAFT_TOKENS, {**self._form.logprob_parameters(TOP_TOKENS), "temperature": 0.0}
+        )
         return Reply(self._text(answer), None, *_usage(answer), token_scores(self._places(answer)))
 
     def _option(self, request: Request) -> Reply:
         """The option whose letter is the likeliest first token, where the server tells and the reply is a letter; else
         its text is left to be read."""
-        answer = self._complete(request, self.max_tokens, self._form.scored(OPTION_TOKENS))
+        answer = self._complete(request, self.max_tokens, self._form.logprob_parameters(OPTION_TOKENS))
         reply = Reply(self._text(answer), None, *_usage(answer))
-        found = chosen(self._first_tokens(answer), reply.text, request.choices)
-        return reply if found is None else replace(reply, choice=found[0], confidence=found[1])
+        option = option_from_tokens(self._first_tokens(answer), reply.text, request.choices)
+        return reply if option is None else replace(reply, choice=option[0], confidence=option[1])
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """The answer as it arrives; an endpoint that sends no stream is asked for the whole."""
         import httpx
         import openai
 
-        said, ended = "", False
+        text, ended = "", False
         used: tuple[int | None, int | None] = (None, None)
-        wanted = {"stream": True, "stream_options": {"include_usage": True}}
+        parameters = {"stream": True, "stream_options": {"include_usage": True}}
 
         def arriving() -> Iterator[str]:
             nonlocal used, ended
-            for chunk in self._complete(request, self.max_tokens, wanted):
+            for chunk in self._complete(request, self.max_tokens, parameters):
                 used = _usage(chunk) if chunk.usage else used
                 for choice in chunk.choices[:1]:
                     ended = ended or choice.finish_reason is not None
@@ -330,52 +343,52 @@ class OpenAIEndpoint:
 
         try:
             for piece in self._form.pieces(arriving()):
-                told = piece if said else piece.lstrip()
-                said += told
-                if told:
-                    yield told
+                visible = piece if text else piece.lstrip()
+                text += visible
+                if visible:
+                    yield visible
         except (openai.OpenAIError, httpx.HTTPError, ValueError, TypeError, AttributeError) as error:
             raise failure(self._where, self.model, error) from error
-        if not said and not ended:
+        if not text and not ended:
             reply = self.reply(request)
             yield from (reply.text, reply)
             return
         if not ended:
             raise LLMError(f"{self._where} broke off in the middle of its answer: try again")
-        yield Reply(said.strip(), None, *used)
+        yield Reply(text.strip(), None, *used)
 
-    def _complete(self, request: Request, tokens: int, wanted: dict[str, Any]) -> Any:
+    def _complete(self, request: Request, tokens: int, extra: dict[str, Any]) -> Any:
         """The server's answer. A parameter that it refuses is left out, now and from then on; where the limit
         of the reply alone exceeds the model's context, the request is made again with half of the context."""
         import openai
 
         while True:
-            given = self._parameters(tokens, _drawn(request) | wanted)
+            parameters = self._parameters(tokens, _drawn(request) | extra)
             try:
-                return self._form.create(self._client, self.model, request, given)
+                return self._form.create(self._client, self.model, request, parameters)
             except openai.BadRequestError as error:
                 if too_long(str(error)):
                     context = context_tokens(str(error))
                     self._context = context or self._context
-                    if context and _limit(given) > context:
+                    if context and _limit(parameters) > context:
                         self._window = self._room(context)
                         continue
                     self._learn(context, self.count(request))
                     raise failure(self._where, self.model, error) from error
-                refused = refused_parameter(str(error), given)
+                refused = refused_parameter(str(error), parameters)
                 if refused is None:
                     raise failure(self._where, self.model, error) from error
                 self._refused.add(refused)
             except (openai.OpenAIError, ValueError, TypeError) as error:
                 raise failure(self._where, self.model, error) from error
 
-    def _parameters(self, tokens: int, wanted: dict[str, Any]) -> dict[str, Any]:
-        given = {"temperature": self.temperature, "max_tokens": self._shortened(tokens), **wanted}
+    def _parameters(self, tokens: int, extra: dict[str, Any]) -> dict[str, Any]:
+        parameters = {"temperature": self.temperature, "max_tokens": self._shortened(tokens), **extra}
         if "max_tokens" in self._refused:
-            given["max_completion_tokens"] = self._shortened(tokens + THINKING_TOKENS)
+            parameters["max_completion_tokens"] = self._shortened(tokens + THINKING_TOKENS)
         if "logprobs" in self._refused:
-            given.pop("top_logprobs", None)
-        return {name: value for name, value in given.items() if name not in self._refused}
+            parameters.pop("top_logprobs", None)
+        return {name: value for name, value in parameters.items() if name not in self._refused}
 
     def _shortened(self, tokens: int) -> int:
         """A reply's limit, at most half of the context: the prompt has the other half (_room)."""
@@ -384,8 +397,8 @@ class OpenAIEndpoint:
     def _learn(self, context: int | None, sent: int) -> None:
         """Remember how much the model reads; where a prompt that should fit did not, our count was too low."""
         stated = self._room(context) if context else sent
-        held = stated if self._window is None else min(stated, self._window)
-        self._window = held if held < sent else sent * 3 // 4
+        window = stated if self._window is None else min(stated, self._window)
+        self._window = window if window < sent else sent * 3 // 4
 
     def _room(self, context: int) -> int:
         return max(context - self.max_tokens, context // 2)
@@ -393,7 +406,7 @@ class OpenAIEndpoint:
     def _text(self, answer: Any) -> str:
         """The reply's text; LLMError where the answer is not a chat completion (a web page, say)."""
         try:
-            text = self._form.said(answer.choices[0])
+            text = self._form.reply_text(answer.choices[0])
         except (AttributeError, IndexError, TypeError):
             raise LLMError(
                 f"{self._where} sent no completion for {self.model!r}: is this an OpenAI-compatible URL (…/v1)?"
@@ -413,20 +426,20 @@ class OpenAIEndpoint:
         return places[0][1] if places else []
 
 
-def completions(model: str, **given: Any) -> OpenAIEndpoint:
+def completions(model: str, **options: Any) -> OpenAIEndpoint:
     """The same for a base model, which continues a text and has no chat template."""
-    return OpenAIEndpoint(model, **given, form=Completions())
+    return OpenAIEndpoint(model, **options, form=Completions())
 
 
 def _drawn(request: Request) -> dict[str, Any]:
     """How the request wants its reply drawn; nothing where it leaves that to the endpoint."""
-    given = {} if request.temperature is None else {"temperature": request.temperature}
-    return given | ({"seed": request.sample} if request.sample else {})
+    parameters = {} if request.temperature is None else {"temperature": request.temperature}
+    return parameters | ({"seed": request.sample} if request.sample else {})
 
 
-def _limit(given: Mapping[str, Any]) -> int:
+def _limit(parameters: Mapping[str, Any]) -> int:
     """The limit of the reply, in tokens."""
-    return int(given.get("max_tokens") or given["max_completion_tokens"])
+    return int(parameters.get("max_tokens") or parameters["max_completion_tokens"])
 
 
 def _cut(answer: Any) -> bool:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DRAFT_TOKENS",
-    "chosen",
     "first_line",
     "from_logits",
     "from_probabilities",
     "from_text",
     "from_top",
     "named_option",
+    "option_from_tokens",
     "spaced",
 ]
 
@@ -75,26 +75,28 @@ def named_option(reply: str, choices: Sequence[Choice]) -> str | None:
 
 def _alone(text: str, choices: Sequence[Choice]) -> str | None:
     """The letter and nothing else: "B", "b)", "(B)."."""
-    said = text.strip(" \t\n()[]{}.,:;'\"").casefold()
-    return _only(c.name for c in choices if c.name.casefold() == said)
+    bare = text.strip(" \t\n()[]{}.,:;'\"").casefold()
+    return _only(c.name for c in choices if c.name.casefold() == bare)
 
 
 def _exact(text: str, choices: Sequence[Choice]) -> str | None:
     """The whole text of an option; where two differ in signs alone ("5", "-5"), the signs decide."""
     same = [c.name for c in choices if c.description.strip().casefold() == text.casefold()]
-    said = words(text)
-    return _only(same) or _only(c.name for c in choices if said and words(c.description) == said)
+    reply_words = words(text)
+    return _only(same) or _only(
+        c.name for c in choices if reply_words and words(c.description) == reply_words
+    )
 
 
 def _leading(text: str, choices: Sequence[Choice]) -> str | None:
     """The letter at the start: "B. Ann", "(B) Ann", "B: Ann", "B - Ann", and "B Ann" where Ann is option B."""
     for choice in choices:
-        letter, told = re.escape(choice.name), words(choice.description)
+        letter, description = re.escape(choice.name), words(choice.description)
         sign = rf"(?:[({{[]\s*{letter}\s*[)}}\]]|{letter}\s*(?:[.):\n]|[-–—]\s))(?!\s*(?:or|and)\b)"
         if re.match(sign, text, re.IGNORECASE):
             return choice.name
         rest = re.match(rf"{letter}\s+(.+)", text, re.DOTALL)
-        if rest and told and words(rest[1])[: len(told)] == told:
+        if rest and description and words(rest[1])[: len(description)] == description:
             return choice.name
     return None
 
@@ -103,12 +105,12 @@ def _stated(text: str, choices: Sequence[Choice]) -> str | None:
     """The last one of "answer is B", "Answer: (B)", "option B"; in capitals, since "a" is a word."""
     letters = "|".join(re.escape(choice.name) for choice in choices)
     pattern = rf"(?i:{STATED})\s*:?\s*[({{[]?({letters})(?![\w'’])(?:\s+([a-z]+))?"
-    found = [
+    letters_stated = [
         letter
         for letter, after in re.findall(pattern, text)
         if not after or letter not in WORDS or after in AFTER
     ]
-    return found[-1] if found else None
+    return letters_stated[-1] if letters_stated else None
 
 
 def _bracketed(text: str, choices: Sequence[Choice]) -> str | None:
@@ -118,14 +120,14 @@ def _bracketed(text: str, choices: Sequence[Choice]) -> str | None:
 
 def _mentioned(text: str, choices: Sequence[Choice]) -> str | None:
     """The one option whose text stands in the reply, and not only within another's."""
-    said = _spaced(text)
+    reply_words = _spaced(text)
     there = {c.name: _spaced(c.description) for c in choices if words(c.description)}
-    there = {name: told for name, told in there.items() if told in said}
+    there = {name: told for name, told in there.items() if told in reply_words}
     inner = {
         name
-        for name, told in there.items()
+        for name, phrase in there.items()
         for other in there.values()
-        if told != other and told in other and told not in said.replace(other, " ")
+        if phrase != other and phrase in other and phrase not in reply_words.replace(other, " ")
     }
     return _only(name for name in there if name not in inner)
 
@@ -142,8 +144,8 @@ def _spaced(text: str) -> str:
 
 
 def _only(names: Iterable[str]) -> str | None:
-    found = list(names)
-    return found[0] if len(found) == 1 else None
+    candidates = list(names)
+    return candidates[0] if len(candidates) == 1 else None
 
 
 # Which option an endpoint's reply chooses, by the probabilities of its first token where they are about letters.
@@ -152,7 +154,7 @@ MOST = 0.5  # of the probability, at and above which the first token is a letter
 LEAST = 0.05  # below which it is about something else
 
 
-def chosen(
+def option_from_tokens(
     tokens: Iterable[tuple[str, float]], text: str, choices: Sequence[Choice]
 ) -> tuple[str, float] | None:
     """The letter of the likeliest option and its share of the probability of all letters.
@@ -184,10 +186,12 @@ def from_top(chosen: float, top: Iterable[float]) -> TokenScores:
     What these leave of the mass counts as one more token, so the entropy is rather too low; where only one is
     given, that rest is also the second.
     """
-    known = sorted((math.exp(min(value, 0.0)) for value in top), reverse=True) or [math.exp(min(chosen, 0.0))]
-    rest = max(1 - sum(known), 0.0)
-    second = known[1] if len(known) > 1 else rest
-    return TokenScores(min(chosen, 0.0), max(known[0] - second, 0.0), _entropy([*known, rest]))
+    masses = sorted((math.exp(min(value, 0.0)) for value in top), reverse=True) or [
+        math.exp(min(chosen, 0.0))
+    ]
+    rest = max(1 - sum(masses), 0.0)
+    second = masses[1] if len(masses) > 1 else rest
+    return TokenScores(min(chosen, 0.0), max(masses[0] - second, 0.0), _entropy([*masses, rest]))
 
 
 def from_logits(logits: "npt.ArrayLike", tokens: Sequence[int]) -> tuple[TokenScores, ...]:

@@ -76,12 +76,12 @@ def load(path: Path | str | None = None) -> tuple[Example, ...]:
     None: the built-in ones. Raises UsageError that names the file, the line and what is wrong with it.
     """
     path = BUILT_IN if path is None else Path(path)
-    found = tuple(_example(row, where) for where, row in read_rows(path, "examples"))
-    if not found:
+    examples = tuple(_example(row, where) for where, row in read_rows(path, "examples"))
+    if not examples:
         raise UsageError(
             f"examples {path} contains no examples: write one JSON object per line, or leave out --examples"
         )
-    return found
+    return examples
 
 
 def _example(row: Row, where: str) -> Example:
@@ -188,8 +188,8 @@ def messages(request: Request) -> list[Message]:
     """The request as a chat: what the task is, each example as a turn, then the transcript so far, turn by turn."""
     turns: list[Message] = [{"role": "system", "content": _task(request)}]
     exchanges = [(_asked(request, e), _replied(request, e)) for e in request.shots] + _exchanges(request)
-    for asked, replied in exchanges[:-1]:
-        turns.append({"role": "user", "content": asked})
+    for prompt, replied in exchanges[:-1]:
+        turns.append({"role": "user", "content": prompt})
         turns.append({"role": "assistant", "content": replied})
     return [*turns, {"role": "user", "content": exchanges[-1][0]}]
 
@@ -200,10 +200,10 @@ def _spoken(exchanges: Sequence[tuple[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def _gap(asked: str, replied: str) -> str:
-    if asked.endswith(":"):
+def _gap(prompt: str, replied: str) -> str:
+    if prompt.endswith(":"):
         return " " if replied else ""
-    return "" if asked.endswith("\n") else "\n"
+    return "" if prompt.endswith("\n") else "\n"
 
 
 def _exchanges(request: Request) -> list[tuple[str, str]]:
@@ -214,16 +214,16 @@ def _exchanges(request: Request) -> list[tuple[str, str]]:
     """
     if not request.turns or request.kind in WRITTEN:
         return [(_asked(request), "")]
-    found, said, first = [], [*_question(request.question, _options(request))], 0
+    exchanges, lines, first = [], [*_question(request.question, _options(request))], 0
     for turn in request.turns:
         if turn.reply.strip():
             ask = _ask(turn.kind, turn.template, turn.choices)
-            found.append(("\n".join([*said, ask]), _reply(turn.kind, turn.reply, turn.template)))
-            said = []
-        said += _knowledge(request.knowledge[first : first + turn.documents])
+            exchanges.append(("\n".join([*lines, ask]), _reply(turn.kind, turn.reply, turn.template)))
+            lines = []
+        lines += _knowledge(request.knowledge[first : first + turn.documents])
         first += turn.documents
     ask = _ask(request.kind, request.template, request.choices)
-    return [*found, ("\n".join([*said, ask]), "")]
+    return [*exchanges, ("\n".join([*lines, ask]), "")]
 
 
 def unified_qa(request: Request) -> str:

@@ -25,7 +25,7 @@ __all__ = [
     "PromptTokens",
     "SharedPrefix",
     "causal_scores",
-    "common",
+    "common_prefix",
     "generate",
     "option_scores",
     "padded_rows",
@@ -138,10 +138,10 @@ class SharedPrefix:
             self._read(tokens)
         if self._kept is None:
             return None
-        found = copy.deepcopy(self._kept)
+        cache = copy.deepcopy(self._kept)
         if rows > 1:
-            found.batch_repeat_interleave(rows)
-        return found
+            cache.batch_repeat_interleave(rows)
+        return cache
 
     def _read(self, tokens: Sequence[int]) -> None:
         import torch
@@ -149,12 +149,12 @@ class SharedPrefix:
 
         ids = torch.tensor([list(tokens)], device=self._model.device)
         with torch.inference_mode():
-            made = self._model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
+            cache = self._model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
         # Layers of another kind, such as those with a sliding window, forget keys.
-        plain = type(made) is DynamicCache and {type(layer).__name__ for layer in made.layers} == {
+        plain = type(cache) is DynamicCache and {type(layer).__name__ for layer in cache.layers} == {
             "DynamicLayer"
         }
-        self._tokens, self._kept = tuple(tokens), made if plain else None
+        self._tokens, self._kept = tuple(tokens), cache if plain else None
 
 
 # What a model of transformers generates for a batch of prompts, each row as if it were alone.
@@ -213,7 +213,7 @@ def generate(
             pad_token_id=padding,
             do_sample=False,
             num_beams=1,
-            logits_processor=LogitsProcessorList([_Drawn(draws)]),
+            logits_processor=LogitsProcessorList([GumbelSampler(draws)]),
             output_logits=logits,
             return_dict_in_generate=True,
             streamer=streamer,
@@ -222,11 +222,11 @@ def generate(
         )
     new = out.sequences[:, 1 if reads_first else ids.shape[1] :].tolist()
     ends = _ends(model) if ends is None else ends
-    kept = [row[: next((n for n, token in enumerate(row, 1) if token in ends), len(row))] for row in new]
+    texts = [row[: next((n for n, token in enumerate(row, 1) if token in ends), len(row))] for row in new]
     if not logits:
-        return [Continuation(row) for row in kept]
+        return [Continuation(row) for row in texts]
     scores = torch.stack(out.logits, 1)
-    return [Continuation(row, scores[i, : len(row)]) for i, row in enumerate(kept)]
+    return [Continuation(row, scores[i, : len(row)]) for i, row in enumerate(texts)]
 
 
 def padded_rows(
@@ -245,11 +245,11 @@ def padded_rows(
 
 
 def _ends(model: Any) -> set[int]:
-    given = model.generation_config.eos_token_id
-    return set(given) if isinstance(given, list) else set() if given is None else {given}
+    token = model.generation_config.eos_token_id
+    return set(token) if isinstance(token, list) else set() if token is None else {token}
 
 
-class _Drawn:
+class GumbelSampler:
     """Makes the largest score of a row a draw from softmax(scores / temperature), by adding Gumbel noise to it."""
 
     def __init__(self, draws: Sequence[Draw]) -> None:
@@ -293,7 +293,7 @@ def option_scores(
             for request, row in zip(requests, rows, strict=True)
         ]
     spelt = [[prompts.encoded(request, option.name) for option in request.choices] for request in requests]
-    shared = [common(letters) for letters in spelt]
+    shared = [common_prefix(letters) for letters in spelt]
     plain = [i for i, found in enumerate(spelt) if all(len(row) == shared[i] + 1 for row in found)]
     scores = {i: _long_letters(model, prompts, r) for i, r in enumerate(requests) if i not in plain}
     if plain:  # one pass over the prompts of the whole batch
@@ -307,10 +307,10 @@ def option_scores(
 def _long_letters(model: Any, prompts: PromptTokens, request: Request) -> list[float]:
     """Letters of several tokens, with the end of the line, since one may begin another ("1", "10")."""
     rows = [prompts.encoded(request, f"{option.name}\n") for option in request.choices]
-    return causal_scores(model, rows, common(rows))
+    return causal_scores(model, rows, common_prefix(rows))
 
 
-def common(rows: Sequence[Tokens]) -> int:
+def common_prefix(rows: Sequence[Tokens]) -> int:
     """How many first tokens all rows share, at most all but the last of the shortest."""
     most = min(map(len, rows)) - 1
     return next((n for n in range(most) if len({row[n] for row in rows}) > 1), most)
@@ -424,14 +424,14 @@ class LocalLLM:
 
     def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
         """One reply a request, or the error that reply would raise; those of the same kind in one batch."""
-        found: dict[int, Reply | LLMError] = {}
+        outcomes: dict[int, Reply | LLMError] = {}
         groups: dict[str, list[tuple[int, Request, list[int]]]] = {}
         for i, request in enumerate(requests):
             try:
                 row = self._row(request)
                 groups.setdefault(_group(request), []).append((i, request, row))
             except LLMError as error:
-                found[i] = error
+                outcomes[i] = error
         answers = {
             "study": self._studies,
             "draft": self._drafts,
@@ -439,9 +439,9 @@ class LocalLLM:
             "option": self._options,
         }
         for name, members in groups.items():
-            numbers, asked, rows = zip(*members, strict=True)
-            found.update(zip(numbers, answers.get(name, self._texts)(asked, rows), strict=True))
-        yield from (found[i] for i in range(len(requests)))
+            numbers, group, rows = zip(*members, strict=True)
+            outcomes.update(zip(numbers, answers.get(name, self._texts)(group, rows), strict=True))
+        yield from (outcomes[i] for i in range(len(requests)))
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """The answer as it is generated, in a thread of its own."""
@@ -478,18 +478,18 @@ class LocalLLM:
             left = min(left, self.window + self.max_tokens - max(map(len, rows)))
         new = self._generated(requests, rows, left)
         return [
-            replace(self._reply(row, found.tokens, "\n"), cut=len(found.tokens) == left)
-            for row, found in zip(rows, new, strict=True)
+            replace(self._reply(row, continuation.tokens, "\n"), cut=len(continuation.tokens) == left)
+            for row, continuation in zip(rows, new, strict=True)
         ]
 
     def _needs(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         """Yes or no by the probabilities of the first token, else by the text."""
         replies = []
         new = self._generated(requests, rows, NEED_TOKENS, logits=True)
-        for request, row, found in zip(requests, rows, new, strict=True):
-            reply = self._reply(row, found.tokens)
-            assert found.logits is not None
-            yes = from_probabilities(self._likeliest(found.logits[0]))
+        for request, row, continuation in zip(requests, rows, new, strict=True):
+            reply = self._reply(row, continuation.tokens)
+            assert continuation.logits is not None
+            yes = from_probabilities(self._likeliest(continuation.logits[0]))
             yes = from_text(reply.text) if yes is None else yes
             replies.append(replace(reply, yes=NEED[request.template].needed(yes)))
         return replies
@@ -498,16 +498,17 @@ class LocalLLM:
         """The likeliest first words of an answer and the scores of their tokens."""
         greedy = [replace(request, temperature=0.0) for request in requests]
         replies = []
-        for row, found in zip(
+        for row, continuation in zip(
             rows,
             self._generated(greedy, rows, min(DRAFT_TOKENS, self.max_tokens), logits=True),
             strict=True,
         ):
-            new = found.tokens[: self._said(found.tokens)]
-            assert found.logits is not None
+            new = continuation.tokens[: self._said(continuation.tokens)]
+            assert continuation.logits is not None
             replies.append(
                 replace(
-                    self._reply(row, new), tokens=from_logits(found.logits[: len(new)].float().cpu(), new)
+                    self._reply(row, new),
+                    tokens=from_logits(continuation.logits[: len(new)].float().cpu(), new),
                 )
             )
         return replies
@@ -516,8 +517,8 @@ class LocalLLM:
         """The likeliest option of each question."""
         scores = option_scores(self._model, self._prompts, requests, rows, self._following)
         return [
-            self._chosen(request, row, probabilities(found))
-            for request, row, found in zip(requests, rows, scores, strict=True)
+            self._chosen(request, row, probabilities(option_logs))
+            for request, row, option_logs in zip(requests, rows, scores, strict=True)
         ]
 
     def _chosen(self, request: Request, row: list[int], shares: Sequence[float]) -> Reply:
@@ -536,8 +537,8 @@ class LocalLLM:
         """A reply of the new tokens: all lines, or the first of a model that only continues a text."""
         text: str = self._tokenizer.decode(new, skip_special_tokens=True)
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        said = joint.join(lines[:1] if self._prompts.continued else lines)
-        return Reply(said, None, len(row), len(new))
+        reply = joint.join(lines[:1] if self._prompts.continued else lines)
+        return Reply(reply, None, len(row), len(new))
 
     def _row(self, request: Request) -> list[int]:
         """The prompt's tokens; LLMError where they do not fit."""
@@ -569,7 +570,7 @@ class LocalLLM:
         for i, (request, row) in enumerate(zip(requests, rows, strict=True)):
             shared = self._prompts.shared(request, row)
             groups.setdefault(tuple(row[:shared]) if shared >= LEAST else (), []).append(i)
-        found: dict[int, Continuation] = {}
+        continuations: dict[int, Continuation] = {}
         for prefix, members in groups.items():
             cache = self._prefix.cache(prefix, len(members))
             new = generate(
@@ -583,13 +584,13 @@ class LocalLLM:
                 shared=0 if cache is None else len(prefix),
                 cache=cache,
             )
-            found.update(zip(members, new, strict=True))
-        return [found[i] for i in range(len(rows))]
+            continuations.update(zip(members, new, strict=True))
+        return [continuations[i] for i in range(len(rows))]
 
     def _following(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> "list[torch.Tensor]":
         """Logits of the token after each row, shape (vocabulary,)."""
-        found = [one.logits for one in self._generated(requests, rows, 1, logits=True)]
-        return [logits[0] for logits in found if logits is not None]
+        logits_of_rows = [one.logits for one in self._generated(requests, rows, 1, logits=True)]
+        return [logits[0] for logits in logits_of_rows if logits is not None]
 
     def _draw(self, request: Request) -> Draw:
         temperature = self.temperature if request.temperature is None else request.temperature
@@ -611,7 +612,7 @@ def _load(name: str) -> tuple[Any, Any]:
 
     with loading(f"the model {name!r}"):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-        made = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        factory = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        model = made.from_pretrained(name, dtype="auto", trust_remote_code=False)
+        model = factory.from_pretrained(name, dtype="auto", trust_remote_code=False)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer

@@ -76,10 +76,10 @@ def read(id2label: Mapping[int, str], meanings: Mapping[str, str], model: str) -
     Raises ModelUnavailable where no label, or more than one, means that the evidence supports the claim.
     """
     usual = {**dict.fromkeys(SUPPORTS, "supports"), **dict.fromkeys(REFUTES, "refutes")}
-    known = usual | {_plain(name): meaning for name, meaning in meanings.items()}
+    meaning_of = usual | {_plain(name): meaning for name, meaning in meanings.items()}
     places: dict[str, list[int]] = {"supports": [], "refutes": []}
     for place, name in id2label.items():
-        if (meaning := known.get(_plain(str(name)))) in places:
+        if (meaning := meaning_of.get(_plain(str(name)))) in places:
             places[meaning].append(int(place))
     if len(places["supports"]) != 1 or len(places["refutes"]) > 1:
         names = ", ".join(map(str, id2label.values()))
@@ -95,10 +95,10 @@ def verify(support: Callable[[Sequence[Pair]], Array], model: str) -> None:
     true = [Pair(claim, evidence) for evidence, claim, _ in PROBES]
     false = [Pair(claim, evidence) for evidence, _, claim in PROBES]
     scores = support([*true, *false])
-    kept, refuted = float(np.mean(scores[: len(true)])), float(np.mean(scores[len(true) :]))
-    if not kept > refuted:
+    supported, refuted = float(np.mean(scores[: len(true)])), float(np.mean(scores[len(true) :]))
+    if not supported > refuted:
         raise ModelUnavailable(
-            f"{model} scores claims that are plainly refuted {refuted:.2f} and plainly supported ones {kept:.2f}: "
+            f"{model} scores claims that are plainly refuted {refuted:.2f} and plainly supported ones {supported:.2f}: "
             "its labels are swapped, or it is not a fact checker"
         )
 
@@ -121,16 +121,16 @@ def chunks(text: str, tokenizer: Any, most: int) -> list[str]:
     if _count([text], tokenizer)[0] <= most:
         return [text]
     pieces = [piece for sentence in split_sentences(text) for piece in _pieces(sentence, tokenizer, most)]
-    found: list[str] = []
+    merged: list[str] = []
     room = 0
     for piece, tokens in zip(pieces, _count(pieces, tokenizer), strict=True):
-        if found and tokens <= room:
-            found[-1] += f" {piece}"
+        if merged and tokens <= room:
+            merged[-1] += f" {piece}"
             room -= tokens
         else:
-            found.append(piece)
+            merged.append(piece)
             room = most - tokens
-    return found
+    return merged
 
 
 def cut(text: str, tokenizer: Any, most: int) -> str:
@@ -147,8 +147,8 @@ def _pieces(text: str, tokenizer: Any, most: int) -> list[str]:
         return [text] if text else []
     starts = [*range(0, len(spans), most)]
     edges = [0, *(spans[start][0] for start in starts[1:]), len(text)]
-    found = [text[begin:end].strip() for begin, end in pairwise(edges)]
-    return [piece for piece in found if piece]
+    pieces = [text[begin:end].strip() for begin, end in pairwise(edges)]
+    return [piece for piece in pieces if piece]
 
 
 def _count(texts: list[str], tokenizer: Any) -> list[int]:
@@ -215,13 +215,13 @@ class Entailment:
         import torch
 
         rows = [self._row(pair) for pair in pairs]
-        found = np.zeros(len(rows), dtype=np.float32)
+        scores = np.zeros(len(rows), dtype=np.float32)
         with torch.inference_mode():
             for batch in by_tokens([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
                 inputs = self.tokenizer.pad([rows[i] for i in batch], return_tensors="pt").to(self.device)
                 probabilities = self.logits(inputs).float().softmax(-1)
-                found[batch] = self._score(probabilities).cpu().numpy()
-        return found
+                scores[batch] = self._score(probabilities).cpu().numpy()
+        return scores
 
     def _score(self, probabilities: "Tensor") -> "Tensor":
         supports = probabilities[:, self.labels.supports]
@@ -331,7 +331,7 @@ def paper(loading: Loading) -> TwoCheckers:
 
 
 def _known(name: str, elsewhere: str | None) -> Checkpoint:
-    return Checkpoint.known(models("checker", name)[0], elsewhere)
+    return Checkpoint.from_catalogue(models("checker", name)[0], elsewhere)
 
 
 def _classifier(checkpoint: Checkpoint, loading: Loading, reading: PairFormat) -> Entailment:
@@ -346,7 +346,7 @@ def _verified(
 ) -> Entailment:
     words = tokenizer(checkpoint, loading)
     config = network.config
-    found = Entailment(
+    checker = Entailment(
         logits,
         words,
         reading,
@@ -356,8 +356,8 @@ def _verified(
         _limit(config, words),
         types=getattr(config, "type_vocab_size", 0) > 1,
     )
-    verify(found.support, str(checkpoint))
-    return found
+    verify(checker.support, str(checkpoint))
+    return checker
 
 
 def _limit(config: Any, words: Any) -> int:

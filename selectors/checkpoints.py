@@ -19,12 +19,12 @@ from kcard.manifest import file_digest
 from kcard.selectors.registry import (
     GROUPS,
     PRESETS,
-    Kind,
+    HubRepository,
     Loading,
     Model,
     Preset,
-    Repository,
     SelectorChoice,
+    SelectorKind,
     models,
 )
 from kcard.system import quiet_loading
@@ -41,11 +41,11 @@ __all__ = [
     "check_trust",
     "config_of",
     "digest",
-    "here",
+    "is_downloaded",
     "load",
     "loading_errors",
     "missing",
-    "placed",
+    "move_to_device",
     "presets",
     "selectors",
     "tokenizer",
@@ -76,7 +76,7 @@ class Checkpoint:
     selector: str
     name: str
     revision: str = "main"
-    companion: Repository | None = None
+    companion: HubRepository | None = None
     pickled: bool = False
     size: str = ""
 
@@ -93,16 +93,16 @@ class Checkpoint:
         return cls(selector, name, revision)
 
     @classmethod
-    def known(cls, model: Model, elsewhere: str | None = None) -> "Checkpoint":
+    def from_catalogue(cls, model: Model, elsewhere: str | None = None) -> "Checkpoint":
         """Of the catalogue; `elsewhere`: MODEL[@revision] that is read in its place, in the same way.
 
         What the companion gives is sought in a folder that is named, then in one of the companion's name inside.
         """
         own = model.repository
         selector = f"{model.kind} {model.name!r}"
-        found = cls(selector, own.name, own.revision, model.companion, model.pickled, model.size)
+        published = cls(selector, own.name, own.revision, model.companion, model.pickled, model.size)
         if elsewhere is None:
-            return found
+            return published
         other = cls.parse(selector, elsewhere)
         if not other.is_folder:
             return replace(other, companion=model.companion)
@@ -111,8 +111,8 @@ class Checkpoint:
         return replace(other, companion=_beside(folder, model.companion), pickled=pickled)
 
     @property
-    def tokenizer_place(self) -> Repository:
-        return self.companion or Repository(self.name, self.revision)
+    def tokenizer_place(self) -> HubRepository:
+        return self.companion or HubRepository(self.name, self.revision)
 
     @property
     def is_folder(self) -> bool:
@@ -122,19 +122,19 @@ class Checkpoint:
         return self.name if self.is_folder else f"{self.name} (revision {self.revision})"
 
 
-def _beside(folder: Path, companion: Repository | None) -> Repository | None:
+def _beside(folder: Path, companion: HubRepository | None) -> HubRepository | None:
     if companion is None or (folder / "tokenizer_config.json").exists():
         return None
     inside = folder / companion.name.rpartition("/")[2]
-    return Repository(str(inside)) if inside.is_dir() else companion
+    return HubRepository(str(inside)) if inside.is_dir() else companion
 
 
-def here(name: str, revision: str) -> bool:
+def is_downloaded(name: str, revision: str) -> bool:
     """Whether the weights lie in the Hugging Face cache of this machine."""
-    return cached(Repository(name, revision), WEIGHTS)
+    return cached(HubRepository(name, revision), WEIGHTS)
 
 
-def cached(repository: Repository, files: Sequence[str]) -> bool:
+def cached(repository: HubRepository, files: Sequence[str]) -> bool:
     """Whether one of the files lies in the Hugging Face cache of this machine."""
     from huggingface_hub import try_to_load_from_cache
 
@@ -170,10 +170,10 @@ def load(kind: Any, checkpoint: Checkpoint, loading: Loading, native: bool = Fal
             f"{checkpoint.selector}: {checkpoint} lacks the weights {', '.join(missing[:3])}: "
             "it was not trained for this; choose another model"
         )
-    return placed(model.eval(), loading.device)
+    return move_to_device(model.eval(), loading.device)
 
 
-def placed(model: Any, device: str) -> Any:
+def move_to_device(model: Any, device: str) -> Any:
     """The model on the device; UsageError where there is no such device."""
     try:
         return model.to(device)
@@ -187,19 +187,23 @@ def tokenizer(checkpoint: Checkpoint, loading: Loading) -> Any:
 
     source = checkpoint.tokenizer_place
     with loading_errors(checkpoint), quiet_loading():
-        found = AutoTokenizer.from_pretrained(
+        fast_tokenizer = AutoTokenizer.from_pretrained(
             source.name, revision=source.revision, trust_remote_code=loading.trust_remote_code
         )
-    if not found.is_fast:
+    if not fast_tokenizer.is_fast:
         raise ModelUnavailable(
             f"{checkpoint.selector}: {checkpoint} has no fast tokenizer, which is needed to cut texts"
         )
-    return found
+    return fast_tokenizer
 
 
 def announce(checkpoint: Checkpoint, loading: Loading) -> None:
     """Say that the model will be fetched, where it is not here."""
-    if loading.report and not checkpoint.is_folder and not here(checkpoint.name, checkpoint.revision):
+    if (
+        loading.report
+        and not checkpoint.is_folder
+        and not is_downloaded(checkpoint.name, checkpoint.revision)
+    ):
         size = f" ({checkpoint.size})" if checkpoint.size else ""
         loading.report(f"downloading {checkpoint.name}{size} from the Hugging Face Hub")
 
@@ -221,8 +225,8 @@ def config_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
     from transformers import PretrainedConfig
 
     with loading_errors(checkpoint), quiet_loading():
-        found, _ = PretrainedConfig.get_config_dict(checkpoint.name, revision=checkpoint.revision)
-    return dict(found)
+        config, _ = PretrainedConfig.get_config_dict(checkpoint.name, revision=checkpoint.revision)
+    return dict(config)
 
 
 def check_code(checkpoint: Checkpoint, loading: Loading) -> None:
@@ -297,7 +301,7 @@ class ListedSelector:
     here      whether its weights are on this machine; None where that is not known
     """
 
-    kind: Kind
+    kind: SelectorKind
     name: str
     model: str = ""
     revision: str = ""
@@ -336,11 +340,11 @@ def missing(choice: SelectorChoice) -> tuple[str, ...]:
     return tuple(dict.fromkeys(model.repository.name for model in read if not _here(model)))
 
 
-def _entries(kind: Kind, name: str) -> Iterator[ListedSelector]:
-    known = models(kind, name)
-    if not known:
+def _entries(kind: SelectorKind, name: str) -> Iterator[ListedSelector]:
+    catalogued = models(kind, name)
+    if not catalogued:
         yield ListedSelector(kind, name, needs="MODEL" if _wants_model(kind, name) else "")
-    for model in known:
+    for model in catalogued:
         yield ListedSelector(
             kind,
             name,
@@ -357,12 +361,12 @@ def _here(model: Model) -> bool:
     """Whether its weights, and the tokenizer where that lies elsewhere, are in the cache."""
     if model.embedded:
         return True
-    weights = here(model.repository.name, model.repository.revision)
+    weights = is_downloaded(model.repository.name, model.repository.revision)
     return weights and (model.companion is None or cached(model.companion, TOKENIZER))
 
 
-def _wants_model(kind: Kind, name: str) -> bool:
+def _wants_model(kind: SelectorKind, name: str) -> bool:
     import inspect
 
-    found = inspect.signature(system.load(GROUPS[kind], name)).parameters.get("model")
-    return found is not None and found.default is inspect.Parameter.empty
+    parameter = inspect.signature(system.load(GROUPS[kind], name)).parameters.get("model")
+    return parameter is not None and parameter.default is inspect.Parameter.empty

@@ -43,8 +43,8 @@ class CorpusEvidence:
 
     def find(self, claim: str, k: int) -> list[Source]:
         """At most `k` sources that share a word with the claim, best first, with their BM25 scores."""
-        found = self._index.search(claim, k)
-        return [replace(self._sources[row], score=score) for row, score in found]
+        rows = self._index.search(claim, k)
+        return [replace(self._sources[row], score=score) for row, score in rows]
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Hashes:
     def find(self, claim: str, k: int) -> list[Source]:
         """At most `k` of the claim and its sentences, in that order, that are sources, with their places."""
         parts = dict.fromkeys([claim.strip(), *split_sentences(claim)])
-        known = [(part, self.places.get(passage_digest(part))) for part in parts]
-        return [replace(place, text=part, score=1.0) for part, place in known if place is not None][
+        places = [(part, self.places.get(passage_digest(part))) for part in parts]
+        return [replace(place, text=part, score=1.0) for part, place in places if place is not None][
             : max(k, 0)
         ]
 
@@ -73,14 +73,14 @@ class Statements:
 
     def find(self, claim: str, k: int) -> list[Source]:
         """As Corpus does; a claim whose every sentence is a source comes first, with the place of the last."""
-        found = self.corpus.find(claim, k)
+        sources = self.corpus.find(claim, k)
         sentences = split_sentences(claim)
         if k < 1 or len(sentences) < 2:
-            return found
+            return sources
         stated = [source for sentence in sentences for source in self.corpus.find(sentence, 1)]
         if [source.text for source in stated] != sentences:
-            return found
-        return [replace(stated[-1], text=claim), *found][:k]
+            return sources
+        return [replace(stated[-1], text=claim), *sources][:k]
 
 
 @dataclass(frozen=True)
@@ -96,19 +96,19 @@ class Union:
 
     def find(self, claim: str, k: int) -> list[Source]:
         """At most `k` sources: the best of each part, then the second of each, and so on; a text comes once."""
-        (found,) = self.find_all([claim], k)
-        return found
+        (sources,) = self.find_all([claim], k)
+        return sources
 
     def find_all(self, claims: Sequence[str], k: int) -> list[list[Source]]:
         """The same for each claim; a part that can looks up several at a time."""
-        found = [find_all(part, claims, k) for part in self.parts]
-        return [_alternated([lists[at] for lists in found])[:k] for at in range(len(claims))]
+        by_part = [find_all(part, claims, k) for part in self.parts]
+        return [_alternated([lists[at] for lists in by_part])[:k] for at in range(len(claims))]
 
 
-def _alternated(found: Sequence[Sequence[Source]]) -> list[Source]:
+def _alternated(lists: Sequence[Sequence[Source]]) -> list[Source]:
     """The first of each list, then the second of each, and so on; a text comes once."""
     texts: dict[str, Source] = {}
-    for source in chain.from_iterable(zip_longest(*found)):
+    for source in chain.from_iterable(zip_longest(*lists)):
         if source is not None:
             texts.setdefault(source.text, source)
     return list(texts.values())
@@ -147,8 +147,8 @@ def open_evidence(spec: str) -> NamedEvidence:
                 f"evidence {spec} does not exist: name a file, a folder or one of {', '.join(names())}"
             )
         name, argument = LOCAL, spec
-    found: NamedEvidence = system.load(GROUP, name)(argument)
-    return found
+    evidence: NamedEvidence = system.load(GROUP, name)(argument)
+    return evidence
 
 
 def names() -> list[str]:

@@ -50,9 +50,9 @@ def verdicts(checker: Checker, pairs: Sequence[Pair]) -> list[Verdict]:
         return [Verdict(score, pair.evidence) for score, pair in zip(scores, pairs, strict=True)]
     if not pairs:
         return []
-    found = checker.judge(pairs)
-    scores = valid([verdict.score for verdict in found], len(pairs), (0.0, 1.0), _name(checker)).tolist()
-    return [replace(verdict, score=score) for score, verdict in zip(scores, found, strict=True)]
+    judged = checker.judge(pairs)
+    scores = valid([verdict.score for verdict in judged], len(pairs), (0.0, 1.0), _name(checker)).tolist()
+    return [replace(verdict, score=score) for score, verdict in zip(scores, judged, strict=True)]
 
 
 def _name(checker: Checker) -> str:
@@ -86,8 +86,8 @@ def draw(scores: Sequence[float | None], count: int, seed: int, k: int | None = 
         raise UsageError(
             f"can't draw {count} documents from the best {k}: k must be at least the number drawn"
         )
-    known = [i for i, score in enumerate(scores) if score is not None]
-    order = sorted(known, key=lambda i: (-_known(scores[i]), i))
+    with_score = [i for i, score in enumerate(scores) if score is not None]
+    order = sorted(with_score, key=lambda i: (-_known(scores[i]), i))
     if count == 0 or len(order) <= count:
         unknown = [i for i, score in enumerate(scores) if score is None]
         return [*order, *unknown][:count]
@@ -241,7 +241,7 @@ def judge(
         scored = summed = _scored(checker, [*pairs, *sums])
     judged = []
     for passage, sources, others, summary in zip(passages, faithful, factual, sums, strict=True):
-        kept = summed[summary[0]] if summary else 1.0
+        summary_support = summed[summary[0]] if summary else 1.0
         faithfulness, near = _best(passage, sources, scored)
         factuality, other = _best(passage, others, scored)
         if factuality is not None and factuality < SUPPORTED and floor:
@@ -250,7 +250,7 @@ def judge(
                 factuality, other = None, None
         if with_summary:
             faithfulness, factuality = (
-                None if s is None else (s + kept) / 2 for s in (faithfulness, factuality)
+                None if s is None else (s + summary_support) / 2 for s in (faithfulness, factuality)
             )
         judged.append(
             replace(passage, faithfulness=faithfulness, factuality=factuality, evidence=other or near)
@@ -282,23 +282,23 @@ def _stated(passage: Passage, sources: list[Source]) -> list[Source]:
 
 def _own(passages: Sequence[Passage], own: Mapping[str, Evidence], k: int) -> list[list[Source]]:
     """What each passage's card holds that may support it; what was looked up in it supports itself."""
-    known: dict[tuple[str, str], list[Source]] = {}
-    found = []
+    by_text: dict[tuple[str, str], list[Source]] = {}
+    sources = []
     for passage in passages:
         if passage.source is not None and passage.card in own:
-            found.append([passage.source])
+            sources.append([passage.source])
             continue
         key = (passage.card, passage.text)
-        if key not in known:
+        if key not in by_text:
             evidence = own.get(passage.card)
-            known[key] = evidence.find(passage.text, k) if evidence else []
-        found.append(known[key])
-    return found
+            by_text[key] = evidence.find(passage.text, k) if evidence else []
+        sources.append(by_text[key])
+    return sources
 
 
 def _others(passages: Sequence[Passage], evidence: Evidence | None, k: int) -> list[list[Source]]:
     if evidence is None:
         return [[] for _ in passages]
     texts = list(dict.fromkeys(p.text for p in passages))
-    found = dict(zip(texts, find_all(evidence, texts, k), strict=True))
-    return [found[p.text] for p in passages]
+    by_text = dict(zip(texts, find_all(evidence, texts, k), strict=True))
+    return [by_text[p.text] for p in passages]

@@ -36,16 +36,16 @@ from kcard.types import Source
 
 __all__ = [
     "BROKEN",
-    "Catalogue",
-    "Files",
+    "CorpusReader",
+    "IndexManifest",
     "IndexedFile",
     "LocalCorpus",
-    "Opened",
+    "OpenIndex",
     "Segment",
     "forget",
+    "open_index",
     "parts",
     "stamp",
-    "up_to_date",
 ]
 
 
@@ -70,9 +70,9 @@ class Segment:
     @classmethod
     def write(cls, folder: Path, key: str, name: str, blocks: Iterable[Source]) -> "Segment":
         """Keep the blocks of a file; long ones in several passages. What the blocks raise goes through."""
-        made = cls(folder, key, name)
+        segment = cls(folder, key, name)
         folder.mkdir(parents=True, exist_ok=True)
-        texts, counts = (path.with_name(f".{path.name}.{os.getpid()}.partial") for path in made.paths)
+        texts, counts = (path.with_name(f".{path.name}.{os.getpid()}.partial") for path in segment.paths)
         starts = array("q")
         try:
             with texts.open("wb") as stream:
@@ -80,18 +80,18 @@ class Segment:
             with counts.open("wb") as stream:
                 arrays: dict[str, Any] = {"starts": np.asarray(starts, np.int64), **postings.arrays()}
                 np.savez(stream, **arrays)
-            for partial, place in zip((texts, counts), made.paths, strict=True):
+            for partial, place in zip((texts, counts), segment.paths, strict=True):
                 partial.replace(place)
         finally:
             texts.unlink(missing_ok=True)
             counts.unlink(missing_ok=True)
-        return made
+        return segment
 
     @property
     def rows(self) -> int:
         """How many passages it has. Raises one of BROKEN unless it is whole."""
-        with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as found:
-            rows = len(found["starts"])
+        with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            rows = len(arrays["starts"])
         if rows and self.paths[0].stat().st_size <= int(self._starts[-1]):
             raise ValueError(f"{self.paths[0]} is cut off")
         return rows
@@ -107,8 +107,8 @@ class Segment:
     @property
     def postings(self) -> Postings:
         """The counted words of its passages. Raises one of BROKEN."""
-        with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as found:
-            return Postings.of_arrays(found)
+        with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            return Postings.of_arrays(arrays)
 
     def source(self, row: int) -> Source:
         """A passage. Raises one of BROKEN."""
@@ -126,8 +126,8 @@ class Segment:
 
     @cached_property
     def _starts(self) -> Any:
-        with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as found:
-            return found["starts"]
+        with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            return arrays["starts"]
 
     @property
     def paths(self) -> tuple[Path, Path]:
@@ -164,10 +164,10 @@ SEGMENTS = "segments"
 FORMAT = 1
 # A file that was changed so shortly before it was looked at may change again within a tick of its clock.
 TICK = 2_000_000_000  # ns
-KEPT = 86_400  # seconds that what went out of use stays, for processes that have it open
+RETENTION = 86_400  # seconds that what went out of use stays, for processes that have it open
 
 
-class Files(Protocol):
+class CorpusReader(Protocol):
     """Which files a corpus has, and how they are read. `version` is another where they are read otherwise."""
 
     @property
@@ -199,7 +199,7 @@ class IndexedFile:
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class IndexManifest:
     """`looked_at`: when the files were looked at, in ns since 1970."""
 
     files: tuple[IndexedFile, ...] = ()
@@ -223,16 +223,16 @@ class Catalogue:
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenIndex:
     """An index that is up to date. `paths`: where each file of the catalogue, and what lies beside it, is."""
 
-    catalogue: Catalogue
+    catalogue: IndexManifest
     index: Index
     paths: Sequence[Sequence[Path]]
     skipped: Sequence[tuple[str, str]]
 
 
-def up_to_date(files: Files, folder: Path, what: str) -> Opened:
+def open_index(files: CorpusReader, folder: Path, what: str) -> OpenIndex:
     """The index in `folder`, made or brought up to date. `what` names the corpus in errors.
 
     Raises CorpusError where the corpus holds no text, can't be read, or the index can't be written.
@@ -262,19 +262,19 @@ def stamp(paths: Iterable[Path]) -> str:
 
 
 def _opened(
-    files: Files,
+    files: CorpusReader,
     listed: Sequence[tuple[Path, str]],
     skipped: list[tuple[str, str]],
     folder: Path,
     what: str,
-) -> Opened:
+) -> OpenIndex:
     before, now = _read(folder), time.time_ns()
-    known = {e.name: e for e in before.files}
+    earlier = {e.name: e for e in before.files}
     entries, paths = [], []
     for file, name in listed:
         try:
             together = [file, *files.beside(file)]
-            entry = _entry(files, together, name, known.get(name), before.looked_at, folder / SEGMENTS)
+            entry = _entry(files, together, name, earlier.get(name), before.looked_at, folder / SEGMENTS)
         except CorpusError as error:
             if len(listed) == 1:
                 raise
@@ -282,7 +282,7 @@ def _opened(
             continue
         entries.append(entry)
         paths.append(together)
-    after = Catalogue(tuple(entries), now)
+    after = IndexManifest(tuple(entries), now)
     if not sum(e.rows for e in entries):
         why = f" ({skipped[0][0]}: {skipped[0][1]})" if skipped else ""
         raise CorpusError(f"evidence {what} contains no text{why}: add at least one sentence")
@@ -290,34 +290,39 @@ def _opened(
     if after.files != before.files or _fresh(before):
         _place(folder / CATALOGUE, json.dumps(asdict(after), ensure_ascii=False))
         _collect(folder, before.used - after.used, after.used)
-    return Opened(after, index, paths, skipped)
+    return OpenIndex(after, index, paths, skipped)
 
 
 def _entry(
-    files: Files, paths: Sequence[Path], name: str, known: IndexedFile | None, looked_at: int, folder: Path
+    files: CorpusReader,
+    paths: Sequence[Path],
+    name: str,
+    earlier: IndexedFile | None,
+    looked_at: int,
+    folder: Path,
 ) -> IndexedFile:
     """The file's entry: the known one where the file is as it was, else one with a segment of what it holds now."""
     seen = stamp(paths)
-    whole = known is not None and Segment(folder, known.segment, name).size == known.size
-    if known and whole and known.stamp == seen and _newest(paths) < looked_at - TICK:
-        return known
+    whole = earlier is not None and Segment(folder, earlier.segment, name).size == earlier.size
+    if earlier and whole and earlier.stamp == seen and _newest(paths) < looked_at - TICK:
+        return earlier
     try:
         sha256 = _sha256(file_digest(path) for path in paths) if paths[1:] else file_digest(paths[0])
     except OSError as error:
         raise CorpusError(f"{paths[0]}: can't be read ({error.strerror}): check its permissions") from error
     key = _sha256([files.version, paths[0].suffix.lower(), sha256])
     segment = Segment(folder, key, name)
-    if not (known and whole and known.segment == key):
+    if not (earlier and whole and earlier.segment == key):
         try:
             rows = segment.rows
         except BROKEN:
             rows = Segment.write(folder, key, name, files.read(paths[0], name)).rows
     else:
-        rows = known.rows
+        rows = earlier.rows
     return IndexedFile(name, seen, sha256, key, rows, segment.size)
 
 
-def _index(catalogue: Catalogue, folder: Path, what: str) -> Index:
+def _index(catalogue: IndexManifest, folder: Path, what: str) -> Index:
     place = folder / catalogue.index
     with suppress(CardError):
         return Index.load(place)
@@ -343,7 +348,7 @@ def _index(catalogue: Catalogue, folder: Path, what: str) -> Index:
 class _Segments(Iterable[Postings]):
     """The counted words of every file, in order, as often as they are gone through."""
 
-    catalogue: Catalogue
+    catalogue: IndexManifest
     folder: Path
 
     def __iter__(self) -> Iterator[Postings]:
@@ -351,16 +356,16 @@ class _Segments(Iterable[Postings]):
             yield Segment(self.folder / SEGMENTS, entry.segment, entry.name).postings
 
 
-def _read(folder: Path) -> Catalogue:
+def _read(folder: Path) -> IndexManifest:
     """An empty one where there is none, or none that this version can read."""
     try:
-        found = build(Catalogue, parse((folder / CATALOGUE).read_text(encoding="utf-8")))
+        catalogue = build(IndexManifest, parse((folder / CATALOGUE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
-        return Catalogue()
-    return found if found.format == FORMAT else Catalogue()
+        return IndexManifest()
+    return catalogue if catalogue.format == FORMAT else IndexManifest()
 
 
-def _fresh(catalogue: Catalogue) -> bool:
+def _fresh(catalogue: IndexManifest) -> bool:
     """Whether a file of it changed so shortly before it was looked at that its stamp can't be trusted."""
     newest = [int(part.rpartition("-")[2] or 0) for e in catalogue.files for part in e.stamp.split(" ")]
     return max(newest, default=0) >= catalogue.looked_at - TICK
@@ -384,7 +389,7 @@ def _place(path: Path, text: str) -> None:
 
 def _collect(folder: Path, dropped: set[str], used: set[str]) -> None:
     """Remove what has been out of use for a day; what goes out of use now is marked with the time."""
-    oldest = time.time() - KEPT
+    oldest = time.time() - RETENTION
     for path in [*folder.iterdir(), *(folder / SEGMENTS).iterdir()]:
         with suppress(OSError):  # another process may be as tidy
             if path.name in dropped:
@@ -405,7 +410,7 @@ LISTED = 5
 class LocalCorpus:
     """Every text of a corpus, found by BM25. Equal scores stand in the order of the files."""
 
-    def __init__(self, opened: Opened, folder: Path, name: str) -> None:
+    def __init__(self, opened: OpenIndex, folder: Path, name: str) -> None:
         self.name = name
         self._folder, self._opened = folder, opened
         files = opened.catalogue.files
@@ -414,12 +419,12 @@ class LocalCorpus:
         self._changed: set[int] = set()
 
     @classmethod
-    def open(cls, files: Files, folder: Path, name: str) -> "LocalCorpus":
+    def open(cls, files: CorpusReader, folder: Path, name: str) -> "LocalCorpus":
         """The corpus of these files, with its index in `folder`: made where there is none, else brought up to date.
 
         Raises CorpusError where it holds no text, can't be read, or its index can't be written.
         """
-        return cls(up_to_date(files, folder, name), folder, name)
+        return cls(open_index(files, folder, name), folder, name)
 
     @property
     def digest(self) -> str:
@@ -451,8 +456,8 @@ class LocalCorpus:
     def find(self, claim: str, k: int) -> list[Source]:
         """At most `k` texts that share a word with the claim, best first, with their BM25 scores."""
         with self._whole():
-            found = self._opened.index.search(claim, k)
-            return [replace(self._source(row), score=score) for row, score in found]
+            rows = self._opened.index.search(claim, k)
+            return [replace(self._source(row), score=score) for row, score in rows]
 
     def _source(self, row: int) -> Source:
         at = bisect.bisect_right(self._ends, row)

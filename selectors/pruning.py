@@ -13,7 +13,7 @@ from kcard.selectors.checkpoints import (
     check_trust,
     load,
     loading_errors,
-    placed,
+    move_to_device,
     tokenizer,
 )
 from kcard.selectors.registry import Loading, models
@@ -127,11 +127,11 @@ class Summariser:
         del question
         distinct = [text for text in dict.fromkeys(texts) if text.strip()]
         rows = [self._row(text) for text in distinct]
-        found: dict[str, str] = {}
+        summaries: dict[str, str] = {}
         for batch in by_tokens([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
             written = self._write([rows[i] for i in batch])
-            found |= {distinct[i]: summary for i, summary in zip(batch, written, strict=True)}
-        return [found.get(text) or text for text in texts]
+            summaries |= {distinct[i]: summary for i, summary in zip(batch, written, strict=True)}
+        return [summaries.get(text) or text for text in texts]
 
     def _row(self, text: str) -> dict[str, Any]:
         return dict(
@@ -154,14 +154,14 @@ class Summariser:
         import torch
 
         inputs = self.tokenizer.pad(list(rows), return_tensors="pt").to(self.model.device)
-        known = {key: inputs[key] for key in ("input_ids", "attention_mask")}
+        tensors = {key: inputs[key] for key in ("input_ids", "attention_mask")}
         with torch.inference_mode():
-            written = self.model.generate(**known, do_sample=False, **self.lengths)
+            written = self.model.generate(**tensors, do_sample=False, **self.lengths)
         return [text.strip() for text in self.tokenizer.batch_decode(written, skip_special_tokens=True)]
 
 
 def pegasus(loading: Loading, model: str | None = None) -> Summariser:
-    return _summariser(Checkpoint.known(models("pruner", "pegasus")[0], model), loading, PAPER)
+    return _summariser(Checkpoint.from_catalogue(models("pruner", "pegasus")[0], model), loading, PAPER)
 
 
 def summariser(model: str, loading: Loading) -> Summariser:
@@ -201,9 +201,11 @@ class Provence:
             show_progress=False,
             enable_warnings=False,
         )
-        kept = [" ".join(s.strip() for s in sentences if s.strip()) for sentences in result["kept_sentences"]]
-        found = dict(zip(distinct, kept, strict=True))
-        return [found.get(text) or text for text in texts]
+        joined = [
+            " ".join(s.strip() for s in sentences if s.strip()) for sentences in result["kept_sentences"]
+        ]
+        pruned = dict(zip(distinct, joined, strict=True))
+        return [pruned.get(text) or text for text in texts]
 
 
 def provence(loading: Loading, model: str | None = None) -> Provence:
@@ -211,16 +213,16 @@ def provence(loading: Loading, model: str | None = None) -> Provence:
     import torch
     from transformers import AutoModel
 
-    checkpoint = Checkpoint.known(models("pruner", "provence")[0], model)
+    checkpoint = Checkpoint.from_catalogue(models("pruner", "provence")[0], model)
     check_trust(checkpoint, loading)
     announce(checkpoint, loading)
     with loading_errors(checkpoint), quiet_loading():
         # Its own from_pretrained returns the model alone, so what it lacks can't be asked for.
-        found = AutoModel.from_pretrained(
+        network = AutoModel.from_pretrained(
             checkpoint.name,
             revision=checkpoint.revision,
             dtype=getattr(torch, loading.dtype),
             use_safetensors=True,
             trust_remote_code=True,
         )
-    return Provence(placed(found.eval(), loading.device))
+    return Provence(move_to_device(network.eval(), loading.device))

@@ -22,12 +22,12 @@ __all__ = [
     "GROUPS",
     "MODELS",
     "PRESETS",
-    "Kind",
+    "HubRepository",
     "Loading",
     "Model",
     "Preset",
-    "Repository",
     "SelectorChoice",
+    "SelectorKind",
     "checker",
     "models",
     "pruner",
@@ -37,11 +37,11 @@ __all__ = [
 
 # The models that selectors use, in one table (catalogue.toml): where each comes from, its revision, licence, size.
 
-Kind = Literal["relevance", "pruner", "checker"]
+SelectorKind = Literal["relevance", "pruner", "checker"]
 
 
 @dataclass(frozen=True)
-class Repository:
+class HubRepository:
     """A repository on the Hugging Face Hub at one revision."""
 
     name: str
@@ -59,12 +59,12 @@ class Model:
     embedded      comes with kcard
     """
 
-    kind: Kind
+    kind: SelectorKind
     name: str
-    repository: Repository
+    repository: HubRepository
     licence: str
     size: str
-    companion: Repository | None = None
+    companion: HubRepository | None = None
     pickled: bool = False
     remote_code: bool = False
     embedded: bool = False
@@ -80,7 +80,7 @@ class Preset:
     checker: str
     about: str
 
-    def of(self, kind: Kind) -> str:
+    def of(self, kind: SelectorKind) -> str:
         return {"relevance": self.relevance, "pruner": self.pruner, "checker": self.checker}[kind]
 
 
@@ -90,13 +90,13 @@ MODELS = tuple(build(Model, row) for row in _TABLES["models"])
 SEVERAL = {("checker", "paper"): ("vitaminc", "factkb")}  # selectors that read the models of others
 
 
-def models(kind: Kind, name: str) -> tuple[Model, ...]:
+def models(kind: SelectorKind, name: str) -> tuple[Model, ...]:
     """What the selector reads; nothing for one that is not in the table: a user's own, or one that is named a model."""
     names = SEVERAL.get((kind, name), (name,))
     return tuple(model for model in MODELS if model.kind == kind and model.name in names)
 
 
-GROUPS: dict[Kind, str] = {
+GROUPS: dict[SelectorKind, str] = {
     "relevance": "kcard.relevance",
     "pruner": "kcard.pruners",
     "checker": "kcard.checkers",
@@ -119,36 +119,36 @@ class Loading:
 
 def relevance(spec: str, loading: Loading = Loading()) -> Relevance:
     """The relevance selector that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
-    found: Relevance = _make("relevance", spec, loading)
-    return found
+    selector: Relevance = _make("relevance", spec, loading)
+    return selector
 
 
 def pruner(spec: str, loading: Loading = Loading()) -> Pruner:
     """The pruner that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
-    found: Pruner = _make("pruner", spec, loading)
-    return found
+    selector: Pruner = _make("pruner", spec, loading)
+    return selector
 
 
 def checker(spec: str, loading: Loading = Loading()) -> Checker:
     """The checker that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
-    found: Checker = _make("checker", spec, loading)
-    return found
+    selector: Checker = _make("checker", spec, loading)
+    return selector
 
 
-def _make(kind: Kind, spec: str, loading: Loading) -> Any:
+def _make(kind: SelectorKind, spec: str, loading: Loading) -> Any:
     name, colon, model = spec.partition(":")
     factory = system.load(GROUPS[kind], name)
     parameters = inspect.signature(factory).parameters
-    given: dict[str, Any] = {"loading": loading} if "loading" in parameters else {}
+    arguments: dict[str, Any] = {"loading": loading} if "loading" in parameters else {}
     if colon and not model:
         raise UsageError(f"{kind} {spec!r} has no model after the colon: write {name}:MODEL")
     if model and "model" not in parameters:
         raise UsageError(f"{kind} {spec!r}: {name} takes no model")
     if model:
-        given["model"] = model
+        arguments["model"] = model
     elif "model" in parameters and parameters["model"].default is inspect.Parameter.empty:
         raise UsageError(f"{kind} {name!r} needs a model: {name}:MODEL, a folder or a name on the hub")
-    return factory(**given)
+    return factory(**arguments)
 
 
 # Presets: one selector of each kind under one name, each of which can be replaced.
@@ -169,24 +169,24 @@ class SelectorChoice:
         if self.preset not in PRESETS:
             raise UsageError(f"unknown selectors {self.preset!r}: choose one of {', '.join(PRESETS)}")
 
-    def spec(self, kind: Kind) -> str:
+    def spec(self, kind: SelectorKind) -> str:
         """The name of the selector of that kind."""
         own = {"relevance": self.relevance, "pruner": self.pruner, "checker": self.checker}[kind]
         return own or PRESETS[self.preset].of(kind)
 
     def make_relevance(self, loading: Loading) -> Relevance:
-        found: Relevance = self._made("relevance", self.relevance, loading)
-        return found
+        selector: Relevance = self._made("relevance", self.relevance, loading)
+        return selector
 
     def make_pruner(self, loading: Loading) -> Pruner:
-        found: Pruner = self._made("pruner", self.pruner, loading)
-        return found
+        selector: Pruner = self._made("pruner", self.pruner, loading)
+        return selector
 
     def make_checker(self, loading: Loading) -> Checker:
-        found: Checker = self._made("checker", self.checker, loading)
-        return found
+        selector: Checker = self._made("checker", self.checker, loading)
+        return selector
 
-    def _made(self, kind: Kind, own: str | None, loading: Loading) -> Any:
+    def _made(self, kind: SelectorKind, own: str | None, loading: Loading) -> Any:
         """The selector; where it is the preset's, an error names the preset too."""
         make = {"relevance": relevance, "pruner": pruner, "checker": checker}[kind]
         try:

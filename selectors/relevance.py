@@ -15,7 +15,7 @@ from kcard.selectors.checkpoints import (
     check_code,
     digest,
     loading_errors,
-    placed,
+    move_to_device,
 )
 from kcard.selectors.registry import Loading, models
 from kcard.system import quiet_loading
@@ -52,8 +52,8 @@ class Cosine:
         vectors = cache.embed([question, *distinct])
         cosines = np.clip(vectors[1:] @ vectors[0], -1.0, 1.0)
         place = {text: i for i, text in enumerate(distinct)}
-        found: Array = cosines[[place[text] for text in texts]]
-        return found
+        scores: Array = cosines[[place[text] for text in texts]]
+        return scores
 
     def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
         """See Precomputed; equal texts score alike, as they do in `scores`."""
@@ -64,8 +64,8 @@ class Cosine:
         places = np.array([distinct[text] for text in texts], dtype=np.int64)
 
         def scores(question: str) -> Array:
-            found: Array = np.clip(vectors @ cache.embed([question])[0], -1.0, 1.0)[places]
-            return found
+            cosines: Array = np.clip(vectors @ cache.embed([question])[0], -1.0, 1.0)[places]
+            return cosines
 
         return scores
 
@@ -88,8 +88,8 @@ class MiniLM:
         agreement = Agreement(texts)
 
         def scores(question: str) -> Array:
-            found = cosines(question)
-            return np.where(found > 0, found * agreement(question).astype(np.float32), found)
+            similarity = cosines(question)
+            return np.where(similarity > 0, similarity * agreement(question).astype(np.float32), similarity)
 
         return scores
 
@@ -140,17 +140,17 @@ class SentenceEmbedding:
         announce(checkpoint, loading)
         with loading_errors(checkpoint), quiet_loading():
             model = _pooled(checkpoint, loading, pooling) if pooling else _as_published(checkpoint, loading)
-        self._model = placed(model.eval(), loading.device)
+        self._model = move_to_device(model.eval(), loading.device)
         self.sha256 = digest(checkpoint, _config(model), _POOLED[pooling], loading.dtype)
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
         """Shape (n,), in [-1, 1]; the same for a text in any company."""
         if not texts:
             return np.zeros(0, dtype=np.float32)
-        asked = self._model.encode_query([question], **_ENCODING)
+        query_vector = self._model.encode_query([question], **_ENCODING)
         distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        found = self._model.encode_document(list(distinct), **_ENCODING)
-        cosines = np.clip(_unit(found) @ _unit(asked)[0], -1.0, 1.0)
+        vectors = self._model.encode_document(list(distinct), **_ENCODING)
+        cosines = np.clip(_unit(vectors) @ _unit(query_vector)[0], -1.0, 1.0)
         return np.asarray([cosines[distinct[text]] for text in texts], dtype=np.float32)
 
 
@@ -166,8 +166,8 @@ def _unit(vectors: "object") -> Array:
     import torch
 
     assert isinstance(vectors, torch.Tensor)
-    found = torch.nn.functional.normalize(vectors.float(), dim=-1)
-    return np.asarray(found.cpu().numpy(), dtype=np.float32)
+    normalized = torch.nn.functional.normalize(vectors.float(), dim=-1)
+    return np.asarray(normalized.cpu().numpy(), dtype=np.float32)
 
 
 def mpnet(loading: Loading, model: str | None = None) -> SentenceEmbedding:
@@ -196,7 +196,7 @@ def cls(model: str, loading: Loading) -> SentenceEmbedding:
 
 
 def _known(name: str, elsewhere: str | None) -> Checkpoint:
-    return Checkpoint.known(models("relevance", name)[0], elsewhere)
+    return Checkpoint.from_catalogue(models("relevance", name)[0], elsewhere)
 
 
 def _as_published(checkpoint: Checkpoint, loading: Loading) -> "SentenceTransformer":

@@ -72,8 +72,8 @@ class MediaWiki:
         is better than none: it is taken then, and noted.
         """
         query = urllib.parse.urlencode(sorted({"format": "json", "formatversion": "2", **parameters}.items()))
-        kept = self.cache / f"{hashlib.sha256(query.encode()).hexdigest()}.json"
-        old = _kept(kept)
+        path = self.cache / f"{hashlib.sha256(query.encode()).hexdigest()}.json"
+        old = _kept(path)
         if old is not None and 0 <= time.time() - old["asked"] < self.age:
             return dict(old["reply"])
         try:
@@ -83,7 +83,7 @@ class MediaWiki:
                 raise
             self.stale.add(datetime.fromtimestamp(old["asked"], UTC).date().isoformat())
             return dict(old["reply"])
-        _keep(kept, {"asked": time.time(), "api": self.api, "query": query, "reply": reply})
+        _keep(path, {"asked": time.time(), "api": self.api, "query": query, "reply": reply})
         return reply
 
     def _patiently(self, url: str) -> dict[str, Any]:
@@ -139,32 +139,32 @@ class MediaWiki:
                 raise ValueError("no object")
         except (ValueError, zlib.error) as error:
             raise _Refused(f"sent no JSON ({str(error)[:80]})") from error
-        if isinstance(found := reply.get("error"), dict):
-            said = " ".join(str(found.get("info") or found.get("code")).split())[:200]
-            if str(found.get("code")).startswith(PASSING):
-                raise _Refused(f"is busy ({said})", _wait(headers))
-            raise CorpusError(f"{self.api} refused the query: {said}")
+        if isinstance(problem := reply.get("error"), dict):
+            message = " ".join(str(problem.get("info") or problem.get("code")).split())[:200]
+            if str(problem.get("code")).startswith(PASSING):
+                raise _Refused(f"is busy ({message})", _wait(headers))
+            raise CorpusError(f"{self.api} refused the query: {message}")
         return reply
 
 
 def _wait(headers: "Message") -> float | None:
     """Seconds, from Retry-After, which is a number or a date; None where there is none to be understood."""
-    given = (headers.get("Retry-After") or "").strip()
-    if given.isdecimal():
-        return float(given)
+    value = (headers.get("Retry-After") or "").strip()
+    if value.isdecimal():
+        return float(value)
     with suppress(ValueError, TypeError):
-        return max(0.0, email.utils.parsedate_to_datetime(given).timestamp() - time.time())
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
     return None
 
 
 def _kept(path: Path) -> dict[str, Any] | None:
     """A reply on disk; None where there is none, or one that is damaged."""
     try:
-        found = parse(path.read_text(encoding="utf-8"))
-        whole = isinstance(found["asked"], int | float) and isinstance(found["reply"], dict)
+        stored = parse(path.read_text(encoding="utf-8"))
+        whole = isinstance(stored["asked"], int | float) and isinstance(stored["reply"], dict)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if whole else None
+    return stored if whole else None
 
 
 def _keep(path: Path, reply: dict[str, Any]) -> None:
@@ -261,21 +261,21 @@ class Wikipedia:
 
     def _search(self, query: str) -> list[dict[str, Any]]:
         """Pages with their whole text, best first. The API gives one text a reply, and says how to go on."""
-        asked = {
+        parameters = {
             "action": "query", "generator": "search", "gsrsearch": query, "gsrlimit": str(PAGES), "gsrnamespace": "0",
             "prop": "extracts|info", "inprop": "url", "explaintext": "1", "exsectionformat": "wiki", "exlimit": "max",
         }  # fmt: skip
-        found: dict[int, dict[str, Any]] = {}
+        pages: dict[int, dict[str, Any]] = {}
         onward: dict[str, str] = {}
         for _ in range(PAGES + 1):
-            reply = self.wiki.get(**asked, **onward)
+            reply = self.wiki.get(**parameters, **onward)
             for page in _list(reply.get("query"), "pages"):
                 if isinstance(page, dict) and isinstance(page.get("pageid"), int):
-                    found.setdefault(page["pageid"], {}).update(page)
+                    pages.setdefault(page["pageid"], {}).update(page)
             if reply.get("batchcomplete") or not isinstance(reply.get("continue"), dict):
                 break
             onward = {key: str(value) for key, value in reply["continue"].items()}
-        return sorted(found.values(), key=lambda page: page.get("index", 0))
+        return sorted(pages.values(), key=lambda page: page.get("index", 0))
 
     def _paragraphs(self, page: dict[str, Any]) -> Iterator[tuple[str, Source]]:
         """(title, paragraph) of a page, without headings; the title stands before a paragraph that lacks it."""
@@ -285,8 +285,8 @@ class Wikipedia:
         place = ", ".join(part for part in (title, url, self.licence) if part)
         subject = title.partition(" (")[0]
         lines = [line.strip() for line in text.splitlines()]
-        kept = [line for line in lines if line and not HEADING.match(line)]
-        for number, line in enumerate(kept, 1):
+        paragraphs = [line for line in lines if line and not HEADING.match(line)]
+        for number, line in enumerate(paragraphs, 1):
             for part in parts(line):
                 # Paragraphs speak of "he" and "the city": who that is, the title says.
                 named = part if subject.lower() in part.lower() else f"{subject}: {part}"
@@ -317,6 +317,6 @@ def _joined(tokens: list[str], between: str) -> str:
     return query
 
 
-def _list(found: Any, key: str) -> list[Any]:
-    value = found.get(key) if isinstance(found, dict) else None
+def _list(reply: Any, key: str) -> list[Any]:
+    value = reply.get(key) if isinstance(reply, dict) else None
     return value if isinstance(value, list) else []

@@ -134,7 +134,7 @@ def stopwatch(pipeline: "Pipeline") -> Stopwatch:
     watch = Stopwatch()
     integrator: Any = pipeline._integrator
     selectors = integrator.selectors
-    watch.wrap(pipeline._metered, "reply", lambda request: KINDS.get(request.kind, "reader"))
+    watch.wrap(pipeline._client, "reply", lambda request: KINDS.get(request.kind, "reader"))
     watch.wrap(pipeline._writer, "write", "cards")
     for kind, name, stage in (
         (type(selectors.relevance), "scores", "relevance"),

@@ -13,7 +13,7 @@ from kcard.interfaces import LLM, Batching, Generator, Scheduling, Streaming, Wi
 from kcard.llms.parsing import named_option
 from kcard.types import Choice, Passage, Question, Reply, Request, Sampling, Usage
 
-__all__ = ["Metered", "QuestionCosts", "TimedGenerator", "fit", "write"]
+__all__ = ["Metered", "QuestionCosts", "TimedGenerator", "add_counts", "fit", "write"]
 
 
 # Cuts a request down to what its LLM can read, and says what was cut.
@@ -308,8 +308,8 @@ class Metered:
             account = self._accounts[request.question]
             self._accounts[request.question] = QuestionCosts(
                 account.calls + 1,
-                _sum(account.tokens_in, reply.tokens_in if reply else 0),
-                _sum(account.tokens_out, reply.tokens_out if reply else 0),
+                add_counts(account.tokens_in, reply.tokens_in if reply else 0),
+                add_counts(account.tokens_out, reply.tokens_out if reply else 0),
                 account.seconds + seconds,
             )
             self._notes[request.question] += notes
@@ -332,7 +332,8 @@ def _until_given_up(
             return
 
 
-def _sum(total: int | None, more: int | None) -> int | None:
+def add_counts(total: int | None, more: int | None) -> int | None:
+    """Return the sum; None if one of them is unknown."""
     return None if total is None or more is None else total + more
 
 

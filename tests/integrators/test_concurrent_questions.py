@@ -149,7 +149,7 @@ def test_the_gate_asks_about_several_questions_at_a_time(gate: Any) -> None:
 def test_where_the_gate_fails_on_a_question_the_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = Slow(fails=QUESTIONS[2:4])
     pipeline = Pipeline(mode="direct", llm=llm, concurrency=3)
-    gate = SelfAsk(pipeline._metered)
+    gate = SelfAsk(pipeline._client)
     monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: gate.knows(questions))
     outcomes = list(pipeline.outcomes(QUESTIONS))
     assert [n for n, o in enumerate(outcomes) if isinstance(o, LLMError)] == [2, 3]
@@ -188,7 +188,7 @@ def test_top_down_asks_about_several_questions_at_a_time(
         llm = Slow(fails=QUESTIONS[4:5])
         pipeline = Pipeline(mode="direct", llm=llm, concurrency=concurrency)
         choice = AutoChoice(CardRanker(First(), CARDS)) if select == "auto" else ExplicitChoice(CARDS)
-        integrator = TopDown(Writes(), Sampling(), pipeline._metered, choice, len(CARDS), max_iterations=2)
+        integrator = TopDown(Writes(), Sampling(), pipeline._client, choice, len(CARDS), max_iterations=2)
         monkeypatch.setattr(pipeline, "_integrator", integrator)
         monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: [0.0] * len(questions))
         told_by[concurrency] = told(list(pipeline.outcomes(QUESTIONS)))

@@ -90,7 +90,7 @@ def chosen(llm: Names, choice: ExplicitChoice, question: str) -> CardSelection:
 
 def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
     llm = Names("moons")
-    choice = ExplicitChoice(CARDS, nearest=CardRanker(MiniLM(), CARDS), shortlist=5)
+    choice = ExplicitChoice(CARDS, ranker=CardRanker(MiniLM(), CARDS), shortlist=5)
     found = chosen(llm, choice, "Who discovered the moons of Saturn?")
     assert len(llm.requests[0].choices) == 5
     assert llm.requests[0].choices[0].name == "moons"
@@ -101,7 +101,7 @@ def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
 def test_a_card_that_was_not_listed_is_not_chosen() -> None:
     found = chosen(
         Names("stones-1900"),
-        ExplicitChoice(CARDS, nearest=CardRanker(MiniLM(), CARDS), shortlist=1),
+        ExplicitChoice(CARDS, ranker=CardRanker(MiniLM(), CARDS), shortlist=1),
         "Who discovered the moons of Saturn?",
     )
     assert found.cards == ()
@@ -111,7 +111,7 @@ def test_a_card_that_was_not_listed_is_not_chosen() -> None:
 def test_as_many_cards_as_the_shortlist_are_all_listed_as_they_stand() -> None:
     llm = Names("moons")
     found = chosen(
-        llm, ExplicitChoice(CARDS, nearest=CardRanker(MiniLM(), CARDS), shortlist=len(CARDS)), "Which stones?"
+        llm, ExplicitChoice(CARDS, ranker=CardRanker(MiniLM(), CARDS), shortlist=len(CARDS)), "Which stones?"
     )
     assert llm.requests[0].choices == tuple(CARDS)
     assert found.notes == ()

@@ -71,7 +71,7 @@ class KnowledgeSource(Protocol):
     def passages(
         self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
-        """For each question what the LLM may read, best first; empty where nothing was found or said."""
+        """Return for each question the passages that the LLM may read, best first; empty if there are none."""
         ...
 
 
@@ -79,13 +79,13 @@ class ReadingStrategy(Protocol):
     def replies(
         self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
     ) -> list[Reply]:
-        """The answer to each request, which comes without knowledge, from its passages."""
+        """Return the answer to each request from its passages; the requests come without knowledge."""
         ...
 
 
 @dataclass(frozen=True)
 class BaselineAnswerer:
-    """An Answerer, whose every question goes to the source. `examples`: demonstrations where a question has no own."""
+    """An Answerer that gets knowledge for every question. `examples`: the default demonstrations."""
 
     name: str
     llm: Metered
@@ -94,14 +94,14 @@ class BaselineAnswerer:
     examples: tuple[Example, ...] = ()
 
     def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
-        """See Answerer; after an LLMError the replies that the LLM gave are not asked for twice."""
+        """See Answerer; after an LLMError the LLM is not asked again for replies that it gave."""
         for outcome in self.outcomes(questions):
             if isinstance(outcome, LLMError):
                 raise outcome
             yield outcome
 
     def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | LLMError]:
-        """One Answer a question, in order, or why the LLM gave none: a failure costs only its own question.
+        """Yield one Answer per question, in order, or the LLM's error: a failure affects only its own question.
 
         Requests about all questions are made together, as many at a time as the LLM takes.
         """
@@ -112,50 +112,46 @@ class BaselineAnswerer:
             answers: Iterator[Answer] = iter(())
             while ready := [question for question in part if question.text not in failed]:
                 try:
-                    answers = iter(self._answered(ready))
+                    answers = iter(self._answer(ready))
                     break
                 except QuestionsFailed as error:  # the others are asked again, from replies that are kept
                     failed.update(error.failures)
             yield from (failed[q.text] if q.text in failed else next(answers) for q in part)
 
-    def _answered(self, questions: Sequence[Question]) -> list[Answer]:
-        """Raises QuestionsFailed. No two questions have the same text."""
+    def _answer(self, questions: Sequence[Question]) -> list[Answer]:
+        """Answer questions with different texts. Raises QuestionsFailed."""
         started = time.perf_counter()
         texts = [question.text for question in questions]
         passages = self.source.passages(self.llm, texts, self.examples)
         requests = [Request("answer", q.text, (), self.examples, q.choices) for q in questions]
         replies = self.reading.replies(self.llm, requests, passages)
         seconds = (time.perf_counter() - started) / len(questions)
-        rows = zip(questions, passages, replies, strict=True)
-        return [self._answer(question, found, reply, seconds) for question, found, reply in rows]
-
-    def _answer(
-        self, question: Question, passages: Sequence[Passage], reply: Reply, seconds: float
-    ) -> Answer:
-        chosen = {choice.name: choice.description for choice in question.choices}
-        account = self.llm.close(question.text)
-        return Answer(
-            question=question.text,
-            answer=chosen.get(reply.choice or "", reply.text).strip(),
-            mode=self.name,
-            gate=ALWAYS,
-            cards=tuple(dict.fromkeys(p.card for p in passages)),
-            passages=tuple(replace(p, kept=True) for p in passages),
-            calls=account.calls,
-            seconds=seconds,
-            notes=account.notes,
-            confidence=reply.confidence,
-            choice=reply.choice,
-            usage=account.usage(max(seconds - account.seconds, 0.0)),
-        )
-
-
-# Several texts of the LLM's own, drawn for one request.
+        answers = []
+        for question, own, reply in zip(questions, passages, replies, strict=True):
+            descriptions = {choice.name: choice.description for choice in question.choices}
+            account = self.llm.close(question.text)
+            answers.append(
+                Answer(
+                    question=question.text,
+                    answer=descriptions.get(reply.choice or "", reply.text).strip(),
+                    mode=self.name,
+                    gate=ALWAYS,
+                    cards=tuple(dict.fromkeys(p.card for p in own)),
+                    passages=tuple(replace(p, kept=True) for p in own),
+                    calls=account.calls,
+                    seconds=seconds,
+                    notes=account.notes,
+                    confidence=reply.confidence,
+                    choice=reply.choice,
+                    usage=account.usage(max(seconds - account.seconds, 0.0)),
+                )
+            )
+        return answers
 
 
 @dataclass(frozen=True)
 class SampledReplies:
-    """`samples` replies to one request a question, drawn at `temperature`; empty ones are left out, equal ones stay.
+    """The LLM's own texts: `samples` replies per question, drawn at `temperature`. Empty ones are dropped.
 
     request  without question and examples
     """
@@ -174,15 +170,12 @@ class SampledReplies:
         return [[Passage(self.name, text) for text in part if text] for part in texts]
 
 
-# Passages read one at a time: one answer for each, and what is known of its probability.
-
-
 @dataclass(frozen=True)
 class AnswerCandidate:
     """An answer to the question with one passage, or with none.
 
-    probability  that of the answer: the geometric mean over its tokens where the LLM gives them, else its own
-                 confidence, of an option its share among the options; None where it gives neither
+    probability  the geometric mean over the answer's tokens if the LLM gives them, else its own confidence, which for
+                 an option is its share among the options; None if it gives neither
     """
 
     reply: Reply
@@ -190,7 +183,7 @@ class AnswerCandidate:
 
     @property
     def key(self) -> str:
-        """What equal answers have in common: the chosen option, else the words, without case and punctuation."""
+        """Return what equal answers share: the chosen option, else the words, without case and punctuation."""
         return self.reply.choice or " ".join(words(self.reply.text)) or self.reply.text
 
     @property
@@ -202,24 +195,31 @@ class AnswerCandidate:
 def read_separately(
     llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[tuple[str, ...]]]
 ) -> list[list[AnswerCandidate]]:
-    """For each request the answer with each of its passages alone (an empty one is none): the likeliest words, or the
-    likeliest option."""
+    """Answer each request once per passage, with that passage alone (an empty tuple: with none): the most likely words,
+    or the most likely option."""
     rows = zip(requests, passages, strict=True)
     drafts = [
         replace(request, knowledge=read, draft=not request.choices)
-        for request, apart in rows
-        for read in apart
+        for request, texts in rows
+        for read in texts
     ]
-    candidates = iter([AnswerCandidate(reply, _probability(reply)) for reply in replies(llm, drafts)])
-    return [[next(candidates) for _ in apart] for apart in passages]
+    candidates = []
+    for reply in replies(llm, drafts):
+        probability = reply.confidence
+        if reply.tokens:
+            mean = sum(token.log_probability for token in reply.tokens) / len(reply.tokens)
+            probability = math.exp(mean)
+        candidates.append(AnswerCandidate(reply, probability))
+    remaining = iter(candidates)
+    return [[next(remaining) for _ in texts] for texts in passages]
 
 
 def majority_answer(candidates: Sequence[AnswerCandidate], weights: Sequence[float]) -> Reply:
-    """The reply whose answer has the largest sum of weights; of its wordings the heaviest, of equal ones the first.
+    """Return the reply whose answer has the largest sum of weights; of its wordings the heaviest, of equals the first.
 
-    A reply without an answer abstains: it counts only where all do.
+    A reply without an answer abstains, unless all do.
     """
-    voting = [i for i, found in enumerate(candidates) if found.answers] or [*range(len(candidates))]
+    voting = [i for i, candidate in enumerate(candidates) if candidate.answers] or [*range(len(candidates))]
     mass: dict[str, float] = {}
     for i in voting:
         mass[candidates[i].key] = mass.get(candidates[i].key, 0.0) + weights[i]
@@ -227,18 +227,9 @@ def majority_answer(candidates: Sequence[AnswerCandidate], weights: Sequence[flo
     return candidates[max((i for i in voting if candidates[i].key == winner), key=lambda i: weights[i])].reply
 
 
-def _probability(reply: Reply) -> float | None:
-    if reply.tokens:
-        return math.exp(sum(token.log_probability for token in reply.tokens) / len(reply.tokens))
-    return reply.confidence
-
-
-# All passages in one prompt, the best first: how retrieved and GenRead's passages are read.
-
-
 @dataclass(frozen=True)
 class JointReading:
-    """One request a question, "Knowledge: ... Question: ... Answer:"."""
+    """Reads all passages in one prompt, best first: "Knowledge: ... Question: ... Answer:"."""
 
     def replies(
         self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
@@ -249,7 +240,7 @@ class JointReading:
         )
 
 
-# What the retrieval baselines search: the source passages of the chosen cards, or a corpus; by words or by vectors.
+# Retrievers of the baselines: over the source passages of the chosen cards, or a corpus; by words or by vectors.
 #
 # bm25                    words (kcard.index)
 # minilm                  vectors of the embedded encoder, offline
@@ -260,9 +251,9 @@ BM25 = "bm25"
 
 
 def corpus_retriever(corpus: str, kind: str) -> Evidence:
-    """A retriever over evidence as `--evidence` names it: a file, a folder, or what finds its texts itself.
+    """Return a retriever over evidence as `--evidence` names it: a file, a folder, or a search of its own.
 
-    Raises UsageError where vectors are asked of what can't be read through, such as an encyclopedia online.
+    Raises UsageError if vectors are requested of evidence that can't be iterated, such as an online encyclopedia.
     """
     from kcard.selectors.evidence import open_evidence
 
@@ -277,7 +268,7 @@ def corpus_retriever(corpus: str, kind: str) -> Evidence:
 
 
 def retriever(sources: Sequence[Source], kind: str, name: str) -> Evidence:
-    """A retriever over these texts. Raises UsageError for an unknown kind, ModelUnavailable."""
+    """Return a retriever over these texts. Raises UsageError for an unknown kind, ModelUnavailable."""
     from kcard.selectors.evidence import CorpusEvidence, DenseCorpus
 
     if kind == BM25:
@@ -289,9 +280,9 @@ def retriever(sources: Sequence[Source], kind: str, name: str) -> Evidence:
 
 
 def card_passages(cards: "CardSet", report: Callable[[str], None] | None = None) -> list[Source]:
-    """The source passages that travel with the cards, card by card; `report` is told of cards without any.
+    """Return the source passages that travel with the cards, card by card; cards without any are reported.
 
-    Raises UsageError where no card has any.
+    Raises UsageError if no card has any.
     """
     from kcard.cards.passages import passages
 
@@ -314,7 +305,7 @@ NAME = "retrieval"
 
 @dataclass(frozen=True)
 class Retrieval:
-    """At most `k` passages, the best first; `Passage.source` holds place and score of each."""
+    """Retrieves at most `k` passages, best first; `Passage.source` holds place and score of each."""
 
     retriever: Evidence
     k: int
@@ -327,13 +318,13 @@ class Retrieval:
         return [[Passage(NAME, source.text, source=source) for source in part] for part in sources]
 
 
-# Retrieved passages as candidates beside what cards wrote (Knowledge Card, appendix A).
+# Retrieved passages as candidates beside the cards' documents (Knowledge Card, appendix A).
 
 DESCRIPTION = "passages retrieved from a corpus"
 
 
 class RetrieverAsCard:
-    """A pool with one member more, which looks its documents up. Raises UsageError where a card has its name."""
+    """Adds a retriever to a pool as one more card. Raises UsageError if a card has the same name."""
 
     def __init__(self, writer: Generator, retriever: Evidence) -> None:
         if any(card.name == NAME for card in writer.cards):
@@ -350,7 +341,7 @@ class RetrieverAsCard:
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
-        """See Generator; fewer than `documents` passages are retrieved where no more are found."""
+        """See Generator; fewer than `documents` passages are retrieved if no more match."""
         return self.write_each(questions, [cards] * len(questions), documents, sampling)
 
     def write_each(
@@ -363,22 +354,19 @@ class RetrieverAsCard:
         """See Scheduling."""
         others = [[name for name in names if name != NAME] for names in cards]
         written = client.write(self._writer, questions, others, documents, sampling)
-        return [
-            [*own, *self._retrieved(question, documents)] if NAME in names else own
-            for question, names, own in zip(questions, cards, written, strict=True)
-        ]
-
-    def _retrieved(self, question: str, documents: int) -> list[Passage]:
-        sources = self._retriever.find(question, documents)
-        return [Passage(NAME, source.text, source=source) for source in sources]
+        passages = []
+        for question, names, own in zip(questions, cards, written, strict=True):
+            sources = self._retriever.find(question, documents) if NAME in names else []
+            passages.append([*own, *(Passage(NAME, source.text, source=source) for source in sources)])
+        return passages
 
 
-# GenRead, in Knowledge Card GRTR: the LLM writes a document, then reads it (Yu et al., ICLR 2023, section 3.1).
+# GenRead, in Knowledge Card GRTR: the LLM generates a document, then reads it (Yu et al., ICLR 2023, section 3.1).
 
 
 @dataclass(frozen=True)
 class GenRead:
-    """One document of the LLM's own; none where it writes nothing."""
+    """One document generated by the LLM; none if its reply is empty."""
 
     def passages(
         self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
@@ -388,37 +376,37 @@ class GenRead:
         return [[Passage("genread", text)] if text else [] for text in texts]
 
 
-# Generated knowledge prompting: the LLM writes statements, and the surest of its answers counts.
+# Generated knowledge prompting: the LLM generates statements, and the most probable of its answers counts.
 #
-# Liu et al. (ACL 2022): section 2.1 draws 20 statements of the LLM at temperature 1 from demonstrations; section 2.2
-# answers with each statement and without any, and takes the answer of the highest probability.
+# Liu et al. (ACL 2022): section 2.1 samples 20 statements from the LLM at temperature 1, with demonstrations; section
+# 2.2 answers with each statement and without any, and takes the answer of the highest probability.
 
 GKP_TEMPERATURE = 1.0
 
 
 def statements(samples: int) -> SampledReplies:
-    """The source: `samples` statements (the paper: 20)."""
+    """Return a source that samples statements (the paper: 20)."""
     return SampledReplies("gkp", Request("knowledge", ""), samples, GKP_TEMPERATURE)
 
 
 @dataclass(frozen=True)
 class MostProbable:
-    """The answer of the highest probability, with one statement or with none; the most frequent, where an answer's
-    probability is not known."""
+    """Takes the answer of the highest probability, with one statement or with none; the most frequent one if a
+    probability is unknown."""
 
     def replies(
         self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
     ) -> list[Reply]:
-        apart: list[list[tuple[str, ...]]] = [[(), *((p.knowledge,) for p in read)] for read in passages]
-        return [_surest(found) for found in read_separately(llm, requests, apart)]
-
-
-def _surest(candidates: Sequence[AnswerCandidate]) -> Reply:
-    sure = [c.probability for c in candidates if c.probability is not None]
-    if len(sure) < len(candidates):
-        return majority_answer(candidates, [1.0] * len(candidates))
-    able = [i for i, c in enumerate(candidates) if c.answers] or [*range(len(candidates))]
-    return candidates[max(able, key=sure.__getitem__)].reply
+        knowledge: list[list[tuple[str, ...]]] = [[(), *((p.knowledge,) for p in read)] for read in passages]
+        chosen = []
+        for candidates in read_separately(llm, requests, knowledge):
+            probabilities = [c.probability for c in candidates if c.probability is not None]
+            if len(probabilities) < len(candidates):
+                chosen.append(majority_answer(candidates, [1.0] * len(candidates)))
+                continue
+            able = [i for i, c in enumerate(candidates) if c.answers] or [*range(len(candidates))]
+            chosen.append(candidates[max(able, key=probabilities.__getitem__)].reply)
+        return chosen
 
 
 # Recitation-augmented answering (RECITE): the LLM recites passages, and the most frequent of its answers counts.
@@ -430,19 +418,22 @@ RECITATION_TEMPERATURE = 0.7
 
 
 def recitations(samples: int) -> SampledReplies:
-    """The source: `samples` recitations (the paper: 20)."""
+    """Return a source that samples recitations (the paper: 20)."""
     return SampledReplies("recitation", Request("recite", ""), samples, RECITATION_TEMPERATURE)
 
 
 @dataclass(frozen=True)
 class MajorityVote:
-    """The most frequent answer; of equally frequent ones the first."""
+    """Takes the most frequent answer; of equally frequent ones the first."""
 
     def replies(
         self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
     ) -> list[Reply]:
-        apart: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
-        return [majority_answer(found, [1.0] * len(found)) for found in read_separately(llm, requests, apart)]
+        knowledge: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
+        return [
+            majority_answer(candidates, [1.0] * len(candidates))
+            for candidates in read_separately(llm, requests, knowledge)
+        ]
 
 
 # REPLUG: each retrieved passage is read alone, and the answers are ensembled (Shi et al., 2023, section 3.2).
@@ -453,34 +444,31 @@ class MajorityVote:
 
 @dataclass(frozen=True)
 class Replug:
-    """`relative`: scores are divided by the best one first. BM25's need that: they have no common scale, and of raw
-    ones, often 10 apart, the softmax would leave the best passage alone."""
+    """`relative`: divide scores by the best one first. BM25 scores need that: they have no common scale, and the
+    softmax of raw ones, which are often 10 apart, would leave only the best passage."""
 
     relative: bool
 
     def replies(
         self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
     ) -> list[Reply]:
-        """A question for which nothing was retrieved is answered without knowledge."""
-        apart: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
-        rows = zip(passages, read_separately(llm, requests, apart), strict=True)
+        """Answer each request; without knowledge if nothing was retrieved."""
+        knowledge: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
+        rows = zip(passages, read_separately(llm, requests, knowledge), strict=True)
         return [majority_answer(found, self._weights(read, found)) for read, found in rows]
 
     def _weights(self, read: Sequence[Passage], candidates: Sequence[AnswerCandidate]) -> list[float]:
-        sure = [1.0 if c.probability is None else c.probability for c in candidates]
-        if any(c.probability is None for c in candidates):
-            sure = [1.0] * len(candidates)
-        shares = self._shares([p.source.score if p.source else 0.0 for p in read] or [0.0])
-        return [float(share) * probability for share, probability in zip(shares, sure, strict=True)]
-
-    def _shares(self, scores: Sequence[float]) -> Array:
-        """The softmax of the scores, shape (n,), sum 1."""
-        values = np.asarray(scores, np.float32)
-        if self.relative and values.max() > 0:
-            values = values / values.max()
-        powers = np.exp(values - values.max())
+        # The softmax of the passages' scores
+        scores = np.asarray([p.source.score if p.source else 0.0 for p in read] or [0.0], np.float32)
+        if self.relative and scores.max() > 0:
+            scores = scores / scores.max()
+        powers = np.exp(scores - scores.max())
         shares: Array = powers / powers.sum()
-        return shares
+        # times the probability of each answer, if the LLM gives all of them
+        probabilities = [1.0 if c.probability is None else c.probability for c in candidates]
+        if any(c.probability is None for c in candidates):
+            probabilities = [1.0] * len(candidates)
+        return [float(share) * probability for share, probability in zip(shares, probabilities, strict=True)]
 
 
 # The baselines by name, ready to answer.
@@ -498,10 +486,9 @@ def baseline(
     hub: "Hub | None" = None,
     report: Callable[[str], None] | None = None,
 ) -> Answerer:
-    """The baseline of that name.
+    """Return the baseline of that name.
 
-    options  of asking; of these a baseline reads the LLM's, the examples, and cards for their passages; cards+retrieval
-             reads all
+    options  a baseline reads those of LLM and examples, and the cards for their passages; cards+retrieval reads all
     hub      where the cards are; None: the hub under KCARD_HOME
 
     Raises UsageError for an unknown name or a wrong value, CorpusError, HubError and ModelUnavailable.
@@ -516,16 +503,6 @@ def baseline(
         source = _retriever(options, baseline_options, hub, report)
         options = replace(options, mode="bottom-up")
         return Pipeline(options, hub=hub, report=report, retriever=source)
-    return _alone(name, options, baseline_options, hub, report)
-
-
-def _alone(
-    name: str,
-    options: AskOptions,
-    baseline_options: BaselineOptions,
-    hub: "Hub | None",
-    report: Callable[[str], None] | None,
-) -> BaselineAnswerer:
     from kcard.llms.prompts import load
 
     endpoint = endpoint_of(options, report)
@@ -554,6 +531,7 @@ def _retriever(
     hub: "Hub | None",
     report: Callable[[str], None] | None,
 ) -> Evidence:
+    """Return the retriever over the corpus that the options name, else over the cards' source passages."""
     if baseline_options.corpus is not None:
         return corpus_retriever(str(baseline_options.corpus), baseline_options.retriever)
     cards, _ = select_cards(options.card_names, hub)

@@ -122,9 +122,7 @@ def answer_file(
         for chunk in batched(numbers, batch):
             yield from zip(chunk, _answered_rows([rows[i] for i in chunk], answers), strict=True)
 
-    return _write_answers(
-        rows, output, lambda wanted: _results(rows, wanted, answers, batch), report, earlier
-    )
+    return _write_answers(rows, output, results, report, earlier)
 
 
 def ask_on_cluster(
@@ -145,8 +143,8 @@ def ask_on_cluster(
     batch    questions that a worker answers together; None: 16, or 4 for each concurrent request
     report   called with (questions answered, of how many)
 
-    Returns the number of questions in the file and the totals of this run. Raises UsageError, ClusterError, and LLMError
-    after many consecutive failures; answers so far are kept.
+    Returns the number of questions in the file and the totals of this run. Raises UsageError, ClusterError, and
+    LLMError after many consecutive failures; answers so far are kept.
     """
     options = replace(options or AskOptions(), **changes)
     ready = json_ready(vars(options) | {"device": device_there(cluster, options.device)})

@@ -455,7 +455,7 @@ class Replug:
         """Answer each request; without knowledge if nothing was retrieved."""
         knowledge: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
         rows = zip(passages, read_separately(llm, requests, knowledge), strict=True)
-        return [majority_answer(found, self._weights(read, found)) for read, found in rows]
+        return [majority_answer(candidates, self._weights(read, candidates)) for read, candidates in rows]
 
     def _weights(self, read: Sequence[Passage], candidates: Sequence[AnswerCandidate]) -> list[float]:
         # The softmax of the passages' scores

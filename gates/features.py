@@ -37,10 +37,10 @@ __all__ = [
 ]
 
 
-# A question as a vector: the one seam through which gates embed. By name: minilm, hf:MODEL, card:FOLDER.
+# Representations embed questions for gates. By name: minilm, hf:MODEL, card:FOLDER.
 #
-# Options follow after commas (hf:gpt2,layer=6,pooling=mean). The kinds are found through the entry-point group
-# `kcard.representations`, and made with what stands after the colon and the options, all of them texts.
+# Options follow after commas (hf:gpt2,layer=6,pooling=mean). Kinds are registered under the entry-point group
+# `kcard.representations`, and called with the text after the colon and the options, all of them strings.
 
 GROUP = "kcard.representations"
 
@@ -48,16 +48,16 @@ GROUP = "kcard.representations"
 class Representation(Protocol):
     @property
     def name(self) -> str:
-        """The name that `find` knows it by."""
+        """Return the name that `find` takes."""
         ...
 
     @property
     def digest(self) -> str:
-        """sha256 of all that decides its vectors: the weights, the layer, the pooling."""
+        """Return the sha256 of all that determines its vectors: weights, layer, pooling."""
         ...
 
     def vectors(self, questions: Sequence[str]) -> Array:
-        """Shape (n, d), the same d always; a row depends on its question only, up to rounding."""
+        """Embed questions, shape (n, d), with a constant d; a row depends on its question only, up to rounding."""
         ...
 
 
@@ -76,7 +76,7 @@ class CachedRepresentation:
 
     def __init__(self, representation: Representation) -> None:
         self._representation = representation
-        self._known: dict[str, Array] = {}
+        self._vectors: dict[str, Array] = {}
 
     @property
     def name(self) -> str:
@@ -87,15 +87,15 @@ class CachedRepresentation:
         return self._representation.digest
 
     def vectors(self, questions: Sequence[str]) -> Array:
-        new = [question for question in dict.fromkeys(questions) if question not in self._known]
+        new = [question for question in dict.fromkeys(questions) if question not in self._vectors]
         if new or not questions:
             vectors = self._representation.vectors(new)
-            self._known.update(zip(new, vectors, strict=True))
-        return np.stack([self._known[question] for question in questions]) if questions else vectors
+            self._vectors.update(zip(new, vectors, strict=True))
+        return np.stack([self._vectors[question] for question in questions]) if questions else vectors
 
 
 def find(name: str) -> Representation:
-    """The representation of that name; UsageError for a kind or an option that there is not, or without its value."""
+    """Return the representation of that name. Raises UsageError for an unknown kind or option, or a missing value."""
     kind, _, argument = name.partition(":")
     where, *options = argument.split(",")
     make = system.load(GROUP, kind)
@@ -103,9 +103,10 @@ def find(name: str) -> Representation:
     try:
         bound = signature.bind(*[where] if where else [], **dict(option.split("=", 1) for option in options))
     except (TypeError, ValueError):
-        usage = ",".join(
-            [f"{kind}:NAME" if _needed(signature) else kind, *(f"{o}=..." for o in _optional(signature))]
-        )
+        parameters = signature.parameters.values()
+        needs_name = any(p.default is p.empty for p in parameters)
+        optional = [f"{p.name}=..." for p in parameters if p.default is not p.empty]
+        usage = ",".join([f"{kind}:NAME" if needs_name else kind, *optional])
         raise UsageError(f"encoder {name!r}: expected {usage}") from None
     representation: Representation = make(*bound.args, **bound.kwargs)
     return representation
@@ -126,7 +127,7 @@ def bind(name: str, digest: str, preferred: Representation | None = None) -> Rep
 
 
 def finite_vectors(representation: Representation, questions: Sequence[str]) -> Array:
-    """The vectors of the questions; UsageError names the first question that is given no finite vector."""
+    """Embed questions. Raises UsageError, which names the first question without a finite vector."""
     vectors = representation.vectors(questions)
     wrong = ~np.isfinite(vectors).all(axis=1)
     if wrong.any():
@@ -139,18 +140,10 @@ def finite_vectors(representation: Representation, questions: Sequence[str]) -> 
 
 
 def normalize(vectors: Array) -> Array:
-    """The vectors at unit length; a vector of zeros stays one."""
+    """Scale the vectors to unit length; a vector of zeros stays zero."""
     wide = vectors.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
     return (wide / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
-
-
-def _needed(signature: inspect.Signature) -> list[str]:
-    return [name for name, p in signature.parameters.items() if p.default is p.empty]
-
-
-def _optional(signature: inspect.Signature) -> list[str]:
-    return [name for name, p in signature.parameters.items() if p.default is not p.empty]
 
 
 ROWS = 32
@@ -158,19 +151,21 @@ TOKENS = 512
 
 
 class HiddenStates:
-    """hf:MODEL, a folder or a Hugging Face name. Of a longer question the first 512 tokens are read.
+    """hf:MODEL, a folder or a Hugging Face name. It reads the first 512 tokens of a question.
 
-    layer    of an encoder-decoder, the decoder's, which is given its start token (Thrust, footnote 1)
-    pooling  auto: the last token of a decoder, the mean of an encoder. cls and pooler are for encoders that were
-             trained so, such as SimCSE's: the first token's state, and what the model's own pooler makes of that of
-             the last layer
+    layer    of an encoder-decoder, a layer of the decoder, which reads its start token (Thrust, footnote 1)
+    pooling  auto: the last token of a decoder, the mean of an encoder; cls (the first token's state) and pooler (the
+             model's own pooler on that of the last layer) are for encoders that were trained so, such as SimCSE's
 
-    Raises ModelUnavailable where the model can't be loaded, UsageError for a layer or pooling that there is not.
+    Raises ModelUnavailable if the model can't be loaded, UsageError for an unknown layer or pooling.
     """
 
     def __init__(self, where: str, layer: str = "-1", pooling: str = "auto") -> None:
         self._model, self._tokenizer = _load(where)
-        decodes = _decodes(self._model.config)
+        # Of a model that writes from left to right, only the last token has seen all others.
+        config = self._model.config
+        architecture = (config.architectures or [""])[0]
+        decodes = bool(config.is_encoder_decoder or architecture.endswith(("ForCausalLM", "LMHeadModel")))
         poolings = CAUSAL if decodes else ENCODERS
         self._layer, chosen_pooling = layer_and_pooling(layer, pooling, depth(self._model), poolings)
         self._pooling = ("last" if decodes else "mean") if chosen_pooling == "auto" else chosen_pooling
@@ -195,40 +190,33 @@ class HiddenStates:
         order = by_length([*map(len, questions)])
         with torch.inference_mode():
             batches = [
-                self._batch([questions[i] for i in batch]).cpu().numpy() for batch in batched(order, ROWS)
+                self._embed([questions[i] for i in batch]).cpu().numpy() for batch in batched(order, ROWS)
             ]
         back: Array = np.concatenate(batches)[np.argsort(order)]
         return back
 
-    def _batch(self, questions: list[str]) -> "Tensor":
+    def _embed(self, questions: list[str]) -> "Tensor":
         import torch
 
+        longest = min(TOKENS, getattr(self._model.config, "max_position_embeddings", None) or TOKENS)
         inputs = self._tokenizer(
-            questions, padding=True, truncation=True, max_length=self._longest, return_tensors="pt"
+            questions, padding=True, truncation=True, max_length=longest, return_tensors="pt"
         ).to(self._model.device)
         mask = inputs["attention_mask"]
         if not self._model.config.is_encoder_decoder:
             out = self._model(**inputs, output_hidden_states=True)
-            return self._pooler_output(out) if self._pooling == "pooler" else self._pooled(out, mask)
+            if self._pooling == "pooler":
+                output: Tensor | None = getattr(out, "pooler_output", None)
+                if output is None:
+                    raise UsageError(f"encoder {self.name}: the model has no pooler: choose pooling=cls")
+                return output.float()
+            states = out.hidden_states[self._layer]
+            return first(states) if self._pooling == "cls" else pooled(states, mask, self._pooling == "mean")
         start = torch.full((len(questions), 1), self._model.config.decoder_start_token_id, device=mask.device)
         states = self._model(
             **inputs, decoder_input_ids=start, output_hidden_states=True
         ).decoder_hidden_states
         return pooled(states[self._layer], torch.ones_like(start), self._pooling == "mean")
-
-    def _pooled(self, out: Any, mask: "Tensor") -> "Tensor":
-        states = out.hidden_states[self._layer]
-        return first(states) if self._pooling == "cls" else pooled(states, mask, self._pooling == "mean")
-
-    def _pooler_output(self, out: Any) -> "Tensor":
-        output: Tensor | None = getattr(out, "pooler_output", None)
-        if output is None:
-            raise UsageError(f"encoder {self.name}: the model has no pooler: choose pooling=cls")
-        return output.float()
-
-    @property
-    def _longest(self) -> int:
-        return min(TOKENS, getattr(self._model.config, "max_position_embeddings", None) or TOKENS)
 
 
 def contriever(where: str = "facebook/contriever") -> HiddenStates:
@@ -248,12 +236,6 @@ def simcse(where: str = "princeton-nlp/sup-simcse-bert-base-uncased") -> HiddenS
     return HiddenStates(where, pooling="pooler")
 
 
-def _decodes(config: Any) -> bool:
-    """Whether the model writes from left to right, so that only the last token has seen them all."""
-    names = config.architectures or [""]
-    return bool(config.is_encoder_decoder or names[0].endswith(("ForCausalLM", "LMHeadModel")))
-
-
 def _load(where: str) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -267,7 +249,7 @@ def _load(where: str) -> tuple[Any, Any]:
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 
-# Logistic regression with an L2 penalty, and its calibration: a small head for vectors that another model made.
+# Logistic regression with an L2 penalty, and its calibration: a small head on another model's vectors.
 
 Floats = npt.NDArray[np.float64]
 PENALTIES = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
@@ -283,7 +265,7 @@ class LogisticHead:
     bias: float
 
     def probabilities(self, vectors: npt.NDArray[np.floating]) -> Floats:
-        """P(1) of each vector, shape (n,)."""
+        """Return P(1) of each vector, shape (n,)."""
         odds = vectors @ self.weights + self.bias
         probabilities: Floats = np.exp(-np.logaddexp(0, -odds))
         return probabilities
@@ -292,11 +274,11 @@ class LogisticHead:
 def fit_calibrated(
     vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.bool_], seed: int
 ) -> LogisticHead:
-    """The head whose probabilities can be believed. Both classes must occur; the same seed gives the same head.
+    """Fit a calibrated head. Both classes must occur; the same seed gives the same head.
 
-    The penalty is the one of least log-loss over folds; then slope and intercept are fitted to what the folds said
-    of what they had not seen (Platt), the slope at least 0: where the vectors say nothing, every score
-    is the share of ones. A class with a single member can't be split into folds; then nothing is tuned.
+    The penalty has the least log-loss over folds; slope and intercept are then fitted to the held-out scores of the
+    folds (Platt), with a slope of at least 0: if the vectors tell nothing, every probability is the share of ones. A
+    class with a single member can't be split into folds; then nothing is tuned.
     """
     return cross_fit(vectors, truth, seed)[0]
 
@@ -304,9 +286,9 @@ def fit_calibrated(
 def cross_fit(
     vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.bool_], seed: int
 ) -> tuple[LogisticHead, Floats]:
-    """The same head, and P(1) of each vector by the heads of the folds that had not seen it, shape (n,).
+    """Return the same head and the held-out P(1) of each vector, by the heads of the folds, shape (n,).
 
-    Those probabilities are calibrated as the head's are. Where nothing can be split, they are the head's own.
+    Those probabilities are calibrated as the head's are. If there are no folds, they are the head's own.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict

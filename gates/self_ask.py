@@ -1,4 +1,4 @@
-"""Self-ask gates: the LLM says itself whether it needs more information, with or without demonstrations."""
+"""Self-ask gates: the LLM itself says whether it needs more information, with or without demonstrations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -39,7 +39,7 @@ SKR = (3, 4, 5, 6, 7)
 
 @dataclass(frozen=True)
 class SelfAsk:
-    """One `need` request a question and wording; by default in Knowledge Card's first. The score is that of `asked`."""
+    """Sends one `need` request per question and wording; by default Knowledge Card's first. For scores see `asked`."""
 
     llm: LLM
     examples: Sequence[Example] = ()
@@ -47,11 +47,11 @@ class SelfAsk:
 
     @property
     def templates(self) -> int:
-        """In how many of Knowledge Card's wordings top-down asks between its rounds."""
+        """Return the number of Knowledge Card's wordings that top-down asks between its rounds."""
         return len(KNOWLEDGE_CARD) if self.wordings == KNOWLEDGE_CARD else 1
 
     def turn(self, fired: bool) -> Turn:
-        """What was asked, in the first of its wordings, and the verdict."""
+        """Return the request, in the first wording, and the verdict as a turn of the transcript."""
         return Turn("need", "Yes" if fired else "No", self.wordings[0])
 
     def knows(self, questions: Sequence[str]) -> Array:
@@ -66,17 +66,18 @@ SelfAskSKREnsemble = partial(SelfAsk, wordings=SKR)
 def asked(
     llm: LLM, questions: Sequence[str], examples: tuple[Example, ...], wordings: Sequence[int]
 ) -> Array:
-    """How sure the LLM says it is to know, shape (n,), in [0, 1]; several wordings decide by majority."""
+    """Ask the LLM and return how sure it is to know each answer, shape (n,), in [0, 1]; with several wordings, by
+    majority."""
     requests = [Request("need", question, (), examples) for question in questions]
-    return np.array([1 - found for found in needs(llm, requests, wordings)], dtype=np.float32)
+    return np.array([1 - need for need in needs(llm, requests, wordings)], dtype=np.float32)
 
 
 def needs(llm: LLM, requests: Sequence[Request], wordings: Sequence[int] = KNOWLEDGE_CARD[:1]) -> list[float]:
-    """How far the LLM needs more information for each request, in [0, 1]; above 0.5 it does.
+    """Return the LLM's need of more information for each request, in [0, 1]; above 0.5 it needs more.
 
-    With one wording that is P(yes), yes being the reply that asks for more. With more of them (use an odd number) it
-    is the share of those whose P(yes) is above 0.5, so that the majority decides. A reply that says neither yes nor no
-    counts as a need.
+    With one wording this is P(yes), where yes asks for more. With several (use an odd number) it is the share of
+    wordings whose P(yes) is above 0.5, so that the majority decides. A reply that is neither yes nor no counts as a
+    need.
     """
     ballots = [replies(llm, [replace(request, template=w) for request in requests]) for w in wordings]
     votes_for_need = [
@@ -85,10 +86,10 @@ def needs(llm: LLM, requests: Sequence[Request], wordings: Sequence[int] = KNOWL
     return [v[0] if len(v) == 1 else sum(yes > 0.5 for yes in v) / len(v) for v in votes_for_need]
 
 
-# Self-ask as kinds that can be compared with the fitted ones, and with demonstrations from the user's own records.
+# Self-ask as kinds, which can be compared with other fitted gates and take demonstrations from the user's records.
 #
 # self-ask is Knowledge Card's (section 2.3), skr-prompt and skr-icl are SKR's direct prompting and in-context learning
-# (section 3.2): one kind with three sets of defaults.
+# (section 3.2): one class with three sets of defaults.
 
 Wording = Literal["skr", "knowledge-card"]
 WORDINGS: Mapping[Wording, Sequence[int]] = {"skr": SKR, "knowledge-card": KNOWLEDGE_CARD}
@@ -96,12 +97,12 @@ WORDINGS: Mapping[Wording, Sequence[int]] = {"skr": SKR, "knowledge-card": KNOWL
 
 @dataclass(frozen=True)
 class SelfAskSettings:
-    """How the LLM is asked.
+    """How to ask the LLM.
 
-    wording         whose: SKR's, or Knowledge Card's
-    ensemble        whether in all of them, the majority deciding, or in the first
-    demonstrations  records shown, in turn of D+ and of D-; 0: none
-    seed            draws them
+    wording         SKR's or Knowledge Card's
+    ensemble        whether to use all wordings and decide by majority, or the first alone
+    demonstrations  the number of records shown, alternating between D+ and D-; 0: none
+    seed            for drawing them
     """
 
     wording: Wording
@@ -118,7 +119,7 @@ class SelfAskSettings:
 
 @dataclass(frozen=True, eq=False)
 class FittedSelfAsk:
-    """The score is 1 - P(more is needed), or the share of wordings that say it is not; the threshold is 0.5."""
+    """The score is 1 - P(more is needed), or the share of wordings that need no more; the threshold is 0.5."""
 
     kind: str
     options: SelfAskSettings
@@ -131,7 +132,7 @@ class FittedSelfAsk:
         return asdict(self.options)
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        """Raises UsageError where the gate was made without an LLM."""
+        """See Fitted. Raises UsageError if the gate has no LLM."""
         if self.llm is None:
             raise UsageError(f"gate {self.kind} needs an LLM, and none is given: choose one with --llm")
         wordings = WORDINGS[self.options.wording][: None if self.options.ensemble else 1]
@@ -143,7 +144,7 @@ class FittedSelfAsk:
 
 @dataclass(frozen=True)
 class SelfAskKind:
-    """See kcard.gates.base.Kind. `defaults`: the settings where none are given."""
+    """See kcard.gates.base.Kind. `defaults`: the default settings."""
 
     name: str
     defaults: SelfAskSettings
@@ -151,9 +152,9 @@ class SelfAskKind:
     def fit(
         self, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
     ) -> FittedSelfAsk:
-        """Draw the demonstrations. Raises UsageError where they are wanted and D+ or D- is empty."""
+        """Draw the demonstrations. Raises UsageError if there should be some and D+ or D- is empty."""
         options = parse_settings(SelfAskSettings, {**asdict(self.defaults), **settings}, self.name)
-        examples = _drawn(records, options, self.name) if options.demonstrations else ()
+        examples = _draw_demonstrations(records, options, self.name) if options.demonstrations else ()
         return FittedSelfAsk(self.name, options, examples, resources.llm)
 
     def restore(
@@ -172,8 +173,10 @@ SKR_PROMPT = SelfAskKind("skr-prompt", SelfAskSettings("skr"))
 SKR_ICL = SelfAskKind("skr-icl", SelfAskSettings("skr", demonstrations=4))
 
 
-def _drawn(records: Sequence[Record], options: SelfAskSettings, kind: str) -> tuple[Example, ...]:
-    """So many records of D+ and D- in turn, D+ first; fewer where there are not so many."""
+def _draw_demonstrations(
+    records: Sequence[Record], options: SelfAskSettings, kind: str
+) -> tuple[Example, ...]:
+    """Draw demonstrations from D+ and D- in turn, D+ first; fewer if there are not enough."""
     usable, is_known = split_records(records, kind)
     order = np.random.default_rng(options.seed).permutation(len(usable))
     knows = [usable[i] for i in order if is_known[i]]

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -50,10 +50,10 @@ Bools = npt.NDArray[np.bool_]
 
 
 def split_records(records: Sequence[Record], kind: str) -> tuple[list[Record], Bools]:
-    """The records of D+ and D-, in their order, and which belong to D+; those wrong both ways are left out.
+    """Return the records of D+ and D-, in their order, and which belong to D+; those wrong both ways are excluded.
 
-    Raises UsageError where either is empty: then there is nothing to tell apart, and the literal rule of the paper
-    (section 3.2) would call everything known, or nothing (SKR, section 3.1).
+    Raises UsageError if either is empty: then there is nothing to tell apart, and the paper's rule (SKR, section 3.2)
+    would call everything known, or nothing.
     """
     usable = [record for record in records if not record.wrong_both_ways]
     is_known = np.array([record.knows for record in usable], dtype=bool)
@@ -69,20 +69,20 @@ def split_records(records: Sequence[Record], kind: str) -> tuple[list[Record], B
     return usable, is_known
 
 
-# SKR's gate of the nearest neighbours: a question is known where those like it were (SKR, section 3.2).
+# SKR's nearest-neighbour gate: a question counts as known if its nearest records are (SKR, section 3.2).
 
 Indices = npt.NDArray[np.int64]
 
 KNN_KIND = "skr-knn"
 TRIED = range(3, 11)  # the paper's k
-DIGITS = 1e6  # similarities that agree to a millionth are equal, and then the order decides
+DIGITS = 1e6  # similarities that agree to a millionth count as equal; then the order decides
 KNN_ROWS = 1024
 NOWHERE = -(2**62)  # below every key, and its negative is still a number
 
 
 @dataclass(frozen=True)
 class NearestNeighboursSettings:
-    """k: neighbours asked; None: the best of 3 to 10, by leave-one-out. encoder: see kcard.gates.features."""
+    """k: neighbours; None: the best of 3 to 10, by leave-one-out. encoder: see kcard.gates.features."""
 
     k: int | None = None
     encoder: str = "minilm"
@@ -90,10 +90,11 @@ class NearestNeighboursSettings:
 
 @dataclass(frozen=True, eq=False)
 class NearestNeighbours:
-    """The score is the share l/k of the k nearest records that are of D+, by cosine; of equally near ones those that
-    come first. The threshold is m/(m+n), D+ having m records and D- n: the paper's l/(k-l) >= m/n, finite at l = k.
+    """The score is l/k: l of the k nearest records, by cosine, belong to D+; of equally near ones the first are taken.
+    The threshold is m/(m+n), with m records in D+ and n in D-: the paper's l/(k-l) >= m/n, but finite at l = k.
 
-    `vectors`: the records', of unit length, shape (m+n, d); `is_known`: which are of D+.
+    vectors   of the records, unit length, shape (m+n, d)
+    is_known  which of them belong to D+
     """
 
     k: int
@@ -104,7 +105,7 @@ class NearestNeighbours:
 
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
-        """Records wrong both ways are left out. Raises UsageError for an empty D+ or D-, and k above what is left."""
+        """Fit without records wrong both ways. Raises UsageError if D+ or D- is empty, and for too large a k."""
         options = parse_settings(NearestNeighboursSettings, settings, KNN_KIND)
         usable, is_known = split_records(records, KNN_KIND)
         if options.k is not None and not 1 <= options.k <= len(usable):
@@ -170,13 +171,13 @@ class NearestNeighbours:
 
 
 def tune_k(lists: Indices, is_known: Bools, records: Sequence[Record], out: int | None = None) -> int:
-    """The k of 3 to 10 by which leaving one record out answers most of them right; the smallest of equals.
+    """Return the k of 3 to 10 whose decisions give the most right answers by leave-one-out; of equals the smallest.
 
-    lists  the nearest of each record, itself apart, shape (m+n, at most 10)
-    out    a record that takes no part; `lists` don't hold it
+    lists  the nearest neighbours of each record, without itself, shape (m+n, at most 10)
+    out    a record that takes no part; `lists` don't contain it
 
-    The one that is left out counts in neither m nor n. Where it is alone in D+ or D- the others say nothing of
-    it, so it is passed over.
+    The record that is left out counts in neither m nor n. If it is alone in D+ or D-, the others tell nothing about it,
+    so it is skipped.
     """
     count, total = len(records), int(is_known.sum())
     rows = np.ones(count, dtype=bool)
@@ -197,9 +198,9 @@ def tune_k(lists: Indices, is_known: Bools, records: Sequence[Record], out: int 
 
 
 def nearest(vectors: Array, queries: Array, k: int, leave_out: bool = False) -> Iterator[Indices]:
-    """For each asked vector the k nearest others, nearest first, shape (rows, k), some rows at a time.
+    """Yield the k nearest vectors of each query, nearest first, shape (rows, k), some rows at a time.
 
-    `leave_out`: each asked vector is the one of the same number, which is not its own neighbour.
+    `leave_out`: query i is vector i, which is not its own neighbour.
     """
     count = len(vectors)
     order = count - 1 - np.arange(count, dtype=np.int64)
@@ -213,18 +214,18 @@ def nearest(vectors: Array, queries: Array, k: int, leave_out: bool = False) -> 
         yield np.take_along_axis(columns, np.argsort(-near, axis=1), axis=1)
 
 
-# SKR's nearest neighbours, each record left out in turn, without fitting as many gates as there are records.
+# Leave-one-out for SKR's nearest neighbours, without fitting as many gates as there are records.
 #
-# The nearest records are sought once. To leave one out is to strike it from the lists of the others; what is tuned is
-# tuned on those lists, so every figure is that of a gate which was fitted without the record.
+# Neighbours are searched once. Leaving a record out strikes it from the lists of the others, and k is tuned on those
+# lists, so every figure is that of a gate fitted without the record.
 
 
 def leave_one_out(
     records: Sequence[Record], options: NearestNeighboursSettings, resources: Resources
 ) -> LeftOut | None:
-    """The score, threshold and k of each record by a gate that was fitted on the others.
+    """Return the score, threshold and k of each record by a gate that was fitted on the others.
 
-    None where the records are too few for it: to leave one out might empty D+ or D-, or leave fewer than k.
+    None if there are too few records: leaving one out might empty D+ or D-, or leave fewer than k.
     """
     usable, is_known = split_records(records, KNN_KIND)
     count, positive = len(usable), int(is_known.sum())
@@ -242,17 +243,23 @@ def leave_one_out(
         list(nearest(vectors, vectors, max(options.k or 0, TRIED[-1] + 1), leave_out=True))
     )
     near = lists[:, : TRIED[-1] + 1]
-    ks = np.array([options.k or tune_k(_without(near, i), is_known, usable, i) for i in range(count)])
+    best = []
+    for i in range(count):
+        # Strike record i from each list: what follows it moves up; from lists without it the last one goes.
+        keep = near != i
+        keep[keep.all(axis=1), -1] = False
+        best.append(options.k or tune_k(near[keep].reshape(count, -1), is_known, usable, i))
+    ks = np.array(best)
     whole = options.k or tune_k(near[:, :-1], is_known, usable)
     left = np.array([is_known[lists[i, :k]].mean() for i, k in enumerate(ks)])
-    others = [is_known[found].mean(axis=1) for found in nearest(vectors, other_vectors, whole)]
-    return _together(records, is_known, ks, left, np.concatenate([np.zeros(0), *others]), whole)
+    others = [is_known[rows].mean(axis=1) for rows in nearest(vectors, other_vectors, whole)]
+    return _in_record_order(records, is_known, ks, left, np.concatenate([np.zeros(0), *others]), whole)
 
 
-def _together(
+def _in_record_order(
     records: Sequence[Record], is_known: Bools, ks: Array, left: Array, others: Array, whole: int
 ) -> LeftOut:
-    """Figures in the order of the records, of which those wrong both ways took no part in fitting."""
+    """Put the figures in the order of the records, of which those wrong both ways took no part in fitting."""
     fitted = np.array([not record.wrong_both_ways for record in records])
     scores, thresholds = np.empty(len(records), np.float32), np.empty(len(records), np.float32)
     chosen = np.full(len(records), whole)
@@ -265,22 +272,14 @@ def _together(
     return LeftOut(scores, thresholds, {"k": chosen.tolist()})
 
 
-def _without(lists: Indices, out: int) -> Indices:
-    """The lists with a record struck from each: what follows it moves up, and the last of the others goes."""
-    keep = lists != out
-    keep[keep.all(axis=1), -1] = False
-    shortened: Indices = lists[keep].reshape(len(lists), -1)
-    return shortened
-
-
-# SKR's classifier: a head over a sentence encoder tells D+ from D- (SKR, section 3.2).
+# SKR's classifier: a head on a sentence encoder tells D+ from D- (SKR, section 3.2).
 
 CLASSIFIER_KIND = "skr-classifier"
 
 
 @dataclass(frozen=True)
 class ClassifierSettings:
-    """encoder: see kcard.gates.features; it stays as it is, only the head is trained."""
+    """encoder: see kcard.gates.features; it is frozen, only the head is trained."""
 
     encoder: str = "minilm"
     seed: int = 0
@@ -288,7 +287,7 @@ class ClassifierSettings:
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
-    """The score is the calibrated probability that a question is of D+; the threshold is 0.5."""
+    """The score is the calibrated probability that a question belongs to D+; the threshold is 0.5."""
 
     representation: Representation
     head: LogisticHead
@@ -298,7 +297,7 @@ class Classifier:
 
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
-        """Records wrong both ways are left out. Raises UsageError where D+ or D- is empty."""
+        """Fit without records wrong both ways. Raises UsageError if D+ or D- is empty."""
         options = parse_settings(ClassifierSettings, settings, CLASSIFIER_KIND)
         usable, is_known = split_records(records, CLASSIFIER_KIND)
         representation = resources.representation or find(options.encoder)
@@ -333,7 +332,7 @@ class Classifier:
 
 # SKR's classifier as in the paper: the whole encoder is trained with its head to tell D+ from D- (section 3.2).
 #
-# A gate of this kind is as large as its encoder, and takes minutes where kcard.gates.skr takes seconds.
+# A gate of this kind is as large as its encoder, and takes minutes where the others take seconds.
 
 TUNED_KIND = "skr-fine-tuned"
 TOKENS = 128
@@ -344,8 +343,8 @@ FINE_TUNED_ROWS = 64
 class FineTunedSettings:
     """encoder: minilm, or hf:NAME of an encoder of transformers (the paper's: hf:bert-base-uncased).
 
-    The rates are those of the paper's code; one that is so much smaller than BERT needs a higher one: 0 takes 2e-5,
-    and 2e-4 for minilm.
+    learning_rate 0 stands for 2e-5, as in the paper's code, and for 2e-4 with minilm, which is so much smaller than
+    BERT that it needs a higher rate.
     """
 
     encoder: str = "minilm"
@@ -361,9 +360,9 @@ class FineTunedSettings:
 
 @dataclass(frozen=True, eq=False)
 class FineTuned:
-    """The score is the network's probability that a question is of D+; it is not calibrated. The threshold is 0.5.
+    """The score is the network's uncalibrated probability that a question belongs to D+; the threshold is 0.5.
 
-    The weights are held as half precision stores them, so that a stored gate scores as it did before.
+    Weights are rounded to half precision, so that a stored gate scores as it did before.
     """
 
     options: FineTunedSettings
@@ -374,7 +373,7 @@ class FineTuned:
 
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
-        """Records wrong both ways are left out. Raises UsageError where D+ or D- is empty, and for too high a rate."""
+        """Fit without records wrong both ways. Raises UsageError if D+ or D- is empty, and for too high a rate."""
         import torch
 
         del resources
@@ -435,7 +434,7 @@ class FineTuned:
 
 
 def _pretrained(name: str) -> tuple[Any, Any]:
-    """The encoder with a new head for two classes, and its tokenizer. Raises UsageError, ModelUnavailable."""
+    """Load the encoder with a new head for two classes, and its tokenizer. Raises UsageError, ModelUnavailable."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     kind, _, where = name.partition(":")
@@ -452,7 +451,7 @@ def _pretrained(name: str) -> tuple[Any, Any]:
 def _train(
     model: Any, tokenizer: Any, questions: Sequence[str], is_known: Sequence[bool], options: FineTunedSettings
 ) -> None:
-    """AdamW at a rate that falls to 0, the order drawn anew in each epoch."""
+    """Train with AdamW at a rate that falls to 0, in a new random order each epoch."""
     import torch
 
     model.train()
@@ -460,36 +459,34 @@ def _train(
     steps = options.epochs * -(-len(questions) // options.batch)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
-    for rows in _batches(len(questions), options):
-        loss = torch.nn.functional.cross_entropy(
-            _logits(model, tokenizer, [questions[row] for row in rows]), truth[rows]
-        )
-        if not torch.isfinite(loss):
-            raise UsageError(
-                f"gate {TUNED_KIND}: training diverged at learning_rate {options.learning_rate:g}: choose a lower one"
-            )
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-
-
-def _batches(count: int, options: FineTunedSettings) -> Iterable[list[int]]:
     rng = np.random.default_rng(options.seed)
     for _ in range(options.epochs):
-        yield from batched(rng.permutation(count).tolist(), options.batch)
+        order = rng.permutation(len(questions)).tolist()
+        for rows in batched(order, options.batch):
+            loss = torch.nn.functional.cross_entropy(
+                _logits(model, tokenizer, [questions[row] for row in rows]), truth[rows]
+            )
+            if not torch.isfinite(loss):
+                raise UsageError(
+                    f"gate {TUNED_KIND}: training diverged at learning_rate {options.learning_rate:g}: choose a "
+                    "lower one"
+                )
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
 
 
 def _logits(model: Any, tokenizer: Any, questions: Sequence[str]) -> "torch.Tensor":
-    """Shape (n, 2): seeks, knows."""
+    """Return logits of shape (n, 2): seeks, knows."""
     inputs = tokenizer(list(questions), padding=True, truncation=True, max_length=TOKENS, return_tensors="pt")
     logits: torch.Tensor = model(**inputs).logits
     return logits
 
 
 def _digest(model: Any, tokenizer: Any) -> str:
-    """sha256 of the encoder's form and vocabulary; its weights are the gate's own."""
+    """Return the sha256 of the encoder's configuration and vocabulary; the weights are the gate's own."""
     form = model.config.to_diff_dict()
     shape = {key: value for key, value in form.items() if not key.startswith(("_", "transformers"))}
     vocabulary = sorted(tokenizer.get_vocab().items())

@@ -1,4 +1,4 @@
-"""Pruning: the part of a passage that a question needs."""
+"""Pruning condenses a passage to what a question needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,12 +36,12 @@ __all__ = [
 ]
 
 
-# No pruning, to measure what pruning is good for (Knowledge Card, figure 3).
+# No pruning, to ablate the pruning selector (Knowledge Card, figure 3).
 
 
 class Unpruned:
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Each text as it is."""
+        """Return the texts unchanged."""
         del question
         return list(texts)
 
@@ -50,15 +50,15 @@ class Unpruned:
 class Extractive:
     """Keeps the sentences whose cosine with the question is at least `ratio` of the best one's.
 
-    It copies and never rewrites, so it adds no fact. A sentence that was cut off at the end goes where a
-    whole one is there; `most` sentences stay at most; a text of one sentence is returned as it is.
+    It copies and never rewrites, so it adds no fact. A sentence that is cut off at the end is dropped if there is a
+    whole one; at most `most` sentences are kept; a text of one sentence is returned unchanged.
     """
 
     ratio: float = 0.75
     most: int = 3
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Each text condensed; its sentences stay in their order."""
+        """Condense each text; its sentences stay in their order."""
         sentences = [whole(text) for text in texts]
         scored = [s for group in sentences if len(group) > 1 for s in group]
         cosine = dict(zip(scored, Cosine().scores(question, scored).tolist(), strict=True))
@@ -74,21 +74,21 @@ class Extractive:
         return " ".join(distinct[i] for i in sorted(order))
 
 
-# Pruning by the embedded reader: of a document the sentences that an answer rests on (Knowledge Card, section 2.2).
+# Pruning by the embedded reader: keeps the sentences that an answer rests on (Knowledge Card, section 2.2).
 
 
 @dataclass(frozen=True)
 class ReaderPruner:
     """Keeps the sentences that fall behind the best one by at most `near` log-odds; it copies and never rewrites.
 
-    A text of up to `short` sentences is returned as it is.
+    A text of up to `short` sentences is returned unchanged.
     """
 
     near: float = 2.5
     short: int = 2
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Each text condensed; its sentences stay in their order."""
+        """Condense each text; its sentences stay in their order."""
         from kcard.offline.reader import read
 
         long = [text for text in texts if len(sentence_spans(text)) > self.short]
@@ -104,7 +104,7 @@ class ReaderPruner:
         return "\n".join(" ".join(text[s.start : s.end].split()) for s in sentences if s.evidence >= least)
 
 
-# Pruning by a summariser, as in the Knowledge Card paper. It writes anew and may add what the text does not say.
+# Pruning by a summariser, as in the Knowledge Card paper. It rewrites, and may add what the text does not say.
 
 BATCH_TOKENS = 4096
 # Of the Knowledge Card code: one sentence of 10 to 30 tokens, searched by beams without sampling.
@@ -113,9 +113,9 @@ PAPER = {"min_length": 10, "max_length": 30}
 
 @dataclass(frozen=True)
 class Summariser:
-    """A sequence-to-sequence model; it does not look at the question. `lengths`: in tokens, else the model's own.
+    """A sequence-to-sequence model, which ignores the question. `lengths`: in tokens, else the model's own.
 
-    A text is read as far as the model reads. Nothing is sampled: the same text has the same summary.
+    Texts are truncated to the model's window. Decoding is greedy: equal texts have equal summaries.
     """
 
     model: Any
@@ -123,7 +123,7 @@ class Summariser:
     lengths: dict[str, int]
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Each text summarised; a text of which nothing comes back stays as it is."""
+        """Summarise each text; a text whose summary is empty stays unchanged."""
         del question
         distinct = [text for text in dict.fromkeys(texts) if text.strip()]
         rows = [self._row(text) for text in distinct]
@@ -177,8 +177,8 @@ def _summariser(checkpoint: Checkpoint, loading: Loading, lengths: dict[str, int
 
 # Pruning by an OpenProvence model: it reads question and text together and keeps the sentences that serve.
 #
-# Its code lies in its repository and is run only where that is trusted. `process` is the interface which that code
-# documents; the sentences are ours (sentences.py), so it needs no data of nltk, only the package.
+# Its code is in its repository and runs only if that is trusted. `process` is the interface which that code documents;
+# the sentence splitter is ours, so it needs no data of nltk, only the package.
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Provence:
     model: Any
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """The sentences of each text that are kept, in their order; a text of which none is kept stays whole."""
+        """Return the kept sentences of each text, in their order; a text of which none is kept stays whole."""
         distinct = [text for text in dict.fromkeys(texts) if text.strip()]
         if not distinct:
             return list(texts)
@@ -209,7 +209,7 @@ class Provence:
 
 
 def provence(loading: Loading, model: str | None = None) -> Provence:
-    """Raises UsageError where remote code is not trusted, else as checkpoint.load does."""
+    """Load the model. Raises UsageError if remote code is not trusted, else as checkpoints.load does."""
     import torch
     from transformers import AutoModel
 

@@ -1,8 +1,8 @@
 """Selectors and presets of selectors by name.
 
-What a factory's parameters are called says what it is given: `model` the text after the colon (it must be given
-where the parameter has no default), `loading` the device and what is trusted. A factory with neither, such as a
-class of one's own, is called with nothing.
+A factory gets the parameters that its signature names: `model` is the text after the colon (required if it has no
+default), `loading` the device and what is trusted. A factory with neither, such as a third-party class, is called
+without arguments.
 """
 
 import inspect
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-# The models that selectors use, in one table (catalogue.toml): where each comes from, its revision, licence, size.
+# The models of selectors (catalogue.toml): repository, revision, licence and size of each.
 
 SelectorKind = Literal["relevance", "pruner", "checker"]
 
@@ -50,10 +50,10 @@ class HubRepository:
 
 @dataclass(frozen=True)
 class Model:
-    """What the selector `name` of `kind` reads.
+    """A model of the selector `name` of `kind`.
 
-    size          of the weights that are fetched
-    companion     another repository that it takes its tokenizer from
+    size          of the weights that are downloaded
+    companion     another repository, which has the tokenizer
     pickled       the repository has no safetensors: its pickle is read with torch's weights_only
     remote_code   it runs code from its repository, which needs --trust-remote-code
     embedded      comes with kcard
@@ -87,11 +87,11 @@ class Preset:
 _TABLES = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text(encoding="utf-8"))
 PRESETS = {row["name"]: build(Preset, row) for row in _TABLES["presets"]}
 MODELS = tuple(build(Model, row) for row in _TABLES["models"])
-SEVERAL = {("checker", "paper"): ("vitaminc", "factkb")}  # selectors that read the models of others
+SEVERAL = {("checker", "paper"): ("vitaminc", "factkb")}  # selectors that use the models of others
 
 
 def models(kind: SelectorKind, name: str) -> tuple[Model, ...]:
-    """What the selector reads; nothing for one that is not in the table: a user's own, or one that is named a model."""
+    """Return the models of a selector; none for third-party selectors and for those that take a model."""
     names = SEVERAL.get((kind, name), (name,))
     return tuple(model for model in MODELS if model.kind == kind and model.name in names)
 
@@ -105,10 +105,10 @@ GROUPS: dict[SelectorKind, str] = {
 
 @dataclass(frozen=True)
 class Loading:
-    """Where the models of selectors run, and whether code from their repositories may run with them.
+    """Where the models of selectors run, and whether code from their repositories may run.
 
     dtype    of the weights: float32, bfloat16 or float16
-    report   called with a sentence before a model is fetched, which can take long
+    report   called with a sentence before a model is downloaded, which can take long
     """
 
     device: str = "cpu"
@@ -118,19 +118,19 @@ class Loading:
 
 
 def relevance(spec: str, loading: Loading = Loading()) -> Relevance:
-    """The relevance selector that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
+    """Make the relevance selector that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
     selector: Relevance = _make("relevance", spec, loading)
     return selector
 
 
 def pruner(spec: str, loading: Loading = Loading()) -> Pruner:
-    """The pruner that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
+    """Make the pruner that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
     selector: Pruner = _make("pruner", spec, loading)
     return selector
 
 
 def checker(spec: str, loading: Loading = Loading()) -> Checker:
-    """The checker that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
+    """Make the checker that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
     selector: Checker = _make("checker", spec, loading)
     return selector
 
@@ -151,14 +151,12 @@ def _make(kind: SelectorKind, spec: str, loading: Loading) -> Any:
     return factory(**arguments)
 
 
-# Presets: one selector of each kind under one name, each of which can be replaced.
-
 DEFAULT = "offline"
 
 
 @dataclass(frozen=True)
 class SelectorChoice:
-    """A preset, and the selectors that take the place of its own. Raises UsageError for an unknown preset."""
+    """A preset, and the selectors that override its own. Raises UsageError for an unknown preset."""
 
     preset: str = DEFAULT
     relevance: str | None = None
@@ -170,24 +168,24 @@ class SelectorChoice:
             raise UsageError(f"unknown selectors {self.preset!r}: choose one of {', '.join(PRESETS)}")
 
     def spec(self, kind: SelectorKind) -> str:
-        """The name of the selector of that kind."""
+        """Return the name of the selector of that kind."""
         own = {"relevance": self.relevance, "pruner": self.pruner, "checker": self.checker}[kind]
         return own or PRESETS[self.preset].of(kind)
 
     def make_relevance(self, loading: Loading) -> Relevance:
-        selector: Relevance = self._made("relevance", self.relevance, loading)
+        selector: Relevance = self._make_or_name_preset("relevance", self.relevance, loading)
         return selector
 
     def make_pruner(self, loading: Loading) -> Pruner:
-        selector: Pruner = self._made("pruner", self.pruner, loading)
+        selector: Pruner = self._make_or_name_preset("pruner", self.pruner, loading)
         return selector
 
     def make_checker(self, loading: Loading) -> Checker:
-        selector: Checker = self._made("checker", self.checker, loading)
+        selector: Checker = self._make_or_name_preset("checker", self.checker, loading)
         return selector
 
-    def _made(self, kind: SelectorKind, own: str | None, loading: Loading) -> Any:
-        """The selector; where it is the preset's, an error names the preset too."""
+    def _make_or_name_preset(self, kind: SelectorKind, own: str | None, loading: Loading) -> Any:
+        """Make the selector; if it is the preset's, errors also name the preset."""
         make = {"relevance": relevance, "pruner": pruner, "checker": checker}[kind]
         try:
             return make(self.spec(kind), loading)

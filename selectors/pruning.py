@@ -115,7 +115,7 @@ PAPER = {"min_length": 10, "max_length": 30}
 class Summariser:
     """A sequence-to-sequence model, which ignores the question. `lengths`: in tokens, else the model's own.
 
-    Texts are truncated to the model's window. Decoding is greedy: equal texts have equal summaries.
+    Texts are truncated to the model's window. Nothing is sampled: equal texts have equal summaries.
     """
 
     model: Any

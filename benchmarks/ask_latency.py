@@ -134,7 +134,7 @@ def stopwatch(pipeline: "Pipeline") -> Stopwatch:
     watch = Stopwatch()
     integrator: Any = pipeline._integrator
     selectors = integrator.selectors
-    watch.wrap(pipeline._metered, "reply", lambda request: KINDS.get(request.kind, "reader"))
+    watch.wrap(pipeline._client, "reply", lambda request: KINDS.get(request.kind, "reader"))
     watch.wrap(pipeline._writer, "write", "cards")
     for kind, name, stage in (
         (type(selectors.relevance), "scores", "relevance"),
@@ -143,11 +143,11 @@ def stopwatch(pipeline: "Pipeline") -> Stopwatch:
         (type(selectors.checker), "support", "factuality"),
     ):
         watch.wrap(kind, name, stage)
-    from kcard.integrators.card_ranking import Nearest
+    from kcard.integrators.card_ranking import CardRanker
     from kcard.offline.llm import SpanReader
     from kcard.selectors.evidence import CorpusEvidence
 
-    watch.wrap(Nearest, "__call__", "choice")
+    watch.wrap(CardRanker, "__call__", "choice")
     watch.wrap(CorpusEvidence, "find", "evidence")
     watch.wrap(SpanReader, "extract", "reader")
     return watch

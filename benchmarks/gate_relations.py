@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from kcard.gates.features import CachedRepresentation, MiniLM
-from kcard.gates.popularity import BUILT_IN, SLOT, masked
+from kcard.gates.popularity import BUILT_IN, SLOT, mask_names
 from kcard.interfaces import Array
 
 FITTED = 200
 Form = Callable[[str], str]
-FORMS: dict[str, Form] = {"masked": masked, "as it is": str}
+FORMS: dict[str, Form] = {"mask_names": mask_names, "as it is": str}
 
 
 def main() -> None:

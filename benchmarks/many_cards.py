@@ -167,7 +167,7 @@ WARM = """
 import json, resource, statistics, time
 from kcard import cache as embeddings
 from kcard.hub.registry import Hub
-from kcard.integrators.card_ranking import Nearest
+from kcard.integrators.card_ranking import CardRanker
 from kcard.types import Choice
 from kcard.selectors.relevance import MiniLM
 
@@ -179,7 +179,7 @@ def seconds(work):
 selecting, chosen = seconds(lambda: Hub().select(["pool:all"]))
 manifests = [version.manifest for version in chosen.versions]
 cards = [Choice(m.name, m.description, m.knowledge_date) for m in manifests]
-nearest = Nearest(MiniLM(), cards)
+nearest = CardRanker(MiniLM(), cards)
 embeddings.embed(["What is it?"])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 preparing, _ = seconds(lambda: nearest("What is it?", 20))

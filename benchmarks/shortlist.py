@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from kcard.integrators.card_ranking import Nearest
+from kcard.integrators.card_ranking import CardRanker
 from kcard.integrators.options import AskOptions
 from kcard.selectors.registry import relevance
 from kcard.types import Choice
@@ -101,7 +101,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = json.loads(args.path.read_text(encoding="utf-8"))["rows"]
     rows = rows[:: max(1, len(rows) // args.limit)][: args.limit] if args.limit else rows
-    nearest = Nearest(relevance(args.relevance), [Choice(name, name) for name in SUBJECTS])
+    nearest = CardRanker(relevance(args.relevance), [Choice(name, name) for name in SUBJECTS])
     right = [SUBJECTS[row["id"] // EACH] for row in rows]
     questions = {
         "question": [row["question"] for row in rows],
@@ -119,7 +119,7 @@ def main() -> None:
     print(json.dumps(report) if args.json else table(report))
 
 
-def _rank(nearest: Nearest, text: str, subject: str) -> int:
+def _rank(nearest: CardRanker, text: str, subject: str) -> int:
     """Place of the right subject among all, from 1."""
     return [card.name for card in nearest(text, len(SUBJECTS))].index(subject) + 1
 

@@ -1,6 +1,6 @@
-"""What a gate is: it decides whether a question needs cards. Gates: always, never, by chance, calibrated.
+"""Gates decide whether a question needs cards. Interfaces, and the gates always, never, random and calibrated.
 
-A kind is the class of its fitted gates: `fit` makes one from records, `restore` one from its `state`. It is
+A kind is the class of its fitted gates: `fit` makes one from records, `restore` makes one from its `state`. Kinds are
 registered under the entry-point group `kcard.gate_kinds`.
 """
 
@@ -23,7 +23,6 @@ __all__ = [
     "GROUP",
     "THRESHOLD",
     "Always",
-    "Asked",
     "Calibrated",
     "Fitted",
     "GateState",
@@ -32,23 +31,22 @@ __all__ = [
     "LeftOut",
     "Never",
     "Probabilistic",
+    "QuestionGate",
     "RandomShare",
     "RandomShareSettings",
     "Resources",
     "decide",
     "find",
     "names",
-    "typed",
+    "parse_settings",
 ]
 
-
-# The one comparison: a gate's score against a threshold.
 
 THRESHOLD = 0.5
 
 
 def decide(gate: Gate, name: str, questions: Sequence[str], threshold: float = THRESHOLD) -> list[Decision]:
-    """Knowledge is sought where the score is below the threshold (Thrust, section 2.3)."""
+    """Decide for each question: the gate fires if its score is below the threshold (Thrust, section 2.3)."""
     scores = (float(score) for score in gate.knows(questions))
     return [Decision(name, round(score, 6), fired=score < threshold) for score in scores]
 
@@ -59,11 +57,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Resources:
-    """What a gate may use beside its records and settings; None: it finds its own, or does without.
+    """What a gate may use besides its records and settings; None: it finds its own, or does without.
 
     llm             the LLM that would answer
-    representation  instead of the one that the settings name; wrapped in `Cached`, many folds embed a question once
-    popularity      how well known the subject of a question is; None where that is not known
+    representation  replaces the one that the settings name; CachedRepresentation embeds a question once for many folds
+    popularity      returns the popularity of a question's subject; None if it is unknown
     """
 
     llm: LLM | None = None
@@ -72,32 +70,32 @@ class Resources:
 
 
 class GateState(NamedTuple):
-    """What a fitted gate has learned: arrays, and values that JSON can hold."""
+    """The learned state of a fitted gate: arrays, and values that JSON can hold."""
 
     arrays: Mapping[str, npt.NDArray[Any]]
     values: Mapping[str, Any]
 
 
 class Fitted(Protocol):
-    """A gate that was fitted on records. Knowledge is sought where its score is below its threshold."""
+    """A gate that was fitted on records. It fires if its score is below its threshold."""
 
     @property
     def kind(self) -> str:
-        """The name that it is registered under."""
+        """Return the name that the kind is registered under."""
         ...
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What it was fitted with, defaults and tuned values included; values that JSON can hold."""
+        """Return its settings, including defaults and tuned values, as values that JSON can hold."""
         ...
 
     @property
     def threshold(self) -> float:
-        """Finite, on the scale of its scores."""
+        """Return the threshold: finite, on the scale of the scores."""
         ...
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        """How sure it is that the LLM knows each answer, shape (n,), finite; higher = knows.
+        """Score how sure it is that the LLM knows each answer, shape (n,), finite; higher = knows.
 
         A score does not depend on the other queries.
         """
@@ -110,19 +108,19 @@ class Kind(Protocol):
     """The class of fitted gates of one kind; these are class methods of it."""
 
     def fit(self, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Fitted:
-        """Fit one. Raises UsageError for settings or records that it can't be fitted with."""
+        """Fit a gate. Raises UsageError for settings or records that can't be used."""
         ...
 
     def restore(
         self, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Fitted:
-        """The gate that gave these. Raises UsageError where they don't fit each other or the encoder."""
+        """Restore the gate that gave these. Raises UsageError if they don't match each other or the encoder."""
         ...
 
 
 class LeftOut(NamedTuple):
-    """What gates that were fitted on all records but one made of that one, for each: the scores and thresholds, shape
-    (n,), and the settings that were tuned, a list of n values each."""
+    """The results of n gates, each fitted on all records but one and applied to that one: scores and thresholds, shape
+    (n,), and the tuned settings, a list of n values each."""
 
     scores: Array
     thresholds: Array
@@ -131,27 +129,27 @@ class LeftOut(NamedTuple):
 
 @runtime_checkable
 class LeavesOneOut(Protocol):
-    """A kind that leaves each record out in turn at less cost than fitting as many gates as there are records."""
+    """A kind with a leave-one-out that costs less than fitting as many gates as there are records."""
 
     def leave_one_out(
         self, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
     ) -> LeftOut | None:
-        """Exactly what fitting would give; None where it must be fitted after all."""
+        """Return exactly what fitting would give; None if the gates have to be fitted after all."""
         ...
 
 
 @runtime_checkable
 class Probabilistic(Protocol):
-    """A fitted gate that says how likely the LLM is right without cards, beside its score."""
+    """A fitted gate that also predicts how likely the LLM is right without cards."""
 
     def correct_without(self, queries: Sequence[Query]) -> Array:
-        """P(right without cards), shape (n,), in [0, 1]; raises as `scores` does."""
+        """Return P(right without cards), shape (n,), in [0, 1]; raises as `scores` does."""
         ...
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A fitted gate as one that `kcard.interfaces.Gate` describes, asked with the text of questions alone."""
+class QuestionGate:
+    """Adapts a fitted gate to kcard.interfaces.Gate, which gets the text of questions alone."""
 
     fitted: Fitted
 
@@ -166,31 +164,31 @@ class Asked:
 
 
 def names() -> list[str]:
-    """Every registered kind, sorted."""
+    """Return the names of all registered kinds, sorted."""
     return system.names(GROUP)
 
 
 def find(name: str) -> Kind:
-    """The kind of that name; UsageError lists the ones there are."""
+    """Return the kind of that name. Raises UsageError, which lists the registered ones."""
     kind: Kind = system.load(GROUP, name)
     return kind
 
 
-def typed(cls: type[T], settings: Mapping[str, Any], kind: str) -> T:
-    """The settings as an instance of the kind's own dataclass; UsageError names what is unknown or of a wrong type."""
+def parse_settings(cls: type[T], settings: Mapping[str, Any], kind: str) -> T:
+    """Convert settings to the kind's dataclass. Raises UsageError, which names what is unknown or has a wrong type."""
     try:
         return build(cls, dict(settings))
     except (TypeError, ValueError) as error:
-        known = ", ".join(field.name for field in fields(cls))  # type: ignore[arg-type] # a dataclass, by contract
-        raise UsageError(f"gate {kind}: {error} (its settings: {known})") from error
+        field_names = ", ".join(field.name for field in fields(cls))  # type: ignore[arg-type] # a dataclass, by contract
+        raise UsageError(f"gate {kind}: {error} (its settings: {field_names})") from error
 
 
-# The two gates that need no question: always ask the cards, never ask them (Thrust, section 4, baselines).
+# Two gates that ignore the question: always use cards, never use them (Thrust, section 4, baselines).
 
 
 @dataclass(frozen=True)
 class Always:
-    """Every question goes to the cards: score 0, as if the LLM knew nothing."""
+    """Uses cards for every question: score 0, as if the LLM knew nothing."""
 
     llm: LLM
     examples: Sequence[Example] = ()
@@ -201,7 +199,7 @@ class Always:
 
 @dataclass(frozen=True)
 class Never:
-    """No question goes to the cards: score 1, as if the LLM knew everything."""
+    """Uses cards for no question: score 1, as if the LLM knew everything."""
 
     llm: LLM
     examples: Sequence[Example] = ()
@@ -210,14 +208,14 @@ class Never:
         return np.ones(len(questions), dtype=np.float32)
 
 
-# A share of the questions, drawn at random, seeks knowledge (Thrust, section 4): the bar for every gate.
+# A random share of the questions uses cards (Thrust, section 4): the baseline for every gate.
 
 BITS = 63
 
 
 @dataclass(frozen=True)
 class RandomShareSettings:
-    """share: of the questions that seek knowledge, in [0, 1]. seed: which ones."""
+    """share: of the questions that use cards, in [0, 1]. seed: decides which ones."""
 
     share: float = 0.5
     seed: int = 0
@@ -229,9 +227,9 @@ class RandomShareSettings:
 
 @dataclass(frozen=True)
 class RandomShare:
-    """Scores spread evenly over [0, 1), each by the seed and its question alone; the share is the threshold.
+    """Scores are uniform in [0, 1), by the seed and the question alone; the threshold is the share.
 
-    It learns nothing from records, and is fitted on any.
+    It learns nothing from records, and can be fitted on any.
     """
 
     settings: Mapping[str, Any]
@@ -243,15 +241,15 @@ class RandomShare:
         cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
     ) -> "RandomShare":
         del records, resources
-        given = typed(RandomShareSettings, settings, "random")
-        return cls(asdict(given), given.share)
+        options = parse_settings(RandomShareSettings, settings, "random")
+        return cls(asdict(options), options.share)
 
     @classmethod
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> "RandomShare":
         del state, resources
-        return cls(asdict(typed(RandomShareSettings, settings, "random")), threshold)
+        return cls(asdict(parse_settings(RandomShareSettings, settings, "random")), threshold)
 
     def state(self) -> GateState:
         return GateState({}, {})
@@ -259,11 +257,11 @@ class RandomShare:
     def scores(self, queries: Sequence[Query]) -> Array:
         seed = self.settings["seed"]
         drawn = [derive_seed(seed, query.question) / 2**BITS for query in queries]
-        # Rounded down, so that no score is 1 and a share of 1 seeks always.
+        # Rounded down, so that no score is 1 and the gate always fires with a share of 1.
         return np.minimum(np.array(drawn, dtype=np.float32), np.float32(1 - 2**-24))
 
 
-# A fitted gate with another threshold than its own: the one that `kcard calibrate` chose on the user's records.
+# A fitted gate with the threshold that `kcard calibrate` chose on the user's records.
 
 KIND = "calibrated"
 
@@ -278,7 +276,7 @@ class Calibrated:
 
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> NoReturn:
-        """Never: a threshold is chosen by comparing (kcard.evaluation.gates.calibration)."""
+        """Refuse: the threshold is chosen by comparison (kcard.evaluation.gates.calibration)."""
         del records, settings, resources
         raise UsageError(f"gate {KIND} is made by kcard calibrate --records RECORDS, not fitted")
 
@@ -287,13 +285,13 @@ class Calibrated:
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> "Calibrated":
         inner = GateState(state.arrays, state.values["values"])
-        given = {key: value for key, value in settings.items() if key != "gate"}
-        gate = find(settings["gate"]).restore(given, state.values["threshold"], inner, resources)
+        own_settings = {key: value for key, value in settings.items() if key != "gate"}
+        gate = find(settings["gate"]).restore(own_settings, state.values["threshold"], inner, resources)
         return cls(gate, threshold)
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Those of the gate, and its kind as "gate"."""
+        """Return the settings of the gate, with its kind as "gate"."""
         return {**self.gate.settings, "gate": self.gate.kind}
 
     def scores(self, queries: Sequence[Query]) -> Array:

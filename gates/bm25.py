@@ -1,4 +1,4 @@
-"""The BM25 gate (Thrust, section 4): a question is known where it shares its words with those of the sample."""
+"""The BM25 gate (Thrust, section 4): a question counts as known if it shares its words with those of a sample."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, typed
+from kcard.gates.base import GateState, Resources, parse_settings
 from kcard.gates.records import Query, Record
 from kcard.index import Index
 from kcard.interfaces import Array
@@ -21,7 +21,7 @@ FOLDS = 20
 
 @dataclass(frozen=True)
 class BM25Settings:
-    """percentile: of the sample's scores, each without itself, in [0, 100]; it is the threshold."""
+    """percentile: of the sample's held-out scores, in [0, 100]; it is the threshold."""
 
     percentile: float = 50
 
@@ -32,11 +32,11 @@ class BM25Settings:
 
 @dataclass(frozen=True)
 class BM25:
-    """A fitted gate: the score is the mean BM25 relevance of the question to every question of the sample.
+    """The score is the mean BM25 relevance of the question to all questions of the sample.
 
-    That is a sum over the question's words, so a weight a word is kept, and no question of the sample. A question
-    of the sample is much nearer to the sample than others are, since it is in it; so the percentile is that of
-    scores by parts of the sample that the question does not belong to, and about as many other questions seek.
+    It is a sum over the question's words, so the gate stores one weight per word and no question of the sample. A
+    question of the sample is much nearer to the sample than others are, so the percentile is taken of scores against
+    parts of the sample that don't contain the question; about the same share of other questions then uses cards.
     """
 
     settings: Mapping[str, Any]
@@ -47,23 +47,28 @@ class BM25:
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> "BM25":
         del resources
-        given = typed(BM25Settings, settings, "bm25")
+        options = parse_settings(BM25Settings, settings, "bm25")
         if not records:
             raise UsageError("gate bm25: no records to fit it on: give about 200")
         questions = [record.question for record in records]
         index = Index.build(questions)
-        known = sorted({word for question in questions for word in words(question)})
-        weights = {word: _mean_relevance(index, word, len(questions)) for word in known}
-        return cls(asdict(given), float(np.quantile(_held_out(questions), given.percentile / 100)), weights)
+        vocabulary = sorted({word for question in questions for word in words(question)})
+        count = len(questions)
+        weights = {word: sum(score for _, score in index.search(word, count)) / count for word in vocabulary}
+        return cls(
+            asdict(options), float(np.quantile(_held_out(questions), options.percentile / 100)), weights
+        )
 
     @classmethod
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> "BM25":
         del resources
-        found, numbers = state.values["words"], state.arrays["weights"].tolist()
+        vocabulary, numbers = state.values["words"], state.arrays["weights"].tolist()
         return cls(
-            asdict(typed(BM25Settings, settings, "bm25")), threshold, dict(zip(found, numbers, strict=True))
+            asdict(parse_settings(BM25Settings, settings, "bm25")),
+            threshold,
+            dict(zip(vocabulary, numbers, strict=True)),
         )
 
     def state(self) -> GateState:
@@ -72,30 +77,24 @@ class BM25:
         )
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        return np.array([_score(self.weights, query.question) for query in queries], dtype=np.float32)
+        scores = []
+        for query in queries:  # a word that occurs twice counts once, as in the index
+            score = sum(self.weights.get(word, 0.0) for word in sorted(set(words(query.question))))
+            scores.append(float(np.float32(score)))
+        return np.array(scores, dtype=np.float32)
 
 
 def _held_out(questions: Sequence[str]) -> list[float]:
-    """The mean relevance of each question to the others; of more than FOLDS, to those of the other folds.
+    """Return the mean relevance of each question to the others; with more than FOLDS, to those of the other folds.
 
-    That of the only question is 0.
+    That of an only question is 0.
     """
     if len(questions) == 1:
         return [0.0]
-    found = [0.0] * len(questions)
+    relevances = [0.0] * len(questions)
     for first in range(min(FOLDS, len(questions))):
         others = Index.build(question for i, question in enumerate(questions) if i % FOLDS != first)
         for i in range(first, len(questions), FOLDS):
             scores = others.scores(questions[i])
-            found[i] = float(scores.mean()) if len(scores) else 0.0
-    return found
-
-
-def _mean_relevance(index: Index, word: str, rows: int) -> float:
-    return sum(score for _, score in index.search(word, rows)) / rows
-
-
-def _score(weights: Mapping[str, float], question: str) -> float:
-    """A word that comes twice counts once, as in the index. In single precision, like the scores."""
-    found = sum(weights.get(word, 0.0) for word in sorted(set(words(question))))
-    return float(np.float32(found))
+            relevances[i] = float(scores.mean()) if len(scores) else 0.0
+    return relevances

@@ -1,7 +1,7 @@
-"""The draft gate: a first answer without cards decides.
+"""The draft gate decides by a first answer without cards.
 
-Two logistic heads give the probability that the answer is right without cards, and with them. Their features are the
-vectors of question and answer by a sentence encoder, and what the draft tells of itself (draft_features.py).
+Two logistic heads predict the probability that the answer is right without cards, and with them. Their features are
+the sentence vectors of question and answer, and surface features of the draft.
 """
 
 import re
@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, typed
-from kcard.gates.features import Head, Representation, bind, cross_fitted, find, finite
+from kcard.gates.base import GateState, Resources, parse_settings
+from kcard.gates.features import LogisticHead, Representation, bind, cross_fit, find, finite_vectors
 from kcard.gates.records import Query, Record
-from kcard.gates.skr import Bools
 from kcard.interfaces import LLM, Array, replies
 from kcard.offline.questions import Form, fits, form_of
-from kcard.types import Reply, Request
+from kcard.types import Request
 
 __all__ = [
     "COUNT",
@@ -30,11 +29,11 @@ __all__ = [
     "features",
     "inputs",
     "plain",
-    "standardised",
+    "standardise",
 ]
 
 
-# What a draft tells of itself: its form against the question's, hedges, lengths, repetition. Numbers, no model.
+# Surface features of a draft: its form against the question's, hedges, lengths, repetition.
 
 Floats = npt.NDArray[np.float64]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -57,22 +56,22 @@ LONGEST = 200  # characters of an answer
 
 
 def plain(text: str) -> str:
-    """The text without the escapes that some files keep as letters (backslash, u, four digits), on one line."""
-    return " ".join(ESCAPED.sub(lambda found: chr(int(found[1], 16)), text).replace('\\"', '"').split())
+    """Resolve escapes that some files contain as plain text (backslash, u, four digits), and put it on one line."""
+    return " ".join(ESCAPED.sub(lambda match: chr(int(match[1], 16)), text).replace('\\"', '"').split())
 
 
 def answer_of(draft: str) -> str:
-    """What follows "the answer is:" in a draft that reasons first, else the text; at most 200 characters."""
+    """Return what follows "the answer is:" in a draft that reasons first, else the text; at most 200 characters."""
     return CONCLUSION.split(draft)[-1].strip().removesuffix(".")[:LONGEST]
 
 
 def features(question: str, answer: str, draft: str | None) -> list[float]:
-    """COUNT numbers; any text will do, an empty one too. What is known of a draft only is NaN where there is none."""
+    """Return COUNT numbers for any text, even an empty one. Features of the draft are NaN if there is none."""
     form = form_of(question)
-    asked, said = _words(question), _words(answer)
+    question_words, answer_words = _words(question), _words(answer)
     return [
-        *(float(form == known) for known in FORMS),
-        *_of_draft(answer, draft),
+        *(float(form == other) for other in FORMS),
+        *_draft_features(answer, draft),
         # The answer
         float(fits(form, answer)),
         float(answer.lower().strip(" .") in {"yes", "no"}),
@@ -82,21 +81,21 @@ def features(question: str, answer: str, draft: str | None) -> list[float]:
         float(answer[:1].isupper()),
         float("," in answer),
         float(np.log1p(len(answer))),
-        float(len(said)),
-        sum(word in set(asked) for word in said) / max(1, len(said)),
+        float(len(answer_words)),
+        sum(word in set(question_words) for word in answer_words) / max(1, len(answer_words)),
         # The question
-        float(len(asked)),
+        float(len(question_words)),
         float(np.log1p(len(question))),
         float(bool(re.search(r"\d", question))),
         float(question[:1].isupper()),
         float(question.rstrip().endswith("?")),
         float(len(CAPITAL.findall(question))),
         float(len(RELATION.findall(question.lower()))),
-        _letters(asked),
+        sum(map(len, question_words)) / max(1, len(question_words)),
     ]
 
 
-def _of_draft(answer: str, draft: str | None) -> list[float]:
+def _draft_features(answer: str, draft: str | None) -> list[float]:
     if draft is None:
         return [float("nan")] * OF_DRAFT
     words = draft.lower().split()
@@ -115,22 +114,15 @@ def _words(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
-def _letters(words: list[str]) -> float:
-    """The mean length of a word."""
-    return sum(map(len, words)) / max(1, len(words))
-
-
-# Questions with their answers and drafts as rows of numbers, and these at the scales that they are to count with.
-
-# How far features count beside each other, per standard deviation; a penalty shrinks what is small first.
+# Weights of surface features and vectors, per standard deviation; the penalty shrinks small ones first.
 OF_FORM = 0.5
 OF_VECTORS = 0.2
 LEAST = 1e-9  # spread of a feature below which it is the same everywhere
 
 
 def inputs(representation: Representation, queries: Sequence[Query], sure: bool) -> Floats:
-    """Shape (n, d): what answers and drafts tell of themselves, COUNT numbers or one more, then the vectors of
-    questions and of answers. NaN: not known."""
+    """Return the features of queries, shape (n, d): COUNT surface features, the log-probability if `sure`, then the
+    vectors of questions and of answers. NaN: unknown."""
     questions = [query.question for query in queries]
     drafts = [plain(query.draft) if query.draft else None for query in queries]
     answers = [
@@ -140,21 +132,23 @@ def inputs(representation: Representation, queries: Sequence[Query], sure: bool)
         [features(*three) for three in zip(questions, answers, drafts, strict=True)], dtype=np.float64
     ).reshape(len(queries), COUNT)
     if sure:
-        known = [query.draft_log_probability for query in queries]
-        form = np.column_stack([form, [np.nan if value is None else value for value in known]])
-    return np.hstack([form, finite(representation, questions), finite(representation, answers)])
+        log_probabilities = [query.draft_log_probability for query in queries]
+        form = np.column_stack([form, [np.nan if value is None else value for value in log_probabilities]])
+    return np.hstack(
+        [form, finite_vectors(representation, questions), finite_vectors(representation, answers)]
+    )
 
 
-def standardised(values: Floats, of_form: int) -> tuple[Floats, Floats, Floats]:
-    """The values about their mean, each column at the scale that it is to count with; that scale, and the mean.
+def standardise(values: Floats, of_form: int) -> tuple[Floats, Floats, Floats]:
+    """Return the values centred and scaled, the scale of each column, and its mean.
 
-    What is not known is at the mean; a column in which nothing is known, or all is the same, does not count.
-    `of_form`: how many of the columns are not of vectors.
+    Unknown values are set to the mean; a column without known values, or with equal ones, gets scale 0. `of_form`: the
+    number of columns that are surface features.
     """
-    known = ~np.isnan(values)
-    counts = np.maximum(known.sum(axis=0), 1)
-    centre = np.where(known, values, 0).sum(axis=0) / counts
-    apart = np.where(known, values - centre, 0)
+    is_number = ~np.isnan(values)
+    counts = np.maximum(is_number.sum(axis=0), 1)
+    centre = np.where(is_number, values, 0).sum(axis=0) / counts
+    apart = np.where(is_number, values - centre, 0)
     spread = np.sqrt((apart**2).sum(axis=0) / counts)
     weight = np.full(values.shape[1], OF_VECTORS)
     weight[:of_form] = OF_FORM
@@ -163,15 +157,15 @@ def standardised(values: Floats, of_form: int) -> tuple[Floats, Floats, Floats]:
 
 
 KIND = "draft"
-RIGHT = 0.5  # correctness from which on an answer counts as right
-SURE = 1.645  # standard errors: so that the share on other questions rarely exceeds the wanted one
+RIGHT = 0.5  # correctness from which an answer counts as right
+SURE = 1.645  # standard errors, so that the share on other questions rarely exceeds the target
 
 
 @dataclass(frozen=True)
 class DraftSettings:
     """How the gate is fitted.
 
-    share    at most this share of the questions uses cards, in (0, 1]
+    share    the maximum share of questions that use cards, in (0, 1]
     encoder  see kcard.gates.features
     seed     of the folds on which penalties are chosen
     """
@@ -189,17 +183,17 @@ class DraftSettings:
 class Draft:
     """The score is P(right without cards) - P(right with them), in [-1, 1].
 
-    centre   the mean of each feature, which stands for one that is not known; shape (d,)
-    heads    that of without and that of with; the weights of shape (d,)
-    drafted  whether it was fitted on drafts by the LLM that it was given; then it scores such drafts only
+    centre   the mean of each feature, which replaces unknown values; shape (d,)
+    heads    without cards and with them; weights of shape (d,)
+    drafted  whether it was fitted on drafts of the given LLM; then it scores only such drafts
     sure     whether the log-probability of the draft is a feature
     """
 
     representation: Representation
-    given: DraftSettings
+    options: DraftSettings
     threshold: float
     centre: Floats
-    heads: tuple[Head, Head]
+    heads: tuple[LogisticHead, LogisticHead]
     drafted: bool
     sure: bool
     llm: LLM | None
@@ -207,62 +201,67 @@ class Draft:
 
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
-        """With an LLM, it drafts an answer to every question; without, the records' drafts or answers are read.
+        """Fit on drafts by the LLM, if one is given, else on the drafts or answers of the records.
 
-        The threshold seeks where cards are likelier right, or less than that: see _threshold. Raises UsageError where
-        there is nothing to read or to tell apart.
+        The gate fires if cards are more likely right, or less often: see _threshold. Raises UsageError if there are no
+        drafts, or nothing to tell apart.
         """
-        given = typed(DraftSettings, settings, KIND)
+        options = parse_settings(DraftSettings, settings, KIND)
         drafted = resources.llm is not None
         queries = [record.query for record in records]
         if resources.llm is not None:
-            queries = _drafted(resources.llm, queries)
-        _check(records, queries)
-        representation = resources.representation or find(given.encoder)
+            queries = _with_drafts(resources.llm, queries)
+        _check_records(records, queries)
+        representation = resources.representation or find(options.encoder)
         sure = all(query.draft_log_probability is not None for query in queries)
-        vectors, scale, centre = standardised(inputs(representation, queries, sure), COUNT + sure)
+        vectors, scale, centre = standardise(inputs(representation, queries, sure), COUNT + sure)
         heads, unseen = [], []
         for name in ("correct_without", "correct_with"):
             truth = np.array([getattr(record, name) >= RIGHT for record in records])
-            head, probabilities = _head(vectors, truth, given.seed)
+            if truth.any() and not truth.all():
+                head, probabilities = cross_fit(vectors, truth, options.seed)
+            else:  # all are alike: their share, with one more of each class
+                share = (float(truth.sum()) + 1) / (len(truth) + 2)
+                head = LogisticHead(np.zeros(vectors.shape[1]), float(np.log(share / (1 - share))))
+                probabilities = head.probabilities(vectors)
             weights = head.weights * scale
-            heads.append(Head(weights, head.bias - float(weights @ centre)))
+            heads.append(LogisticHead(weights, head.bias - float(weights @ centre)))
             unseen.append(probabilities)
-        threshold = _threshold(unseen[0] - unseen[1], given.share)
-        given = replace(given, encoder=representation.name)
+        threshold = _threshold(unseen[0] - unseen[1], options.share)
+        options = replace(options, encoder=representation.name)
         return cls(
-            representation, given, threshold, centre, (heads[0], heads[1]), drafted, sure, resources.llm
+            representation, options, threshold, centre, (heads[0], heads[1]), drafted, sure, resources.llm
         )
 
     @classmethod
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
-        given = typed(DraftSettings, settings, KIND)
+        options = parse_settings(DraftSettings, settings, KIND)
         weights, bias, centre = (state.arrays[name] for name in ("weights", "bias", "centre"))
         if weights.shape != (2, *centre.shape) or centre.ndim != 1 or bias.shape != (2,):
             raise ValueError("its arrays don't fit each other")
         if not all(np.isfinite(array).all() for array in (weights, bias, centre)):
             raise ValueError("its arrays are not finite")
-        representation = bind(given.encoder, state.values["encoder_sha256"], resources.representation)
+        representation = bind(options.encoder, state.values["encoder_sha256"], resources.representation)
         without, with_ = (
-            Head(row.astype(np.float64), float(b)) for row, b in zip(weights, bias, strict=True)
+            LogisticHead(row.astype(np.float64), float(b)) for row, b in zip(weights, bias, strict=True)
         )
         drafted, sure = bool(state.values["drafted"]), bool(state.values["log_probability"])
-        return cls(representation, given, threshold, centre, (without, with_), drafted, sure, resources.llm)
+        return cls(representation, options, threshold, centre, (without, with_), drafted, sure, resources.llm)
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return asdict(self.given)
+        return asdict(self.options)
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        """Raises UsageError where a draft is needed and there is no LLM to write it."""
+        """See Fitted. Raises UsageError if a draft is needed and there is no LLM to write it."""
         read = self._read(queries)
         without, with_ = (head.probabilities(read) for head in self.heads)
         return (without - with_).astype(np.float32)
 
     def correct_without(self, queries: Sequence[Query]) -> Array:
-        """P(right without cards), shape (n,); raises as `scores`."""
+        """Return P(right without cards), shape (n,); raises as `scores`."""
         return self.heads[0].probabilities(self._read(queries)).astype(np.float32)
 
     def state(self) -> GateState:
@@ -280,42 +279,39 @@ class Draft:
         )
 
     def _read(self, queries: Sequence[Query]) -> Floats:
-        found = inputs(self.representation, self._answered(queries), self.sure)
-        return np.where(np.isnan(found), self.centre, found)
+        """Return the features of queries; the LLM drafts answers that are missing.
 
-    def _answered(self, queries: Sequence[Query]) -> Sequence[Query]:
-        """Where some of many have neither answer nor draft and there is no LLM, their answers count as empty."""
+        Without an LLM, missing answers count as empty, unless all of them are missing.
+        """
         if self.llm is not None:
-            wanted = [query for query in queries if self.drafted or not _known(query)]
-            written = iter(_drafted(self.llm, wanted))
-            return [next(written) if self.drafted or not _known(q) else q for q in queries]
-        if queries and not any(map(_known, queries)):
+            undrafted = [query for query in queries if self.drafted or not _has_answer(query)]
+            written = iter(_with_drafts(self.llm, undrafted))
+            queries = [next(written) if self.drafted or not _has_answer(q) else q for q in queries]
+        elif queries and not any(map(_has_answer, queries)):
             raise UsageError(f"gate {KIND} needs a draft by an LLM, and none is given: choose one with --llm")
-        return queries
+        rows = inputs(self.representation, queries, self.sure)
+        return np.where(np.isnan(rows), self.centre, rows)
 
 
-def _known(query: Query) -> bool:
+def _has_answer(query: Query) -> bool:
     return bool(query.answer or query.draft)
 
 
-def _drafted(llm: LLM, queries: Sequence[Query]) -> list[Query]:
-    """The queries, each with a short answer that the LLM writes without knowledge; it does not reason first."""
+def _with_drafts(llm: LLM, queries: Sequence[Query]) -> list[Query]:
+    """Return the queries with short answers that the LLM writes without knowledge and without reasoning first."""
     written = replies(llm, [Request("answer", query.question, draft=True) for query in queries])
-    return [
-        replace(query, answer=reply.text, draft=None, draft_log_probability=_sureness(reply))
-        for query, reply in zip(queries, written, strict=True)
-    ]
+    drafted = []
+    for query, reply in zip(queries, written, strict=True):
+        scores = [token.log_probability for token in reply.tokens or ()]
+        mean = float(np.mean(scores)) if scores else None
+        drafted.append(replace(query, answer=reply.text, draft=None, draft_log_probability=mean))
+    return drafted
 
 
-def _sureness(reply: Reply) -> float | None:
-    """The mean log-probability of the reply's tokens; None where the LLM gives none."""
-    return float(np.mean([token.log_probability for token in reply.tokens])) if reply.tokens else None
-
-
-def _check(records: Sequence[Record], queries: Sequence[Query]) -> None:
+def _check_records(records: Sequence[Record], queries: Sequence[Query]) -> None:
     if not records:
         raise UsageError(f"gate {KIND}: there are no records to fit it on: give about 1000")
-    if not any(map(_known, queries)):
+    if not any(map(_has_answer, queries)):
         raise UsageError(
             f"gate {KIND}: none of {len(records)} records has a draft or answer_without: collect records with kcard "
             "gate collect, or choose an LLM that drafts with --llm"
@@ -326,19 +322,10 @@ def _check(records: Sequence[Record], queries: Sequence[Query]) -> None:
         )
 
 
-def _head(vectors: Floats, truth: Bools, seed: int) -> tuple[Head, Floats]:
-    """The head, and its probabilities of what it had not seen; where all are alike, their share, one more each."""
-    if truth.any() and not truth.all():
-        return cross_fitted(vectors, truth, seed)
-    share = (float(truth.sum()) + 1) / (len(truth) + 2)
-    head = Head(np.zeros(vectors.shape[1]), float(np.log(share / (1 - share))))
-    return head, head.probabilities(vectors)
-
-
 def _threshold(scores: Floats, share: float) -> float:
-    """Of held-out scores: 0, which seeks where cards are likelier right, or what keeps to the share where 0 does not.
+    """Return 0, so that the gate fires if cards are more likely right, or a lower threshold that keeps to the share.
 
-    The quantile of so many scores is uncertain, so a little less than the share is aimed at.
+    `scores` are held out. Their quantile is uncertain, so the target is a little below the share.
     """
     if share == 1:
         return 0.0

@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUP",
     "CachedRepresentation",
-    "Head",
     "HiddenStates",
+    "LogisticHead",
     "MiniLM",
     "Representation",
     "bind",
-    "calibrated",
     "contriever",
-    "cross_fitted",
+    "cross_fit",
     "find",
-    "finite",
-    "unit",
+    "finite_vectors",
+    "fit_calibrated",
+    "normalize",
 ]
 
 
-# A question as a vector: the one seam through which gates embed. By name: minilm, hf:MODEL, card:FOLDER.
+# Representations embed questions for gates. By name: minilm, hf:MODEL, card:FOLDER.
 #
-# Options follow after commas (hf:gpt2,layer=6,pooling=mean). The kinds are found through the entry-point group
-# `kcard.representations`, and made with what stands after the colon and the options, all of them texts.
+# Options follow after commas (hf:gpt2,layer=6,pooling=mean). Kinds are registered under the entry-point group
+# `kcard.representations`, and called with the text after the colon and the options, all of them strings.
 
 GROUP = "kcard.representations"
 
@@ -48,16 +48,16 @@ GROUP = "kcard.representations"
 class Representation(Protocol):
     @property
     def name(self) -> str:
-        """The name that `find` knows it by."""
+        """Return the name that `find` takes."""
         ...
 
     @property
     def digest(self) -> str:
-        """sha256 of all that decides its vectors: the weights, the layer, the pooling."""
+        """Return the sha256 of all that determines its vectors: weights, layer, pooling."""
         ...
 
     def vectors(self, questions: Sequence[str]) -> Array:
-        """Shape (n, d), the same d always; a row depends on its question only, up to rounding."""
+        """Embed questions, shape (n, d), with a constant d; a row depends on its question only, up to rounding."""
         ...
 
 
@@ -76,7 +76,7 @@ class CachedRepresentation:
 
     def __init__(self, representation: Representation) -> None:
         self._representation = representation
-        self._known: dict[str, Array] = {}
+        self._vectors: dict[str, Array] = {}
 
     @property
     def name(self) -> str:
@@ -87,70 +87,63 @@ class CachedRepresentation:
         return self._representation.digest
 
     def vectors(self, questions: Sequence[str]) -> Array:
-        new = [question for question in dict.fromkeys(questions) if question not in self._known]
+        new = [question for question in dict.fromkeys(questions) if question not in self._vectors]
         if new or not questions:
-            found = self._representation.vectors(new)
-            self._known.update(zip(new, found, strict=True))
-        return np.stack([self._known[question] for question in questions]) if questions else found
+            vectors = self._representation.vectors(new)
+            self._vectors.update(zip(new, vectors, strict=True))
+        return np.stack([self._vectors[question] for question in questions]) if questions else vectors
 
 
 def find(name: str) -> Representation:
-    """The representation of that name; UsageError for a kind or an option that there is not, or without its value."""
-    kind, _, given = name.partition(":")
-    where, *options = given.split(",")
+    """Return the representation of that name. Raises UsageError for an unknown kind or option, or a missing value."""
+    kind, _, argument = name.partition(":")
+    where, *options = argument.split(",")
     make = system.load(GROUP, kind)
     signature = inspect.signature(make)
     try:
         bound = signature.bind(*[where] if where else [], **dict(option.split("=", 1) for option in options))
     except (TypeError, ValueError):
-        usage = ",".join(
-            [f"{kind}:NAME" if _needed(signature) else kind, *(f"{o}=..." for o in _optional(signature))]
-        )
+        parameters = signature.parameters.values()
+        needs_name = any(p.default is p.empty for p in parameters)
+        optional = [f"{p.name}=..." for p in parameters if p.default is not p.empty]
+        usage = ",".join([f"{kind}:NAME" if needs_name else kind, *optional])
         raise UsageError(f"encoder {name!r}: expected {usage}") from None
-    made: Representation = make(*bound.args, **bound.kwargs)
-    return made
+    representation: Representation = make(*bound.args, **bound.kwargs)
+    return representation
 
 
-def bind(name: str, digest: str, given: Representation | None = None) -> Representation:
-    """What a gate that was fitted on representation `name` with `digest` is to be used with: `given`, or the named one.
+def bind(name: str, digest: str, preferred: Representation | None = None) -> Representation:
+    """Return the representation of a gate that was fitted on `name` with `digest`: `preferred`, or else the named one.
 
-    Raises UsageError, naming both, where it is another.
+    Raises UsageError, which names both, if its digest differs.
     """
-    found = given or find(name)
-    if found.digest != digest:
+    representation = preferred or find(name)
+    if representation.digest != digest:
         raise UsageError(
-            f"this gate was fitted on the encoder {name} ({digest[:12]}…), not on {found.name} "
-            f"({found.digest[:12]}…): use that one, or fit the gate again"
+            f"this gate was fitted on the encoder {name} ({digest[:12]}…), not on {representation.name} "
+            f"({representation.digest[:12]}…): use that one, or fit the gate again"
         )
-    return found
+    return representation
 
 
-def finite(representation: Representation, questions: Sequence[str]) -> Array:
-    """The vectors of the questions; UsageError names the first question that is given no finite vector."""
-    found = representation.vectors(questions)
-    wrong = ~np.isfinite(found).all(axis=1)
+def finite_vectors(representation: Representation, questions: Sequence[str]) -> Array:
+    """Embed questions. Raises UsageError, which names the first question without a finite vector."""
+    vectors = representation.vectors(questions)
+    wrong = ~np.isfinite(vectors).all(axis=1)
     if wrong.any():
         raise UsageError(
             f"encoder {representation.name} gives {questions[int(wrong.argmax())][:60]!r} a vector that is "
             "not finite: choose "
             "another encoder or layer"
         )
-    return found
+    return vectors
 
 
-def unit(vectors: Array) -> Array:
-    """The vectors at unit length; a vector of zeros stays one."""
+def normalize(vectors: Array) -> Array:
+    """Scale the vectors to unit length; a vector of zeros stays zero."""
     wide = vectors.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
     return (wide / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
-
-
-def _needed(signature: inspect.Signature) -> list[str]:
-    return [name for name, p in signature.parameters.items() if p.default is p.empty]
-
-
-def _optional(signature: inspect.Signature) -> list[str]:
-    return [name for name, p in signature.parameters.items() if p.default is not p.empty]
 
 
 ROWS = 32
@@ -158,22 +151,24 @@ TOKENS = 512
 
 
 class HiddenStates:
-    """hf:MODEL, a folder or a Hugging Face name. Of a longer question the first 512 tokens are read.
+    """hf:MODEL, a folder or a Hugging Face name. It reads the first 512 tokens of a question.
 
-    layer    of an encoder-decoder, the decoder's, which is given its start token (Thrust, footnote 1)
-    pooling  auto: the last token of a decoder, the mean of an encoder. cls and pooler are for encoders that were
-             trained so, such as SimCSE's: the first token's state, and what the model's own pooler makes of that of
-             the last layer
+    layer    of an encoder-decoder, a layer of the decoder, which reads its start token (Thrust, footnote 1)
+    pooling  auto: the last token of a decoder, the mean of an encoder; cls (the first token's state) and pooler (the
+             model's own pooler on that of the last layer) are for encoders that were trained so, such as SimCSE's
 
-    Raises ModelUnavailable where the model can't be loaded, UsageError for a layer or pooling that there is not.
+    Raises ModelUnavailable if the model can't be loaded, UsageError for an unknown layer or pooling.
     """
 
     def __init__(self, where: str, layer: str = "-1", pooling: str = "auto") -> None:
         self._model, self._tokenizer = _load(where)
-        decodes = _decodes(self._model.config)
-        known = CAUSAL if decodes else ENCODERS
-        self._layer, given = layer_and_pooling(layer, pooling, depth(self._model), known)
-        self._pooling = ("last" if decodes else "mean") if given == "auto" else given
+        # Of a model that writes from left to right, only the last token has seen all others.
+        config = self._model.config
+        architecture = (config.architectures or [""])[0]
+        decodes = bool(config.is_encoder_decoder or architecture.endswith(("ForCausalLM", "LMHeadModel")))
+        poolings = CAUSAL if decodes else ENCODERS
+        self._layer, chosen_pooling = layer_and_pooling(layer, pooling, depth(self._model), poolings)
+        self._pooling = ("last" if decodes else "mean") if chosen_pooling == "auto" else chosen_pooling
         if self._pooling == "pooler" and self._layer % (depth(self._model) + 1) != depth(self._model):
             raise UsageError(
                 f"encoder hf:{where}: its pooler reads the last layer only: leave out layer={layer}"
@@ -194,41 +189,34 @@ class HiddenStates:
             return np.zeros((0, width), dtype=np.float32)
         order = by_length([*map(len, questions)])
         with torch.inference_mode():
-            found = [
-                self._batch([questions[i] for i in batch]).cpu().numpy() for batch in batched(order, ROWS)
+            batches = [
+                self._embed([questions[i] for i in batch]).cpu().numpy() for batch in batched(order, ROWS)
             ]
-        back: Array = np.concatenate(found)[np.argsort(order)]
+        back: Array = np.concatenate(batches)[np.argsort(order)]
         return back
 
-    def _batch(self, questions: list[str]) -> "Tensor":
+    def _embed(self, questions: list[str]) -> "Tensor":
         import torch
 
+        longest = min(TOKENS, getattr(self._model.config, "max_position_embeddings", None) or TOKENS)
         inputs = self._tokenizer(
-            questions, padding=True, truncation=True, max_length=self._longest, return_tensors="pt"
+            questions, padding=True, truncation=True, max_length=longest, return_tensors="pt"
         ).to(self._model.device)
         mask = inputs["attention_mask"]
         if not self._model.config.is_encoder_decoder:
             out = self._model(**inputs, output_hidden_states=True)
-            return self._pooler_output(out) if self._pooling == "pooler" else self._pooled(out, mask)
+            if self._pooling == "pooler":
+                output: Tensor | None = getattr(out, "pooler_output", None)
+                if output is None:
+                    raise UsageError(f"encoder {self.name}: the model has no pooler: choose pooling=cls")
+                return output.float()
+            states = out.hidden_states[self._layer]
+            return first(states) if self._pooling == "cls" else pooled(states, mask, self._pooling == "mean")
         start = torch.full((len(questions), 1), self._model.config.decoder_start_token_id, device=mask.device)
         states = self._model(
             **inputs, decoder_input_ids=start, output_hidden_states=True
         ).decoder_hidden_states
         return pooled(states[self._layer], torch.ones_like(start), self._pooling == "mean")
-
-    def _pooled(self, out: Any, mask: "Tensor") -> "Tensor":
-        states = out.hidden_states[self._layer]
-        return first(states) if self._pooling == "cls" else pooled(states, mask, self._pooling == "mean")
-
-    def _pooler_output(self, out: Any) -> "Tensor":
-        found: Tensor | None = getattr(out, "pooler_output", None)
-        if found is None:
-            raise UsageError(f"encoder {self.name}: the model has no pooler: choose pooling=cls")
-        return found.float()
-
-    @property
-    def _longest(self) -> int:
-        return min(TOKENS, getattr(self._model.config, "max_position_embeddings", None) or TOKENS)
 
 
 def contriever(where: str = "facebook/contriever") -> HiddenStates:
@@ -248,12 +236,6 @@ def simcse(where: str = "princeton-nlp/sup-simcse-bert-base-uncased") -> HiddenS
     return HiddenStates(where, pooling="pooler")
 
 
-def _decodes(config: Any) -> bool:
-    """Whether the model writes from left to right, so that only the last token has seen them all."""
-    names = config.architectures or [""]
-    return bool(config.is_encoder_decoder or names[0].endswith(("ForCausalLM", "LMHeadModel")))
-
-
 def _load(where: str) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -267,7 +249,7 @@ def _load(where: str) -> tuple[Any, Any]:
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 
-# Logistic regression with an L2 penalty, and its calibration: a small head for vectors that another model made.
+# Logistic regression with an L2 penalty, and its calibration: a small head on another model's vectors.
 
 Floats = npt.NDArray[np.float64]
 PENALTIES = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
@@ -276,35 +258,37 @@ ITERATIONS = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Head:
+class LogisticHead:
     """P(1) of a vector x is 1 / (1 + exp(-(weights . x + bias))); weights of shape (d,)."""
 
     weights: Floats
     bias: float
 
     def probabilities(self, vectors: npt.NDArray[np.floating]) -> Floats:
-        """P(1) of each vector, shape (n,)."""
+        """Return P(1) of each vector, shape (n,)."""
         odds = vectors @ self.weights + self.bias
-        found: Floats = np.exp(-np.logaddexp(0, -odds))
-        return found
+        probabilities: Floats = np.exp(-np.logaddexp(0, -odds))
+        return probabilities
 
 
-def calibrated(vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.bool_], seed: int) -> Head:
-    """The head whose probabilities can be believed. Both classes must occur; the same seed gives the same head.
-
-    The penalty is the one of least log-loss over folds; then slope and intercept are fitted to what the folds said
-    of what they had not seen (Platt), the slope at least 0: where the vectors say nothing, every score
-    is the share of ones. A class with a single member can't be split into folds; then nothing is tuned.
-    """
-    return cross_fitted(vectors, truth, seed)[0]
-
-
-def cross_fitted(
+def fit_calibrated(
     vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.bool_], seed: int
-) -> tuple[Head, Floats]:
-    """The same head, and P(1) of each vector by the heads of the folds that had not seen it, shape (n,).
+) -> LogisticHead:
+    """Fit a calibrated head. Both classes must occur; the same seed gives the same head.
 
-    Those probabilities are calibrated as the head's are. Where nothing can be split, they are the head's own.
+    The penalty has the least log-loss over folds; slope and intercept are then fitted to the held-out scores of the
+    folds (Platt), with a slope of at least 0: if the vectors tell nothing, every probability is the share of ones. A
+    class with a single member can't be split into folds; then nothing is tuned.
+    """
+    return cross_fit(vectors, truth, seed)[0]
+
+
+def cross_fit(
+    vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.bool_], seed: int
+) -> tuple[LogisticHead, Floats]:
+    """Return the same head and the held-out P(1) of each vector, by the heads of the folds, shape (n,).
+
+    Those probabilities are calibrated as the head's are. If there are no folds, they are the head's own.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
@@ -331,7 +315,7 @@ def cross_fitted(
             slope, shift = 0.0, float(np.log(share / (1 - share)))
     model.fit(inputs, truth)
     weights = slope * model.coef_[0] / scale
-    head = Head(weights, slope * float(model.intercept_[0]) + shift - float(weights @ centre))
+    head = LogisticHead(weights, slope * float(model.intercept_[0]) + shift - float(weights @ centre))
     if unseen is None:
         return head, head.probabilities(vectors)
     return head, np.exp(-np.logaddexp(0, -(slope * unseen + shift)))

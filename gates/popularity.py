@@ -1,4 +1,4 @@
-"""The popularity gate (Mallen et al., 2023): a threshold for each relation."""
+"""The popularity gate (Mallen et al., 2023): one threshold per relation."""
 
 import json
 import math
@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from kcard import system
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, typed
-from kcard.gates.features import Representation, bind, finite, unit
+from kcard.gates.base import GateState, Resources, parse_settings
+from kcard.gates.features import Representation, bind, finite_vectors, normalize
 from kcard.gates.features import find as representation
 from kcard.gates.records import Query, Record
 from kcard.interfaces import Array
-from kcard.io import Row, parse, read_rows
+from kcard.io import parse, read_rows
 
 __all__ = [
     "BOUND",
@@ -29,29 +29,29 @@ __all__ = [
     "PopularitySettings",
     "Relations",
     "best_threshold",
-    "checked",
+    "check_popularity",
     "find",
-    "masked",
+    "mask_names",
     "templates",
 ]
 
 
-# Where the popularity of a question's subject comes from, by name: file:PATH, or NAME:REST of a user's own source.
+# Sources of popularity by name: file:PATH, or NAME:REST of a user's own source.
 #
-# Sources are found through the entry-point group `kcard.popularity`, and made with what stands after the colon.
+# Sources are registered under the entry-point group `kcard.popularity`, and called with the text after the colon.
 
 GROUP = "kcard.popularity"
 
 
 def find(name: str) -> Callable[[str], float | None]:
-    """The source of that name, from a question to its subject's popularity; UsageError lists the ones there are."""
-    kind, _, given = name.partition(":")
-    made: Callable[[str], float | None] = system.load(GROUP, kind)(given)
-    return made
+    """Return the source of that name, a function from a question to its subject's popularity. Raises UsageError."""
+    kind, _, argument = name.partition(":")
+    source: Callable[[str], float | None] = system.load(GROUP, kind)(argument)
+    return source
 
 
-def checked(value: float, question: str) -> float:
-    """The value, if it is a popularity: finite and at least 0. Raises UsageError."""
+def check_popularity(value: float, question: str) -> float:
+    """Return the value if it is a popularity: finite and at least 0. Raises UsageError."""
     if not (math.isfinite(value) and value >= 0):
         raise UsageError(
             f"popularity of {question[:60]!r} is {value}, expected a number of at least 0: correct its source"
@@ -68,31 +68,27 @@ class PopularityFile:
     def __init__(self, path: str) -> None:
         if not path:
             raise UsageError("popularity source file: name the file, as in file:popularity.jsonl")
-        self._known = dict(
-            _entry(row, where) for where, row in read_rows(Path(path).expanduser(), "popularity file")
-        )
+        self._popularity: dict[str, float] = {}
+        for where, row in read_rows(Path(path).expanduser(), "popularity file"):
+            if not isinstance(row.get("question"), str):
+                raise UsageError(f"{where}: an object with a question and its popularity was expected")
+            value = row.get("popularity")
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e300:
+                raise UsageError(f"{where}: popularity is {value!r:.40}, expected a number of at least 0")
+            self._popularity[_key(row["question"])] = float(value)
 
     def __call__(self, question: str) -> float | None:
-        return self._known.get(_key(question))
-
-
-def _entry(row: Row, where: str) -> tuple[str, float]:
-    if not isinstance(row.get("question"), str):
-        raise UsageError(f"{where}: an object with a question and its popularity was expected")
-    value = row.get("popularity")
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e300:
-        raise UsageError(f"{where}: popularity is {value!r:.40}, expected a number of at least 0")
-    return _key(row["question"]), float(value)
+        return self._popularity.get(_key(question))
 
 
 def _key(question: str) -> str:
     return " ".join(question.lower().split())
 
 
-# What a question asks about its subject: the relation whose questions are nearest, once names are masked.
+# The relation that a question asks about: the one whose questions are nearest once names are masked.
 #
-# Names say nothing of the relation and would decide the cosine; with a placeholder in their stead, the forms of two
-# questions of one relation are nearly equal.
+# Names tell nothing of the relation and would dominate the cosine; with placeholders instead, two questions of one
+# relation are nearly equal.
 
 SLOT = "it"
 BUILT_IN = Path(__file__).resolve().with_name("popqa_relations.json")
@@ -101,77 +97,81 @@ TAIL = re.compile(r"""(['’]s)?[)\]"'”’]*([?.!,;:]*)$""")
 
 @dataclass(frozen=True, eq=False)
 class Relations:
-    """A prototype for each relation: `vectors` of unit length, shape (r, d)."""
+    """A prototype of each relation: `vectors` of unit length, shape (r, d)."""
 
     names: tuple[str, ...]
     vectors: Array
 
     @classmethod
     def of(cls, questions: Iterable[tuple[str, str]], representation: Representation) -> "Relations":
-        """From (relation, question) pairs: the mean vector of each relation's masked questions."""
+        """Make prototypes from (relation, question) pairs: the mean vector of each relation's masked questions."""
         by_relation: defaultdict[str, set[str]] = defaultdict(set)
         for relation, question in questions:
-            by_relation[relation].add(masked(question))
+            by_relation[relation].add(mask_names(question))
         names = sorted(by_relation)
-        means = [finite(representation, sorted(by_relation[name])).mean(axis=0) for name in names]
-        return cls(tuple(names), unit(np.stack(means)))
+        means = [finite_vectors(representation, sorted(by_relation[name])).mean(axis=0) for name in names]
+        return cls(tuple(names), normalize(np.stack(means)))
 
     def nearest(
         self, questions: Sequence[str], representation: Representation, floor: float
     ) -> list[str | None]:
-        """For each question the nearest relation, by cosine; None where it is not as near as `floor`."""
+        """Return the nearest relation of each question, by cosine; None if it is below `floor`."""
         if not questions:
             return []
-        found = unit(finite(representation, [masked(question) for question in questions])) @ self.vectors.T
+        cosines = (
+            normalize(finite_vectors(representation, [mask_names(question) for question in questions]))
+            @ self.vectors.T
+        )
         return [
-            self.names[i] if row[i] >= floor else None for i, row in zip(found.argmax(1), found, strict=True)
+            self.names[i] if row[i] >= floor else None
+            for i, row in zip(cosines.argmax(1), cosines, strict=True)
         ]
 
 
 def templates(path: str) -> list[tuple[str, str]]:
-    """(relation, question) pairs of a JSON object that maps relations to questions with {} for the subject.
+    """Read (relation, question) pairs from a JSON object that maps relations to questions with {} for the subject.
 
     "popqa": the sixteen relations of PopQA. Raises UsageError for a file that is no such object.
     """
     file = BUILT_IN if path == "popqa" else Path(path).expanduser()
     try:
-        given = parse(file.read_text(encoding="utf-8"))
+        questions = parse(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"relation templates {path} can't be read: {error.strerror}") from error
     except ValueError as error:
         raise UsageError(f"relation templates {path}: not JSON in UTF-8: {error}") from error
-    if not isinstance(given, dict) or not given:
+    if not isinstance(questions, dict) or not questions:
         raise UsageError(f"relation templates {path}: an object from relations to questions was expected")
-    for relation, question in given.items():
+    for relation, question in questions.items():
         if not isinstance(question, str) or "{}" not in question:
             raise UsageError(
                 f"relation templates {path}: {relation!r} is {json.dumps(question)[:60]}, expected a question with "
                 "{} for its subject"
             )
-    return [(relation, question.replace("{}", SLOT)) for relation, question in given.items()]
+    return [(relation, question.replace("{}", SLOT)) for relation, question in questions.items()]
 
 
-def masked(question: str) -> str:
-    """The question with one placeholder for every run of words that begin with anything but a small letter.
+def mask_names(question: str) -> str:
+    """Replace each run of words that begin with anything but a small letter by one placeholder.
 
-    The first word is left as it is, since questions begin with a capital.
+    The first word stays, since questions begin with a capital.
     """
     words = question.split()
-    found = words[:1]
+    placeholders = words[:1]
     inside = False
     for word in words[1:]:
         name = word[0].isupper() or not word[0].isalpha()
         ending = TAIL.search(word)
         placed = f"{SLOT}{ending[1] or ''}{ending[2]}" if name and ending else word
         if name and inside:
-            found[-1] = placed
+            placeholders[-1] = placed
         else:
-            found.append(placed)
+            placeholders.append(placed)
         inside = name
-    return " ".join(found)
+    return " ".join(placeholders)
 
 
-# The threshold that serves the questions of a development set best (Adaptive Retrieval, section 5), found fast.
+# The threshold that is best on a development set (Adaptive Retrieval, section 5).
 
 BOUND = 1000.0  # stands for an infinite threshold, so that it can be stored and subtracted
 DIGITS = 9  # sums that agree so far are equal
@@ -180,12 +180,11 @@ DIGITS = 9  # sums that agree so far are equal
 def best_threshold(
     scores: npt.ArrayLike, without: npt.ArrayLike, with_: npt.ArrayLike, bound: float = BOUND
 ) -> float:
-    """The threshold t that maximises the mean of: with knowledge where the score is below t, without elsewhere.
+    """Return the threshold t that maximises the mean of `with_` if the score is below t, and of `without` otherwise.
 
-    scores, without, with_: shape (n,), n at least 1, scores within (-bound, bound). What is tried: -bound, which seeks
-    nowhere; the middle between neighbouring scores, equal ones staying together; bound, which seeks everywhere. Of
-    thresholds that are as good the lowest is taken, which seeks least. One sort and a running sum: n log n, where
-    brute force is n squared.
+    scores, without, with_: shape (n,), n at least 1, scores within (-bound, bound). Candidates are -bound, which never
+    fires; the midpoints of neighbouring distinct scores; bound, which always fires. Of equally good thresholds the
+    lowest is taken, which fires least. One sort and a running sum take n log n, where brute force takes n squared.
     """
     order = np.argsort(scores, kind="stable")
     values = np.asarray(scores, dtype=np.float64)[order]
@@ -197,7 +196,7 @@ def best_threshold(
     if cut in {0, len(values)}:
         return bound if cut else -bound
     middle = float(values[cut - 1] / 2 + values[cut] / 2)
-    # The middle of two neighbouring floats may round to the lower one, which would then not lie below it.
+    # The midpoint of two neighbouring floats may round to the lower one, which would then not be below it.
     return middle if middle > values[cut - 1] else float(values[cut])
 
 
@@ -207,11 +206,11 @@ Source = Callable[[str], float | None]
 
 @dataclass(frozen=True)
 class PopularitySettings:
-    """How popularity and relations are found where a question comes without them.
+    """How to find popularity and relation of a question that comes without them.
 
-    source     where popularity comes from (kcard.gates.popularity); "": only from the records and queries
-    templates  "popqa", or a JSON file of relation templates: used where no record names its relation
-    floor      a question that is less like every relation than this (cosine) belongs to none
+    source     the source of popularity (see `find`); "": only records and queries
+    templates  "popqa", or a JSON file of relation templates: used if no record names its relation
+    floor      a question whose cosine with every relation is lower belongs to none
     encoder    of questions, for the nearest relation
     """
 
@@ -223,14 +222,15 @@ class PopularitySettings:
 
 @dataclass(frozen=True, eq=False)
 class Popularity:
-    """The score is ln(1 + popularity) less that of the relation's threshold, so that one threshold, 0, decides.
+    """The score is ln(1 + popularity) minus the threshold of the relation, so that the gate's own threshold is 0.
 
-    `thresholds`: by relation, as ln(1 + popularity); -1000 where the relation never needs knowledge, 1000 where it
-    always does. `pooled`: the one over all records, for relations that were not seen. A subject that the source does
-    not know has popularity 0; where there is no source either, UsageError is raised.
+    thresholds  by relation, as ln(1 + popularity); -1000 if the relation never needs knowledge, 1000 if it always does
+    pooled      over all records, for relations that were not seen
+
+    A subject that the source does not know has popularity 0; without a source, UsageError is raised.
     """
 
-    given: PopularitySettings
+    options: PopularitySettings
     thresholds: Mapping[str, float]
     pooled: float
     relations: Relations
@@ -241,18 +241,18 @@ class Popularity:
 
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
-        """Every record counts. Raises UsageError for none, and for one without popularity."""
+        """Fit on all records. Raises UsageError for no records, and for one without popularity."""
         if not records:
             raise UsageError(f"gate {KIND}: there are no records to fit it on: add some")
-        given = typed(PopularitySettings, settings, KIND)
-        encoder = _encoder(given, resources)
+        options = parse_settings(PopularitySettings, settings, KIND)
+        encoder = _shared_encoder(options, resources) or representation(options.encoder)
         named = [(record.relation, record.question) for record in records if record.relation]
-        relations = Relations.of(named or templates(given.templates), encoder)
-        source = resources.popularity or (find(given.source) if given.source else None)
-        started = cls(replace(given, encoder=encoder.name), {}, 0.0, relations, encoder, source)
-        logs, found = started._measured([record.query for record in records])
+        relations = Relations.of(named or templates(options.templates), encoder)
+        source = resources.popularity or (find(options.source) if options.source else None)
+        started = cls(replace(options, encoder=encoder.name), {}, 0.0, relations, encoder, source)
+        logs, relation_names = started._measure([record.query for record in records])
         rows: defaultdict[str, list[int]] = defaultdict(list)
-        for row, relation in enumerate(found):
+        for row, relation in enumerate(relation_names):
             if relation is not None:
                 rows[relation].append(row)
         thresholds = {
@@ -264,18 +264,18 @@ class Popularity:
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
-        given = typed(PopularitySettings, settings, KIND)
+        options = parse_settings(PopularitySettings, settings, KIND)
         vectors, thresholds = state.arrays["relations"], state.arrays["thresholds"]
         names, fitted = tuple(state.values["relations"]), list(state.values["fitted"])
         if vectors.ndim != 2 or len(vectors) != len(names) or thresholds.shape != (len(fitted) + 1,):
             raise ValueError("its arrays don't fit each other")
         if threshold != cls.threshold or not (np.abs(thresholds) <= BOUND).all():
             raise ValueError("its thresholds are invalid")
-        encoder = bind(given.encoder, state.values["encoder_sha256"], _same(given, resources))
-        source = resources.popularity or (find(given.source) if given.source else None)
+        encoder = bind(options.encoder, state.values["encoder_sha256"], _shared_encoder(options, resources))
+        source = resources.popularity or (find(options.source) if options.source else None)
         *by_relation, pooled = map(float, thresholds)
         return cls(
-            given,
+            options,
             dict(zip(fitted, by_relation, strict=True)),
             pooled,
             Relations(names, vectors),
@@ -285,16 +285,16 @@ class Popularity:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return asdict(self.given)
+        return asdict(self.options)
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        logs, relations = self._measured(queries)
+        logs, relations = self._measure(queries)
         limits = [
             self.pooled if relation is None else self.thresholds.get(relation, self.pooled)
             for relation in relations
         ]
-        found: Array = (logs - np.array(limits, dtype=np.float64)).astype(np.float32)
-        return found
+        scores: Array = (logs - np.array(limits, dtype=np.float64)).astype(np.float32)
+        return scores
 
     def state(self) -> GateState:
         return GateState(
@@ -309,23 +309,23 @@ class Popularity:
             },
         )
 
-    def _measured(self, queries: Sequence[Query]) -> tuple[Any, list[str | None]]:
-        """ln(1 + popularity) of each, shape (n,), and the relation of each, or None."""
-        logs = np.log1p(np.array([self._popularity(query) for query in queries], dtype=np.float64))
+    def _measure(self, queries: Sequence[Query]) -> tuple[Any, list[str | None]]:
+        """Return ln(1 + popularity) of each query, shape (n,), and its relation, or None."""
+        values = []
+        for query in queries:
+            popularity = query.popularity
+            if popularity is None:
+                if self.source is None:
+                    raise UsageError(
+                        f"gate {KIND}: the popularity of the subject of {query.question[:60]!r} is unknown: add it "
+                        "to every record, or give a source, such as source=file:popularity.jsonl"
+                    )
+                popularity = self.source(query.question)
+            values.append(0.0 if popularity is None else check_popularity(popularity, query.question))
+        logs = np.log1p(np.array(values, dtype=np.float64))
         unnamed = [query.question for query in queries if query.relation is None]
-        nearest = iter(self.relations.nearest(unnamed, self.representation, self.given.floor))
+        nearest = iter(self.relations.nearest(unnamed, self.representation, self.options.floor))
         return logs, [next(nearest) if query.relation is None else query.relation for query in queries]
-
-    def _popularity(self, query: Query) -> float:
-        if query.popularity is not None:
-            return checked(query.popularity, query.question)
-        if self.source is None:
-            raise UsageError(
-                f"gate {KIND}: the popularity of the subject of {query.question[:60]!r} is unknown: add it "
-                "to every record, or give a source, such as source=file:popularity.jsonl"
-            )
-        found = self.source(query.question)
-        return 0.0 if found is None else checked(found, query.question)
 
 
 def _best(logs: Any, records: Sequence[Record], rows: Sequence[int]) -> float:
@@ -333,11 +333,7 @@ def _best(logs: Any, records: Sequence[Record], rows: Sequence[int]) -> float:
     return best_threshold(logs, without, [records[row].correct_with for row in rows])
 
 
-def _encoder(given: PopularitySettings, resources: Resources) -> Representation:
-    return _same(given, resources) or representation(given.encoder)
-
-
-def _same(given: PopularitySettings, resources: Resources) -> Representation | None:
-    """What other gates embed with, if it is the one for relations: it may know the vectors already."""
+def _shared_encoder(options: PopularitySettings, resources: Resources) -> Representation | None:
+    """Return the shared representation if it is the encoder for relations: it may have cached the vectors."""
     shared = resources.representation
-    return shared if shared is not None and shared.name == given.encoder else None
+    return shared if shared is not None and shared.name == options.encoder else None

@@ -1,12 +1,12 @@
 """Records of questions answered with and without cards, on which gates are fitted.
 
-One JSON object a line; the first three keys are enough, and keys that are not ours are passed over:
+One JSON object per line; the first three keys suffice, and unknown keys are ignored:
 
     {"question": "Who wrote Emma?", "correct_without": 0, "correct_with": 1,
      "answers": ["Jane Austen"], "relation": "author", "popularity": 4100}
 
-Two names of other projects' files are understood: "gold" for answers, and "em_without" and "em_with" beside the
-scores. The file may be compressed (.gz).
+Keys of other projects' files are understood, too: "gold" for answers, and "em_without" and "em_with" for scores. The
+file may be compressed (.gz).
 """
 
 import hashlib
@@ -23,18 +23,15 @@ from kcard.io import Row, build, read_rows
 __all__ = ["Query", "Record", "digest", "read_records", "write_records"]
 
 
-# A question as gates see it, with what is known beside its text.
-
-
 @dataclass(frozen=True)
 class Query:
-    """A question to be scored.
+    """A question to be scored, with what is known besides its text; None: unknown.
 
-    relation    what it asks about its subject, such as "director"; None: not known
-    popularity  how well known its subject is, such as page views a month, at least 0; None: not known
-    answer      what the LLM answers without cards; None: not known
-    draft       what it writes before and with that answer, reasoning included; None: not known
-    draft_log_probability  mean over the tokens of either, 0 or less; None: not known
+    relation    what it asks about its subject, such as "director"
+    popularity  of its subject, such as monthly page views, at least 0
+    answer      the LLM's answer without cards
+    draft       what the LLM writes before and with that answer, reasoning included
+    draft_log_probability  mean over the tokens of either, 0 or less
     """
 
     question: str
@@ -46,7 +43,7 @@ class Query:
 
 
 REMEDY = "collect records with kcard gate collect"
-TEXTS = ("answer_without", "answer_with", "draft")  # null, as others write it, is the same as leaving it out
+TEXTS = ("answer_without", "answer_with", "draft")  # null is the same as leaving it out
 SCORES = ("em_without", "em_with")
 
 
@@ -54,17 +51,17 @@ SCORES = ("em_without", "em_with")
 class Record:
     """A question that was answered both ways.
 
-    correct_without  how right the answer without cards was, in [0, 1]
-    correct_with     the same with cards
+    correct_without  correctness of the answer without cards, in [0, 1]
+    correct_with     correctness of the answer with cards
     answers          the accepted answers
     label            the class of the right answer, in a classification task (Thrust's l)
     relation         see Query
     popularity       see Query
-    answer_without   what the LLM said without cards; "" where it is not known
-    answer_with      the same with cards
+    answer_without   the LLM's answer without cards; "" if unknown
+    answer_with      the LLM's answer with cards
     scores           further measures of both answers, such as {"f1_without": 0.5, "f1_with": 1.0}
 
-    Raises ValueError, which names the field, for a value outside of its range.
+    Raises ValueError, which names the field, for a value out of range.
     """
 
     question: str
@@ -115,28 +112,30 @@ class Record:
 
     @property
     def wrong_both_ways(self) -> bool:
-        """SKR drops such records from fitting, since they tell nothing; every evaluation counts them."""
+        """Whether neither answer is right. SKR excludes such records from fitting; evaluations count them."""
         return self.correct_without == 0 == self.correct_with
 
     def to_json(self) -> str:
-        """One line, without the fields that are at their default."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
-        kept = {name: value for name, value in given.items() if value not in (None, "", (), {})}
-        return json.dumps(kept, ensure_ascii=False)
+        """Return one line of JSON, without fields at their default."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        changed = {name: value for name, value in values.items() if value not in (None, "", (), {})}
+        return json.dumps(changed, ensure_ascii=False)
 
 
 def read_records(path: Path | str) -> tuple[Record, ...]:
-    """The records of a JSONL file, in its order; of a folder, those of its .jsonl and .jsonl.gz files by name.
+    """Read the records of a JSONL file, or of the .jsonl and .jsonl.gz files of a folder, sorted by name.
 
-    Raises UsageError, naming file and line (and field), for what is missing, no UTF-8 text or malformed, and for a
-    file or folder without a record.
+    Raises UsageError, which names file, line and field, for what is missing, not UTF-8 or malformed, and for a file or
+    folder without records.
     """
     path = Path(path).expanduser()
     files = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
-    found = tuple(_record(row, where) for file in files for where, row in read_rows(file, "records", REMEDY))
-    if not found:
+    records = tuple(
+        _record(row, where) for file in files for where, row in read_rows(file, "records", REMEDY)
+    )
+    if not records:
         raise UsageError(f"records {path}: it contains no records: {REMEDY}")
-    return found
+    return records
 
 
 def write_records(path: Path | str, records: Iterable[Record]) -> None:
@@ -146,7 +145,7 @@ def write_records(path: Path | str, records: Iterable[Record]) -> None:
 
 
 def digest(records: Sequence[Record]) -> str:
-    """sha256, hexadecimal, of the records in their order; however their file writes them."""
+    """Return the sha256, hexadecimal, of the records in their order, independent of how their file writes them."""
     state = hashlib.sha256()
     for record in records:
         state.update(json.dumps(asdict(record), sort_keys=True, ensure_ascii=False).encode() + b"\n")
@@ -154,27 +153,27 @@ def digest(records: Sequence[Record]) -> str:
 
 
 def _record(row: Row, where: str) -> Record:
-    """As others write records, correctness may be true or false, and a label a number."""
-    known = {f.name: row[f.name] for f in fields(Record) if f.name in row}
-    if "answers" not in known and "gold" in row:
-        known["answers"] = [row["gold"]] if isinstance(row["gold"], str) else row["gold"]
+    """Make a record of a row, in which correctness may be true or false, and a label a number."""
+    values = {f.name: row[f.name] for f in fields(Record) if f.name in row}
+    if "answers" not in values and "gold" in row:
+        values["answers"] = [row["gold"]] if isinstance(row["gold"], str) else row["gold"]
     for name in TEXTS:
-        if known.get(name, "") is None:
-            del known[name]
+        if values.get(name, "") is None:
+            del values[name]
     try:
         for name in ("correct_without", "correct_with", "popularity", "draft_log_probability"):
-            known |= {name: _real(known[name])} if name in known else {}
-        if "scores" not in known and (scores := {name: row[name] for name in SCORES if name in row}):
-            known["scores"] = scores
-        if isinstance(known.get("scores"), dict):
-            known["scores"] = {name: _real(value) for name, value in known["scores"].items()}
-        if type(known.get("label")) is int:
-            known["label"] = str(known["label"])
-        return build(Record, known)
+            values |= {name: _real(values[name])} if name in values else {}
+        if "scores" not in values and (scores := {name: row[name] for name in SCORES if name in row}):
+            values["scores"] = scores
+        if isinstance(values.get("scores"), dict):
+            values["scores"] = {name: _real(value) for name, value in values["scores"].items()}
+        if type(values.get("label")) is int:
+            values["label"] = str(values["label"])
+        return build(Record, values)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{where}: {error}") from error
 
 
 def _real(value: Any) -> Any:
-    """Whole numbers and truth values as numbers with a point, so that equal records have equal digests."""
+    """Convert integers and booleans to floats, so that equal records have equal digests."""
     return float(value) if isinstance(value, int) and abs(value) < 1e300 else value

@@ -1,6 +1,6 @@
 """Gates by name or in a file.
 
-No pickle, so a gate from elsewhere can be loaded safely. Equal gates have equal bytes.
+Files contain no pickle, so a gate from elsewhere can be loaded safely. Equal gates have equal bytes.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ REMEDY = "fit it again with kcard gate fit"
 
 @dataclass(frozen=True)
 class GateHeader:
-    """What a gate's file says of it.
+    """The metadata in a gate's file.
 
     values   the part of its state that is not an array
     records  sha256 of the records that it was fitted on (kcard.gates.records.digest)
@@ -83,10 +83,10 @@ def save(fitted: Fitted, path: Path | str, records: str) -> None:
 
 
 def load(path: Path | str, resources: Resources | None = None) -> Fitted:
-    """The gate that lies at `path`.
+    """Load the gate at `path`.
 
-    Raises UsageError, naming the file, for what is not a gate, is damaged, of an unknown format or of an unknown kind,
-    and for a gate that was fitted on another encoder than `resources` holds.
+    Raises UsageError, which names the file, if it is not a gate, is damaged, has an unknown format or kind, or was
+    fitted on another encoder than that of `resources`.
     """
     head, arrays = _read(Path(path).expanduser())
     try:
@@ -100,7 +100,7 @@ def load(path: Path | str, resources: Resources | None = None) -> Fitted:
 
 
 def header(path: Path | str) -> GateHeader:
-    """What the file says of its gate, without making it; raises as `load` does."""
+    """Read the metadata of a gate's file, without making the gate; raises as `load` does."""
     return _read(Path(path).expanduser())[0]
 
 
@@ -146,14 +146,12 @@ def _digest(head: GateHeader, arrays: Mapping[str, Any]) -> str:
     return state.hexdigest()
 
 
-# The gate that a name or a file means: one that needs no records, or one that was fitted and kept.
-
 UNFITTED = "kcard.gates"  # entry points of gates that need no records
 
 
 @dataclass(frozen=True)
 class NamedGate:
-    """A gate that is ready to be asked; `threshold` is what its scores are compared with."""
+    """A gate that is ready for use; its scores are compared with `threshold`."""
 
     name: str
     gate: Gate
@@ -161,43 +159,46 @@ class NamedGate:
 
 
 def named_gate(name: str, llm: LLM, examples: Sequence[Example] = ()) -> NamedGate:
-    """The gate for `kcard ask --gate`: one that needs no records, a fitted one that is kept, or a gate's file.
+    """Load the gate for `kcard ask --gate`: one that needs no fitting, a stored fitted one, or a file.
 
     Raises UsageError for a kind that must be fitted first, and for what is not a gate.
     """
     if name in system.names(UNFITTED):
         return NamedGate(name, system.load(UNFITTED, name)(llm, examples))
-    from kcard.gates.base import Asked
+    from kcard.gates.base import QuestionGate
 
     fitted = load(gate_file(name), Resources(llm=llm))
-    return NamedGate(title(fitted), Asked(fitted), fitted.threshold)
+    return NamedGate(title(fitted), QuestionGate(fitted), fitted.threshold)
 
 
 def gates_folder() -> Path:
-    """Where gates are kept by name."""
+    """Return the folder of fitted gates by name."""
     return settings().home / "gates"
 
 
 def kept_name(kind: str) -> str:
-    """Under which name a fitted gate is kept: never that of a gate which needs no records (uncertainty, self-ask)."""
+    """Return the name that a fitted gate is stored under: never that of an unfitted one (uncertainty, self-ask)."""
     return f"fitted-{kind}" if kind in system.names(UNFITTED) else kind
 
 
 def gate_file(name: str) -> Path:
-    """The file that a name or a path means."""
-    kept = gates_folder() / name
+    """Return the file of a gate, given its name or path."""
+    file = gates_folder() / name
     if Path(name).expanduser().is_file():
         return Path(name).expanduser()
-    if "/" not in name and kept.is_file():
-        return kept
+    if "/" not in name and file.is_file():
+        return file
     if name in kind_names():
         raise UsageError(
             f"gate {name!r} must be fitted first: kcard gate fit --records RECORDS --kind {name}, which "
             f"stores it as {kept_name(name)}"
         )
-    known = ", ".join(sorted({*system.names(UNFITTED), *_kept()}))
+    folder, stored = gates_folder(), []
+    if folder.is_dir():
+        stored = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+    choices = ", ".join(sorted({*system.names(UNFITTED), *stored}))
     raise UsageError(
-        f"unknown gate {name!r}: give a gate's file, one of {known}, or fit one (kcard gate fit --kind "
+        f"unknown gate {name!r}: give a gate's file, one of {choices}, or fit one (kcard gate fit --kind "
         f"{'|'.join(kind_names())})"
     )
 
@@ -208,13 +209,6 @@ def kind_names() -> list[str]:
     return base.names()
 
 
-def _kept() -> list[str]:
-    folder = gates_folder()
-    return (
-        [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
-    )
-
-
 def title(fitted: "Fitted") -> str:
-    """What a fitted gate is called in answers: its kind."""
+    """Return the name of a fitted gate in answers: its kind."""
     return str(fitted.settings["gate"]) if fitted.kind == "calibrated" else fitted.kind

@@ -1,4 +1,4 @@
-"""Self-ask gates: the LLM says itself whether it needs more information, with or without demonstrations."""
+"""Self-ask gates: the LLM itself says whether it needs more information, with or without demonstrations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, typed
+from kcard.gates.base import GateState, Resources, parse_settings
 from kcard.gates.records import Query, Record
-from kcard.gates.skr import sorted_out
+from kcard.gates.skr import split_records
 from kcard.interfaces import LLM, Array, replies
 from kcard.io import build
 from kcard.types import Example, Request, Turn
@@ -39,7 +39,7 @@ SKR = (3, 4, 5, 6, 7)
 
 @dataclass(frozen=True)
 class SelfAsk:
-    """One `need` request a question and wording; by default in Knowledge Card's first. The score is that of `asked`."""
+    """Sends one `need` request per question and wording; by default Knowledge Card's first. For scores see `asked`."""
 
     llm: LLM
     examples: Sequence[Example] = ()
@@ -47,11 +47,11 @@ class SelfAsk:
 
     @property
     def templates(self) -> int:
-        """In how many of Knowledge Card's wordings top-down asks between its rounds."""
+        """Return the number of Knowledge Card's wordings that top-down asks between its rounds."""
         return len(KNOWLEDGE_CARD) if self.wordings == KNOWLEDGE_CARD else 1
 
     def turn(self, fired: bool) -> Turn:
-        """What was asked, in the first of its wordings, and the verdict."""
+        """Return the request, in the first wording, and the verdict as a turn of the transcript."""
         return Turn("need", "Yes" if fired else "No", self.wordings[0])
 
     def knows(self, questions: Sequence[str]) -> Array:
@@ -66,29 +66,30 @@ SelfAskSKREnsemble = partial(SelfAsk, wordings=SKR)
 def asked(
     llm: LLM, questions: Sequence[str], examples: tuple[Example, ...], wordings: Sequence[int]
 ) -> Array:
-    """How sure the LLM says it is to know, shape (n,), in [0, 1]; several wordings decide by majority."""
+    """Ask the LLM and return how sure it is to know each answer, shape (n,), in [0, 1]; with several wordings, by
+    majority."""
     requests = [Request("need", question, (), examples) for question in questions]
-    return np.array([1 - found for found in needs(llm, requests, wordings)], dtype=np.float32)
+    return np.array([1 - need for need in needs(llm, requests, wordings)], dtype=np.float32)
 
 
 def needs(llm: LLM, requests: Sequence[Request], wordings: Sequence[int] = KNOWLEDGE_CARD[:1]) -> list[float]:
-    """How far the LLM needs more information for each request, in [0, 1]; above 0.5 it does.
+    """Return the LLM's need of more information for each request, in [0, 1]; above 0.5 it needs more.
 
-    With one wording that is P(yes), yes being the reply that asks for more. With more of them (use an odd number) it
-    is the share of those whose P(yes) is above 0.5, so that the majority decides. A reply that says neither yes nor no
-    counts as a need.
+    With one wording this is P(yes), where yes asks for more. With several (use an odd number) it is the share of
+    wordings whose P(yes) is above 0.5, so that the majority decides. A reply that is neither yes nor no counts as a
+    need.
     """
-    said = [replies(llm, [replace(request, template=w) for request in requests]) for w in wordings]
-    found = [
-        [1.0 if reply.yes is None else reply.yes for reply in votes] for votes in zip(*said, strict=True)
+    ballots = [replies(llm, [replace(request, template=w) for request in requests]) for w in wordings]
+    votes_for_need = [
+        [1.0 if reply.yes is None else reply.yes for reply in votes] for votes in zip(*ballots, strict=True)
     ]
-    return [v[0] if len(v) == 1 else sum(yes > 0.5 for yes in v) / len(v) for v in found]
+    return [v[0] if len(v) == 1 else sum(yes > 0.5 for yes in v) / len(v) for v in votes_for_need]
 
 
-# Self-ask as kinds that can be compared with the fitted ones, and with demonstrations from the user's own records.
+# Self-ask as kinds, which can be compared with other fitted gates and take demonstrations from the user's records.
 #
 # self-ask is Knowledge Card's (section 2.3), skr-prompt and skr-icl are SKR's direct prompting and in-context learning
-# (section 3.2): one kind with three sets of defaults.
+# (section 3.2): one class with three sets of defaults.
 
 Wording = Literal["skr", "knowledge-card"]
 WORDINGS: Mapping[Wording, Sequence[int]] = {"skr": SKR, "knowledge-card": KNOWLEDGE_CARD}
@@ -96,12 +97,12 @@ WORDINGS: Mapping[Wording, Sequence[int]] = {"skr": SKR, "knowledge-card": KNOWL
 
 @dataclass(frozen=True)
 class SelfAskSettings:
-    """How the LLM is asked.
+    """How to ask the LLM.
 
-    wording         whose: SKR's, or Knowledge Card's
-    ensemble        whether in all of them, the majority deciding, or in the first
-    demonstrations  records shown, in turn of D+ and of D-; 0: none
-    seed            draws them
+    wording         SKR's or Knowledge Card's
+    ensemble        whether to use all wordings and decide by majority, or the first alone
+    demonstrations  the number of records shown, alternating between D+ and D-; 0: none
+    seed            for drawing them
     """
 
     wording: Wording
@@ -118,23 +119,23 @@ class SelfAskSettings:
 
 @dataclass(frozen=True, eq=False)
 class FittedSelfAsk:
-    """The score is 1 - P(more is needed), or the share of wordings that say it is not; the threshold is 0.5."""
+    """The score is 1 - P(more is needed), or the share of wordings that need no more; the threshold is 0.5."""
 
     kind: str
-    given: SelfAskSettings
+    options: SelfAskSettings
     examples: tuple[Example, ...]
     llm: LLM | None
     threshold: ClassVar[float] = 0.5
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return asdict(self.given)
+        return asdict(self.options)
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        """Raises UsageError where the gate was made without an LLM."""
+        """See Fitted. Raises UsageError if the gate has no LLM."""
         if self.llm is None:
             raise UsageError(f"gate {self.kind} needs an LLM, and none is given: choose one with --llm")
-        wordings = WORDINGS[self.given.wording][: None if self.given.ensemble else 1]
+        wordings = WORDINGS[self.options.wording][: None if self.options.ensemble else 1]
         return asked(self.llm, [query.question for query in queries], self.examples, wordings)
 
     def state(self) -> GateState:
@@ -143,7 +144,7 @@ class FittedSelfAsk:
 
 @dataclass(frozen=True)
 class SelfAskKind:
-    """See kcard.gates.base.Kind. `defaults`: the settings where none are given."""
+    """See kcard.gates.base.Kind. `defaults`: the default settings."""
 
     name: str
     defaults: SelfAskSettings
@@ -151,10 +152,10 @@ class SelfAskKind:
     def fit(
         self, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
     ) -> FittedSelfAsk:
-        """Draw the demonstrations. Raises UsageError where they are wanted and D+ or D- is empty."""
-        given = typed(SelfAskSettings, {**asdict(self.defaults), **settings}, self.name)
-        examples = _drawn(records, given, self.name) if given.demonstrations else ()
-        return FittedSelfAsk(self.name, given, examples, resources.llm)
+        """Draw the demonstrations. Raises UsageError if there should be some and D+ or D- is empty."""
+        options = parse_settings(SelfAskSettings, {**asdict(self.defaults), **settings}, self.name)
+        examples = _draw_demonstrations(records, options, self.name) if options.demonstrations else ()
+        return FittedSelfAsk(self.name, options, examples, resources.llm)
 
     def restore(
         self, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
@@ -162,7 +163,9 @@ class SelfAskKind:
         if threshold != FittedSelfAsk.threshold:
             raise ValueError("its threshold is invalid")
         examples = tuple(build(Example, example) for example in state.values["examples"])
-        return FittedSelfAsk(self.name, typed(SelfAskSettings, settings, self.name), examples, resources.llm)
+        return FittedSelfAsk(
+            self.name, parse_settings(SelfAskSettings, settings, self.name), examples, resources.llm
+        )
 
 
 KNOWLEDGE_CARD_SELF_ASK = SelfAskKind("self-ask", SelfAskSettings("knowledge-card"))
@@ -170,15 +173,17 @@ SKR_PROMPT = SelfAskKind("skr-prompt", SelfAskSettings("skr"))
 SKR_ICL = SelfAskKind("skr-icl", SelfAskSettings("skr", demonstrations=4))
 
 
-def _drawn(records: Sequence[Record], given: SelfAskSettings, kind: str) -> tuple[Example, ...]:
-    """So many records of D+ and D- in turn, D+ first; fewer where there are not so many."""
-    held, known = sorted_out(records, kind)
-    order = np.random.default_rng(given.seed).permutation(len(held))
-    knows = [held[i] for i in order if known[i]]
-    seeks = [held[i] for i in order if not known[i]]
+def _draw_demonstrations(
+    records: Sequence[Record], options: SelfAskSettings, kind: str
+) -> tuple[Example, ...]:
+    """Draw demonstrations from D+ and D- in turn, D+ first; fewer if there are not enough."""
+    usable, is_known = split_records(records, kind)
+    order = np.random.default_rng(options.seed).permutation(len(usable))
+    knows = [usable[i] for i in order if is_known[i]]
+    seeks = [usable[i] for i in order if not is_known[i]]
     shown = [
         Example("need", record.question, reply)
         for pair in zip(knows, seeks, strict=False)
         for record, reply in zip(pair, ("No", "Yes"), strict=True)
     ]
-    return tuple(shown[: given.demonstrations])
+    return tuple(shown[: options.demonstrations])

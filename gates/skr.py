@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -11,8 +11,16 @@ import numpy.typing as npt
 
 from kcard.batching import batched, by_length
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, LeftOut, Resources, typed
-from kcard.gates.features import Head, Representation, bind, calibrated, find, finite, unit
+from kcard.gates.base import GateState, LeftOut, Resources, parse_settings
+from kcard.gates.features import (
+    LogisticHead,
+    Representation,
+    bind,
+    find,
+    finite_vectors,
+    fit_calibrated,
+    normalize,
+)
 from kcard.gates.records import Query, Record
 from kcard.interfaces import Array
 from kcard.offline import minilm
@@ -33,45 +41,48 @@ __all__ = [
     "NearestNeighboursSettings",
     "leave_one_out",
     "nearest",
-    "sorted_out",
-    "tuned",
+    "split_records",
+    "tune_k",
 ]
 
 
 Bools = npt.NDArray[np.bool_]
 
 
-def sorted_out(records: Sequence[Record], kind: str) -> tuple[list[Record], Bools]:
-    """The records of D+ and D-, in their order, and which belong to D+; those wrong both ways are left out.
+def split_records(records: Sequence[Record], kind: str) -> tuple[list[Record], Bools]:
+    """Return the records of D+ and D-, in their order, and which belong to D+; those wrong both ways are excluded.
 
-    Raises UsageError where either is empty: then there is nothing to tell apart, and the literal rule of the paper
-    (section 3.2) would call everything known, or nothing (SKR, section 3.1).
+    Raises UsageError if either is empty: then there is nothing to tell apart, and the paper's rule (SKR, section 3.2)
+    would call everything known, or nothing.
     """
-    held = [record for record in records if not record.wrong_both_ways]
-    known = np.array([record.knows for record in held], dtype=bool)
-    for missing, what in ((known.all(), "better with cards"), (not known.any(), "as well without cards")):
+    usable = [record for record in records if not record.wrong_both_ways]
+    is_known = np.array([record.knows for record in usable], dtype=bool)
+    for missing, what in (
+        (is_known.all(), "better with cards"),
+        (not is_known.any(), "as well without cards"),
+    ):
         if missing:
             raise UsageError(
                 f"gate {kind}: of {len(records)} records none has a question that was answered {what}: add such "
                 "records, or use the gate never or always"
             )
-    return held, known
+    return usable, is_known
 
 
-# SKR's gate of the nearest neighbours: a question is known where those like it were (SKR, section 3.2).
+# SKR's nearest-neighbour gate: a question counts as known if its nearest records are (SKR, section 3.2).
 
 Indices = npt.NDArray[np.int64]
 
 KNN_KIND = "skr-knn"
 TRIED = range(3, 11)  # the paper's k
-DIGITS = 1e6  # similarities that agree to a millionth are equal, and then the order decides
+DIGITS = 1e6  # similarities that agree to a millionth count as equal; then the order decides
 KNN_ROWS = 1024
 NOWHERE = -(2**62)  # below every key, and its negative is still a number
 
 
 @dataclass(frozen=True)
 class NearestNeighboursSettings:
-    """k: neighbours asked; None: the best of 3 to 10, by leave-one-out. encoder: see kcard.gates.features."""
+    """k: neighbours; None: the best of 3 to 10, by leave-one-out. encoder: see kcard.gates.features."""
 
     k: int | None = None
     encoder: str = "minilm"
@@ -79,49 +90,54 @@ class NearestNeighboursSettings:
 
 @dataclass(frozen=True, eq=False)
 class NearestNeighbours:
-    """The score is the share l/k of the k nearest records that are of D+, by cosine; of equally near ones those that
-    come first. The threshold is m/(m+n), D+ having m records and D- n: the paper's l/(k-l) >= m/n, finite at l = k.
+    """The score is l/k: l of the k nearest records, by cosine, belong to D+; of equally near ones the first are taken.
+    The threshold is m/(m+n), with m records in D+ and n in D-: the paper's l/(k-l) >= m/n, but finite at l = k.
 
-    `vectors`: the records', of unit length, shape (m+n, d); `known`: which are of D+.
+    vectors   of the records, unit length, shape (m+n, d)
+    is_known  which of them belong to D+
     """
 
     k: int
     representation: Representation
     vectors: Array
-    known: Bools
+    is_known: Bools
     kind: ClassVar[str] = KNN_KIND
 
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
-        """Records wrong both ways are left out. Raises UsageError for an empty D+ or D-, and k above what is left."""
-        given = typed(NearestNeighboursSettings, settings, KNN_KIND)
-        held, known = sorted_out(records, KNN_KIND)
-        if given.k is not None and not 1 <= given.k <= len(held):
+        """Fit without records wrong both ways. Raises UsageError if D+ or D- is empty, and for too large a k."""
+        options = parse_settings(NearestNeighboursSettings, settings, KNN_KIND)
+        usable, is_known = split_records(records, KNN_KIND)
+        if options.k is not None and not 1 <= options.k <= len(usable):
             raise UsageError(
-                f"gate {KNN_KIND}: k is {given.k}, expected 1 to {len(held)}, the records to fit on (those wrong both "
-                "ways are left out): choose a smaller k or add records"
+                f"gate {KNN_KIND}: k is {options.k}, expected 1 to {len(usable)}, the records to fit on (those wrong "
+                "both ways are left out): choose a smaller k or add records"
             )
-        representation = resources.representation or find(given.encoder)
-        vectors = unit(finite(representation, [record.question for record in held]))
-        k = given.k
+        representation = resources.representation or find(options.encoder)
+        vectors = normalize(finite_vectors(representation, [record.question for record in usable]))
+        k = options.k
         if k is None:
-            most = min(TRIED[-1], len(held) - 1)
-            k = tuned(np.concatenate([*nearest(vectors, vectors, most, leave_out=True)]), known, held)
-        return cls(k, representation, vectors, known)
+            most = min(TRIED[-1], len(usable) - 1)
+            k = tune_k(np.concatenate([*nearest(vectors, vectors, most, leave_out=True)]), is_known, usable)
+        return cls(k, representation, vectors, is_known)
 
     @classmethod
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
-        given = typed(NearestNeighboursSettings, settings, KNN_KIND)
-        vectors, known = state.arrays["vectors"], state.arrays["known"]
-        if vectors.ndim != 2 or known.shape != vectors.shape[:1] or not 1 <= (given.k or 0) <= len(known):
+        options = parse_settings(NearestNeighboursSettings, settings, KNN_KIND)
+        vectors, is_known = state.arrays["vectors"], state.arrays["known"]
+        if (
+            vectors.ndim != 2
+            or is_known.shape != vectors.shape[:1]
+            or not 1 <= (options.k or 0) <= len(is_known)
+        ):
             raise ValueError("its arrays don't fit each other")
-        representation = bind(given.encoder, state.values["encoder_sha256"], resources.representation)
-        found = cls(given.k or 0, representation, vectors, known.astype(bool))
-        if found.threshold != threshold:
+        representation = bind(options.encoder, state.values["encoder_sha256"], resources.representation)
+        gate = cls(options.k or 0, representation, vectors, is_known.astype(bool))
+        if gate.threshold != threshold:
             raise ValueError("its threshold does not match its records")
-        return found
+        return gate
 
     @classmethod
     def leave_one_out(
@@ -129,7 +145,9 @@ class NearestNeighbours:
     ) -> LeftOut | None:
         """See kcard.gates.base.LeavesOneOut; raises what `fit` raises for all records."""
 
-        return leave_one_out(records, typed(NearestNeighboursSettings, settings, KNN_KIND), resources)
+        return leave_one_out(
+            records, parse_settings(NearestNeighboursSettings, settings, KNN_KIND), resources
+        )
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -138,123 +156,130 @@ class NearestNeighbours:
     @property
     def threshold(self) -> float:
         """As float32, like the scores, so that equal shares compare as equal."""
-        return float(np.float32(self.known.mean()))
+        return float(np.float32(self.is_known.mean()))
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        asked = unit(finite(self.representation, [query.question for query in queries]))
-        shares = [self.known[near].mean(axis=1) for near in nearest(self.vectors, asked, self.k)]
+        vectors = normalize(finite_vectors(self.representation, [query.question for query in queries]))
+        shares = [self.is_known[near].mean(axis=1) for near in nearest(self.vectors, vectors, self.k)]
         return np.concatenate(shares).astype(np.float32) if shares else np.zeros(0, dtype=np.float32)
 
     def state(self) -> GateState:
         return GateState(
-            {"vectors": self.vectors, "known": self.known.astype(np.uint8)},
+            {"vectors": self.vectors, "known": self.is_known.astype(np.uint8)},
             {"encoder_sha256": self.representation.digest},
         )
 
 
-def tuned(lists: Indices, known: Bools, records: Sequence[Record], out: int | None = None) -> int:
-    """The k of 3 to 10 by which leaving one record out answers most of them right; the smallest of equals.
+def tune_k(lists: Indices, is_known: Bools, records: Sequence[Record], out: int | None = None) -> int:
+    """Return the k of 3 to 10 whose decisions give the most right answers by leave-one-out; of equals the smallest.
 
-    lists  the nearest of each record, itself apart, shape (m+n, at most 10)
-    out    a record that takes no part; `lists` don't hold it
+    lists  the nearest neighbours of each record, without itself, shape (m+n, at most 10)
+    out    a record that takes no part; `lists` don't contain it
 
-    The one that is left out counts in neither m nor n. Where it is alone in D+ or D- the others say nothing of
-    it, so it is passed over.
+    The record that is left out counts in neither m nor n. If it is alone in D+ or D-, the others tell nothing about it,
+    so it is skipped.
     """
-    count, total = len(records), int(known.sum())
+    count, total = len(records), int(is_known.sum())
     rows = np.ones(count, dtype=bool)
     if out is not None:
-        rows[out], count, total = False, count - 1, total - int(known[out])
-    positive = total - known  # m without the record
+        rows[out], count, total = False, count - 1, total - int(is_known[out])
+    positive = total - is_known  # m without the record
     judged = rows & (positive > 0) & (positive < count - 1)
     if not judged.any():
         return min(TRIED[0], count)
     largest = lists.shape[1]
     ks = np.arange(min(TRIED[0], largest), largest + 1)
     # l / k >= m / (m + n), in whole numbers
-    knows = known[lists].cumsum(axis=1)[:, ks - 1] * (count - 1) >= positive[:, None] * ks
+    knows = is_known[lists].cumsum(axis=1)[:, ks - 1] * (count - 1) >= positive[:, None] * ks
     without = np.array([record.correct_without for record in records])
     with_ = np.array([record.correct_with for record in records])
     right = np.where(knows, without[:, None], with_[:, None])[judged].mean(axis=0)
     return int(ks[right.round(9).argmax()])
 
 
-def nearest(vectors: Array, asked: Array, k: int, leave_out: bool = False) -> Iterator[Indices]:
-    """For each asked vector the k nearest others, nearest first, shape (rows, k), some rows at a time.
+def nearest(vectors: Array, queries: Array, k: int, leave_out: bool = False) -> Iterator[Indices]:
+    """Yield the k nearest vectors of each query, nearest first, shape (rows, k), some rows at a time.
 
-    `leave_out`: each asked vector is the one of the same number, which is not its own neighbour.
+    `leave_out`: query i is vector i, which is not its own neighbour.
     """
     count = len(vectors)
     order = count - 1 - np.arange(count, dtype=np.int64)
-    for start in range(0, len(asked), KNN_ROWS):
-        rows = asked[start : start + KNN_ROWS]
+    for start in range(0, len(queries), KNN_ROWS):
+        rows = queries[start : start + KNN_ROWS]
         keys = np.rint((rows @ vectors.T) * DIGITS).astype(np.int64) * count + order
         if leave_out:
             keys[np.arange(len(rows)), start + np.arange(len(rows))] = NOWHERE
-        found = np.argpartition(-keys, k - 1, axis=1)[:, :k]
-        near = np.take_along_axis(keys, found, axis=1)
-        yield np.take_along_axis(found, np.argsort(-near, axis=1), axis=1)
+        columns = np.argpartition(-keys, k - 1, axis=1)[:, :k]
+        near = np.take_along_axis(keys, columns, axis=1)
+        yield np.take_along_axis(columns, np.argsort(-near, axis=1), axis=1)
 
 
-# SKR's nearest neighbours, each record left out in turn, without fitting as many gates as there are records.
+# Leave-one-out for SKR's nearest neighbours, without fitting as many gates as there are records.
 #
-# The nearest records are sought once. To leave one out is to strike it from the lists of the others; what is tuned is
-# tuned on those lists, so every figure is that of a gate which was fitted without the record.
+# Neighbours are searched once. Leaving a record out strikes it from the lists of the others, and k is tuned on those
+# lists, so every figure is that of a gate fitted without the record.
 
 
 def leave_one_out(
-    records: Sequence[Record], given: NearestNeighboursSettings, resources: Resources
+    records: Sequence[Record], options: NearestNeighboursSettings, resources: Resources
 ) -> LeftOut | None:
-    """The score, threshold and k of each record by a gate that was fitted on the others.
+    """Return the score, threshold and k of each record by a gate that was fitted on the others.
 
-    None where the records are too few for it: to leave one out might empty D+ or D-, or leave fewer than k.
+    None if there are too few records: leaving one out might empty D+ or D-, or leave fewer than k.
     """
-    held, known = sorted_out(records, KNN_KIND)
-    count, positive = len(held), int(known.sum())
-    if positive < 2 or count - positive < 2 or (given.k or 0) >= count or count <= TRIED[-1] + 1:
+    usable, is_known = split_records(records, KNN_KIND)
+    count, positive = len(usable), int(is_known.sum())
+    if positive < 2 or count - positive < 2 or (options.k or 0) >= count or count <= TRIED[-1] + 1:
         return None
-    representation = resources.representation or find(given.encoder)
-    vectors = unit(finite(representation, [record.question for record in held]))
+    representation = resources.representation or find(options.encoder)
+    vectors = normalize(finite_vectors(representation, [record.question for record in usable]))
     rest = [record for record in records if record.wrong_both_ways]
-    asked = unit(finite(representation, [record.question for record in rest])) if rest else vectors[:0]
-    lists = np.concatenate(list(nearest(vectors, vectors, max(given.k or 0, TRIED[-1] + 1), leave_out=True)))
+    other_vectors = (
+        normalize(finite_vectors(representation, [record.question for record in rest]))
+        if rest
+        else vectors[:0]
+    )
+    lists = np.concatenate(
+        list(nearest(vectors, vectors, max(options.k or 0, TRIED[-1] + 1), leave_out=True))
+    )
     near = lists[:, : TRIED[-1] + 1]
-    ks = np.array([given.k or tuned(_without(near, i), known, held, i) for i in range(count)])
-    whole = given.k or tuned(near[:, :-1], known, held)
-    left = np.array([known[lists[i, :k]].mean() for i, k in enumerate(ks)])
-    others = [known[found].mean(axis=1) for found in nearest(vectors, asked, whole)]
-    return _together(records, known, ks, left, np.concatenate([np.zeros(0), *others]), whole)
+    best = []
+    for i in range(count):
+        # Strike record i from each list: what follows it moves up; from lists without it the last one goes.
+        keep = near != i
+        keep[keep.all(axis=1), -1] = False
+        best.append(options.k or tune_k(near[keep].reshape(count, -1), is_known, usable, i))
+    ks = np.array(best)
+    whole = options.k or tune_k(near[:, :-1], is_known, usable)
+    left = np.array([is_known[lists[i, :k]].mean() for i, k in enumerate(ks)])
+    others = [is_known[rows].mean(axis=1) for rows in nearest(vectors, other_vectors, whole)]
+    return _in_record_order(records, is_known, ks, left, np.concatenate([np.zeros(0), *others]), whole)
 
 
-def _together(
-    records: Sequence[Record], known: Bools, ks: Array, left: Array, others: Array, whole: int
+def _in_record_order(
+    records: Sequence[Record], is_known: Bools, ks: Array, left: Array, others: Array, whole: int
 ) -> LeftOut:
-    """Figures in the order of the records, of which those wrong both ways took no part in fitting."""
+    """Put the figures in the order of the records, of which those wrong both ways took no part in fitting."""
     fitted = np.array([not record.wrong_both_ways for record in records])
     scores, thresholds = np.empty(len(records), np.float32), np.empty(len(records), np.float32)
     chosen = np.full(len(records), whole)
     scores[fitted], scores[~fitted] = left, others
-    thresholds[fitted], thresholds[~fitted] = (known.sum() - known) / (len(known) - 1), known.mean()
+    thresholds[fitted], thresholds[~fitted] = (
+        (is_known.sum() - is_known) / (len(is_known) - 1),
+        is_known.mean(),
+    )
     chosen[fitted] = ks
     return LeftOut(scores, thresholds, {"k": chosen.tolist()})
 
 
-def _without(lists: Indices, out: int) -> Indices:
-    """The lists with a record struck from each: what follows it moves up, and the last of the others goes."""
-    keep = lists != out
-    keep[keep.all(axis=1), -1] = False
-    kept: Indices = lists[keep].reshape(len(lists), -1)
-    return kept
-
-
-# SKR's classifier: a head over a sentence encoder tells D+ from D- (SKR, section 3.2).
+# SKR's classifier: a head on a sentence encoder tells D+ from D- (SKR, section 3.2).
 
 CLASSIFIER_KIND = "skr-classifier"
 
 
 @dataclass(frozen=True)
 class ClassifierSettings:
-    """encoder: see kcard.gates.features; it stays as it is, only the head is trained."""
+    """encoder: see kcard.gates.features; it is frozen, only the head is trained."""
 
     encoder: str = "minilm"
     seed: int = 0
@@ -262,40 +287,40 @@ class ClassifierSettings:
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
-    """The score is the calibrated probability that a question is of D+; the threshold is 0.5."""
+    """The score is the calibrated probability that a question belongs to D+; the threshold is 0.5."""
 
     representation: Representation
-    head: Head
+    head: LogisticHead
     seed: int
     kind: ClassVar[str] = CLASSIFIER_KIND
     threshold: ClassVar[float] = 0.5
 
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
-        """Records wrong both ways are left out. Raises UsageError where D+ or D- is empty."""
-        given = typed(ClassifierSettings, settings, CLASSIFIER_KIND)
-        held, known = sorted_out(records, CLASSIFIER_KIND)
-        representation = resources.representation or find(given.encoder)
-        vectors = finite(representation, [record.question for record in held])
-        return cls(representation, calibrated(vectors, known, given.seed), given.seed)
+        """Fit without records wrong both ways. Raises UsageError if D+ or D- is empty."""
+        options = parse_settings(ClassifierSettings, settings, CLASSIFIER_KIND)
+        usable, is_known = split_records(records, CLASSIFIER_KIND)
+        representation = resources.representation or find(options.encoder)
+        vectors = finite_vectors(representation, [record.question for record in usable])
+        return cls(representation, fit_calibrated(vectors, is_known, options.seed), options.seed)
 
     @classmethod
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
-        given = typed(ClassifierSettings, settings, CLASSIFIER_KIND)
+        options = parse_settings(ClassifierSettings, settings, CLASSIFIER_KIND)
         weights, bias = state.arrays["weights"], state.arrays["bias"]
         if weights.ndim != 1 or bias.shape != (1,) or threshold != cls.threshold:
             raise ValueError("its arrays or its threshold are invalid")
-        representation = bind(given.encoder, state.values["encoder_sha256"], resources.representation)
-        return cls(representation, Head(weights.astype(np.float64), float(bias[0])), given.seed)
+        representation = bind(options.encoder, state.values["encoder_sha256"], resources.representation)
+        return cls(representation, LogisticHead(weights.astype(np.float64), float(bias[0])), options.seed)
 
     @property
     def settings(self) -> Mapping[str, Any]:
         return {"encoder": self.representation.name, "seed": self.seed}
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        vectors = finite(self.representation, [query.question for query in queries])
+        vectors = finite_vectors(self.representation, [query.question for query in queries])
         return self.head.probabilities(vectors).astype(np.float32)
 
     def state(self) -> GateState:
@@ -307,7 +332,7 @@ class Classifier:
 
 # SKR's classifier as in the paper: the whole encoder is trained with its head to tell D+ from D- (section 3.2).
 #
-# A gate of this kind is as large as its encoder, and takes minutes where kcard.gates.skr takes seconds.
+# A gate of this kind is as large as its encoder, and takes minutes where the others take seconds.
 
 TUNED_KIND = "skr-fine-tuned"
 TOKENS = 128
@@ -318,8 +343,8 @@ FINE_TUNED_ROWS = 64
 class FineTunedSettings:
     """encoder: minilm, or hf:NAME of an encoder of transformers (the paper's: hf:bert-base-uncased).
 
-    The rates are those of the paper's code; one that is so much smaller than BERT needs a higher one: 0 takes 2e-5,
-    and 2e-4 for minilm.
+    learning_rate 0 stands for 2e-5, as in the paper's code, and for 2e-4 with minilm, which is so much smaller than
+    BERT that it needs a higher rate.
     """
 
     encoder: str = "minilm"
@@ -335,12 +360,12 @@ class FineTunedSettings:
 
 @dataclass(frozen=True, eq=False)
 class FineTuned:
-    """The score is the network's probability that a question is of D+; it is not calibrated. The threshold is 0.5.
+    """The score is the network's uncalibrated probability that a question belongs to D+; the threshold is 0.5.
 
-    The weights are held as half precision stores them, so that a stored gate scores as it did before.
+    Weights are rounded to half precision, so that a stored gate scores as it did before.
     """
 
-    given: FineTunedSettings
+    options: FineTunedSettings
     model: Any
     tokenizer: Any
     kind: ClassVar[str] = TUNED_KIND
@@ -348,20 +373,20 @@ class FineTuned:
 
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
-        """Records wrong both ways are left out. Raises UsageError where D+ or D- is empty, and for too high a rate."""
+        """Fit without records wrong both ways. Raises UsageError if D+ or D- is empty, and for too high a rate."""
         import torch
 
         del resources
-        given = typed(FineTunedSettings, settings, TUNED_KIND)
-        given = replace(
-            given, learning_rate=given.learning_rate or (2e-4 if given.encoder == "minilm" else 2e-5)
+        options = parse_settings(FineTunedSettings, settings, TUNED_KIND)
+        options = replace(
+            options, learning_rate=options.learning_rate or (2e-4 if options.encoder == "minilm" else 2e-5)
         )
-        held, known = sorted_out(records, TUNED_KIND)
+        usable, is_known = split_records(records, TUNED_KIND)
         with torch.random.fork_rng():
-            torch.manual_seed(given.seed)
-            model, tokenizer = _pretrained(given.encoder)
-            _train(model, tokenizer, [record.question for record in held], known.tolist(), given)
-        return cls(given, model.half().float().eval(), tokenizer)
+            torch.manual_seed(options.seed)
+            model, tokenizer = _pretrained(options.encoder)
+            _train(model, tokenizer, [record.question for record in usable], is_known.tolist(), options)
+        return cls(options, model.half().float().eval(), tokenizer)
 
     @classmethod
     def restore(
@@ -370,14 +395,14 @@ class FineTuned:
         import torch
 
         del resources
-        given = typed(FineTunedSettings, settings, TUNED_KIND)
-        model, tokenizer = _pretrained(given.encoder)
-        found = _digest(model, tokenizer)
-        if found != state.values["encoder_sha256"]:
+        options = parse_settings(FineTunedSettings, settings, TUNED_KIND)
+        model, tokenizer = _pretrained(options.encoder)
+        sha256 = _digest(model, tokenizer)
+        if sha256 != state.values["encoder_sha256"]:
             raise UsageError(
-                f"this gate was fitted on the encoder {given.encoder} "
+                f"this gate was fitted on the encoder {options.encoder} "
                 f"({state.values['encoder_sha256'][:12]}…), not on the model that now has this name "
-                f"({found[:12]}…): use that one, or fit the gate again"
+                f"({sha256[:12]}…): use that one, or fit the gate again"
             )
         weights = {name: torch.from_numpy(array.astype(np.float32)) for name, array in state.arrays.items()}
         try:
@@ -386,21 +411,21 @@ class FineTuned:
             raise ValueError("its arrays do not match its encoder") from error
         if threshold != cls.threshold:
             raise ValueError("its threshold is invalid")
-        return cls(given, model.eval(), tokenizer)
+        return cls(options, model.eval(), tokenizer)
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return asdict(self.given)
+        return asdict(self.options)
 
     def scores(self, queries: Sequence[Query]) -> Array:
         import torch
 
-        found = np.zeros(len(queries), dtype=np.float32)
+        probabilities = np.zeros(len(queries), dtype=np.float32)
         with torch.inference_mode():
             for rows in batched(by_length([len(query.question) for query in queries]), FINE_TUNED_ROWS):
                 logits = _logits(self.model, self.tokenizer, [queries[row].question for row in rows])
-                found[rows] = logits.softmax(-1)[:, 1].numpy()
-        return found
+                probabilities[rows] = logits.softmax(-1)[:, 1].numpy()
+        return probabilities
 
     def state(self) -> GateState:
         weights = self.model.state_dict().items()
@@ -409,7 +434,7 @@ class FineTuned:
 
 
 def _pretrained(name: str) -> tuple[Any, Any]:
-    """The encoder with a new head for two classes, and its tokenizer. Raises UsageError, ModelUnavailable."""
+    """Load the encoder with a new head for two classes, and its tokenizer. Raises UsageError, ModelUnavailable."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     kind, _, where = name.partition(":")
@@ -424,46 +449,44 @@ def _pretrained(name: str) -> tuple[Any, Any]:
 
 
 def _train(
-    model: Any, tokenizer: Any, questions: Sequence[str], known: Sequence[bool], given: FineTunedSettings
+    model: Any, tokenizer: Any, questions: Sequence[str], is_known: Sequence[bool], options: FineTunedSettings
 ) -> None:
-    """AdamW at a rate that falls to 0, the order drawn anew in each epoch."""
+    """Train with AdamW at a rate that falls to 0, in a new random order each epoch."""
     import torch
 
     model.train()
-    truth = torch.tensor(known, dtype=torch.long)
-    steps = given.epochs * -(-len(questions) // given.batch)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=given.learning_rate, weight_decay=0.01)
+    truth = torch.tensor(is_known, dtype=torch.long)
+    steps = options.epochs * -(-len(questions) // options.batch)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
-    for rows in _batches(len(questions), given):
-        loss = torch.nn.functional.cross_entropy(
-            _logits(model, tokenizer, [questions[row] for row in rows]), truth[rows]
-        )
-        if not torch.isfinite(loss):
-            raise UsageError(
-                f"gate {TUNED_KIND}: training diverged at learning_rate {given.learning_rate:g}: choose a lower one"
+    rng = np.random.default_rng(options.seed)
+    for _ in range(options.epochs):
+        order = rng.permutation(len(questions)).tolist()
+        for rows in batched(order, options.batch):
+            loss = torch.nn.functional.cross_entropy(
+                _logits(model, tokenizer, [questions[row] for row in rows]), truth[rows]
             )
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-
-
-def _batches(count: int, given: FineTunedSettings) -> Iterable[list[int]]:
-    rng = np.random.default_rng(given.seed)
-    for _ in range(given.epochs):
-        yield from batched(rng.permutation(count).tolist(), given.batch)
+            if not torch.isfinite(loss):
+                raise UsageError(
+                    f"gate {TUNED_KIND}: training diverged at learning_rate {options.learning_rate:g}: choose a "
+                    "lower one"
+                )
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
 
 
 def _logits(model: Any, tokenizer: Any, questions: Sequence[str]) -> "torch.Tensor":
-    """Shape (n, 2): seeks, knows."""
+    """Return logits of shape (n, 2): seeks, knows."""
     inputs = tokenizer(list(questions), padding=True, truncation=True, max_length=TOKENS, return_tensors="pt")
-    found: torch.Tensor = model(**inputs).logits
-    return found
+    logits: torch.Tensor = model(**inputs).logits
+    return logits
 
 
 def _digest(model: Any, tokenizer: Any) -> str:
-    """sha256 of the encoder's form and vocabulary; its weights are the gate's own."""
+    """Return the sha256 of the encoder's configuration and vocabulary; the weights are the gate's own."""
     form = model.config.to_diff_dict()
     shape = {key: value for key, value in form.items() if not key.startswith(("_", "transformers"))}
     vocabulary = sorted(tokenizer.get_vocab().items())

@@ -1,6 +1,6 @@
 """Thrust (Zhao et al., 2023): how far a question lies from the clusters of a task.
 
-It is fitted on questions alone; which of them were answered rightly it does not use.
+It is fitted on questions alone, without their correctness.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, typed
-from kcard.gates.features import Representation, bind, find, finite
+from kcard.gates.base import GateState, Resources, parse_settings
+from kcard.gates.features import Representation, bind, find, finite_vectors
 from kcard.gates.popularity import best_threshold
 from kcard.gates.records import Query, Record
 from kcard.interfaces import Array
@@ -33,15 +33,13 @@ __all__ = [
 ]
 
 
-# k-means (scikit-learn's), where fewer vectors may be distinct than there are to be clusters.
-
 Matrix = npt.NDArray[np.float64]
 RUNS = 10
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """The parts of a set of vectors.
+    """A clustering of vectors.
 
     centroids  their means, shape (k, d)
     members    the cluster of each vector, shape (n,)
@@ -54,27 +52,28 @@ class Clusters:
 
     @property
     def sizes(self) -> Matrix:
-        """Members of each cluster, shape (k,); none is empty."""
+        """Return the number of members of each cluster, shape (k,); none is empty."""
         return np.bincount(self.members, minlength=len(self.centroids)).astype(np.float64)
 
 
 def kmeans(points: Matrix, k: int, seed: int = 0) -> Clusters:
-    """The best of ten runs; at most `k` clusters of `points`, shape (n, d). n and k are at least 1.
+    """Cluster `points`, shape (n, d), by the best of ten runs of k-means; n and k are at least 1.
 
-    The same points in the same order, and the same seed, give the same clusters.
+    There are fewer than `k` clusters if fewer points are distinct. The same points in the same order, and the same
+    seed, give the same clusters.
     """
     from sklearn.cluster import KMeans
 
     distinct = len(np.unique(points, axis=0))
-    found = KMeans(min(k, distinct), n_init=RUNS, tol=0, random_state=seed % 2**32).fit(points)
-    apart = ((points - found.cluster_centers_[found.labels_]) ** 2).sum(axis=1)
-    inertia = np.bincount(found.labels_, weights=apart).astype(np.float64)
-    return Clusters(found.cluster_centers_, found.labels_, inertia)
+    clustering = KMeans(min(k, distinct), n_init=RUNS, tol=0, random_state=seed % 2**32).fit(points)
+    apart = ((points - clustering.cluster_centers_[clustering.labels_]) ** 2).sum(axis=1)
+    inertia = np.bincount(clustering.labels_, weights=apart).astype(np.float64)
+    return Clusters(clustering.cluster_centers_, clustering.labels_, inertia)
 
 
 # The Thrust score (equation 1 of the paper) and its variants (appendix A.5), for many queries at once.
 #
-# Each cluster pulls at the query, the harder the larger and the nearer it is; the score is the length of the mean pull.
+# Each cluster pulls at the query, the harder the larger and nearer it is; the score is the length of the mean pull.
 
 Variant = Literal[
     "thrust", "without-size", "without-direction", "without-distance", "cosine-distance", "inertia"
@@ -88,7 +87,7 @@ LEAST = 1e-30
 
 @dataclass(frozen=True)
 class Table:
-    """What a score needs of the sample, one row a cluster, over all classes.
+    """The clusters of all classes, one row each, as the score needs them.
 
     centroids  shape (c, d); c is the N K of the paper where no class has fewer distinct samples than K
     weights    sizes, or the inertia for the variant of that name, shape (c,), at least 0
@@ -124,12 +123,20 @@ class ThrustScore:
         self._units = table.centroids / np.maximum(length, LEAST)[:, None]
 
     def __call__(self, vectors: npt.NDArray[np.floating]) -> Matrix:
-        """The scores of vectors, shape (n, d) to (n,)."""
+        """Score vectors, shape (n, d), to shape (n,)."""
         queries = vectors - self._middle
         squares = np.einsum("nd,nd->n", queries, queries)[:, None] + self._squares
         squares -= 2 * queries @ self._centroids.T
         np.maximum(squares, self._near, out=squares)
-        pulls = self._pulls(vectors, squares)
+        # The length of each cluster's pull at each query, shape (n, c)
+        if self._variant == "without-distance":
+            pulls = np.broadcast_to(self._weights, squares.shape)
+        elif self._variant == "cosine-distance":
+            length = np.linalg.norm(vectors, axis=1, keepdims=True)
+            apart = 1 - (vectors / np.maximum(length, LEAST)) @ self._units.T
+            pulls = np.asarray(self._weights / np.maximum(apart, CLOSE**2) ** 2)
+        else:
+            pulls = np.asarray(self._weights / squares)
         count = len(self._weights)
         if self._variant == "without-direction":
             return np.asarray(pulls.sum(axis=1) / count)
@@ -144,16 +151,6 @@ class ThrustScore:
             scores = np.where(on.any(axis=1), (pulls * on).sum(axis=1), scores)
         return np.asarray(scores / count)
 
-    def _pulls(self, vectors: npt.NDArray[np.floating], squares: Matrix) -> Matrix:
-        """The length of each cluster's pull at each query, shape (n, c); `squares` are squared distances."""
-        if self._variant == "without-distance":
-            return np.broadcast_to(self._weights, squares.shape)
-        if self._variant == "cosine-distance":
-            length = np.linalg.norm(vectors, axis=1, keepdims=True)
-            apart = 1 - (vectors / np.maximum(length, LEAST)) @ self._units.T
-            return np.asarray(self._weights / np.maximum(apart, CLOSE**2) ** 2)
-        return np.asarray(self._weights / squares)
-
 
 FEWEST = 3
 
@@ -164,13 +161,13 @@ class ThrustSettings:
 
     encoder        what embeds the questions (kcard.gates.features)
     variant        a row of the paper's table 5 (kcard.gates.thrust)
-    clusters       K, clusters a class; 0: by the paper's rule. A class with fewer distinct vectors has fewer
-    by_label       whether the records' labels are the classes, where they have labels; else all are one class
+    clusters       K, clusters per class; 0: by the paper's rule. A class with fewer distinct vectors has fewer
+    by_label       whether the records' labels, if there are any, are the classes; else all are one class
     percentile     of the sample's own scores, the threshold: 25, 50 and 75 are scarce, medium and abundant knowledge;
-                   None: the threshold that would have served the sample best (not the paper's)
-    leave_one_out  whether each sample's own score, for the threshold, leaves the sample out of its cluster
-    sample         at most so many of the records are used; 0: all
-    seed           draws the sample and the clusters' seeds
+                   None: the threshold that is best on the sample (not the paper's)
+    leave_one_out  whether each record is left out of its cluster for its own score, on which the threshold depends
+    sample         the maximum number of records used; 0: all
+    seed           for drawing the sample and for the clusters
     """
 
     encoder: str = "minilm"
@@ -192,9 +189,9 @@ class ThrustSettings:
 
 @dataclass(frozen=True)
 class Thrust:
-    """A fitted gate: centroids, weights and a threshold. See kcard.gates.base.Fitted.
+    """Centroids, weights and a threshold. See kcard.gates.base.Fitted.
 
-    table  as single precision holds it, so that a stored gate scores as it did before
+    table  rounded to single precision, so that a stored gate scores as it did before
     """
 
     settings: Mapping[str, Any]
@@ -205,41 +202,58 @@ class Thrust:
 
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> "Thrust":
-        """Cluster the questions of the records; their order does not matter.
+        """Cluster the questions of the records, whatever their order.
 
-        Raises UsageError for no records, for labels that only some have, and where a question has no finite vector.
+        Raises UsageError without records, if only some have labels, and if a question has no finite vector.
         """
-        given = typed(ThrustSettings, settings, "thrust")
-        representation = resources.representation or find(given.encoder)
-        sample = _drawn(records, given)
-        classes = _classes(sample, given)
-        vectors = finite(representation, [record.question for record in sample]).astype(np.float64)
-        given = replace(
-            given, encoder=representation.name, clusters=given.clusters or clusters_by_rule(len(sample))
+        options = parse_settings(ThrustSettings, settings, "thrust")
+        representation = resources.representation or find(options.encoder)
+        if not records:
+            raise UsageError("gate thrust: no records to fit it on: give about 200")
+        # The sample does not depend on the order of the records.
+        ordered = sorted(
+            records, key=lambda record: (derive_seed(options.seed, record.question), record.label or "")
+        )
+        sample = ordered[: options.sample or None]
+        classes = _classes(sample, options)
+        vectors = finite_vectors(representation, [record.question for record in sample]).astype(np.float64)
+        options = replace(
+            options, encoder=representation.name, clusters=options.clusters or clusters_by_rule(len(sample))
         )
         groups = {label: vectors[rows] for label, rows in classes.items()}
         parts = {
-            label: kmeans(group, given.clusters, derive_seed(given.seed, label))
+            label: kmeans(group, options.clusters, derive_seed(options.seed, label))
             for label, group in groups.items()
         }
-        table = _table(list(parts.values()), given.variant)
-        score = ThrustScore(table, given.variant)
-        own = _left_out(groups, parts, table, given.variant) if given.leave_one_out else score(vectors)
-        return cls(asdict(given), _threshold(own, sample, given.percentile), table, representation)
+        clusterings = list(parts.values())
+        inertia = options.variant == "inertia"
+        table = Table(
+            _single(np.concatenate([part.centroids for part in clusterings])),
+            _single(np.concatenate([part.inertia if inertia else part.sizes for part in clusterings])),
+        )
+        score = ThrustScore(table, options.variant)
+        own = _left_out(groups, parts, table, options.variant) if options.leave_one_out else score(vectors)
+        if options.percentile is not None:
+            threshold = float(np.quantile(own, options.percentile / 100))
+        else:
+            without = [record.correct_without for record in sample]
+            with_ = [record.correct_with for record in sample]
+            threshold = best_threshold(own, without, with_, bound=float(np.finfo(np.float32).max))
+        return cls(asdict(options), threshold, table, representation)
 
     @classmethod
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> "Thrust":
-        given = typed(ThrustSettings, settings, "thrust")
+        options = parse_settings(ThrustSettings, settings, "thrust")
         centroids, weights = state.arrays["centroids"], state.arrays["weights"]
         if centroids.ndim != 2 or weights.shape != centroids.shape[:1] or not len(weights):
             raise ValueError("its arrays do not fit each other")
         if not (np.isfinite(centroids).all() and np.isfinite(weights).all()):
             raise ValueError("its arrays are not finite")
-        representation = bind(given.encoder, state.values["encoder_sha256"], resources.representation)
+        representation = bind(options.encoder, state.values["encoder_sha256"], resources.representation)
         table = Table(centroids.astype(np.float64), weights.astype(np.float64))
-        return cls(asdict(given), threshold, table, representation)
+        return cls(asdict(options), threshold, table, representation)
 
     def state(self) -> GateState:
         arrays = {
@@ -249,7 +263,7 @@ class Thrust:
         return GateState(arrays, {"encoder_sha256": self.representation.digest})
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        vectors = finite(self.representation, [query.question for query in queries])
+        vectors = finite_vectors(self.representation, [query.question for query in queries])
         return self._score(vectors).astype(np.float32)
 
     @cached_property
@@ -258,22 +272,12 @@ class Thrust:
 
 
 def clusters_by_rule(sample: int) -> int:
-    """K by the paper's footnote 2: the fourth root of the sample's size, rounded up, and at least 3."""
+    """Return K by the paper's footnote 2: the fourth root of the sample's size, rounded up, and at least 3."""
     return next(k for k in count(FEWEST) if k**4 >= sample)
 
 
-def _drawn(records: Sequence[Record], settings: ThrustSettings) -> list[Record]:
-    """The sample, in an order that the order of the records has no part in."""
-    if not records:
-        raise UsageError("gate thrust: no records to fit it on: give about 200")
-    ordered = sorted(
-        records, key=lambda record: (derive_seed(settings.seed, record.question), record.label or "")
-    )
-    return ordered[: settings.sample or None]
-
-
 def _classes(sample: Sequence[Record], settings: ThrustSettings) -> dict[str, list[int]]:
-    """The rows of each class; one class for all where there are no labels (the paper's dummy label)."""
+    """Return the rows of each class; one class for all if there are no labels (the paper's dummy label)."""
     labels = [record.label for record in sample]
     lacking = labels.count(None)
     if not settings.by_label or lacking == len(labels):
@@ -289,21 +293,6 @@ def _classes(sample: Sequence[Record], settings: ThrustSettings) -> dict[str, li
     }
 
 
-def _threshold(own: Matrix, sample: Sequence[Record], percentile: float | None) -> float:
-    if percentile is not None:
-        return float(np.quantile(own, percentile / 100))
-    without, with_ = (
-        [getattr(record, name) for record in sample] for name in ("correct_without", "correct_with")
-    )
-    return best_threshold(own, without, with_, bound=float(np.finfo(np.float32).max))
-
-
-def _table(parts: Sequence[Clusters], variant: Variant) -> Table:
-    weights = [part.inertia if variant == "inertia" else part.sizes for part in parts]
-    centroids = np.concatenate([part.centroids for part in parts])
-    return Table(_single(centroids), _single(np.concatenate(weights)))
-
-
 def _single(values: Matrix) -> Matrix:
     return values.astype(np.float32).astype(np.float64)
 
@@ -311,23 +300,19 @@ def _single(values: Matrix) -> Matrix:
 def _left_out(
     groups: Mapping[str, Matrix], parts: Mapping[str, Clusters], table: Table, variant: Variant
 ) -> Matrix:
-    """Each sample's score by clusters that it is taken out of; the others stay as they are."""
-    found, first = [], 0
+    """Score each record of the sample after it has left its cluster; the other clusters stay as they are."""
+    scores, first = [], 0
     for label, part in parts.items():
         for vector, member in zip(groups[label], part.members, strict=True):
-            row = first + int(member)
-            rest = _without(vector, float(part.sizes[member]), row, table, variant)
-            found.append(ThrustScore(rest, variant)(vector[None])[0] if len(rest.weights) else 0.0)
+            row, size = first + int(member), float(part.sizes[member])
+            if size == 1:  # the cluster is gone
+                rest = Table(np.delete(table.centroids, row, axis=0), np.delete(table.weights, row))
+            else:
+                centroids, weights = table.centroids.copy(), table.weights.copy()
+                apart = vector - centroids[row]
+                centroids[row] -= apart / (size - 1)
+                weights[row] -= size / (size - 1) * (apart @ apart) if variant == "inertia" else 1
+                rest = Table(centroids, np.maximum(weights, 0))
+            scores.append(ThrustScore(rest, variant)(vector[None])[0] if len(rest.weights) else 0.0)
         first += len(part.centroids)
-    return np.array(found)
-
-
-def _without(vector: Matrix, size: float, row: int, table: Table, variant: Variant) -> Table:
-    """The table once `vector` has left the cluster of that row, which had `size` members; a cluster of one goes."""
-    if size == 1:
-        return Table(np.delete(table.centroids, row, axis=0), np.delete(table.weights, row))
-    centroids, weights = table.centroids.copy(), table.weights.copy()
-    apart = vector - centroids[row]
-    centroids[row] -= apart / (size - 1)
-    weights[row] -= size / (size - 1) * (apart @ apart) if variant == "inertia" else 1
-    return Table(centroids, np.maximum(weights, 0))
+    return np.array(scores)

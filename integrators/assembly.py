@@ -1,4 +1,4 @@
-"""Puts the parts of a pipeline together, from what the user named: LLM, cards, selectors, integrator."""
+"""Build the parts of a pipeline from the user's options: LLM, cards, selectors, integrator."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from kcard import system
 from kcard.config import ENDPOINTS, OFFLINE_LLMS, settings
 from kcard.errors import UsageError
-from kcard.integrators.citations import Gathered
+from kcard.integrators.citations import Context
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pool_views import CardEvidence
 from kcard.interfaces import LLM, Evidence, Gate, Generator
@@ -31,18 +31,18 @@ __all__ = [
     "CardSource",
     "Endpoint",
     "Integrator",
-    "asked_by",
     "card_llm",
-    "chosen_cards",
-    "integrator",
+    "gate_turns",
     "make_engines",
+    "make_integrator",
     "make_llm",
     "make_loader",
     "make_pool",
-    "selectors",
+    "make_selectors",
+    "select_cards",
 ]
 
-CARD_TEMPERATURE = 0.1  # of an LLM that writes documents and does not answer
+CARD_TEMPERATURE = 0.1  # of an LLM that generates documents for a card
 PROPOSED = (
     3  # cards of a round, at most, that are chosen by score; in top-down only such as fit nearly as well
 )
@@ -52,11 +52,11 @@ class Integrator(Protocol):
     @property
     def selectors(self) -> "Selectors": ...
 
-    def gather(self, questions: Sequence[str]) -> list[Gathered]: ...
+    def gather(self, questions: Sequence[str]) -> list[Context]: ...
 
 
 class CardSource(Protocol):
-    """What a pipeline takes its cards from: a Hub, or anything else that has verified versions."""
+    """Where a pipeline gets its cards: a Hub, or anything else that has verified versions."""
 
     def select(self, selection: Sequence[str] | None) -> "Selection":
         """See Hub.select."""
@@ -68,14 +68,14 @@ class CardSource(Protocol):
 
     @property
     def read(self) -> "Callable[[Version, str], bytes] | None":
-        """See Hub.read; None: only whole cards are to be had, which are then chosen by their descriptions alone."""
+        """See Hub.read; None: files can't be read singly, so cards are ranked by their descriptions alone."""
         ...
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """How a remote LLM is reached. `timeout`: seconds of one try. `report` is called with a sentence where the user
-    should know why it takes long."""
+    """How to reach a remote LLM. `timeout`: seconds per attempt. `report` is called with a sentence that tells the user
+    why a request takes long."""
 
     url: str | None = None
     window: int | None = None
@@ -85,13 +85,16 @@ class Endpoint:
 
 
 def endpoint_of(options: AskOptions, report: Callable[[str], None] | None = None) -> Endpoint:
-    """As the options say."""
+    """Return the endpoint that the options describe."""
     return Endpoint(options.llm_url, options.llm_window, options.retries, options.llm_timeout, report)
 
 
 def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, endpoint: Endpoint) -> LLM:
-    """The backend that `spec` names (backend or backend:model), or an LLM as it is, or one around a function from a
-    prompt to a reply; None: the configured one."""
+    """Return the LLM that `spec` stands for.
+
+    spec  a backend or backend:model; an LLM, which is returned as it is; a function from prompt to reply, which is
+          wrapped; None: the configured LLM
+    """
     if spec is not None and not isinstance(spec, str):
         from kcard.llms.prompts import FunctionLLM
 
@@ -120,12 +123,12 @@ def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, 
 
 
 def card_llm(named: str, chosen: str, answering: LLM, endpoint: Endpoint) -> LLM:
-    """The LLM that a card names: `answering`, where it names that one or "self"; else one on this machine.
+    """Return the LLM that a card names: `answering` if it names that one or "self", else one on this machine.
 
-    chosen  what the user chose to answer, as backend or backend:model; empty where it is an object of theirs
+    chosen  the LLM that the user chose to answer, as backend or backend:model; empty if they passed an object
 
-    A card may come from anywhere, so it does not choose where questions go: of remote LLMs only the backend that the
-    user chose is used, at the address that they chose. Raises UsageError for another.
+    A card may come from anywhere, so it must not decide where questions are sent: of remote backends only the one that
+    the user chose is used, at the user's URL. Raises UsageError for any other.
     """
     if named in {"self", chosen}:
         return answering
@@ -139,7 +142,7 @@ def card_llm(named: str, chosen: str, answering: LLM, endpoint: Endpoint) -> LLM
 
 
 def make_loader(options: AskOptions) -> "Loader":
-    """What holds the models of cards: on a device, and on the servers of engines."""
+    """Return a loader that holds the models of cards on a device and on the servers of engines."""
     from kcard.cards.models.loader import Loader
 
     if options.device != "cpu":
@@ -152,7 +155,7 @@ def make_loader(options: AskOptions) -> "Loader":
 
 
 def make_engines(specs: Sequence[str] | None, places: int | None = None) -> "Engines | None":
-    """The engines named, else those that are configured; None where there are none."""
+    """Return the engines that are named, else the configured ones; None if there are none."""
     configured = settings()
     if not (chosen := configured.engine if specs is None else specs):
         return None
@@ -168,31 +171,38 @@ def make_pool(
     llm: Callable[[str], LLM] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> "tuple[CardSet, TimedGenerator, str]":
-    """The chosen cards; the pool that writes for them; what quarantine left out, in a sentence.
+    """Return the selected cards, the pool that generates for them, and a note on cards left out by quarantine.
 
-    A card's files are verified and laid out when it is first asked, so a pool may hold thousands. `llm`: what finds
-    the LLM that a card names. `loader`, `progress`: see Pool.
+    A card's files are verified and unpacked when it is first used, so a pool may hold thousands. `llm`: maps the name
+    of an LLM, as a card gives it, to the LLM. `loader`, `progress`: see Pool.
     """
     from kcard.cards.pool import Pool
 
-    cards, note = chosen_cards(selection, hub)
+    cards, note = select_cards(selection, hub)
     return cards, TimedGenerator(Pool(cards, llm=llm, loader=loader, progress=progress)), note
 
 
-def chosen_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tuple[CardSet, str]":
-    """The chosen cards, unopened, and what quarantine left out, in a sentence; None: all."""
-    from kcard.cards.card import CardHandle, CardSet
+def select_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tuple[CardSet, str]":
+    """Return the selected cards (None: all), unopened, and a note on those that quarantine left out."""
+    from kcard.cards.card import CardHandle, CardSet, is_weights
     from kcard.hub.registry import Hub
 
     hub = hub or Hub()
     chosen = hub.select(selection)
     read = hub.read
+
+    def weight_bytes(version: "Version") -> Callable[[], int] | None:
+        """Return a function that sums the bytes of a version's own model, if the hub has its files at hand."""
+        blobs: Blobs | None = getattr(hub, "blobs", None)
+        files = [sha256 for name, sha256 in version.manifest.files.items() if is_weights(name)]
+        return None if blobs is None else lambda: sum(map(blobs.size, files))
+
     handles = [
         CardHandle(
             v.manifest,
             partial(hub.folder, v.reference),
             v.size,
-            _weights(hub, v),
+            weight_bytes(v),
             None if read is None else partial(read, v),
         )
         for v in chosen.versions
@@ -200,45 +210,28 @@ def chosen_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tu
     return CardSet(handles), chosen.note
 
 
-def _weights(hub: CardSource, version: "Version") -> Callable[[], int] | None:
-    """What tells the bytes of a version's own model, where the source of cards has its files at hand."""
-    from kcard.cards.card import is_weights
-
-    blobs: Blobs | None = getattr(hub, "blobs", None)
-    files = [sha256 for name, sha256 in version.manifest.files.items() if is_weights(name)]
-    return None if blobs is None else lambda: sum(map(blobs.size, files))
-
-
-def integrator(
+def make_integrator(
     options: AskOptions,
-    found: "Selectors",
+    selectors: "Selectors",
     writer: Generator,
     llm: LLM,
     examples: tuple[Example, ...],
     gate: Gate,
 ) -> Integrator:
-    """What gathers knowledge in the chosen mode. `gate`: what decided that it is wanted."""
-    from kcard.integrators.top_down import Abstaining
-
-    made = _integrator(options, found, writer, llm, examples, gate)
-    return Abstaining(made, writer.cards, options.min_relevance) if options.min_relevance else made
-
-
-def _integrator(
-    options: AskOptions,
-    found: "Selectors",
-    writer: Generator,
-    llm: LLM,
-    examples: tuple[Example, ...],
-    gate: Gate,
-) -> Integrator:
-    """The same for questions that a card fits."""
+    """Return the integrator of the chosen mode. `gate`: the one that decides whether knowledge is needed."""
     from kcard.integrators.bottom_up import BottomUp
-    from kcard.integrators.top_down import AutoChoice, ExplicitChoice, SingleDocument, TopDown
+    from kcard.integrators.top_down import (
+        AutoChoice,
+        ExplicitChoice,
+        RelevanceThreshold,
+        SingleDocument,
+        TopDown,
+    )
 
-    bottom_up = BottomUp(
+    integrator: Integrator
+    integrator = bottom_up = BottomUp(
         writer,
-        found,
+        selectors,
         options.sampling,
         options.n1,
         options.n2,
@@ -247,38 +240,41 @@ def _integrator(
         options.min_factuality,
         options.max_cards,
     )
-    if options.mode == "bottom-up":
-        return bottom_up
-    several, offered = options.mode == "hybrid", writer.cards
-    nearest = found.nearest(offered)
-    chooses = (
-        AutoChoice(nearest, examples, PROPOSED, math.inf if several else options.margin)
-        if options.select == "auto"
-        else ExplicitChoice(offered, examples, None if several else 1, nearest, options.shortlist)
-    )
-    return TopDown(
-        bottom_up if several else SingleDocument(writer, found, options.n1, options.min_factuality),
-        options.sampling,
-        llm,
-        chooses,
-        len(offered),
-        examples,
-        options.max_iterations,
-        getattr(gate, "templates", 1),
-        asked_by(gate, fired=True),
-    )
+    if options.mode != "bottom-up":
+        several, offered = options.mode == "hybrid", writer.cards
+        ranker = selectors.nearest(offered)
+        choice = (
+            AutoChoice(ranker, examples, PROPOSED, math.inf if several else options.margin)
+            if options.select == "auto"
+            else ExplicitChoice(offered, examples, None if several else 1, ranker, options.shortlist)
+        )
+        integrator = TopDown(
+            bottom_up if several else SingleDocument(writer, selectors, options.n1, options.min_factuality),
+            options.sampling,
+            llm,
+            choice,
+            len(offered),
+            examples,
+            options.max_iterations,
+            getattr(gate, "templates", 1),
+            gate_turns(gate, fired=True),
+        )
+    # Questions that no card fits get no knowledge.
+    if options.min_relevance:
+        integrator = RelevanceThreshold(integrator, writer.cards, options.min_relevance)
+    return integrator
 
 
-def asked_by(gate: Gate, fired: bool) -> tuple[Turn, ...]:
-    """What a gate asked the LLM, and its verdict, as the beginning of a transcript; nothing where it asks nothing."""
+def gate_turns(gate: Gate, fired: bool) -> tuple[Turn, ...]:
+    """Return the gate's question to the LLM and its verdict as the start of a transcript; empty if it asks nothing."""
     turn: Callable[[bool], Turn] | None = getattr(gate, "turn", None)
     return (turn(fired),) if turn else ()
 
 
-def selectors(
+def make_selectors(
     options: AskOptions, cards: "CardSet", report: Callable[[str], None] | None = None
 ) -> "Selectors":
-    """The selectors, and what the passages of each card are checked against."""
+    """Return the selectors and the evidence that passages are checked against."""
     from kcard.integrators.card_ranking import profiles_of
     from kcard.integrators.pool_views import Selectors
     from kcard.selectors.evidence import Union, open_evidence

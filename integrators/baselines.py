@@ -11,7 +11,7 @@ import numpy as np
 
 from kcard.batching import batched
 from kcard.errors import LLMError, QuestionsFailed, UsageError
-from kcard.integrators.assembly import chosen_cards, endpoint_of, make_llm
+from kcard.integrators.assembly import endpoint_of, make_llm, select_cards
 from kcard.integrators.options import AskOptions, BaselineOptions
 from kcard.interfaces import LLM, Answerer, Array, Evidence, Generator, replies
 from kcard.llms import client
@@ -41,25 +41,25 @@ __all__ = [
     "BM25",
     "CARDS_AND_RETRIEVAL",
     "NAME",
-    "Baseline",
-    "Beside",
-    "Candidate",
-    "Drawn",
+    "AnswerCandidate",
+    "BaselineAnswerer",
     "GenRead",
+    "JointReading",
     "KnowledgeSource",
-    "Majority",
-    "Reading",
+    "MajorityVote",
+    "MostProbable",
+    "ReadingStrategy",
     "Replug",
     "Retrieval",
-    "Surest",
-    "Together",
+    "RetrieverAsCard",
+    "SampledReplies",
     "baseline",
     "card_passages",
     "corpus_retriever",
-    "read_apart",
+    "majority_answer",
+    "read_separately",
     "recitations",
     "retriever",
-    "settled",
     "statements",
 ]
 
@@ -71,37 +71,37 @@ class KnowledgeSource(Protocol):
     def passages(
         self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
-        """For each question what the LLM may read, best first; empty where nothing was found or said."""
+        """Return for each question the passages that the LLM may read, best first; empty if there are none."""
         ...
 
 
-class Reading(Protocol):
+class ReadingStrategy(Protocol):
     def replies(
         self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
     ) -> list[Reply]:
-        """The answer to each request, which comes without knowledge, from its passages."""
+        """Return the answer to each request from its passages; the requests come without knowledge."""
         ...
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """An Answerer, whose every question goes to the source. `examples`: demonstrations where a question has no own."""
+class BaselineAnswerer:
+    """An Answerer that gets knowledge for every question. `examples`: the default demonstrations."""
 
     name: str
     llm: Metered
     source: KnowledgeSource
-    reading: Reading
+    reading: ReadingStrategy
     examples: tuple[Example, ...] = ()
 
     def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
-        """See Answerer; after an LLMError the replies that the LLM gave are not asked for twice."""
+        """See Answerer; after an LLMError the LLM is not asked again for replies that it gave."""
         for outcome in self.outcomes(questions):
             if isinstance(outcome, LLMError):
                 raise outcome
             yield outcome
 
     def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | LLMError]:
-        """One Answer a question, in order, or why the LLM gave none: a failure costs only its own question.
+        """Yield one Answer per question, in order, or the LLM's error: a failure affects only its own question.
 
         Requests about all questions are made together, as many at a time as the LLM takes.
         """
@@ -112,50 +112,46 @@ class Baseline:
             answers: Iterator[Answer] = iter(())
             while ready := [question for question in part if question.text not in failed]:
                 try:
-                    answers = iter(self._answered(ready))
+                    answers = iter(self._answer(ready))
                     break
                 except QuestionsFailed as error:  # the others are asked again, from replies that are kept
                     failed.update(error.failures)
             yield from (failed[q.text] if q.text in failed else next(answers) for q in part)
 
-    def _answered(self, questions: Sequence[Question]) -> list[Answer]:
-        """Raises QuestionsFailed. No two questions have the same text."""
+    def _answer(self, questions: Sequence[Question]) -> list[Answer]:
+        """Answer questions with different texts. Raises QuestionsFailed."""
         started = time.perf_counter()
         texts = [question.text for question in questions]
         passages = self.source.passages(self.llm, texts, self.examples)
         requests = [Request("answer", q.text, (), self.examples, q.choices) for q in questions]
         replies = self.reading.replies(self.llm, requests, passages)
         seconds = (time.perf_counter() - started) / len(questions)
-        rows = zip(questions, passages, replies, strict=True)
-        return [self._answer(question, found, reply, seconds) for question, found, reply in rows]
-
-    def _answer(
-        self, question: Question, passages: Sequence[Passage], reply: Reply, seconds: float
-    ) -> Answer:
-        chosen = {choice.name: choice.description for choice in question.choices}
-        account = self.llm.close(question.text)
-        return Answer(
-            question=question.text,
-            answer=chosen.get(reply.choice or "", reply.text).strip(),
-            mode=self.name,
-            gate=ALWAYS,
-            cards=tuple(dict.fromkeys(p.card for p in passages)),
-            passages=tuple(replace(p, kept=True) for p in passages),
-            calls=account.calls,
-            seconds=seconds,
-            notes=account.notes,
-            confidence=reply.confidence,
-            choice=reply.choice,
-            usage=account.usage(max(seconds - account.seconds, 0.0)),
-        )
-
-
-# Several texts of the LLM's own, drawn for one request.
+        answers = []
+        for question, own, reply in zip(questions, passages, replies, strict=True):
+            descriptions = {choice.name: choice.description for choice in question.choices}
+            account = self.llm.close(question.text)
+            answers.append(
+                Answer(
+                    question=question.text,
+                    answer=descriptions.get(reply.choice or "", reply.text).strip(),
+                    mode=self.name,
+                    gate=ALWAYS,
+                    cards=tuple(dict.fromkeys(p.card for p in own)),
+                    passages=tuple(replace(p, kept=True) for p in own),
+                    calls=account.calls,
+                    seconds=seconds,
+                    notes=account.notes,
+                    confidence=reply.confidence,
+                    choice=reply.choice,
+                    usage=account.usage(max(seconds - account.seconds, 0.0)),
+                )
+            )
+        return answers
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """`samples` replies to one request a question, drawn at `temperature`; empty ones are left out, equal ones stay.
+class SampledReplies:
+    """The LLM's own texts: `samples` replies per question, drawn at `temperature`. Empty ones are dropped.
 
     request  without question and examples
     """
@@ -168,21 +164,18 @@ class Drawn:
     def passages(
         self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
-        wanted = replace(self.request, examples=examples, temperature=self.temperature)
-        draws = [replace(wanted, question=q, sample=n) for q in questions for n in range(self.samples)]
+        template = replace(self.request, examples=examples, temperature=self.temperature)
+        draws = [replace(template, question=q, sample=n) for q in questions for n in range(self.samples)]
         texts = batched((reply.text.strip() for reply in replies(llm, draws)), self.samples)
         return [[Passage(self.name, text) for text in part if text] for part in texts]
 
 
-# Passages read one at a time: one answer for each, and what is known of its probability.
-
-
 @dataclass(frozen=True)
-class Candidate:
+class AnswerCandidate:
     """An answer to the question with one passage, or with none.
 
-    probability  that of the answer: the geometric mean over its tokens where the LLM gives them, else its own
-                 confidence, of an option its share among the options; None where it gives neither
+    probability  the geometric mean over the answer's tokens if the LLM gives them, else its own confidence, which for
+                 an option is its share among the options; None if it gives neither
     """
 
     reply: Reply
@@ -190,7 +183,7 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """What equal answers have in common: the chosen option, else the words, without case and punctuation."""
+        """Return what equal answers share: the chosen option, else the words, without case and punctuation."""
         return self.reply.choice or " ".join(words(self.reply.text)) or self.reply.text
 
     @property
@@ -199,27 +192,34 @@ class Candidate:
         return self.reply.known and self.reply.choice != ""
 
 
-def read_apart(
+def read_separately(
     llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[tuple[str, ...]]]
-) -> list[list[Candidate]]:
-    """For each request the answer with each of its passages alone (an empty one is none): the likeliest words, or the
-    likeliest option."""
+) -> list[list[AnswerCandidate]]:
+    """Answer each request once per passage, with that passage alone (an empty tuple: with none): the most likely words,
+    or the most likely option."""
     rows = zip(requests, passages, strict=True)
-    asked = [
+    drafts = [
         replace(request, knowledge=read, draft=not request.choices)
-        for request, apart in rows
-        for read in apart
+        for request, texts in rows
+        for read in texts
     ]
-    found = iter([Candidate(reply, _probability(reply)) for reply in replies(llm, asked)])
-    return [[next(found) for _ in apart] for apart in passages]
+    candidates = []
+    for reply in replies(llm, drafts):
+        probability = reply.confidence
+        if reply.tokens:
+            mean = sum(token.log_probability for token in reply.tokens) / len(reply.tokens)
+            probability = math.exp(mean)
+        candidates.append(AnswerCandidate(reply, probability))
+    remaining = iter(candidates)
+    return [[next(remaining) for _ in texts] for texts in passages]
 
 
-def settled(candidates: Sequence[Candidate], weights: Sequence[float]) -> Reply:
-    """The reply whose answer has the largest sum of weights; of its wordings the heaviest, of equal ones the first.
+def majority_answer(candidates: Sequence[AnswerCandidate], weights: Sequence[float]) -> Reply:
+    """Return the reply whose answer has the largest sum of weights; of its wordings the heaviest, of equals the first.
 
-    A reply without an answer abstains: it counts only where all do.
+    A reply without an answer abstains, unless all do.
     """
-    voting = [i for i, found in enumerate(candidates) if found.answers] or [*range(len(candidates))]
+    voting = [i for i, candidate in enumerate(candidates) if candidate.answers] or [*range(len(candidates))]
     mass: dict[str, float] = {}
     for i in voting:
         mass[candidates[i].key] = mass.get(candidates[i].key, 0.0) + weights[i]
@@ -227,18 +227,9 @@ def settled(candidates: Sequence[Candidate], weights: Sequence[float]) -> Reply:
     return candidates[max((i for i in voting if candidates[i].key == winner), key=lambda i: weights[i])].reply
 
 
-def _probability(reply: Reply) -> float | None:
-    if reply.tokens:
-        return math.exp(sum(token.log_probability for token in reply.tokens) / len(reply.tokens))
-    return reply.confidence
-
-
-# All passages in one prompt, the best first: how retrieved and GenRead's passages are read.
-
-
 @dataclass(frozen=True)
-class Together:
-    """One request a question, "Knowledge: ... Question: ... Answer:"."""
+class JointReading:
+    """Reads all passages in one prompt, best first: "Knowledge: ... Question: ... Answer:"."""
 
     def replies(
         self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
@@ -249,7 +240,7 @@ class Together:
         )
 
 
-# What the retrieval baselines search: the source passages of the chosen cards, or a corpus; by words or by vectors.
+# Retrievers of the baselines: over the source passages of the chosen cards, or a corpus; by words or by vectors.
 #
 # bm25                    words (kcard.index)
 # minilm                  vectors of the embedded encoder, offline
@@ -260,24 +251,24 @@ BM25 = "bm25"
 
 
 def corpus_retriever(corpus: str, kind: str) -> Evidence:
-    """A retriever over evidence as `--evidence` names it: a file, a folder, or what finds its texts itself.
+    """Return a retriever over evidence as `--evidence` names it: a file, a folder, or a search of its own.
 
-    Raises UsageError where vectors are asked of what can't be read through, such as an encyclopedia online.
+    Raises UsageError if vectors are requested of evidence that can't be iterated, such as an online encyclopedia.
     """
     from kcard.selectors.evidence import open_evidence
 
-    found = open_evidence(corpus)
+    evidence = open_evidence(corpus)
     if kind == BM25:
-        return found
-    if not isinstance(found, Iterable):
+        return evidence
+    if not isinstance(evidence, Iterable):
         raise UsageError(
             f"retriever {kind} needs the texts of {corpus}, which can only be searched: leave out --retriever"
         )
-    return retriever(list(found), kind, found.name)
+    return retriever(list(evidence), kind, evidence.name)
 
 
 def retriever(sources: Sequence[Source], kind: str, name: str) -> Evidence:
-    """A retriever over these texts. Raises UsageError for an unknown kind, ModelUnavailable."""
+    """Return a retriever over these texts. Raises UsageError for an unknown kind, ModelUnavailable."""
     from kcard.selectors.evidence import CorpusEvidence, DenseCorpus
 
     if kind == BM25:
@@ -289,22 +280,22 @@ def retriever(sources: Sequence[Source], kind: str, name: str) -> Evidence:
 
 
 def card_passages(cards: "CardSet", report: Callable[[str], None] | None = None) -> list[Source]:
-    """The source passages that travel with the cards, card by card; `report` is told of cards without any.
+    """Return the source passages that travel with the cards, card by card; cards without any are reported.
 
-    Raises UsageError where no card has any.
+    Raises UsageError if no card has any.
     """
     from kcard.cards.passages import passages
 
-    found = {name: passages(card.folder) for name, card in cards.items()}
-    without = [name for name, sources in found.items() if not sources]
-    if len(without) == len(found):
+    by_card = {name: passages(card.folder) for name, card in cards.items()}
+    without = [name for name, sources in by_card.items() if not sources]
+    if len(without) == len(by_card):
         raise UsageError(
             f"no source passages travel with {', '.join(without) or 'the chosen cards'}: name what to search with "
             "--corpus"
         )
     if without and report is not None:
         report(f"retrieval searches no passages of {', '.join(without)}: none travel with them")
-    return list(chain.from_iterable(found.values()))
+    return list(chain.from_iterable(by_card.values()))
 
 
 # Retrieval: the best passages of a corpus (Adaptive Retrieval, section 5, takes one).
@@ -314,7 +305,7 @@ NAME = "retrieval"
 
 @dataclass(frozen=True)
 class Retrieval:
-    """At most `k` passages, the best first; `Passage.source` holds place and score of each."""
+    """Retrieves at most `k` passages, best first; `Passage.source` holds place and score of each."""
 
     retriever: Evidence
     k: int
@@ -323,17 +314,17 @@ class Retrieval:
         self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
         del llm, examples
-        found = [self.retriever.find(question, self.k) for question in questions]
-        return [[Passage(NAME, source.text, source=source) for source in part] for part in found]
+        sources = [self.retriever.find(question, self.k) for question in questions]
+        return [[Passage(NAME, source.text, source=source) for source in part] for part in sources]
 
 
-# Retrieved passages as candidates beside what cards wrote (Knowledge Card, appendix A).
+# Retrieved passages as candidates beside the cards' documents (Knowledge Card, appendix A).
 
 DESCRIPTION = "passages retrieved from a corpus"
 
 
-class Beside:
-    """A pool with one member more, which looks its documents up. Raises UsageError where a card has its name."""
+class RetrieverAsCard:
+    """Adds a retriever to a pool as one more card. Raises UsageError if a card has the same name."""
 
     def __init__(self, writer: Generator, retriever: Evidence) -> None:
         if any(card.name == NAME for card in writer.cards):
@@ -350,7 +341,7 @@ class Beside:
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
-        """See Generator; fewer than `documents` passages are retrieved where no more are found."""
+        """See Generator; fewer than `documents` passages are retrieved if no more match."""
         return self.write_each(questions, [cards] * len(questions), documents, sampling)
 
     def write_each(
@@ -363,62 +354,59 @@ class Beside:
         """See Scheduling."""
         others = [[name for name in names if name != NAME] for names in cards]
         written = client.write(self._writer, questions, others, documents, sampling)
-        return [
-            [*own, *self._retrieved(question, documents)] if NAME in names else own
-            for question, names, own in zip(questions, cards, written, strict=True)
-        ]
-
-    def _retrieved(self, question: str, documents: int) -> list[Passage]:
-        found = self._retriever.find(question, documents)
-        return [Passage(NAME, source.text, source=source) for source in found]
+        passages = []
+        for question, names, own in zip(questions, cards, written, strict=True):
+            sources = self._retriever.find(question, documents) if NAME in names else []
+            passages.append([*own, *(Passage(NAME, source.text, source=source) for source in sources)])
+        return passages
 
 
-# GenRead, in Knowledge Card GRTR: the LLM writes a document, then reads it (Yu et al., ICLR 2023, section 3.1).
+# GenRead, in Knowledge Card GRTR: the LLM generates a document, then reads it (Yu et al., ICLR 2023, section 3.1).
 
 
 @dataclass(frozen=True)
 class GenRead:
-    """One document of the LLM's own; none where it writes nothing."""
+    """One document generated by the LLM; none if its reply is empty."""
 
     def passages(
         self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
-        wanted = [Request("document", question, examples=examples) for question in questions]
-        texts = [reply.text.strip() for reply in replies(llm, wanted)]
+        requests = [Request("document", question, examples=examples) for question in questions]
+        texts = [reply.text.strip() for reply in replies(llm, requests)]
         return [[Passage("genread", text)] if text else [] for text in texts]
 
 
-# Generated knowledge prompting: the LLM writes statements, and the surest of its answers counts.
+# Generated knowledge prompting: the LLM generates statements, and the most probable of its answers counts.
 #
-# Liu et al. (ACL 2022): section 2.1 draws 20 statements of the LLM at temperature 1 from demonstrations; section 2.2
-# answers with each statement and without any, and takes the answer of the highest probability.
+# Liu et al. (ACL 2022): section 2.1 samples 20 statements from the LLM at temperature 1, with demonstrations; section
+# 2.2 answers with each statement and without any, and takes the answer of the highest probability.
 
 GKP_TEMPERATURE = 1.0
 
 
-def statements(samples: int) -> Drawn:
-    """The source: `samples` statements (the paper: 20)."""
-    return Drawn("gkp", Request("knowledge", ""), samples, GKP_TEMPERATURE)
+def statements(samples: int) -> SampledReplies:
+    """Return a source that samples statements (the paper: 20)."""
+    return SampledReplies("gkp", Request("knowledge", ""), samples, GKP_TEMPERATURE)
 
 
 @dataclass(frozen=True)
-class Surest:
-    """The answer of the highest probability, with one statement or with none; the most frequent, where an answer's
-    probability is not known."""
+class MostProbable:
+    """Takes the answer of the highest probability, with one statement or with none; the most frequent one if a
+    probability is unknown."""
 
     def replies(
         self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
     ) -> list[Reply]:
-        apart: list[list[tuple[str, ...]]] = [[(), *((p.knowledge,) for p in read)] for read in passages]
-        return [_surest(found) for found in read_apart(llm, requests, apart)]
-
-
-def _surest(found: Sequence[Candidate]) -> Reply:
-    sure = [c.probability for c in found if c.probability is not None]
-    if len(sure) < len(found):
-        return settled(found, [1.0] * len(found))
-    able = [i for i, c in enumerate(found) if c.answers] or [*range(len(found))]
-    return found[max(able, key=sure.__getitem__)].reply
+        knowledge: list[list[tuple[str, ...]]] = [[(), *((p.knowledge,) for p in read)] for read in passages]
+        chosen = []
+        for candidates in read_separately(llm, requests, knowledge):
+            probabilities = [c.probability for c in candidates if c.probability is not None]
+            if len(probabilities) < len(candidates):
+                chosen.append(majority_answer(candidates, [1.0] * len(candidates)))
+                continue
+            able = [i for i, c in enumerate(candidates) if c.answers] or [*range(len(candidates))]
+            chosen.append(candidates[max(able, key=probabilities.__getitem__)].reply)
+        return chosen
 
 
 # Recitation-augmented answering (RECITE): the LLM recites passages, and the most frequent of its answers counts.
@@ -429,20 +417,23 @@ def _surest(found: Sequence[Candidate]) -> Reply:
 RECITATION_TEMPERATURE = 0.7
 
 
-def recitations(samples: int) -> Drawn:
-    """The source: `samples` recitations (the paper: 20)."""
-    return Drawn("recitation", Request("recite", ""), samples, RECITATION_TEMPERATURE)
+def recitations(samples: int) -> SampledReplies:
+    """Return a source that samples recitations (the paper: 20)."""
+    return SampledReplies("recitation", Request("recite", ""), samples, RECITATION_TEMPERATURE)
 
 
 @dataclass(frozen=True)
-class Majority:
-    """The most frequent answer; of equally frequent ones the first."""
+class MajorityVote:
+    """Takes the most frequent answer; of equally frequent ones the first."""
 
     def replies(
         self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
     ) -> list[Reply]:
-        apart: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
-        return [settled(found, [1.0] * len(found)) for found in read_apart(llm, requests, apart)]
+        knowledge: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
+        return [
+            majority_answer(candidates, [1.0] * len(candidates))
+            for candidates in read_separately(llm, requests, knowledge)
+        ]
 
 
 # REPLUG: each retrieved passage is read alone, and the answers are ensembled (Shi et al., 2023, section 3.2).
@@ -453,34 +444,31 @@ class Majority:
 
 @dataclass(frozen=True)
 class Replug:
-    """`relative`: scores are divided by the best one first. BM25's need that: they have no common scale, and of raw
-    ones, often 10 apart, the softmax would leave the best passage alone."""
+    """`relative`: divide scores by the best one first. BM25 scores need that: they have no common scale, and the
+    softmax of raw ones, which are often 10 apart, would leave only the best passage."""
 
     relative: bool
 
     def replies(
         self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
     ) -> list[Reply]:
-        """A question for which nothing was retrieved is answered without knowledge."""
-        apart: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
-        rows = zip(passages, read_apart(llm, requests, apart), strict=True)
-        return [settled(found, self._weights(read, found)) for read, found in rows]
+        """Answer each request; without knowledge if nothing was retrieved."""
+        knowledge: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
+        rows = zip(passages, read_separately(llm, requests, knowledge), strict=True)
+        return [majority_answer(candidates, self._weights(read, candidates)) for read, candidates in rows]
 
-    def _weights(self, read: Sequence[Passage], found: Sequence[Candidate]) -> list[float]:
-        sure = [1.0 if c.probability is None else c.probability for c in found]
-        if any(c.probability is None for c in found):
-            sure = [1.0] * len(found)
-        shares = self._shares([p.source.score if p.source else 0.0 for p in read] or [0.0])
-        return [float(share) * probability for share, probability in zip(shares, sure, strict=True)]
-
-    def _shares(self, scores: Sequence[float]) -> Array:
-        """The softmax of the scores, shape (n,), sum 1."""
-        given = np.asarray(scores, np.float32)
-        if self.relative and given.max() > 0:
-            given = given / given.max()
-        powers = np.exp(given - given.max())
+    def _weights(self, read: Sequence[Passage], candidates: Sequence[AnswerCandidate]) -> list[float]:
+        # The softmax of the passages' scores
+        scores = np.asarray([p.source.score if p.source else 0.0 for p in read] or [0.0], np.float32)
+        if self.relative and scores.max() > 0:
+            scores = scores / scores.max()
+        powers = np.exp(scores - scores.max())
         shares: Array = powers / powers.sum()
-        return shares
+        # times the probability of each answer, if the LLM gives all of them
+        probabilities = [1.0 if c.probability is None else c.probability for c in candidates]
+        if any(c.probability is None for c in candidates):
+            probabilities = [1.0] * len(candidates)
+        return [float(share) * probability for share, probability in zip(shares, probabilities, strict=True)]
 
 
 # The baselines by name, ready to answer.
@@ -498,10 +486,9 @@ def baseline(
     hub: "Hub | None" = None,
     report: Callable[[str], None] | None = None,
 ) -> Answerer:
-    """The baseline of that name.
+    """Return the baseline of that name.
 
-    options  of asking; of these a baseline reads the LLM's, the examples, and cards for their passages; cards+retrieval
-             reads all
+    options  a baseline reads those of LLM and examples, and the cards for their passages; cards+retrieval reads all
     hub      where the cards are; None: the hub under KCARD_HOME
 
     Raises UsageError for an unknown name or a wrong value, CorpusError, HubError and ModelUnavailable.
@@ -513,37 +500,29 @@ def baseline(
     if name == CARDS_AND_RETRIEVAL:
         from kcard.integrators.pipeline import Pipeline
 
-        found = _retriever(options, baseline_options, hub, report)
+        source = _retriever(options, baseline_options, hub, report)
         options = replace(options, mode="bottom-up")
-        return Pipeline(options, hub=hub, report=report, retriever=found)
-    return _alone(name, options, baseline_options, hub, report)
-
-
-def _alone(
-    name: str,
-    options: AskOptions,
-    baseline_options: BaselineOptions,
-    hub: "Hub | None",
-    report: Callable[[str], None] | None,
-) -> Baseline:
+        return Pipeline(options, hub=hub, report=report, retriever=source)
     from kcard.llms.prompts import load
 
     endpoint = endpoint_of(options, report)
     llm = Metered(make_llm(options.llm, options.temperature, endpoint), options.concurrency)
     examples = load(options.examples)
     if name == "genread":
-        return Baseline(name, llm, GenRead(), Together(), examples)
+        return BaselineAnswerer(name, llm, GenRead(), JointReading(), examples)
     if name == "gkp":
-        return Baseline(name, llm, statements(baseline_options.samples), Surest(), examples)
+        return BaselineAnswerer(name, llm, statements(baseline_options.samples), MostProbable(), examples)
     if name == "recitation":
-        return Baseline(name, llm, recitations(baseline_options.samples), Majority(), examples)
-    found = _retriever(options, baseline_options, hub, report)
+        return BaselineAnswerer(name, llm, recitations(baseline_options.samples), MajorityVote(), examples)
+    source = _retriever(options, baseline_options, hub, report)
     if name == "replug":
         reading = Replug(relative=baseline_options.retriever == BM25)
-        return Baseline(
-            name, llm, Retrieval(found, baseline_options.passages or ENSEMBLED), reading, examples
+        return BaselineAnswerer(
+            name, llm, Retrieval(source, baseline_options.passages or ENSEMBLED), reading, examples
         )
-    return Baseline(name, llm, Retrieval(found, baseline_options.passages or PASSAGES), Together(), examples)
+    return BaselineAnswerer(
+        name, llm, Retrieval(source, baseline_options.passages or PASSAGES), JointReading(), examples
+    )
 
 
 def _retriever(
@@ -552,7 +531,8 @@ def _retriever(
     hub: "Hub | None",
     report: Callable[[str], None] | None,
 ) -> Evidence:
+    """Return the retriever over the corpus that the options name, else over the cards' source passages."""
     if baseline_options.corpus is not None:
         return corpus_retriever(str(baseline_options.corpus), baseline_options.retriever)
-    cards, _ = chosen_cards(options.card_names, hub)
+    cards, _ = select_cards(options.card_names, hub)
     return retriever(card_passages(cards, report), baseline_options.retriever, "cards")

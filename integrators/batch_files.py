@@ -1,7 +1,7 @@
-"""Many questions from a file to a file: one JSON object a line, or CSV; a failed question costs its own line only.
+"""Answer the questions of a file, JSONL or CSV, into another file; a failed question affects only its own line.
 
 Line i of the output belongs to line i of the input. Every line is on disk before the next question is asked, so a run
-that was cut off, even in the middle of a line, goes on where it stopped.
+that was interrupted, even in the middle of a line, can be resumed.
 """
 
 import json
@@ -17,6 +17,7 @@ from kcard.cluster import RayOptions, device_there, json_ready, mapped
 from kcard.errors import KcardError, LLMError, UsageError
 from kcard.integrators.options import AskOptions
 from kcard.io import Row, append_rows, earlier_rows, json_line, read_rows, replacing
+from kcard.llms.client import add_counts
 from kcard.types import Answer, Question, checked, choices_of
 
 if TYPE_CHECKING:
@@ -41,30 +42,30 @@ NO_QUESTION = "the key 'question' must hold a non-empty text"
 
 
 def asked_together(options: AskOptions, cards: int) -> int:
-    """How many questions at a time cards that take turns are best asked: as many as the memory for passages allows.
+    """Return the batch size for large cards that take turns: as many questions as the memory for passages allows.
 
-    cards  how many there are
+    cards  the number of cards
     """
     top_down = 3 if options.margin else 1
-    asked = {"top-down": top_down * options.max_iterations, "hybrid": 3 * options.max_iterations}.get(
+    cards_asked = {"top-down": top_down * options.max_iterations, "hybrid": 3 * options.max_iterations}.get(
         options.mode, options.max_cards
     )
     document = DOCUMENT + options.card_tokens * TOKEN
-    return max(QUESTIONS, PASSAGES // (min(cards, asked) * options.n1 * document))
+    return max(QUESTIONS, PASSAGES // (min(cards, cards_asked) * options.n1 * document))
 
 
-class Told(Protocol):
-    """What a question came to, such as an Answer."""
+class JsonAnswer(Protocol):
+    """Anything that serializes to a JSON row, such as an Answer."""
 
     def to_json(self) -> Row: ...
 
 
-Answers = Callable[[Sequence[str | Question]], Iterable[Told | KcardError]]
+Answers = Callable[[Sequence[str | Question]], Iterable[JsonAnswer | KcardError]]
 
 
 @dataclass(frozen=True)
 class QuestionTotals:
-    """What a run cost. Tokens are None where they are not known of every answer."""
+    """What a run cost. Tokens are None if they are unknown for some answer."""
 
     answered: int = 0
     failed: int = 0
@@ -79,14 +80,14 @@ class QuestionTotals:
             self.answered + (not failed),
             self.failed + failed,
             self.calls + line.get("calls", 0),
-            self.tokens_in if failed else _sum(self.tokens_in, used.get("tokens_in")),
-            self.tokens_out if failed else _sum(self.tokens_out, used.get("tokens_out")),
+            self.tokens_in if failed else add_counts(self.tokens_in, used.get("tokens_in")),
+            self.tokens_out if failed else add_counts(self.tokens_out, used.get("tokens_out")),
         )
 
 
 def read_questions(path: Path) -> list[Row]:
-    """Every line of a JSONL file, or every row of a .csv; UsageError names the first line that is not a JSON object,
-    and a table without a column of questions."""
+    """Return the rows of a JSONL or .csv file. Raises UsageError, which names the line, for a line that is not a JSON
+    object, and for a table without a column "question"."""
     rows = [row for _, row in read_rows(path, "--input")]
     if not rows:
         raise UsageError(f"--input {path} contains no questions")
@@ -96,7 +97,7 @@ def read_questions(path: Path) -> list[Row]:
 
 
 def earlier_lines(rows: Sequence[Row], output: Path, resume: bool) -> list[Row]:
-    """What an earlier run left in `output`; see kcard.io.earlier_rows."""
+    """Return the rows that an earlier run left in `output`; see kcard.io.earlier_rows."""
     return list(earlier_rows(output, rows, resume, RESULT))
 
 
@@ -110,11 +111,18 @@ def answer_file(
 ) -> QuestionTotals:
     """Write each row, its keys passed through in order, with its answer or an `error`.
 
-    `answers`: Pipeline.outcomes, or what is like it; it may raise where it fails. `earlier`: what earlier_lines found;
-    of these only rows with an `error` are asked again. `batch`: questions that `answers` gets at a time.
-    Raises LLMError, with everything so far on disk, after GIVE_UP failures in a row.
+    answers  Pipeline.outcomes, or a function like it, which may also raise its error
+    earlier  the rows that earlier_lines returned; of these only those with an `error` are asked again
+    batch    the number of questions that `answers` gets at a time
+
+    Raises LLMError, with everything so far on disk, after GIVE_UP consecutive failures.
     """
-    return _write(rows, output, lambda wanted: _results(rows, wanted, answers, batch), report, earlier)
+
+    def results(numbers: Sequence[int]) -> Generator[tuple[int, Row], None, None]:
+        for chunk in batched(numbers, batch):
+            yield from zip(chunk, _answered_rows([rows[i] for i in chunk], answers), strict=True)
+
+    return _write_answers(rows, output, results, report, earlier)
 
 
 def ask_on_cluster(
@@ -126,29 +134,29 @@ def ask_on_cluster(
     resume: bool = False,
     batch: int | None = None,
     report: Callable[[int, int], None] = lambda _, __: None,
-    **given: Any,
+    **changes: Any,
 ) -> tuple[int, QuestionTotals]:
     """Answer every question of a file; `kcard ask --input SOURCE --output TARGET --ray ADDRESS` does the same.
 
-    options  those that are given by name take the place of its own
-    resume   ask only what is missing in `target`, or failed
-    batch    questions that a worker asks together; None: 16, or 4 for each request at a time
+    options  options passed by name override its values
+    resume   answer only questions that are missing in `target`, or failed
+    batch    questions that a worker answers together; None: 16, or 4 for each concurrent request
     report   called with (questions answered, of how many)
 
-    Returns how many questions the file has, and what this run came to. Raises UsageError, ClusterError, and LLMError
-    after many failures in a row; what is answered is kept.
+    Returns the number of questions in the file and the totals of this run. Raises UsageError, ClusterError, and
+    LLMError after many consecutive failures; answers so far are kept.
     """
-    options = replace(options or AskOptions(), **given)
+    options = replace(options or AskOptions(), **changes)
     ready = json_ready(vars(options) | {"device": device_there(cluster, options.device)})
     rows = read_questions(source)
     size = batch or questions_together(options.concurrency)
 
-    def results(wanted: Sequence[int]) -> Generator[tuple[int, Row], None, None]:
-        chunks = [*batched(wanted, size)]
+    def results(numbers: Sequence[int]) -> Generator[tuple[int, Row], None, None]:
+        chunks = [*batched(numbers, size)]
         pieces: list[Row] = [{"options": ready, "rows": [rows[i] for i in chunk]} for chunk in chunks]
         answers: dict[int, Row] = {}
-        with closing(mapped(_answers, pieces, cluster, options.device)) as outcomes:
-            for i in wanted:
+        with closing(mapped(_answer_piece, pieces, cluster, options.device)) as outcomes:
+            for i in numbers:
                 while i not in answers:
                     nth, outcome = next(outcomes)
                     chunk = chunks[nth]
@@ -157,24 +165,26 @@ def ask_on_cluster(
 
     give_up = max(GIVE_UP, FAILED_PIECES * size)
     earlier = earlier_lines(rows, target, resume)
-    return len(rows), _write(rows, target, results, lambda done: report(done, len(rows)), earlier, give_up)
+    return len(rows), _write_answers(
+        rows, target, results, lambda done: report(done, len(rows)), earlier, give_up
+    )
 
 
-def _answers(options: Row, rows: Sequence[Row]) -> list[Row]:
-    return [*_answered_rows(rows, _pipeline(json.dumps(options)).outcomes)]
+def _answer_piece(options: Row, rows: Sequence[Row]) -> list[Row]:
+    return [*_answered_rows(rows, _worker_pipeline(json.dumps(options)).outcomes)]
 
 
 @lru_cache(maxsize=1)
-def _pipeline(options: str) -> "Pipeline":
-    """What answers; a worker keeps it, and so the models, for its next questions."""
+def _worker_pipeline(options: str) -> "Pipeline":
+    """Return the pipeline of a worker, which keeps it, with its models, for its next questions."""
     from kcard.integrators.pipeline import Pipeline
 
-    given = json.loads(options)
-    examples = given["examples"]
-    return Pipeline(AskOptions(**given | {"examples": None if examples is None else Path(examples)}))
+    values = json.loads(options)
+    examples = values["examples"]
+    return Pipeline(AskOptions(**values | {"examples": None if examples is None else Path(examples)}))
 
 
-def _write(
+def _write_answers(
     rows: Sequence[Row],
     output: Path,
     results: Callable[[Sequence[int]], Generator[tuple[int, Row], None, None]],
@@ -182,16 +192,16 @@ def _write(
     earlier: Sequence[Row],
     give_up: int = GIVE_UP,
 ) -> QuestionTotals:
-    """`answer_file`, of answers that come from elsewhere.
+    """Write the rows with the answers that `results` gives.
 
-    `results`: called with the numbers of the rows that are to be asked; gives each of them, in this order, with its
-    answer or `error`. `give_up`: so many failures in a row raise LLMError.
+    results  called with the numbers of the rows to answer; yields each number, in this order, with an answer or `error`
+    give_up  the number of consecutive failures after which LLMError is raised
     """
     lines, totals = list(earlier), QuestionTotals()
     failed = [i for i, line in enumerate(lines) if "error" in line]
     streak, done = 0, len(lines) - len(failed)
-    with closing(results([*failed, *range(len(lines), len(rows))])) as found:
-        for i, result in found:
+    with closing(results([*failed, *range(len(lines), len(rows))])) as outcomes:
+        for i, result in outcomes:
             line = {**{key: value for key, value in rows[i].items() if key != "error"}, **result}
             if i < len(lines):
                 lines[i] = line
@@ -202,8 +212,8 @@ def _write(
             totals, done = totals.with_line(line), done + 1
             if report:
                 report(done)
-            asked = not isinstance(_question(rows[i]), UsageError)
-            streak = streak + 1 if "error" in result and asked else 0
+            is_question = not isinstance(_question(rows[i]), UsageError)
+            streak = streak + 1 if "error" in result and is_question else 0
             if streak == give_up:
                 raise LLMError(
                     f"{streak} questions failed in a row, the last one: {result['error']} "
@@ -212,30 +222,22 @@ def _write(
     return totals
 
 
-def _results(
-    rows: Sequence[Row], wanted: Sequence[int], answers: Answers, size: int
-) -> Generator[tuple[int, Row], None, None]:
-    """(row number, answer or error) of each wanted row, in order; cards write for `size` rows at a time."""
-    for chunk in batched(wanted, size):
-        yield from zip(chunk, _answered_rows([rows[i] for i in chunk], answers), strict=True)
-
-
 def _answered_rows(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
-    """The answer to each row, or its `error`.
+    """Yield the answer to each row, or its `error`.
 
-    Where `answers` raises, the halves of the rest are asked, so that one bad question does not cost the others.
+    If `answers` raises, the rest is split in halves, so that one bad question does not fail the others.
     """
-    found: Iterator[Told | KcardError] | None = None
+    results: Iterator[JsonAnswer | KcardError] | None = None
     for n, row in enumerate(rows):
         question = _question(row)
         if isinstance(question, UsageError):
             yield _failed(question)
             continue
         try:
-            if found is None:
-                asked = [_question(r) for r in rows[n:]]
-                found = iter(answers([q for q in asked if not isinstance(q, UsageError)]))
-            result = next(found)
+            if results is None:
+                questions = [_question(r) for r in rows[n:]]
+                results = iter(answers([q for q in questions if not isinstance(q, UsageError)]))
+            result = next(results)
         except KcardError as error:
             if len(rows) == 1:
                 yield _failed(error)
@@ -252,7 +254,7 @@ def _failed(error: KcardError) -> Row:
 
 
 def _question(row: Row) -> str | Question | UsageError:
-    """What a row asks, or why it can't be asked."""
+    """Return the question of a row, or the error if it has none that can be asked."""
     text = row.get("question")
     if not isinstance(text, str) or not text.strip():
         return UsageError(NO_QUESTION)
@@ -261,7 +263,3 @@ def _question(row: Row) -> str | Question | UsageError:
         return checked(Question(text, choices)) if choices else text
     except UsageError as error:
         return error
-
-
-def _sum(total: int | None, more: int | None) -> int | None:
-    return None if total is None or more is None else total + more

@@ -1,12 +1,13 @@
 """Rank cards for a question by their profiles.
 
-A profile is named by the sha256 of its file: when cards come, change or go, only new files are read.
+A profile is identified by the sha256 of its file: when cards are added, changed or removed, only new files are read.
 """
 
 import io
 import math
 import zipfile
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -24,11 +25,19 @@ from kcard.offline.minilm import DIMENSIONS, SHA256
 from kcard.selectors.relevance import Cosine, MiniLM
 from kcard.types import Choice
 
-__all__ = ["CANDIDATES", "CardIndex", "Nearest", "Profiles", "described", "packed", "profiles_of"]
+__all__ = [
+    "CANDIDATES",
+    "CardIndex",
+    "CardRanker",
+    "Profiles",
+    "pack_profiles",
+    "profiles_of",
+    "profiles_of_descriptions",
+]
 
 
 SIZE = 256_000_000  # bytes of the cache's file; 10,000 cards take 40 MB
-MANY = 100  # cards; fewer are packed sooner than they are read from the cache
+MANY = 100  # cards; packing fewer is faster than reading them from the cache
 LATEST = cache.key("profiles", "latest")
 CODE = (Path(__file__), Path(card.__file__), Path(text.__file__))
 
@@ -58,7 +67,7 @@ class Profiles:
 
     @classmethod
     def of(cls, keys: Sequence[str], profiles: Sequence[Profile]) -> "Profiles":
-        """Those of cards, in order."""
+        """Pack the profiles of cards, in order."""
         terms = np.concatenate([np.zeros(0, np.uint32), *(p.terms for p in profiles)])
         order = np.argsort(terms, kind="stable")
         vocabulary, starts = np.unique(terms[order], return_index=True)
@@ -73,8 +82,8 @@ class Profiles:
             np.repeat(cards, [len(p.terms) for p in profiles])[order],
         )
 
-    def known(self) -> dict[str, Profile]:
-        """Every profile by its key, as it was before it was packed."""
+    def by_key(self) -> dict[str, Profile]:
+        """Return every profile by its key, unpacked."""
         order = np.argsort(self.holders, kind="stable")
         terms = np.repeat(self.vocabulary, np.diff(self.at))[order]
         ends = np.cumsum(np.bincount(self.holders, minlength=len(self.keys)))
@@ -88,8 +97,8 @@ class Profiles:
 
 
 def profiles_of(cards: CardSet, choices: Sequence[Choice]) -> Profiles:
-    """The profiles of these cards of a pool. One without routing.json has the words of its description, as has one
-    whose file can't be read: whoever opens the card is told of that."""
+    """Return the profiles of these cards of a pool. A card without routing.json has the words of its description, as
+    has one whose file can't be read; that error is reported when the card is opened."""
     manifests = [cards.manifest(choice.name) if choice.name in cards else None for choice in choices]
     files = ["" if manifest is None else manifest.files.get(ROUTING, "") for manifest in manifests]
     languages = ["en" if manifest is None else manifest.language for manifest in manifests]
@@ -100,52 +109,43 @@ def profiles_of(cards: CardSet, choices: Sequence[Choice]) -> Profiles:
 
     def make(i: int) -> Profile:
         read = cards.reader(choices[i].name) if files[i] else None
-        return (_read(read) if read else None) or profile_of(languages[i], [choices[i].description])
+        profile = None
+        if read:
+            with suppress(KcardError, OSError, UnicodeDecodeError):
+                profile = Profile.from_json(read(ROUTING).decode())
+        return profile or profile_of(languages[i], [choices[i].description])
 
-    return packed(keys, make)
+    return pack_profiles(keys, make)
 
 
-def described(choices: Sequence[Choice]) -> Profiles:
-    """The profiles of cards of which only the descriptions are known."""
-    return packed([c.description for c in choices], lambda i: profile_of("en", [choices[i].description]))
+def profiles_of_descriptions(choices: Sequence[Choice]) -> Profiles:
+    """Return profiles made from descriptions alone."""
+    return pack_profiles(
+        [c.description for c in choices], lambda i: profile_of("en", [choices[i].description])
+    )
 
 
-def packed(keys: Sequence[str], make: Callable[[int], Profile]) -> Profiles:
-    """Profiles, of many from the cache. `keys`: what names each; `make` is called for those that are not known."""
+def pack_profiles(keys: Sequence[str], make: Callable[[int], Profile]) -> Profiles:
+    """Pack profiles; those of many cards are cached. `make`: called for those not in the cache."""
     limit = min(settings().cache_mb * 1_000_000, SIZE)
     if not limit or len(keys) < MANY:
         return Profiles.of(keys, [make(i) for i in range(len(keys))])
     disk = cache.Cache(cache.folder() / "profiles.sqlite", limit)
     whole = cache.key("profiles", SHA256, cache.source_digest(*CODE), *keys)
-    if (found := _loaded(disk.read([whole]).get(whole))) is not None:
-        return found
-    known = _latest(disk)
-    made = Profiles.of(keys, [known[key] if key in known else make(i) for i, key in enumerate(keys)])
-    disk.write({whole: _bytes(made), LATEST: whole})
-    return made
-
-
-def _read(read: Callable[[str], bytes]) -> Profile | None:
-    try:
-        return Profile.from_json(read(ROUTING).decode())
-    except (KcardError, OSError, UnicodeDecodeError):
-        return None
-
-
-def _latest(disk: cache.Cache) -> dict[str, Profile]:
-    """The profiles that were packed last, by digest."""
+    if (cached := _load_profiles(disk.read([whole]).get(whole))) is not None:
+        return cached
+    # Profiles that were packed last time are reused.
     pointer = disk.read([LATEST]).get(LATEST)
-    found = None if pointer is None else _loaded(disk.read([pointer]).get(pointer))
-    return {} if found is None else found.known()
-
-
-def _bytes(profiles: Profiles) -> bytes:
+    latest = None if pointer is None else _load_profiles(disk.read([pointer]).get(pointer))
+    by_key = {} if latest is None else latest.by_key()
+    profiles = Profiles.of(keys, [by_key[key] if key in by_key else make(i) for i, key in enumerate(keys)])
     stream = io.BytesIO()
     np.savez(stream, **{f.name: getattr(profiles, f.name) for f in fields(Profiles)})
-    return stream.getvalue()
+    disk.write({whole: stream.getvalue(), LATEST: whole})
+    return profiles
 
 
-def _loaded(stored: bytes | None) -> Profiles | None:
+def _load_profiles(stored: bytes | None) -> Profiles | None:
     if stored is None:
         return None
     try:
@@ -174,8 +174,11 @@ BLOCK = 512  # cards whose means are computed at a time
 
 
 class CardIndex:
-    """Cards with these descriptions and profiles. `relevance` says how near a description is; of the offline selectors
-    the cosine counts alone, because covered words take the place of the agreement of numbers."""
+    """Scores cards by their descriptions and profiles.
+
+    relevance  scores the descriptions; of the offline selectors only the cosine is used, because covered words take the
+               place of the agreement of numbers
+    """
 
     def __init__(self, relevance: Relevance, descriptions: Sequence[str], profiles: Profiles) -> None:
         self._descriptions, self._profiles = descriptions, profiles
@@ -187,15 +190,15 @@ class CardIndex:
         described = np.rint(cache.matrix(descriptions) * SCALE).astype(np.int8)
         self._rows = np.insert(profiles.centroids, profiles.first[:-1], described, axis=0)
         self._first = profiles.first + np.arange(count + 1)
-        held = np.diff(profiles.at)
-        self._idf = np.log1p((count - held + 0.5) / (held + 0.5)).astype(np.float32)
+        frequencies = np.diff(profiles.at)
+        self._idf = np.log1p((count - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
         self._unknown = float(np.log1p((count + 0.5) / 0.5))
         self._languages = {str(name): profiles.languages == name for name in np.unique(profiles.languages)}
-        self._means: tuple[Array, Array] | None = self._reduced() if count > CANDIDATES else None
+        self._means: tuple[Array, Array] | None = self._principal_components() if count > CANDIDATES else None
 
     def __call__(self, text: str, most: int = CANDIDATES) -> tuple[Ints, Array]:
-        """The numbers of at least `most` cards, or of all if there are fewer, and their scores, best first; of equals
-        the earlier one first."""
+        """Return the numbers of at least `most` cards, or of all if there are fewer, and their scores, best first; of
+        equal ones the earlier first."""
         vector, covered = cache.embed([text])[0], self._covered(text)
         near = None if self._standing is None else self._standing(text)
         cards = self._candidates(vector, covered, near, most)
@@ -205,14 +208,14 @@ class CardIndex:
         if self._relevance is None or self._standing is not None:
             return cards, scores
         read = np.sort(cards[:READ])
-        said = self._relevance.scores(text, [self._descriptions[i] for i in read])
-        scores = self._scores(read, vector, covered, said)
+        relevance = self._relevance.scores(text, [self._descriptions[i] for i in read])
+        scores = self._scores(read, vector, covered, relevance)
         order = np.argsort(-scores, kind="stable")
         behind = cards[READ:]
         return np.append(read[order], behind), np.append(scores[order], np.full(len(behind), scores.min()))
 
     def _scores(self, cards: Ints, vector: Array, covered: Array, near: Array | None) -> Array:
-        """Those of some cards; `near`: what a selector says of their descriptions in place of the cosine."""
+        """Score some cards; `near`: a selector's scores of their descriptions, which replace the cosines."""
         counts = np.diff(self._first)[cards]
         ends = np.cumsum(counts)
         starts = ends - counts
@@ -220,45 +223,42 @@ class CardIndex:
         cosines = self._rows[places].astype(np.float32) @ vector / SCALE
         if near is not None:
             cosines[starts] = near
-        found: Array = np.maximum.reduceat(cosines, starts) + LEXICAL * covered[cards]
-        return found
+        scores: Array = np.maximum.reduceat(cosines, starts) + LEXICAL * covered[cards]
+        return scores
 
     def _covered(self, text: str) -> Array:
-        """Shape (n,), in [0, 1]."""
-        found = np.zeros(len(self._first) - 1, np.float32)
+        """Return the weighted share of the text's words that each card holds, shape (n,), in [0, 1]."""
+        count, packed = len(self._first) - 1, self._profiles
+        shares = np.zeros(count, np.float32)
         for language, speaks in self._languages.items():
-            part = self._covered_in(text, language)
-            found = part if speaks.all() else np.where(speaks, part, found)
-        return found
-
-    def _covered_in(self, text: str, language: str) -> Array:
-        packed, found = self._profiles, np.zeros(len(self._first) - 1, np.float32)
-        terms = np.fromiter(terms_of(text, language), np.uint32)
-        places = np.searchsorted(packed.vocabulary, terms)
-        total = 0.0
-        for term, place in zip(terms.tolist(), places.tolist(), strict=True):
-            if place < len(packed.vocabulary) and packed.vocabulary[place] == term:
-                total += float(self._idf[place])
-                found[packed.holders[packed.at[place] : packed.at[place + 1]]] += self._idf[place]
-            else:
-                total += self._unknown
-        return found / total if total else found
+            terms = np.fromiter(terms_of(text, language), np.uint32)
+            places = np.searchsorted(packed.vocabulary, terms)
+            weights, total = np.zeros(count, np.float32), 0.0
+            for term, place in zip(terms.tolist(), places.tolist(), strict=True):
+                if place < len(packed.vocabulary) and packed.vocabulary[place] == term:
+                    total += float(self._idf[place])
+                    weights[packed.holders[packed.at[place] : packed.at[place + 1]]] += self._idf[place]
+                else:
+                    total += self._unknown
+            part = weights / total if total else weights
+            shares = part if speaks.all() else np.where(speaks, part, shares)
+        return shares
 
     def _candidates(self, vector: Array, covered: Array, near: Array | None, most: int) -> Ints:
-        """The cards that are compared exactly, ascending."""
-        count, wanted = len(covered), max(CANDIDATES, most)
-        if self._means is None or count <= wanted:
+        """Return the numbers of the cards that are compared exactly, ascending."""
+        count, enough = len(covered), max(CANDIDATES, most)
+        if self._means is None or count <= enough:
             return np.arange(count)
         basis, means = self._means
         guess = means @ (vector @ basis)
         if near is not None:
             guess = np.maximum(guess, near)
         guess += COARSE_LEXICAL * covered
-        return np.sort(np.argpartition(-guess, wanted)[:wanted])
+        return np.sort(np.argpartition(-guess, enough)[:enough])
 
-    def _reduced(self) -> tuple[Array, Array]:
-        """The directions in which the cards' mean vectors differ most, shape (384, COARSE), and the means in them,
-        shape (n, COARSE)."""
+    def _principal_components(self) -> tuple[Array, Array]:
+        """Return the directions in which the cards' mean vectors differ most, shape (384, COARSE), and the means
+        projected on them, shape (n, COARSE)."""
         count = len(self._first) - 1
         means = np.empty((count, DIMENSIONS), np.float32)
         for start in range(0, count, BLOCK):
@@ -270,16 +270,14 @@ class CardIndex:
         return basis, means @ basis
 
 
-# The cards that fit a text best, among two or ten thousand.
-
-# What a question's best card must score at least for a half to be right, and how fast that grows.
+# The probability that a question's best card is right is logistic in its score: it is 1/2 at HALF, with slope STEEP.
 HALF, STEEP = 0.715, 13.5
 
 
-class Nearest:
-    """Cards ranked by description and profile. What must be read of them is read at the first call.
+class CardRanker:
+    """Ranks cards by description and profile, which are read at the first call.
 
-    `profiles`: those of the cards, in order; None: descriptions are all that is known of them.
+    `profiles`: returns those of the cards, in order; None: only their descriptions are known.
     """
 
     def __init__(
@@ -290,27 +288,27 @@ class Nearest:
     ) -> None:
         self._relevance = relevance
         self._cards = cards
-        self._profiles = profiles or described
+        self._profiles = profiles or profiles_of_descriptions
         self._index: CardIndex | None = None
 
     def __call__(
         self, text: str, most: int, without: Collection[str] = (), margin: float = math.inf
     ) -> tuple[Choice, ...]:
-        """At most `most` cards, best first, none of the names in `without`; of equals the earlier one first. `margin`:
-        after the best one only cards whose score is less than this below its score."""
+        """Return at most `most` cards, best first, without those named in `without`; of equal ones the earlier first.
+        `margin`: after the best card only those whose score is less than this below the best score."""
         if len(self._cards) == 1:
             return tuple(card for card in self._cards[:most] if card.name not in without)
-        cards, scores = self._opened()(text, most + len(without))
+        cards, scores = self._open_index()(text, most + len(without))
         ranked = zip((self._cards[i] for i in cards.tolist()), scores.tolist(), strict=True)
-        found = [(card, score) for card, score in ranked if card.name not in without][:most]
-        return tuple(card for i, (card, score) in enumerate(found) if not i or score > found[0][1] - margin)
+        best = [(card, score) for card, score in ranked if card.name not in without][:most]
+        return tuple(card for i, (card, score) in enumerate(best) if not i or score > best[0][1] - margin)
 
     def best(self, text: str) -> tuple[Choice, float]:
-        """The card that fits best, and the probability in [0, 1] that it answers a question if any card does so."""
-        cards, scores = self._opened()(text, 1)
+        """Return the best card and the probability in [0, 1] that it answers the question if any card does."""
+        cards, scores = self._open_index()(text, 1)
         return self._cards[cards[0]], float(1 / (1 + np.exp(STEEP * (HALF - scores[0]))))
 
-    def _opened(self) -> CardIndex:
+    def _open_index(self) -> CardIndex:
         if self._index is None:
             descriptions = [card.description for card in self._cards]
             self._index = CardIndex(self._relevance, descriptions, self._profiles(self._cards))

@@ -1,12 +1,12 @@
-"""What cards wrote for a question as context: citations, and what to do where passages disagree.
+"""The context of a question: passages, citations, and what to do if passages disagree.
 
-A short answer that was copied out of a passage is found by its words alone; only whole sentences that an LLM
-put together go to the checker.
+A short answer that was copied from a passage is traced by its words alone; only whole sentences that an LLM composed
+go to the checker.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,24 +20,26 @@ from kcard.types import Choice, Citation, Passage, Quote, Source, Turn
 
 __all__ = [
     "WEIGHTS",
-    "Gathered",
+    "Context",
+    "beaten_by_index",
     "cite",
     "cite_quote",
-    "distinct",
     "features",
     "line_of",
-    "outdone",
-    "reconciled",
+    "resolve_conflicts",
+    "without_duplicates",
     "without_headings",
 ]
 
 
-# What an integrator hands on: every passage with its marks, and notes for the user.
-
-
 @dataclass(frozen=True)
-class Gathered:
-    """Passages in the order in which the LLM reads the kept ones; `turns`: what led to them, in top-down and hybrid."""
+class Context:
+    """What an integrator gathers for a question.
+
+    passages  those that the LLM reads are marked as kept, and stand in the order in which it reads them
+    notes     for the user
+    turns     the transcript that led to the passages, in top-down and hybrid
+    """
 
     passages: tuple[Passage, ...] = ()
     notes: tuple[str, ...] = ()
@@ -45,49 +47,48 @@ class Gathered:
 
     @property
     def knowledge(self) -> tuple[str, ...]:
-        """What the LLM reads: only what cards wrote, never the evidence."""
+        """Return the texts that the LLM reads: only those of cards, never the evidence."""
         return tuple(p.knowledge for p in self.passages if p.kept)
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """What stands over each of these, and at its beginning; empty texts where nothing does."""
+        """Return the heading that each of these texts starts with; empty for those without one."""
         return tuple(p.source.section if p.source else "" for p in self.passages if p.kept)
 
 
-def distinct(passages: Sequence[Passage]) -> list[Passage]:
-    """Non-empty passages in their order, of equal texts the first, or the one that was looked up."""
+def without_duplicates(passages: Sequence[Passage]) -> list[Passage]:
+    """Return the non-empty passages in their order; of equal texts the first, or else the retrieved one."""
     first: dict[str, Passage] = {}
     for passage in passages:
         if passage.text.strip():
-            known = first.setdefault(passage.text, passage)
-            if known.source is None and passage.source is not None:
+            earlier = first.setdefault(passage.text, passage)
+            if earlier.source is None and passage.source is not None:
                 first[passage.text] = passage
     return list(first.values())
 
 
-# Fewer words are not a claim that a checker could judge.
-CLAIM = 4
+CLAIM = 4  # words, below which a sentence is not a claim that a checker could judge
 SUPPORTED = 0.5
 BORDER = re.compile(r"(\n| … |^(?:Yes|No): )")  # between quoted parts
 VERDICT = re.compile(r"^(?:Yes|No): ")
 
 
 def cite(answer: str, passages: Sequence[Passage], checker: Checker) -> tuple[Citation, ...]:
-    """One citation a sentence of the answer; none where no passage was kept.
+    """Return one citation per sentence of the answer; none if no passage was kept.
 
-    A sentence whose words stand in a row in a kept passage rests on the first such one, support 1. Another of
-    at least four words rests on the passage by which the checker supports it most, if that is 0.5 or more.
+    A sentence whose words stand in a row in a kept passage cites the first such passage, with support 1. Any other of
+    at least four words cites the passage that supports it most by the checker, if that support is 0.5 or more.
     """
-    kept = [(i, p.knowledge) for i, p in enumerate(passages) if p.kept]
-    sentences = split_sentences(VERDICT.sub("", answer)) if kept else []
-    spoken = [_copied(sentence, kept) for sentence in sentences]
+    texts = [(i, p.knowledge) for i, p in enumerate(passages) if p.kept]
+    sentences = split_sentences(VERDICT.sub("", answer)) if texts else []
+    spoken = [_first_holder(sentence, texts) for sentence in sentences]
     open_ = [
-        s for s, found in zip(sentences, spoken, strict=True) if found is None and len(words(s)) >= CLAIM
+        s for s, holder in zip(sentences, spoken, strict=True) if holder is None and len(words(s)) >= CLAIM
     ]
-    judged = _judged(open_, kept, checker)
+    judged = _cite_by_checker(open_, texts, checker)
     citations = [
-        Citation(sentence, found, 1.0) if found is not None else judged.get(sentence, Citation(sentence))
-        for sentence, found in zip(sentences, spoken, strict=True)
+        Citation(sentence, holder, 1.0) if holder is not None else judged.get(sentence, Citation(sentence))
+        for sentence, holder in zip(sentences, spoken, strict=True)
     ]
     return tuple(
         citation if citation.passage is None else replace(citation, line=_line(citation, passages))
@@ -96,25 +97,24 @@ def cite(answer: str, passages: Sequence[Passage], checker: Checker) -> tuple[Ci
 
 
 def cite_quote(answer: str, quote: Quote, passages: Sequence[Passage]) -> tuple[Citation, ...]:
-    """The citation of words that an LLM took out of a sentence which it names: no passage is sought for them."""
-    kept = [i for i, p in enumerate(passages) if p.kept]
-    if quote.passage >= len(kept):
+    """Return the citation of an answer that the LLM took from a sentence which it quotes; nothing is searched."""
+    kept_numbers = [i for i, p in enumerate(passages) if p.kept]
+    if quote.passage >= len(kept_numbers):
         return ()
-    citation = Citation(answer, kept[quote.passage], 1.0, without_headings(quote.text, passages))
+    citation = Citation(answer, kept_numbers[quote.passage], 1.0, without_headings(quote.text, passages))
     return (replace(citation, line=_line(citation, passages)),)
 
 
 def line_of(quote: str, source: Source) -> int:
-    """Return the line of the file on which the sentence of the source begins that has these words in a row, or else
-    most of them."""
-    wanted = words(quote)
-    row = r"[\W_]+".join(map(re.escape, wanted))
-    place = re.search(rf"(?<![^\W_]){row}(?![^\W_])", source.text, re.IGNORECASE) if wanted else None
+    """Return the first line of the sentence of the source that has these words in a row, or else most of them."""
+    quoted = words(quote)
+    row = r"[\W_]+".join(map(re.escape, quoted))
+    place = re.search(rf"(?<![^\W_]){row}(?![^\W_])", source.text, re.IGNORECASE) if quoted else None
     sentences = sentence_spans(source.text)
     if place:
         begun = max((start for start, _ in sentences if start <= place.start()), default=place.start())
     else:
-        shared = {start: len({*wanted} & {*words(source.text[start:end])}) for start, end in sentences}
+        shared = {start: len({*quoted} & {*words(source.text[start:end])}) for start, end in sentences}
         begun = max(shared, key=lambda start: shared[start], default=0)
     return source.line_at(begun)
 
@@ -126,163 +126,155 @@ def _line(citation: Citation, passages: Sequence[Passage]) -> int:
 
 
 def without_headings(answer: str, passages: Sequence[Passage]) -> str:
-    """Take the headings of the kept passages out of an answer that quotes these: "Backup > Locks: It waits."
+    """Remove the headings of kept passages from an answer that quotes them: "Backup > Locks: It waits."
 
-    They are what an LLM read before each passage (Passage.knowledge), whole or from some word on.
+    The LLM read these headings before each passage (Passage.knowledge); they are removed whole or from some word on.
     """
     sections = {p.source.section for p in passages if p.kept and p.source and p.source.section}
     if not sections:
         return answer
     parts = BORDER.split(answer)  # texts, and between them the borders
-    parts[::2] = [_without_heading(part, sections) for part in parts[::2]]
+    for i, part in enumerate(parts[::2]):
+        ends = (mark.end() for mark in re.finditer(": ", part))
+        headings = (n for n in ends if any(f"{section}: ".endswith(part[:n]) for section in sections))
+        parts[2 * i] = part[next(headings, 0) :]
     return "".join(parts)
 
 
-def _without_heading(text: str, sections: Set[str]) -> str:
-    for end in (mark.end() for mark in re.finditer(": ", text)):
-        if any(f"{section}: ".endswith(text[:end]) for section in sections):
-            return text[end:]
-    return text
-
-
-def _copied(sentence: str, kept: Sequence[tuple[int, str]]) -> int | None:
-    """The first passage that holds the words of the sentence in a row."""
-    wanted = words(sentence)
-    if not _telling(wanted):
+def _first_holder(sentence: str, texts: Sequence[tuple[int, str]]) -> int | None:
+    """Return the first passage that holds the words of the sentence in a row."""
+    sequence = words(sentence)
+    # Only telling words can be traced: a lone "A" or "no" stands in nearly every text.
+    if not any(len(word) > 2 or not word.isascii() or word.isdigit() for word in sequence):
         return None
-    span = f" {' '.join(wanted)} "
-    return next((i for i, text in kept if span in f" {' '.join(words(text))} "), None)
+    span = f" {' '.join(sequence)} "
+    return next((i for i, text in texts if span in f" {' '.join(words(text))} "), None)
 
 
-def _telling(wanted: Sequence[str]) -> bool:
-    """Whether these words can be traced: a lone "A" or "no" stands in nearly every text."""
-    return any(len(word) > 2 or not word.isascii() or word.isdigit() for word in wanted)
-
-
-def _judged(
-    sentences: Sequence[str], kept: Sequence[tuple[int, str]], checker: Checker
+def _cite_by_checker(
+    sentences: Sequence[str], texts: Sequence[tuple[int, str]], checker: Checker
 ) -> dict[str, Citation]:
     if not sentences:
         return {}
-    pairs = [Pair(sentence, text) for sentence in sentences for _, text in kept]
-    scores = support(checker, pairs).reshape(len(sentences), len(kept))
-    found = {}
+    pairs = [Pair(sentence, text) for sentence in sentences for _, text in texts]
+    scores = support(checker, pairs).reshape(len(sentences), len(texts))
+    citations = {}
     for sentence, row in zip(sentences, scores, strict=True):
         best = int(row.argmax())
         score = float(row[best])
-        found[sentence] = Citation(sentence, kept[best][0] if score >= SUPPORTED else None, score)
-    return found
+        citations[sentence] = Citation(sentence, texts[best][0] if score >= SUPPORTED else None, score)
+    return citations
 
 
-# A model beside an index of the same corpus: which of the two is right where they disagree.
+# Decide between a card's model and its index when they disagree.
 #
-# Both can state only what stands in the corpus, and an index, if it has the answer, mostly finds it. The model counts
-# where what it wrote fits the question clearly better, by a logistic regression that recipes/judge fits: the log-odds
-# that the model is right and the index wrong, given that one of them is.
+# Both know only the corpus, and an index mostly finds the answer if it is there. The model wins only if its passage
+# fits the question clearly better, by a logistic regression (recipes/judge) that predicts the log-odds that the model
+# is right and the index wrong, given that one of them is.
 
 WEIGHTS = Path(__file__).with_name("judge.json")
-CLEARLY = 1.0  # log-odds from which the model counts
-MOST = 8.0  # log-odds of the reader beyond which it is as sure as can be
+CLEARLY = 1.0  # log-odds from which the model wins
+MOST = 8.0  # the reader's log-odds are clipped to this
 
 
-def outdone(questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> list[list[bool]]:
-    """Which passages of each question were written by the model of a card whose index is rather right."""
+def beaten_by_index(questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> list[list[bool]]:
+    """Tell for each question which passages of a card's model lose against the card's own index."""
     disputes = [
         (row, card)
-        for row, found in enumerate(passages)
-        for card in dict.fromkeys(p.card for p in found if p.source is None)
-        if any(p.card == card and p.source is not None for p in found)
+        for row, candidates in enumerate(passages)
+        for card in dict.fromkeys(p.card for p in candidates if p.source is None)
+        if any(p.card == card and p.source is not None for p in candidates)
     ]
     own = [[p for p in passages[row] if p.card == card] for row, card in disputes]
-    told = features([(questions[row], found) for (row, _), found in zip(disputes, own, strict=True)])
-    lost = {key for key, values in zip(disputes, told, strict=True) if _log_odds(values) < CLEARLY}
+    leads = features([(questions[row], found) for (row, _), found in zip(disputes, own, strict=True)])
+
+    def log_odds(values: Mapping[str, float]) -> float:
+        return sum(weight * values[name] for name, weight in _weights().items())
+
+    lost = {key for key, values in zip(disputes, leads, strict=True) if log_odds(values) < CLEARLY}
     return [[p.source is None and (row, p.card) in lost for p in found] for row, found in enumerate(passages)]
 
 
 def features(disputes: Sequence[tuple[str, Sequence[Passage]]]) -> list[dict[str, float]]:
-    """By how much what a card's model wrote fits the question better than the best that its index looked up; each
-    dispute has passages of both.
+    """Return by how much the best passage of a card's model fits the question better than the best of its index; each
+    dispute is a question with passages of both.
 
-    relevance  the reader's log-odds, less what the LLM takes off for numbers of the question that a passage lacks
-    covered    the share of the question's words, in [-1, 1]
+    relevance  difference of the reader's log-odds, less the LLM's penalty for numbers that the passage lacks
+    covered    difference of the shares of the question's words, in [-1, 1]
     """
-    asked = [
+    texts_of_disputes = [
         (ordinals_as_in([_text(p) for p in passages], question), [_text(p) for p in passages])
         for question, passages in disputes
     ]
-    found = []
-    for (question, texts), readings, (_, passages) in zip(asked, read_all(asked), disputes, strict=True):
+    leads = []
+    for (question, texts), readings, (_, passages) in zip(
+        texts_of_disputes, read_all(texts_of_disputes), disputes, strict=True
+    ):
         stated = [p.source is None for p in passages]
         relevance = [
             max(-MOST, min(MOST, r.relevance - MISSING_NUMBER * len(numbers(question) - numbers(text))))
             for r, text in zip(readings, texts, strict=True)
         ]
-        covered = [_covered(question, text) for text in texts]
-        found.append({"bias": 1.0, "relevance": _lead(relevance, stated), "covered": _lead(covered, stated)})
-    return found
+        stems = asked_about(question)
+        covered = [len(stems & set(STEMS(text))) / max(1, len(stems)) for text in texts]
+        leads.append({"bias": 1.0, "relevance": _lead(relevance, stated), "covered": _lead(covered, stated)})
+    return leads
 
 
 def _text(passage: Passage) -> str:
     return passage.source.in_context if passage.source else passage.text
 
 
-def _covered(question: str, text: str) -> float:
-    asked = asked_about(question)
-    return len(asked & set(STEMS(text))) / max(1, len(asked))
-
-
 def _lead(scores: Sequence[float], written: Sequence[bool]) -> float:
-    """The model's best score less the best of its index."""
+    """Return the model's best score less the best one of its index."""
     own = max(score for score, by_model in zip(scores, written, strict=True) if by_model)
     return own - max(score for score, by_model in zip(scores, written, strict=True) if not by_model)
 
 
-def _log_odds(values: Mapping[str, float]) -> float:
-    return sum(weight * values[name] for name, weight in _weights().items())
-
-
 @cache
 def _weights() -> Mapping[str, float]:
-    found: dict[str, float] = json.loads(WEIGHTS.read_text(encoding="utf-8"))
-    return found
+    weights: dict[str, float] = json.loads(WEIGHTS.read_text(encoding="utf-8"))
+    return weights
 
 
 # Cards that contradict each other: the user is warned, with the dates of their knowledge, and the newest goes first.
 #
-# What a card says is the words of its passage that answer the question; cards disagree where these differ.
+# A card's answer is the words of its passage that answer the question; cards disagree if their answers differ.
 
 DOUBTFUL = 0.5
 SMALL_WORDS = {"a", "an", "the", "of"}
 
 
-def reconciled(
-    question: str, gathered: Gathered, cards: Mapping[str, Choice], reader: Reader, reorder: bool = True
-) -> Gathered:
-    """`gathered` as it is where its cards agree; else with a note, and the passages of the newest card in front.
+def resolve_conflicts(
+    question: str, context: Context, cards: Mapping[str, Choice], reader: Reader, reorder: bool = True
+) -> Context:
+    """Return the context unchanged if its cards agree, else with a note and the newest card's passages in front.
 
-    The order stays without `reorder`, and where the LLM sees the passages in several rounds (Gathered.turns).
+    The order is kept without `reorder`, and if the LLM sees the passages in several rounds (Context.turns).
 
-    Compared are the passages that relevance kept, the best one of each card; those that their own evidence
-    doubts (known support below 0.5) are left out.
+    Only each card's best passage that relevance kept is compared; those that their own evidence doubts (known support
+    below 0.5) are left out.
     """
-    said = _said(question, gathered.passages, reader)
-    if not any(_differ(a, b) for a in said.values() for b in said.values()):
-        return gathered
-    dates = {name: cards[name].date if name in cards else None for name in said}
-    newest = sorted(said, key=lambda name: dates[name] or "", reverse=True)
-    claims = ", ".join(f"{name} ({dates[name] or 'no date'}) says {said[name]!r}" for name in newest)
-    notes = (*gathered.notes, f"cards disagree: {claims}")
-    if not reorder or sum(turn.documents > 0 for turn in gathered.turns) > 1:
-        return replace(gathered, notes=notes)
-    kept = [p for p in gathered.passages if p.kept]
+    answers = _answers_by_card(question, context.passages, reader)
+    # Answers differ if neither holds all words of the other: "Vance" and "J. D. Vance" agree.
+    contents = [set(words(answer)) - SMALL_WORDS for answer in answers.values()]
+    if not any(not one <= other and not other <= one for one in contents for other in contents):
+        return context
+    dates = {name: cards[name].date if name in cards else None for name in answers}
+    newest = sorted(answers, key=lambda name: dates[name] or "", reverse=True)
+    claims = ", ".join(f"{name} ({dates[name] or 'no date'}) says {answers[name]!r}" for name in newest)
+    notes = (*context.notes, f"cards disagree: {claims}")
+    if not reorder or sum(turn.documents > 0 for turn in context.turns) > 1:
+        return replace(context, notes=notes)
+    front = [p for p in context.passages if p.kept]
     place = {name: i for i, name in enumerate(newest)}
-    kept.sort(key=lambda p: place.get(p.card, len(place)))
-    others = [p for p in gathered.passages if not p.kept]
-    return replace(gathered, passages=(*kept, *others), notes=notes)
+    front.sort(key=lambda p: place.get(p.card, len(place)))
+    others = [p for p in context.passages if not p.kept]
+    return replace(context, passages=(*front, *others), notes=notes)
 
 
-def _said(question: str, passages: Sequence[Passage], reader: Reader) -> dict[str, str]:
-    """What each card answers, by name; nothing where fewer than two cards could."""
+def _answers_by_card(question: str, passages: Sequence[Passage], reader: Reader) -> dict[str, str]:
+    """Return each card's answer by its name; empty if fewer than two cards could answer."""
     best: dict[str, Passage] = {}
     for p in sorted(passages, key=lambda p: not p.kept):
         relevant = p.kept or p.pruned is not None
@@ -293,9 +285,3 @@ def _said(question: str, passages: Sequence[Passage], reader: Reader) -> dict[st
         return {}
     read = {name: reader.extract(question, p.knowledge) for name, p in best.items()}
     return {name: answer for name, answer in read.items() if answer}
-
-
-def _differ(one: str, other: str) -> bool:
-    """Whether neither holds all words of the other: "Vance" and "J. D. Vance" agree."""
-    first, second = set(words(one)) - SMALL_WORDS, set(words(other)) - SMALL_WORDS
-    return not first <= second and not second <= first

@@ -190,8 +190,8 @@ class AskOptions:
     @property
     def card_names(self) -> Sequence[str] | None:
         """The cards as a list; a text names one, or several with commas between them. None: all."""
-        given = self.cards
-        return [c.strip() for c in given.split(",") if c.strip()] if isinstance(given, str) else given
+        cards = self.cards
+        return [c.strip() for c in cards.split(",") if c.strip()] if isinstance(cards, str) else cards
 
     @property
     def gate_name(self) -> str:

@@ -1,4 +1,4 @@
-"""One question becomes one Answer: gate, cards, selectors, LLM. Its parts are put together in assembly.py."""
+"""Answer a question: gate, cards, selectors, LLM. The parts are built in assembly.py."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,19 +15,26 @@ from kcard.gates.registry import named_gate
 from kcard.integrators.assembly import (
     CardSource,
     Integrator,
-    asked_by,
     card_llm,
     endpoint_of,
-    integrator,
+    gate_turns,
+    make_integrator,
     make_llm,
     make_loader,
     make_pool,
-    selectors,
+    make_selectors,
 )
 from kcard.integrators.batch_files import asked_together
-from kcard.integrators.citations import Gathered, cite, cite_quote, line_of, reconciled, without_headings
+from kcard.integrators.citations import (
+    Context,
+    cite,
+    cite_quote,
+    line_of,
+    resolve_conflicts,
+    without_headings,
+)
 from kcard.integrators.options import AskOptions, Mode
-from kcard.integrators.pool_views import Narrowed
+from kcard.integrators.pool_views import SingleCardPool
 from kcard.interfaces import LLM, Evidence
 from kcard.llms.client import Metered, TimedGenerator
 from kcard.text import language_name, language_of_question
@@ -54,10 +61,10 @@ __all__ = ["Pipeline", "Prepared", "ask"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is known of a question before the LLM answers it. `seconds`: its share of the time so far."""
+    """A question's gate decision and context, before the LLM answers. `seconds`: its share of the time so far."""
 
     decision: Decision
-    gathered: Gathered
+    gathered: Context
     seconds: float
 
 
@@ -65,15 +72,15 @@ class Pipeline:
     """Cards, gate, selectors and LLM, loaded once for many questions.
 
     Args:
-        options: see AskOptions; those that are given by name take the place of its own.
+        options: see AskOptions; options passed by name override its values.
         hub: where the cards are; None: the hub under KCARD_HOME.
-        report: called with a sentence where something takes long.
-        loader: what holds the models of cards, for pipelines that share them.
-        retriever: what finds passages that stand beside the cards' documents, as a card of its own would.
-        progress: called with how many cards have written for a batch, and how many will, where they take turns.
+        report: called with a sentence if something takes long.
+        loader: holds the models of cards; pass one to share models between pipelines.
+        retriever: adds retrieved passages to the cards' documents, as one more card would.
+        progress: called with how many cards have generated for a batch, and of how many, if large cards take turns.
 
     Raises:
-        UsageError for a wrong argument, HubError where no card is published or found, ModelUnavailable.
+        UsageError for a wrong argument, HubError if no card is published or found, ModelUnavailable.
     """
 
     def __init__(
@@ -85,16 +92,16 @@ class Pipeline:
         loader: "Loader | None" = None,
         retriever: Evidence | None = None,
         progress: Callable[[int, int], object] | None = None,
-        **given: Any,
+        **changes: Any,
     ) -> None:
-        self.options = options = replace(options or AskOptions(), **given)
+        self.options = options = replace(options or AskOptions(), **changes)
         from kcard.llms.prompts import load as load_examples
 
         self._examples = load_examples(options.examples)
         endpoint = endpoint_of(options, report)
         self.llm: LLM = make_llm(options.llm, options.temperature, endpoint)
-        self._metered = Metered(self.llm, options.concurrency)
-        self._gate = named_gate(options.gate_name, self._metered, self._examples)
+        self._client = Metered(self.llm, options.concurrency)
+        self._gate = named_gate(options.gate_name, self._client, self._examples)
         self._writer: TimedGenerator | None = None
         self._integrator: Integrator | None = None
         self._cards: CardSet | None = None
@@ -102,79 +109,79 @@ class Pipeline:
         if self._gate.name != "never":
             llm = options.llm
             chosen = llm if isinstance(llm, str) else settings().llm if llm is None else ""
-            find = partial(card_llm, chosen=chosen, answering=self._metered, endpoint=endpoint)
+            find = partial(card_llm, chosen=chosen, answering=self._client, endpoint=endpoint)
             loader = loader or make_loader(options)
             if loader.engines is not None and report is not None:
                 report(loader.engines.announcement)
             cards, self._writer, self._left_out = make_pool(options.card_names, hub, loader, find, progress)
             if retriever is not None:
-                from kcard.integrators.baselines import Beside
+                from kcard.integrators.baselines import RetrieverAsCard
 
-                self._writer = TimedGenerator(Beside(self._writer, retriever))
+                self._writer = TimedGenerator(RetrieverAsCard(self._writer, retriever))
             self._cards = cards
-            self._integrator = integrator(
+            self._integrator = make_integrator(
                 options,
-                selectors(options, cards, report),
+                make_selectors(options, cards, report),
                 self._writer,
-                self._metered,
+                self._client,
                 self._examples,
                 self._gate.gate,
             )
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         if report is not None:
-            for news in self._news():
-                report(news)
+            for warning in self._new_evidence_warnings():
+                report(warning)
 
     @property
     def concurrency(self) -> int:
-        """Requests to the LLM at a time."""
-        return self._metered.concurrency
+        """Concurrent requests to the LLM."""
+        return self._client.concurrency
 
     @property
     def batch(self) -> int:
-        """Questions of a file to ask at a time: many where cards take turns, so that each is seldom loaded."""
+        """Questions of a file to answer at a time: many if large cards take turns, so that each is rarely loaded."""
         few = questions_together(self.concurrency)
         if self._writer is None or not self._writer.take_turns:
             return few
         return max(few, asked_together(self.options, len(self._writer.cards)))
 
     def variant(self, mode: Mode, card: str | None = None) -> "Pipeline":
-        """A pipeline in another mode, or of one of the cards, which it always asks. LLM, cards and selectors are
-        shared, so that only one of the two may answer at a time.
+        """Return a pipeline in another mode, or with one of the cards alone, which is then always used. It shares LLM,
+        cards and selectors with this one, so only one of the two may answer at a time.
 
-        Raises UsageError where this pipeline has no cards, and UnknownCard.
+        Raises UsageError if this pipeline has no cards, and UnknownCard.
         """
-        found = copy(self)
-        found.options = options = replace(
+        pipeline = copy(self)
+        pipeline.options = options = replace(
             self.options, mode=mode, cards=card or self.options.cards, gate=None
         )
         if card is not None:
-            options = found.options = replace(options, min_relevance=0.0)
+            options = pipeline.options = replace(options, min_relevance=0.0)
         elif mode != "direct":
-            options = found.options = replace(options, gate=self.options.gate)
-        found._gate = named_gate(options.gate_name, self._metered, self._examples)
+            options = pipeline.options = replace(options, gate=self.options.gate)
+        pipeline._gate = named_gate(options.gate_name, self._client, self._examples)
         if mode == "direct":
-            found._writer = found._integrator = None
-            return found
+            pipeline._writer = pipeline._integrator = None
+            return pipeline
         if self._writer is None or self._integrator is None:
             raise UsageError(f"mode {mode} needs cards, but this pipeline has none")
-        writer = self._writer if card is None else Narrowed(self._writer, card)
-        found._integrator = integrator(
-            options, self._integrator.selectors, writer, self._metered, self._examples, found._gate.gate
+        writer = self._writer if card is None else SingleCardPool(self._writer, card)
+        pipeline._integrator = make_integrator(
+            options, self._integrator.selectors, writer, self._client, self._examples, pipeline._gate.gate
         )
-        return found
+        return pipeline
 
     def __call__(self, questions: Sequence[str | Question]) -> list[Answer]:
         """Answer each question, in order. Equal questions of one call are answered once.
 
-        Raises UsageError for an empty question, or options that can't be told apart, and LLMError where the LLM fails.
+        Raises UsageError for an empty question, or options that can't be told apart, and LLMError if the LLM fails.
         """
         return list(self.answers(questions))
 
     def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
-        """The same, each answer as soon as it is there.
+        """Yield each answer as soon as it is ready.
 
-        After an LLMError ask again for those that are missing: replies that the LLM gave are not asked for twice.
+        After an LLMError call it again for the missing ones: the LLM is not asked again for replies that it gave.
         """
         for outcome in self.outcomes(questions):
             if isinstance(outcome, LLMError):
@@ -182,119 +189,115 @@ class Pipeline:
             yield outcome
 
     def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | LLMError]:
-        """One Answer a question, in order, or why the LLM gave none: a failure costs only its own question."""
-        asked = [checked(question) for question in questions]
+        """Yield one Answer per question, in order, or the LLM's error: a failure affects only its own question."""
+        pending = [checked(question) for question in questions]
         done: dict[Question, Answer | LLMError] = {}
-        for part in distinct_texts(dict.fromkeys(asked)):
-            prepared, failed = self._prepared(part)
-            answers = self._finished(prepared)
+        for part in distinct_texts(dict.fromkeys(pending)):
+            prepared, failed = self._try_to_prepare(part)
+            requests = [self._request(question, ready) for question, ready in prepared.items()]
+            arriving = self._client.reply_all(requests)
             for question in part:
-                done[question] = failed[question.text] if question.text in failed else next(answers)
-                while asked and asked[0] in done:
-                    yield done[asked.pop(0)]
+                if question.text in failed:
+                    done[question] = failed[question.text]
+                else:
+                    started, reply = time.perf_counter(), next(arriving)
+                    done[question] = (
+                        reply
+                        if isinstance(reply, LLMError)
+                        else self._answer(question, prepared[question], reply, started)
+                    )
+                while pending and pending[0] in done:
+                    yield done[pending.pop(0)]
 
     def prepared(self, questions: Sequence[str]) -> list[Prepared | LLMError]:
-        """What the LLM would read for each question, or why it could not be asked about it; for those who ask the LLM
-        for the answer themselves, and then call `complete`."""
-        asked = [checked(question) for question in questions]
-        known: dict[str, Prepared | LLMError] = {}
-        for part in distinct_texts(dict.fromkeys(asked)):
-            ready, failed = self._prepared(part)
-            known |= failed | {question.text: prepared for question, prepared in ready.items()}
-        return [known[question.text] for question in asked]
+        """Return what the LLM would read for each question, or the error that prevented it; for callers that ask the
+        LLM for the answer themselves and then call `complete`."""
+        checked_questions = [checked(question) for question in questions]
+        by_text: dict[str, Prepared | LLMError] = {}
+        for part in distinct_texts(dict.fromkeys(checked_questions)):
+            ready, failed = self._try_to_prepare(part)
+            by_text |= failed | {question.text: prepared for question, prepared in ready.items()}
+        return [by_text[question.text] for question in checked_questions]
 
     def complete(self, question: str, prepared: Prepared, reply: Reply, seconds: float) -> Answer:
-        """The Answer whose reply an LLM gave in so many seconds."""
-        asked = checked(question)
-        self._metered.enter(self._request(asked, prepared), reply, seconds)
-        return self._answer(asked, prepared, reply, time.perf_counter() - seconds)
+        """Return the Answer for a reply that an LLM gave in so many seconds."""
+        asked_question = checked(question)
+        self._client.enter(self._request(asked_question, prepared), reply, seconds)
+        return self._answer(asked_question, prepared, reply, time.perf_counter() - seconds)
 
     def abandon(self, question: str) -> None:
-        """Forget what is kept for a question that was prepared and will not be completed."""
-        self._metered.close(question)
+        """Drop the state of a question that was prepared but will not be completed."""
+        self._client.close(question)
         if self._writer is not None:
             self._writer.close(question)
 
-    def _prepared(
+    def _try_to_prepare(
         self, questions: Sequence[Question]
     ) -> tuple[dict[Question, Prepared], dict[str, LLMError]]:
-        """Questions that are ready to be answered, and by text why the others are not. No two have the same text."""
+        """Return the questions that are ready for the LLM and, by text, the errors of the others. Texts differ."""
         failed: dict[str, LLMError] = {}
         while ready := [question for question in questions if question.text not in failed]:
             try:
                 return self._prepare(ready), failed
-            except QuestionsFailed as error:  # the others are prepared again, from replies that are kept
+            except QuestionsFailed as error:  # the others are prepared again, from cached replies
                 if failed.keys() >= error.failures.keys():
                     raise
                 failed.update(error.failures)
         return {}, failed
 
-    def _finished(self, prepared: Mapping[Question, Prepared]) -> Iterator[Answer | LLMError]:
-        """Let the LLM answer each."""
-        requests = [self._request(question, known) for question, known in prepared.items()]
-        arriving = self._metered.reply_all(requests)
-        for question, known in prepared.items():
-            started = time.perf_counter()
-            reply = next(arriving)
-            yield reply if isinstance(reply, LLMError) else self._answer(question, known, reply, started)
-
     def stream(self, question: str | Question) -> Iterator[str | Answer]:
-        """The answer's text in pieces, as it arrives, then the Answer. An option, and what an LLM says that can't
-        stream, are one piece."""
-        asked = checked(question)
-        prepared = self._prepare([asked])[asked]
+        """Yield the answer's text in pieces, as it arrives, then the Answer. An option, and the reply of an LLM that
+        can't stream, come in one piece."""
+        asked_question = checked(question)
+        prepared = self._prepare([asked_question])[asked_question]
         started, reply = time.perf_counter(), Reply("")
-        request = self._request(asked, prepared)
-        whole = bool(asked.choices) or not self._metered.streams
-        for piece in [self._metered.reply(request)] if whole else self._metered.stream(request):
+        request = self._request(asked_question, prepared)
+        whole = bool(asked_question.choices) or not self._client.streams
+        for piece in [self._client.reply(request)] if whole else self._client.stream(request):
             if isinstance(piece, Reply):
                 reply = piece
             else:
                 yield piece
-        answer = self._answer(asked, prepared, reply, started)
+        answer = self._answer(asked_question, prepared, reply, started)
         if whole:
             yield answer.answer
         yield answer
 
     def _prepare(self, questions: Sequence[Question]) -> dict[Question, Prepared]:
-        """Ask the gate and, where it fired, the cards."""
+        """Let the gate decide and, where it fires, the cards generate."""
         started = time.perf_counter()
         for question in questions:
-            self._metered.open(question)
+            self._client.open(question)
         gate, texts = self._gate, [question.text for question in questions]
         decided = decide(gate.gate, gate.name, texts, gate.threshold)
         decisions = dict(zip(texts, decided, strict=True))
         fired = [text for text in texts if decisions[text].fired]
-        gathered: dict[str, Gathered] = {}
+        gathered: dict[str, Context] = {}
         if self._integrator and fired:
             gathered = dict(zip(fired, self._integrator.gather(fired), strict=True))
-        settled = {
-            t: self._reconciled(t, self._noted(t, gathered[t])) if t in gathered else self._not_sought()
-            for t in texts
-        }
-        seconds = (time.perf_counter() - started) / max(len(questions), 1)
-        return {q: Prepared(decisions[q.text], settled[q.text], seconds) for q in questions}
-
-    def _not_sought(self) -> Gathered:
-        """Nothing; where the LLM is asked for cards step by step, with its No to the gate."""
+        contexts: dict[str, Context] = {}
         stepwise = self.options.mode in {"top-down", "hybrid"}
-        return Gathered(turns=asked_by(self._gate.gate, fired=False) if stepwise else ())
+        for text in texts:
+            if text in gathered:
+                contexts[text] = self._with_warnings(text, gathered[text])
+            else:  # in modes with a transcript, it holds the LLM's No to the gate
+                turns = gate_turns(gate.gate, fired=False) if stepwise else ()
+                contexts[text] = Context(turns=turns)
+        seconds = (time.perf_counter() - started) / max(len(questions), 1)
+        return {q: Prepared(decisions[q.text], contexts[q.text], seconds) for q in questions}
 
-    def _noted(self, question: str, gathered: Gathered) -> Gathered:
-        """With notes on a question that the cards can't read as it is."""
-        written = dict.fromkeys(passage.card for passage in gathered.passages)
+    def _with_warnings(self, question: str, context: Context) -> Context:
+        """Add notes on a question that the cards can't read as it is, and on cards that contradict each other."""
+        names = dict.fromkeys(passage.card for passage in context.passages)
         cards = self._cards
-        languages = {name: cards.manifest(name).language for name in written if cards and name in cards}
-        notes = (*gathered.notes, *_too_long(question), *_foreign(question, languages))
-        return replace(gathered, notes=notes)
-
-    def _reconciled(self, question: str, gathered: Gathered) -> Gathered:
-        if self._writer is None or len({p.card for p in gathered.passages}) < 2:
-            return gathered
+        languages = {name: cards.manifest(name).language for name in names if cards and name in cards}
+        context = replace(context, notes=(*context.notes, *reading_warnings(question, languages)))
+        if self._writer is None or len(names) < 2:
+            return context
         from kcard.offline.llm import SpanReader
 
-        cards = {card.name: card for card in self._writer.cards}
-        return reconciled(question, gathered, cards, SpanReader(), self.options.reorder_by_date)
+        choices = {card.name: card for card in self._writer.cards}
+        return resolve_conflicts(question, context, choices, SpanReader(), self.options.reorder_by_date)
 
     def _request(self, question: Question, prepared: Prepared) -> Request:
         gathered = prepared.gathered
@@ -308,15 +311,28 @@ class Pipeline:
         )
 
     def _answer(self, question: Question, prepared: Prepared, reply: Reply, started: float) -> Answer:
-        """The LLM's reply with what led to it. `started`: when the question began to be answered."""
-        chosen = {choice.name: choice.description for choice in question.choices}
-        text = chosen.get(reply.choice or "", reply.text).strip()
-        read = self._metered.fitted(self._request(question, prepared)).knowledge
-        passages = _shown(prepared.gathered, len(read))
+        """Return the Answer for the LLM's reply. `started`: when answering began."""
+        # Of the kept passages only those that fit into the LLM's window reached it.
+        count = len(self._client.truncate(self._request(question, prepared)).knowledge)
+        gathered = prepared.gathered.passages
+        cut = {*[i for i, passage in enumerate(gathered) if passage.kept][count:]}
+        passages = tuple(replace(p, kept=False) if i in cut else p for i, p in enumerate(gathered))
+        descriptions = {choice.name: choice.description for choice in question.choices}
+        text = descriptions.get(reply.choice or "", reply.text).strip()
         text = without_headings(text, passages)
-        account = self._metered.close(question.text)
+        account = self._client.close(question.text)
         card_seconds = self._writer.close(question.text) if self._writer else 0.0
         left_out = (self._left_out,) if self._left_out and prepared.decision.fired else ()
+        seconds = prepared.seconds + time.perf_counter() - started
+        notes = left_out + prepared.gathered.notes + account.notes + self._new_evidence_warnings()
+        # Nothing is cited where the LLM does not know the answer.
+        citations: tuple[Citation, ...] = ()
+        if self._integrator is not None and reply.known:
+            quote, line = reply.quote, " ".join(text.split())
+            if quote and line != quote.text and line in quote.text:
+                citations = cite_quote(text, quote, passages)
+            else:
+                citations = cite(text, passages, self._integrator.selectors.checker)
         return Answer(
             question=question.text,
             answer=text,
@@ -325,82 +341,64 @@ class Pipeline:
             cards=tuple(dict.fromkeys(p.card for p in passages)),
             passages=passages,
             calls=account.calls,
-            seconds=prepared.seconds + time.perf_counter() - started,
-            notes=left_out + prepared.gathered.notes + account.notes + self._news(),
-            citations=self._cited(text, reply, passages),
+            seconds=seconds,
+            notes=notes,
+            citations=citations,
             confidence=reply.confidence,
-            nearest=_nearest(reply, passages),
+            nearest=_nearest_source(reply, passages),
             choice=reply.choice,
             known=reply.known,
             usage=account.usage(card_seconds),
         )
 
-    def _cited(self, text: str, reply: Reply, passages: Sequence[Passage]) -> tuple[Citation, ...]:
-        """Nothing, where the LLM does not know."""
-        if self._integrator is None or not reply.known:
-            return ()
-        quote, said = reply.quote, " ".join(text.split())
-        if quote and said != quote.text and said in quote.text:
-            return cite_quote(text, quote, passages)
-        return cite(text, passages, self._integrator.selectors.checker)
-
-    def _news(self) -> tuple[str, ...]:
-        """What is to be said of the evidence and was not said yet: what it lacks, where it asks, that it changed."""
-        used = self._integrator.selectors if self._integrator else None
-        opened = [*used.own.values(), used.independent] if used else []
+    def _new_evidence_warnings(self) -> tuple[str, ...]:
+        """Return warnings about the evidence that were not reported before: files left out or changed, remote hosts."""
+        selectors = self._integrator.selectors if self._integrator else None
+        opened = [*selectors.own.values(), selectors.independent] if selectors else []
         notes = [note for evidence in opened for note in getattr(evidence, "notes", ())]
-        news = tuple(note for note in dict.fromkeys(notes) if note not in self._told)
-        self._told.update(news)
-        return news
+        warnings = tuple(note for note in dict.fromkeys(notes) if note not in self._warned)
+        self._warned.update(warnings)
+        return warnings
 
 
 def ask(
     question: str | Question, choices: Sequence[str] | Mapping[str, str] | str = (), **options: Any
 ) -> Answer:
-    """Answer one question. `choices`: the options of a multiple-choice question (see kcard.types). `options`: see
-    AskOptions, `hub` and `report` of Pipeline; for many questions, make one Pipeline and call it."""
+    """Answer one question. `choices`: the options of a multiple-choice question (see kcard.types). `options`: those of
+    AskOptions, and Pipeline's `hub` and `report`; for many questions, make one Pipeline and call it."""
     if isinstance(question, str):
         question = Question(question, choices_of(choices))
     return Pipeline(**options)([question])[0]
 
 
-def _too_long(question: str) -> tuple[str, ...]:
-    """A note where the question is longer than cards and the sentence encoder read."""
+def reading_warnings(question: str, languages: Mapping[str, str]) -> list[str]:
+    """Return notes on a question that is too long for cards and the sentence encoder, or in another language than all
+    cards. `languages`: of the cards, by name."""
     from kcard.offline import minilm
 
-    if len(question) <= minilm.MAX_TOKENS:
-        return ()
-    tokens = minilm.words().count(question) + 2  # and two special ones
-    if tokens <= minilm.MAX_TOKENS:
-        return ()
-    return (
-        f"the question has {tokens} tokens; cards and the sentence encoder read about {minilm.MAX_TOKENS} of them",
-    )
+    notes = []
+    if len(question) > minilm.MAX_TOKENS:
+        tokens = minilm.words().count(question) + 2  # and two special ones
+        if tokens > minilm.MAX_TOKENS:
+            notes.append(
+                f"the question has {tokens} tokens; cards and the sentence encoder read about {minilm.MAX_TOKENS} "
+                "of them"
+            )
+    spoken, language = {*map(language_name, languages.values())}, language_of_question(question)
+    own = None if language is None else language_name(language)
+    if spoken and own is not None and own not in spoken and None not in spoken:
+        theirs = " and ".join(sorted(filter(None, spoken)))
+        cards = f"the card {next(iter(languages))} is" if len(languages) == 1 else "the cards are"
+        notes.append(f"the question is in {own}, {cards} in {theirs}: ask in {theirs}")
+    return notes
 
 
-def _foreign(question: str, cards: Mapping[str, str]) -> tuple[str, ...]:
-    """A note where the question is in another language than all of these cards; by name, the language of each."""
-    spoken, language = {*map(language_name, cards.values())}, language_of_question(question)
-    asked = None if language is None else language_name(language)
-    if not spoken or asked is None or asked in spoken or None in spoken:
-        return ()
-    theirs = " and ".join(sorted(filter(None, spoken)))
-    named = f"the card {next(iter(cards))} is" if len(cards) == 1 else "the cards are"
-    return (f"the question is in {asked}, {named} in {theirs}: ask in {theirs}",)
-
-
-def _nearest(reply: Reply, passages: Sequence[Passage]) -> Source | None:
-    """What comes nearest to an answer that the LLM does not know, and where it stands."""
-    kept = [p for p in passages if p.kept]
-    if reply.known or reply.quote is None or reply.quote.passage >= len(kept):
+def _nearest_source(reply: Reply, passages: Sequence[Passage]) -> Source | None:
+    """Return the quote that comes nearest to an answer that the LLM does not know, and its place."""
+    shown = [p for p in passages if p.kept]
+    if reply.known or reply.quote is None or reply.quote.passage >= len(shown):
         return None
-    place = kept[reply.quote.passage].source or kept[reply.quote.passage].evidence or Source("")
+    passage = shown[reply.quote.passage]
+    place = passage.source or passage.evidence or Source("")
     quote = without_headings(reply.quote.text, passages)
     return replace(place, text=quote, line=line_of(quote, place), lines=())
-
-
-def _shown(gathered: Gathered, count: int) -> tuple[Passage, ...]:
-    """The passages, of which only the first `count` kept ones reached the LLM."""
-    kept = [i for i, passage in enumerate(gathered.passages) if passage.kept]
-    cut = set(kept[count:])
-    return tuple(replace(p, kept=False) if i in cut else p for i, p in enumerate(gathered.passages))

@@ -1,8 +1,4 @@
-"""Views of a pool of cards: one card alone, cards chosen by routing, cards as evidence.
-
-Of Adaptive Retrieval's combinations this was the best (section 5: GenRead above the popularity threshold, retrieval
-below).
-"""
+"""Views of a pool of cards: one card alone, cards chosen by routing, cards as evidence."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,23 +7,20 @@ from typing import TYPE_CHECKING
 from kcard.errors import UnknownCard
 from kcard.gates.base import decide
 from kcard.gates.registry import NamedGate
-from kcard.integrators.card_ranking import Nearest, Profiles
+from kcard.integrators.card_ranking import CardRanker, Profiles
 from kcard.interfaces import Answerer, Checker, Evidence, Generator, Pruner, Relevance
 from kcard.llms import client
-from kcard.llms.client import Metered, QuestionCosts
+from kcard.llms.client import Metered, QuestionCosts, add_counts
 from kcard.types import Answer, Choice, Passage, Question, Sampling, Usage, checked
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card, CardSet
 
-__all__ = ["CardEvidence", "Narrowed", "Routed", "Selectors"]
+__all__ = ["CardEvidence", "Routed", "Selectors", "SingleCardPool"]
 
 
-# One of the cards of a pool, as if there were no others.
-
-
-class Narrowed:
-    """The card `name` of `writer`. Raises UnknownCard where there is no such card."""
+class SingleCardPool:
+    """A view of a pool that is restricted to the card `name`. Raises UnknownCard if there is no such card."""
 
     def __init__(self, writer: Generator, name: str) -> None:
         self._writer = writer
@@ -57,11 +50,14 @@ class Narrowed:
 
 @dataclass(frozen=True)
 class Routed:
-    """An Answerer that lets another one answer each question.
+    """An Answerer that routes each question to one of two others.
 
-    gate   decides; `llm` is what it asks, whose costs are added to those of the answer
-    below  answers where the gate seeks knowledge: its score is below the threshold
-    above  answers elsewhere
+    Of Adaptive Retrieval's combinations the best was GenRead above the popularity threshold and retrieval below it
+    (section 5).
+
+    gate   decides; it asks `llm`, whose costs are added to those of the answer
+    below  answers if the gate seeks knowledge, its score being below the threshold
+    above  answers otherwise
     """
 
     gate: NamedGate
@@ -70,15 +66,17 @@ class Routed:
     above: Answerer
 
     def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
-        """See Answerer. `Answer.gate` is this gate's decision, `mode` says which way answered."""
-        asked = [checked(question) for question in questions]
-        for question in asked:
+        """See Answerer. `Answer.gate` is this gate's decision, `mode` that of the Answerer which answered."""
+        checked_questions = [checked(question) for question in questions]
+        for question in checked_questions:
             self.llm.open(question)
-        texts = [question.text for question in asked]
+        texts = [question.text for question in checked_questions]
         decisions = decide(self.gate.gate, self.gate.name, texts, self.gate.threshold)
         costs = {text: self.llm.close(text) for text in dict.fromkeys(texts)}
         ways = {
-            fired: way.answers([q for q, d in zip(asked, decisions, strict=True) if d.fired == fired])
+            fired: way.answers(
+                [q for q, d in zip(checked_questions, decisions, strict=True) if d.fired == fired]
+            )
             for fired, way in ((True, self.below), (False, self.above))
         }
         for text, decision in zip(texts, decisions, strict=True):
@@ -87,12 +85,12 @@ class Routed:
 
 
 def _with_costs(answer: Answer, costs: QuestionCosts) -> Answer:
-    """The answer with what the gate cost besides."""
+    """Add the gate's costs to an answer."""
     usage = answer.usage
     if usage is not None:
         usage = Usage(
-            _sum(usage.tokens_in, costs.tokens_in),
-            _sum(usage.tokens_out, costs.tokens_out),
+            add_counts(usage.tokens_in, costs.tokens_in),
+            add_counts(usage.tokens_out, costs.tokens_out),
             usage.llm_seconds + costs.seconds,
             usage.card_seconds,
         )
@@ -105,18 +103,14 @@ def _with_costs(answer: Answer, costs: QuestionCosts) -> Answer:
     )
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
-
-
-# The corpus of each card, as evidence: opened when a passage of the card is there, not before.
+# The corpus of each card as evidence, opened when the first passage of the card is checked.
 
 
 class CardEvidence(Mapping[str, Evidence]):
-    """What travels with each card, or what it searches, by the card's name; a card without a corpus is missing.
+    """The evidence that travels with each card, or that it searches, by card name; cards without any are missing.
 
-    Going through it gives what is open so far: all that can have something to say (`notes`). What would be searched
-    elsewhere is opened at once, so that the user knows before a question is sent.
+    Iterating gives what is open so far, since only that can have `notes`. Evidence on a remote host is opened at once,
+    so that the user is told before a question is sent.
     """
 
     def __init__(self, cards: "CardSet") -> None:
@@ -129,9 +123,9 @@ class CardEvidence(Mapping[str, Evidence]):
     def __getitem__(self, name: str) -> Evidence:
         if name not in self._open:
             self._open[name] = own_evidence(self._cards[name])
-        if (found := self._open[name]) is None:
+        if (evidence := self._open[name]) is None:
             raise KeyError(name)
-        return found
+        return evidence
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, found in self._open.items() if found is not None)
@@ -141,7 +135,7 @@ class CardEvidence(Mapping[str, Evidence]):
 
 
 def own_evidence(card: "Card") -> Evidence | None:
-    """What travels with the card (its passages and their index, or their hashes) or what it searches; else None."""
+    """Return the card's passages and their index, or their hashes, or what it searches, as evidence; else None."""
     from kcard.cards.passages import hashes, index, passages
     from kcard.selectors.evidence import CorpusEvidence, Hashes, Statements
 
@@ -156,14 +150,14 @@ def own_evidence(card: "Card") -> Evidence | None:
     return Hashes(places) if places else None
 
 
-# The three selectors and the evidence of one run, kept together.
-
-
 @dataclass(frozen=True)
 class Selectors:
-    """`own` maps a card's name to its corpus, which its passages are checked against; a card may be missing.
-    `independent`: other evidence, which the passages of every card are checked against. `profiles`: those of cards, by
-    which they are chosen; None: by their descriptions alone."""
+    """The three selectors and the evidence of one run.
+
+    own          the corpus of each card by its name, against which the card's passages are checked; some may be missing
+    independent  other evidence, against which the passages of all cards are checked
+    profiles     returns the cards' profiles, by which they are ranked; None: they are ranked by description alone
+    """
 
     relevance: Relevance
     pruner: Pruner
@@ -172,6 +166,6 @@ class Selectors:
     independent: Evidence | None = None
     profiles: Callable[[Sequence[Choice]], Profiles] | None = None
 
-    def nearest(self, cards: Sequence[Choice]) -> Nearest:
-        """What ranks these cards."""
-        return Nearest(self.relevance, cards, self.profiles)
+    def nearest(self, cards: Sequence[Choice]) -> CardRanker:
+        """Return a ranker of these cards."""
+        return CardRanker(self.relevance, cards, self.profiles)

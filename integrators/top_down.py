@@ -1,4 +1,4 @@
-"""Top-down integration: the LLM says whether it needs knowledge, and of which card."""
+"""Top-down integration: the LLM says whether it needs more knowledge, and from which card."""
 
 import functools
 import math
@@ -9,8 +9,8 @@ from typing import Protocol
 
 from kcard.gates.self_ask import KNOWLEDGE_CARD, needs
 from kcard.integrators.assembly import Integrator
-from kcard.integrators.card_ranking import Nearest
-from kcard.integrators.citations import Gathered, distinct, outdone
+from kcard.integrators.card_ranking import CardRanker
+from kcard.integrators.citations import Context, beaten_by_index, without_duplicates
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pool_views import Selectors
 from kcard.interfaces import LLM, Generator, replies
@@ -19,25 +19,25 @@ from kcard.selectors.factuality import judge
 from kcard.types import Choice, Example, Passage, Reply, Request, Sampling, Turn, derive_seed
 
 __all__ = [
-    "Abstaining",
     "AutoChoice",
     "CardChoice",
-    "Chosen",
+    "CardSelection",
     "ExplicitChoice",
+    "RelevanceThreshold",
     "SingleDocument",
     "Step",
     "TopDown",
-    "named",
+    "mentioned_cards",
 ]
 
 
-# No card is asked where none fits the question: what a card far from its subject writes would only mislead.
+# No card is used if none fits the question: what a card far from the subject generates would only mislead.
 
 
 @dataclass(frozen=True)
-class Abstaining:
-    """An integrator that is asked only about questions that one of the cards fits with at least `min_relevance`, a
-    probability in [0, 1] (Nearest.best). Others get nothing but a note."""
+class RelevanceThreshold:
+    """Passes on only questions that one of the cards fits with at least `min_relevance`, a probability in [0, 1]
+    (CardRanker.best). The others get no passages, and a note."""
 
     integrator: Integrator
     cards: Sequence[Choice]
@@ -47,38 +47,40 @@ class Abstaining:
     def selectors(self) -> Selectors:
         return self.integrator.selectors
 
-    def gather(self, questions: Sequence[str]) -> list[Gathered]:
-        """One Gathered a question."""
-        best = {question: self._nearest.best(question) for question in questions}
+    def gather(self, questions: Sequence[str]) -> list[Context]:
+        """Return one Context per question."""
+        best = {question: self._ranker.best(question) for question in questions}
         fitting = [question for question in questions if best[question][1] >= self.min_relevance]
         gathered = iter(self.integrator.gather(fitting) if fitting else [])
-        kept = set(fitting)
-        return [
-            next(gathered) if question in kept else Gathered(notes=(self._note(*best[question]),))
-            for question in questions
-        ]
+        contexts, fit = [], set(fitting)
+        for question in questions:
+            if question in fit:
+                contexts.append(next(gathered))
+                continue
+            card, relevance = best[question]
+            note = (
+                f"no card was asked: {card.name} comes nearest, with relevance {relevance:.2f}, below "
+                f"{self.min_relevance:g} (--min-relevance)"
+            )
+            contexts.append(Context(notes=(note,)))
+        return contexts
 
     @functools.cached_property
-    def _nearest(self) -> Nearest:
+    def _ranker(self) -> CardRanker:
         return self.selectors.nearest(self.cards)
 
-    def _note(self, card: Choice, relevance: float) -> str:
-        return (
-            f"no card was asked: {card.name} comes nearest, with relevance {relevance:.2f}, below "
-            f"{self.min_relevance:g} (--min-relevance)"
-        )
 
-
-# The paper's step of top-down: a card writes, its most factual document is kept (Knowledge Card, algorithm 2).
+# The paper's top-down step: a card generates, its most factual document is kept (Knowledge Card, algorithm 2).
 
 
 @dataclass(frozen=True)
 class SingleDocument:
-    """n1 documents are written; they are not pruned. Of what a card's model wrote the best is taken, not drawn.
+    """Each card generates n1 documents, which are not pruned. Of those of a card's model the best one is kept; nothing
+    is sampled.
 
-    What an index looked up is kept whole: its passages are true to the corpus whatever was asked, and which of them
-    answers the question the LLM sees best (docs/integrators.md). `min_factuality`: a document that is known to be
-    supported less is not kept; 0 is the paper's.
+    All passages that a card's index retrieved are kept: they are true to the corpus whatever the question, and the LLM
+    sees best which of them answers it (docs/integrators.md). `min_factuality`: documents with a known lower support
+    are dropped; the paper has 0.
     """
 
     writer: Generator
@@ -88,9 +90,9 @@ class SingleDocument:
 
     def run(
         self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
-    ) -> list[Gathered]:
+    ) -> list[Context]:
         written = client.write(self.writer, questions, cards, self.n1, sampling)
-        candidates = [distinct(passages) for passages in written]
+        candidates = [without_duplicates(passages) for passages in written]
         judged = judge(
             [p for group in candidates for p in group],
             self.selectors.own,
@@ -98,46 +100,41 @@ class SingleDocument:
             with_summary=False,
             independent=self.selectors.independent,
         )
-        gathered, start = [], 0
-        for group, out in zip(candidates, outdone(questions, candidates), strict=True):
-            gathered.append(self._chosen(judged[start : start + len(group)], out))
+        contexts, start = [], 0
+        for group, beaten in zip(candidates, beaten_by_index(questions, candidates), strict=True):
+            contexts.append(self._mark_kept(judged[start : start + len(group)], beaten))
             start += len(group)
-        return gathered
+        return contexts
 
-    def _chosen(self, passages: Sequence[Passage], out: Sequence[bool]) -> Gathered:
-        """The passages, those that the LLM reads marked and in front, looked up ones by their index's score. `out`:
-        which passages the index of their card outdoes."""
-        standing = [i for i in range(len(passages)) if not out[i]]
-        able = [i for i in standing if (score := passages[i].support) is None or score >= self.min_factuality]
-        looked_up = [i for i in able if passages[i].source is not None]
+    def _mark_kept(self, passages: Sequence[Passage], beaten: Sequence[bool]) -> Context:
+        """Put the passages that the LLM reads in front, marked as kept. `beaten`: see beaten_by_index."""
+        candidates = [i for i in range(len(passages)) if not beaten[i]]
+        able = [
+            i for i in candidates if (score := passages[i].support) is None or score >= self.min_factuality
+        ]
+        # Of each card's model the best supported passage; unknown support ranks below any known one.
+        support = [-1.0 if p.support is None else p.support for p in passages]
         recited = [i for i in able if passages[i].source is None]
         best: dict[str, int] = {}
-        for i in sorted(recited, key=lambda i: -_known(passages[i])):
+        for i in sorted(recited, key=lambda i: -support[i]):
             best.setdefault(passages[i].card, i)
-        kept = sorted(best.values())
-        kept += sorted(looked_up, key=lambda i: -_score(passages[i]))
-        others = [i for i in range(len(passages)) if i not in kept]
-        marked = [replace(passages[i], kept=True) for i in kept] + [
+        front = sorted(best.values())
+        # Of the indexes all passages, by their retrieval score.
+        sources = {i: source for i in able if (source := passages[i].source) is not None}
+        front += sorted(sources, key=lambda i: -sources[i].score)
+        others = [i for i in range(len(passages)) if i not in front]
+        marked = [replace(passages[i], kept=True) for i in front] + [
             replace(passages[i], kept=False) for i in others
         ]
-        return Gathered(tuple(marked))
-
-
-def _known(passage: Passage) -> float:
-    """Unknown support ranks below every known one."""
-    return -1.0 if passage.support is None else passage.support
-
-
-def _score(passage: Passage) -> float:
-    return passage.source.score if passage.source else 0.0
+        return Context(tuple(marked))
 
 
 # Which cards the LLM asks for: automatic or explicit selection (Knowledge Card, section 2.3).
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Names of cards, the one wanted most in front, notes for the user, and what the LLM was asked and replied."""
+class CardSelection:
+    """Names of the chosen cards, best first, notes for the user, and the LLM's turn in the transcript."""
 
     cards: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -145,30 +142,30 @@ class Chosen:
 
 
 class CardChoice(Protocol):
-    """`asked`: cards that wrote for this question before. They are not offered again: prompted with the same
-    question, a card has nothing new to say. `turns`: see Request."""
+    """Lets the LLM choose cards. `used`: cards that generated for this question before. They are not offered again:
+    given the same question, a card has nothing new to say. `turns`: see Request."""
 
     def request(
         self,
         question: str,
         knowledge: Sequence[str] = (),
-        asked: Collection[str] = (),
+        used: Collection[str] = (),
         turns: tuple[Turn, ...] = (),
     ) -> Request:
-        """What the LLM is asked."""
+        """Return the request that makes the LLM choose."""
         ...
 
-    def chosen(self, request: Request, reply: Reply, asked: Collection[str] = ()) -> Chosen:
-        """What its reply means."""
+    def read_choice(self, request: Request, reply: Reply, used: Collection[str] = ()) -> CardSelection:
+        """Return the cards that the LLM's reply chooses."""
         ...
 
 
 @dataclass(frozen=True)
 class AutoChoice:
-    """Asks what kind of information is needed and takes the `most` cards that fit that best; of those after the first
-    only such as fit nearly as well (`margin`: see Nearest)."""
+    """Asks what kind of information is needed and takes the `most` cards that match it best; after the first only
+    those that match nearly as well (`margin`: see CardRanker)."""
 
-    nearest: Nearest
+    ranker: CardRanker
     examples: tuple[Example, ...] = ()
     most: int = 1
     margin: float = math.inf
@@ -177,90 +174,77 @@ class AutoChoice:
         self,
         question: str,
         knowledge: Sequence[str] = (),
-        asked: Collection[str] = (),
+        used: Collection[str] = (),
         turns: tuple[Turn, ...] = (),
     ) -> Request:
-        del asked
+        del used
         return Request("what", question, tuple(knowledge), self.examples, turns=turns)
 
-    def chosen(self, request: Request, reply: Reply, asked: Collection[str] = ()) -> Chosen:
-        wanted = reply.text.strip()
-        turn = Turn("what", wanted)
-        found = self.nearest(wanted or request.question, self.most, asked, self.margin)
-        nearest = tuple(card.name for card in found)
-        if wanted:
-            return Chosen(nearest, turn=turn)
+    def read_choice(self, request: Request, reply: Reply, used: Collection[str] = ()) -> CardSelection:
+        need = reply.text.strip()
+        turn = Turn("what", need)
+        cards = self.ranker(need or request.question, self.most, used, self.margin)
+        nearest = tuple(card.name for card in cards)
+        if need:
+            return CardSelection(nearest, turn=turn)
         note = "the LLM did not say what it needs; cards were chosen by the question"
-        return Chosen(nearest, (note,), turn)
+        return CardSelection(nearest, (note,), turn)
 
 
 @dataclass(frozen=True)
 class ExplicitChoice:
     """Shows the LLM the cards and takes those that its reply names, at most `most` (None: all).
 
-    Of more cards than `shortlist` it sees those that fit the question best, best first; where there is no `nearest`,
-    all. A reply that names none is reported; a card is never picked at random.
+    If there are more cards than `shortlist`, the LLM sees those that fit the question best, best first; without a
+    `ranker` it sees all. A reply that names no card is reported; a card is never picked at random.
     """
 
     cards: Sequence[Choice]
     examples: tuple[Example, ...] = ()
     most: int | None = 1
-    nearest: Nearest | None = None
+    ranker: CardRanker | None = None
     shortlist: int = AskOptions.shortlist
 
     def request(
         self,
         question: str,
         knowledge: Sequence[str] = (),
-        asked: Collection[str] = (),
+        used: Collection[str] = (),
         turns: tuple[Turn, ...] = (),
     ) -> Request:
-        offered = self._offered(question, asked)
+        if self.ranker is None or len(self.cards) - len(used) <= self.shortlist:
+            offered = tuple(card for card in self.cards if card.name not in used)
+        else:
+            offered = self.ranker(question, self.shortlist, used)
         return Request("choose", question, tuple(knowledge), self.examples, offered, turns)
 
-    def chosen(self, request: Request, reply: Reply, asked: Collection[str] = ()) -> Chosen:
-        offered, notes = request.choices, self._left_out(request, asked)
-        turn = Turn("choose", reply.text.strip(), choices=offered)
-        before = [card for card in self.cards if card.name in asked] if asked else []
-        found = [card.name for card in named(reply.text, [*offered, *before])]
-        fresh = tuple(name for name in found if name not in asked)
-        if not fresh:
-            return Chosen((), (*notes, _refusal(reply.text, found)), turn)
-        taken = fresh[: self.most]
-        return Chosen(taken, (*notes, *_shortened(fresh, taken)), turn)
-
-    def _offered(self, question: str, asked: Collection[str]) -> tuple[Choice, ...]:
-        """The cards that the LLM sees."""
-        if self.nearest is None or len(self.cards) - len(asked) <= self.shortlist:
-            return tuple(card for card in self.cards if card.name not in asked)
-        return self.nearest(question, self.shortlist, asked)
-
-    def _left_out(self, request: Request, asked: Collection[str]) -> tuple[str, ...]:
-        """What the user should know of the cards that the LLM does not see."""
-        count, near = len(self.cards) - len(asked), len(request.choices)
-        if near == count:
-            return ()
-        return (f"of {count} cards the LLM chose among the {near} nearest to the question (--shortlist)",)
-
-
-def _refusal(reply: str, found: Sequence[str]) -> str:
-    if found:
-        return f"the LLM chose {', '.join(found)} again; each card is used once"
-    if not reply.strip():
-        return "the LLM's choice of a card is empty; none was used"
-    return f"the LLM's choice {reply.strip()[:80]!r} names no card; none was used"
+    def read_choice(self, request: Request, reply: Reply, used: Collection[str] = ()) -> CardSelection:
+        offered, text = request.choices, reply.text.strip()
+        turn = Turn("choose", text, choices=offered)
+        count, notes = len(self.cards) - len(used), []
+        if len(offered) != count:
+            notes.append(
+                f"of {count} cards the LLM chose among the {len(offered)} nearest to the question (--shortlist)"
+            )
+        before = [card for card in self.cards if card.name in used] if used else []
+        names = [card.name for card in mentioned_cards(reply.text, [*offered, *before])]
+        fresh = tuple(name for name in names if name not in used)
+        selected = fresh[: self.most]
+        if len(selected) < len(fresh):
+            notes.append(
+                f"the LLM named {', '.join(fresh)}; {', '.join(selected)} was used (--mode hybrid uses several at once)"
+            )
+        elif not fresh and names:
+            notes.append(f"the LLM chose {', '.join(names)} again; each card is used once")
+        elif not fresh and not text:
+            notes.append("the LLM's choice of a card is empty; none was used")
+        elif not fresh:
+            notes.append(f"the LLM's choice {text[:80]!r} names no card; none was used")
+        return CardSelection(selected, tuple(notes), turn)
 
 
-def _shortened(fresh: Sequence[str], taken: Sequence[str]) -> tuple[str, ...]:
-    if len(fresh) == len(taken):
-        return ()
-    return (
-        f"the LLM named {', '.join(fresh)}; {', '.join(taken)} was used (--mode hybrid uses several at once)",
-    )
-
-
-def named(reply: str, cards: Sequence[Choice]) -> list[Choice]:
-    """The cards that a reply names, by name or by whole description, in the order of their first mention.
+def mentioned_cards(reply: str, cards: Sequence[Choice]) -> list[Choice]:
+    """Return the cards that a reply mentions, by name or by whole description, in order of their first mention.
 
     A name inside a longer name or inside another card's description ("moons" in "moons of Saturn") is not a mention.
     """
@@ -286,21 +270,21 @@ class Step(Protocol):
 
     def run(
         self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
-    ) -> list[Gathered]:
-        """One Gathered a question, from the cards named for it, of which each question has one at least."""
+    ) -> list[Context]:
+        """Return one Context per question, from the cards named for it; each question has at least one."""
         ...
 
 
 @dataclass(frozen=True)
 class TopDown:
-    """In each round the LLM chooses, the chosen cards write, and what is kept is shown to it in the next.
+    """In each round the LLM chooses cards, these generate, and the LLM sees the kept passages in the next round.
 
-    Whether the first round takes place is the gate's decision, made before. Before each further one the LLM is
-    asked again whether it needs more (in `templates` wordings); after the last permitted round, and when every card
-    has been asked, it is not. With SingleDocument and a choice of one card this is the paper's top-down; with
-    BottomUp and a choice of several it is the hybrid of its future work.
+    The gate has decided beforehand whether there is a first round. Before each further round the LLM is asked again
+    whether it needs more (in `templates` wordings), unless every card has been used. With SingleDocument and a choice
+    of one card this is the paper's top-down; with BottomUp and a choice of several it is the hybrid that the paper
+    proposes as future work.
 
-    What is asked and replied grows into one transcript (Gathered.turns); `opening`: the gate's part of it.
+    Requests and replies add up to one transcript (Context.turns), which starts with the gate's `opening`.
     """
 
     step: Step
@@ -317,55 +301,48 @@ class TopDown:
     def selectors(self) -> Selectors:
         return self.step.selectors
 
-    def gather(self, questions: Sequence[str]) -> list[Gathered]:
-        """One Gathered a question, passages in the order of the rounds."""
-        found = [Gathered(turns=self.opening) for _ in questions]
-        asked: list[tuple[str, ...]] = [() for _ in questions]
-        going = list(range(len(questions)))
+    def gather(self, questions: Sequence[str]) -> list[Context]:
+        """Return one Context per question, with the passages in the order of the rounds."""
+        contexts = [Context(turns=self.opening) for _ in questions]
+        used: list[tuple[str, ...]] = [() for _ in questions]
+        active = list(range(len(questions)))
         for nth in range(self.max_iterations):
             chosen: dict[int, tuple[str, ...]] = {}
+            # After the first round, the LLM says for which questions it needs more; its replies become turns.
             if nth:
-                left = [i for i in going if len(asked[i]) < self.cards]
-                going = self._needing(questions, left, found)
+                left = [i for i in active if len(used[i]) < self.cards]
+                asks = [
+                    Request(
+                        "need", questions[i], contexts[i].knowledge, self.examples, turns=contexts[i].turns
+                    )
+                    for i in left
+                ]
+                more = [need > 0.5 for need in needs(self.llm, asks, KNOWLEDGE_CARD[: self.templates])]
+                for i, is_needed in zip(left, more, strict=True):
+                    turn = Turn("need", "Yes" if is_needed else "No")
+                    contexts[i] = replace(contexts[i], turns=(*contexts[i].turns, turn))
+                active = [i for i, is_needed in zip(left, more, strict=True) if is_needed]
+            # The LLM chooses cards.
             requests = [
-                self.choice.request(questions[i], found[i].knowledge, asked[i], found[i].turns) for i in going
+                self.choice.request(questions[i], contexts[i].knowledge, used[i], contexts[i].turns)
+                for i in active
             ]
-            for i, request, reply in zip(going, requests, replies(self.llm, requests), strict=True):
-                choice, before = self.choice.chosen(request, reply, asked[i]), found[i]
+            for i, request, reply in zip(active, requests, replies(self.llm, requests), strict=True):
+                choice, before = self.choice.read_choice(request, reply, used[i]), contexts[i]
                 turns = before.turns + ((choice.turn,) if choice.turn else ())
-                found[i] = replace(before, notes=before.notes + choice.notes, turns=turns)
+                contexts[i] = replace(before, notes=before.notes + choice.notes, turns=turns)
                 if choice.cards:
                     chosen[i] = choice.cards
-                    asked[i] += choice.cards
-            going = list(chosen)
-            self._write(questions, chosen, found, nth)
-        return found
-
-    def _needing(self, questions: Sequence[str], numbers: Sequence[int], found: list[Gathered]) -> list[int]:
-        """Those of the questions for which the LLM says that it needs more; its replies become turns."""
-        requests = [
-            Request("need", questions[i], found[i].knowledge, self.examples, turns=found[i].turns)
-            for i in numbers
-        ]
-        more = [need > 0.5 for need in needs(self.llm, requests, KNOWLEDGE_CARD[: self.templates])]
-        for i, needed in zip(numbers, more, strict=True):
-            found[i] = replace(found[i], turns=(*found[i].turns, Turn("need", "Yes" if needed else "No")))
-        return [i for i, needed in zip(numbers, more, strict=True) if needed]
-
-    def _write(
-        self,
-        questions: Sequence[str],
-        chosen: dict[int, tuple[str, ...]],
-        found: list[Gathered],
-        nth: int,
-    ) -> None:
-        """One step for all questions that have a choice; what it gathers is added to what there is."""
-        seed = derive_seed(self.sampling.seed, "round", nth) if nth else self.sampling.seed
-        new = self.step.run(
-            [questions[i] for i in chosen], list(chosen.values()), replace(self.sampling, seed=seed)
-        )
-        for i, gathered in zip(chosen, new, strict=True):
-            turns = found[i].turns
-            if turns:
-                turns = (*turns[:-1], replace(turns[-1], documents=len(gathered.knowledge)))
-            found[i] = replace(found[i], passages=found[i].passages + gathered.passages, turns=turns)
+                    used[i] += choice.cards
+            active = list(chosen)
+            # The chosen cards generate; what they add goes to the end of the context.
+            seed = derive_seed(self.sampling.seed, "round", nth) if nth else self.sampling.seed
+            added = self.step.run(
+                [questions[i] for i in chosen], list(chosen.values()), replace(self.sampling, seed=seed)
+            )
+            for i, more_context in zip(chosen, added, strict=True):
+                before, turns = contexts[i], contexts[i].turns
+                if turns:
+                    turns = (*turns[:-1], replace(turns[-1], documents=len(more_context.knowledge)))
+                contexts[i] = replace(before, passages=before.passages + more_context.passages, turns=turns)
+        return contexts

@@ -1,4 +1,4 @@
-"""Every request to an LLM goes through here: its window, its cost, retries and concurrency."""
+"""The client of an LLM, which every request goes through: context window, costs, retries, concurrency."""
 
 import time
 from collections import defaultdict
@@ -13,21 +13,21 @@ from kcard.interfaces import LLM, Batching, Generator, Scheduling, Streaming, Wi
 from kcard.llms.parsing import named_option
 from kcard.types import Choice, Passage, Question, Reply, Request, Sampling, Usage
 
-__all__ = ["Metered", "QuestionCosts", "TimedGenerator", "fit", "write"]
+__all__ = ["Metered", "QuestionCosts", "TimedGenerator", "add_counts", "fit", "write"]
 
 
-# Cuts a request down to what its LLM can read, and says what was cut.
+# Truncation of a request to the LLM's context window.
 
 Fits = Callable[[Request], bool]
 
 
 def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
-    """The request as the LLM can read it, and a note for the user; as it is, and None, where it fits.
+    """Truncate the request to the LLM's window; return it with a note for the user, or unchanged with None if it fits.
 
-    What goes, in this order, until the rest fits: in-context examples, one by one from the first, which is the
-    farthest; earlier turns, and then the tail of the question, where they would leave less than half of the window to
-    knowledge; knowledge from its end, where the least relevant stands, and of the last passage left its tail; cards to
-    choose from, from the end.
+    Truncation order, until the rest fits: in-context examples, one by one from the first, which is the farthest;
+    earlier turns, then the tail of the question, if they would leave knowledge less than half of the window; knowledge
+    from its end, where the least relevant stands, and the tail of the last remaining passage; cards to choose from,
+    from the end.
     """
     if not isinstance(llm, Windowed) or llm.window is None or llm.count(request) <= llm.window:
         return request, None
@@ -37,8 +37,12 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
         return llm.count(shorter) <= window
 
     if llm.count(replace(request, examples=())) < llm.count(request):
-        request, said = _examples(request, fits)
-        cuts += [said] if said else []
+        # Of the examples that are shown, the last ones that fit; the others are not counted.
+        shots = request.shots
+        fitting = _largest(len(shots), lambda n: fits(replace(request, examples=shots[len(shots) - n :])))
+        request = replace(request, examples=shots[len(shots) - fitting :])
+        if fitting < len(shots):
+            cuts.append(f"{len(shots) - fitting} of {len(shots)} in-context examples")
     if fits(request):
         return request, _note(window, cuts)
     bare = replace(request, knowledge=(), choices=())
@@ -51,13 +55,13 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
         cuts.append("earlier exchanges on the question")
     if llm.count(bare) > room:
         text = request.question
-        length = _most(len(text), lambda n: llm.count(replace(bare, question=_head(text, n))) <= room)
+        length = _largest(len(text), lambda n: llm.count(replace(bare, question=_head(text, n))) <= room)
         request = replace(request, question=_head(text, max(length, 1)))
         cuts.append(f"the question after its first {len(request.question)} characters")
-    for cut in (_knowledge, _choices):
+    for cut in (_cut_knowledge, _cut_choices):
         if not fits(request):
-            request, said = cut(request, fits)
-            cuts += [said] if said else []
+            request, cut_text = cut(request, fits)
+            cuts += [cut_text] if cut_text else []
     return request, _note(window, cuts)
 
 
@@ -65,55 +69,46 @@ def _note(window: int, cuts: Sequence[str]) -> str | None:
     return f"the LLM reads {window} tokens at most; left out: {', '.join(cuts)}" if cuts else None
 
 
-def _examples(request: Request, fits: Fits) -> tuple[Request, str | None]:
-    """Of the examples that are shown, the last ones that fit; the others are not counted."""
-    shots = request.shots
-    held = _most(len(shots), lambda n: fits(replace(request, examples=shots[len(shots) - n :])))
-    request = replace(request, examples=shots[len(shots) - held :])
-    return request, f"{len(shots) - held} of {len(shots)} in-context examples" if held < len(shots) else None
-
-
-def _knowledge(request: Request, fits: Fits) -> tuple[Request, str | None]:
+def _cut_knowledge(request: Request, fits: Fits) -> tuple[Request, str | None]:
     texts = request.knowledge
     if not texts:
         return request, None
-    held = _most(len(texts), lambda n: fits(replace(request, knowledge=texts[:n])))
-    if held:
-        return replace(request, knowledge=texts[:held]), f"{len(texts) - held} of {len(texts)} passages"
+    fitting = _largest(len(texts), lambda n: fits(replace(request, knowledge=texts[:n])))
+    if fitting:
+        return replace(request, knowledge=texts[:fitting]), f"{len(texts) - fitting} of {len(texts)} passages"
     first = texts[0]
-    length = _most(len(first), lambda n: fits(replace(request, knowledge=(_head(first, n),))))
+    length = _largest(len(first), lambda n: fits(replace(request, knowledge=(_head(first, n),))))
     head = _head(first, length)
     rest = f"{len(texts) - 1} of {len(texts)} passages and " if len(texts) > 1 else ""
-    said = f"{rest}the end of the most relevant passage" if head else "all passages"
-    return replace(request, knowledge=(head,) if head else ()), said
+    cut = f"{rest}the end of the most relevant passage" if head else "all passages"
+    return replace(request, knowledge=(head,) if head else ()), cut
 
 
-def _choices(request: Request, fits: Fits) -> tuple[Request, str | None]:
+def _cut_choices(request: Request, fits: Fits) -> tuple[Request, str | None]:
     cards = request.choices
     if request.kind != "choose" or not cards:
         return request, None
-    held = max(1, _most(len(cards), lambda n: fits(replace(request, choices=cards[:n]))))
-    return replace(request, choices=cards[:held]), f"{len(cards) - held} of {len(cards)} cards to choose from"
+    fitting = max(1, _largest(len(cards), lambda n: fits(replace(request, choices=cards[:n]))))
+    return replace(
+        request, choices=cards[:fitting]
+    ), f"{len(cards) - fitting} of {len(cards)} cards to choose from"
 
 
 def _head(text: str, length: int) -> str:
-    """The first `length` characters, cut back to a whole word where there is one."""
+    """Return the first `length` characters, cut back to a whole word if there is one."""
     if length >= len(text):
         return text
     head, blank, _ = text[: length + 1].rpartition(" ")
     return head if blank and head.strip() else text[:length]
 
 
-def _most(count: int, fits: Callable[[int], bool]) -> int:
-    """The largest n in 0..count that fits, where all below it do; 0 where none does."""
+def _largest(count: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest n in 0..count that fits, given that all below it do; 0 if none does."""
     low, high = 0, count
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low
-
-
-# Lets cards write for many questions that want different cards, with as few calls as can be.
 
 
 def write(
@@ -123,7 +118,8 @@ def write(
     documents: int,
     sampling: Sampling,
 ) -> list[list[Passage]]:
-    """For each question, `documents` passages of each of its own cards; see Generator."""
+    """Generate, for each question, `documents` passages of each of its own cards, in as few calls as possible; see
+    Generator."""
     if isinstance(writer, Scheduling):
         return writer.write_each(questions, cards, documents, sampling)
     written: list[list[Passage]] = [[] for _ in questions]
@@ -135,13 +131,13 @@ def write(
     return written
 
 
-GIVE_UP = 64  # failures in a row after which nothing more is asked at a time
-TRIES = 4  # to fit a prompt into a window that only refusals tell of
+GIVE_UP = 64  # consecutive failures after which the remaining requests are skipped
+TRIES = 4  # to fit a prompt into a window whose size only refusals reveal
 
 
 @dataclass(frozen=True)
 class QuestionCosts:
-    """The LLM's side of one question; `notes` are sentences for the user. A request that failed counts too."""
+    """What one question cost the LLM, failed requests included; `notes` are sentences for the user."""
 
     calls: int = 0
     tokens_in: int | None = 0
@@ -154,13 +150,12 @@ class QuestionCosts:
 
 
 class Metered:
-    """An LLM that is asked what fits into its window and whose cost is kept by question.
+    """The client of an LLM: truncates requests to its window and accounts for costs by question.
 
-    Replies to a question are kept until its account is closed, so that after a failure only what failed is asked
-    again. Once a question is opened, requests with its text carry its options and demonstrations.
+    Replies are kept until the question's account is closed, so that after a failure only failed requests are repeated.
+    Once a question is opened, requests with its text carry its options and demonstrations.
 
-    concurrency  requests in flight at a time, or in one batch of an LLM that is Batching; None: as
-                 many as the LLM says, else one
+    concurrency  concurrent requests, or the batch size for an LLM that is Batching; None: the LLM's own, else one
     """
 
     def __init__(self, llm: LLM, concurrency: int | None = None) -> None:
@@ -174,28 +169,28 @@ class Metered:
 
     @property
     def announcement(self) -> str:
-        """What answers, for the user."""
+        """Return a sentence that tells the user which LLM answers."""
         return str(getattr(self._llm, "announcement", type(self._llm).__name__))
 
     def open(self, question: Question) -> None:
-        """Make requests with this text about this question; what is kept of another one with the same text goes."""
+        """Open the account of a question; that of another question with the same text is closed."""
         if self._opened.get(question.text, question) != question:
             self.close(question.text)
         self._opened[question.text] = question
 
     def close(self, question: str) -> QuestionCosts:
-        """The question's account, which begins anew."""
+        """Return what the question cost and close its account."""
         self._replies.pop(question, None)
         self._opened.pop(question, None)
         notes = [note for _, note in sorted(self._notes.pop(question, ()), key=lambda numbered: numbered[0])]
         return replace(self._accounts.pop(question, QuestionCosts()), notes=tuple(dict.fromkeys(notes)))
 
-    def fitted(self, request: Request) -> Request:
-        """The request as the LLM reads it."""
+    def truncate(self, request: Request) -> Request:
+        """Return the request as the LLM reads it, truncated to its window."""
         return fit(self._about(request), self._llm)[0]
 
     def _about(self, request: Request) -> Request:
-        """The request with the options and demonstrations of its question."""
+        """Add the options and demonstrations of the request's question."""
         question = self._opened.get(request.question)
         if question is None:
             return request
@@ -205,47 +200,47 @@ class Metered:
         return replace(request, choices=choices, examples=others + question.examples)
 
     def reply(self, request: Request) -> Reply:
-        """Raises QuestionsFailed where the LLM raises LLMError."""
+        """Return the reply. Raises QuestionsFailed if the LLM raises LLMError."""
         (reply,) = replies(self, [request])
         return reply
 
     def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
-        """One reply a request, or why there is none, in order and as soon as it is there. Equal ones are asked once."""
-        asked = [self._about(request) for request in requests]
-        found: dict[Request, Reply | LLMError | None] = {
-            request: self._replies[request.question].get(request) for request in asked
+        """Yield each reply, or its error, in order and as soon as it is ready. Equal requests are sent once."""
+        full_requests = [self._about(request) for request in requests]
+        outcomes: dict[Request, Reply | LLMError | None] = {
+            request: self._replies[request.question].get(request) for request in full_requests
         }
-        arriving = _until_given_up(
-            [request for request, reply in found.items() if reply is None], self._arriving
+        arriving = _give_up_after_failures(
+            [request for request, reply in outcomes.items() if reply is None], self._ask
         )
-        for request in asked:
-            while (reply := found[request]) is None:
-                arrived, found[arrived] = next(arriving)
+        for request in full_requests:
+            while (reply := outcomes[request]) is None:
+                arrived, outcomes[arrived] = next(arriving)
             yield reply
 
-    def _arriving(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Reply | LLMError]]:
+    def _ask(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Reply | LLMError]]:
         if isinstance(self._llm, Batching):
             for batch in batched(requests, self.concurrency):
-                yield from zip(batch, self._batch(self._llm, batch), strict=True)
+                yield from zip(batch, self._ask_batch(self._llm, batch), strict=True)
         else:
             numbered = [(request, next(self._numbers)) for request in requests]
-            yield from zip(requests, in_order(self._single, numbered, self.concurrency), strict=True)
+            yield from zip(requests, in_order(self._ask_one, numbered, self.concurrency), strict=True)
 
-    def _single(self, numbered: tuple[Request, int]) -> Reply | LLMError:
+    def _ask_one(self, numbered: tuple[Request, int]) -> Reply | LLMError:
         try:
-            *_, reply = self._pieces(*numbered, lambda fitted: iter([self._llm.reply(fitted)]))
+            *_, reply = self._pieces(*numbered, lambda shortened: iter([self._llm.reply(shortened)]))
         except LLMError as error:
             return error
         assert isinstance(reply, Reply)
         return reply
 
-    def _batch(self, llm: Batching, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
-        """The replies of one batch, whose seconds are shared among its requests."""
+    def _ask_batch(self, llm: Batching, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        """Yield the replies of one batch, whose seconds are divided among its requests."""
         started = time.perf_counter()
-        fitted = [fit(request, self._llm) for request in requests]
-        replied = list(llm.reply_all([request for request, _ in fitted]))
+        shortened = [fit(request, self._llm) for request in requests]
+        replied = list(llm.reply_all([request for request, _ in shortened]))
         share = (time.perf_counter() - started) / len(requests)
-        for request, reply, (_, note) in zip(requests, replied, fitted, strict=True):
+        for request, reply, (_, note) in zip(requests, replied, shortened, strict=True):
             if isinstance(reply, LLMError):
                 self.enter(request, None, share, None)
                 yield reply
@@ -256,11 +251,11 @@ class Metered:
 
     @property
     def streams(self) -> bool:
-        """Whether the LLM's replies come in pieces."""
+        """Whether the LLM can stream its replies."""
         return isinstance(self._llm, Streaming)
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
-        """Pieces of the text, in one piece where the LLM can't stream, then the reply."""
+        """Yield the text in pieces, in one piece if the LLM can't stream, then the reply."""
         if isinstance(self._llm, Streaming):
             yield from self._pieces(self._about(request), next(self._numbers), self._llm.stream)
         else:
@@ -270,13 +265,13 @@ class Metered:
     def _pieces(
         self, request: Request, number: int, ask: Callable[[Request], Iterator[str | Reply]]
     ) -> Iterator[str | Reply]:
-        """Ask; again, cut shorter, where the failure showed a smaller window (and nothing was said before)."""
+        """Yield the reply in pieces. If a failure before the first reveals a smaller window, truncate and try again."""
         begun = False
         for tries_left in reversed(range(TRIES)):
-            fitted, note = fit(request, self._llm)
+            shortened, note = fit(request, self._llm)
             started = time.perf_counter()
             try:
-                for piece in ask(fitted):
+                for piece in ask(shortened):
                     begun = True
                     if isinstance(piece, Reply):
                         piece = _with_choice(request, piece)
@@ -285,7 +280,7 @@ class Metered:
                 return
             except LLMError:
                 self.enter(request, None, time.perf_counter() - started, number=number)
-                if begun or not tries_left or self.fitted(request) == fitted:
+                if begun or not tries_left or self.truncate(request) == shortened:
                     raise
 
     def enter(
@@ -296,16 +291,19 @@ class Metered:
         note: str | None = None,
         number: int | None = None,
     ) -> None:
-        """Put what a request took on its question's account. `reply`: None where it failed. `number`: where its notes
-        stand among those of other requests, whichever of them ends first; None: last."""
+        """Add a request's costs to its question's account.
+
+        reply   None if the request failed
+        number  fixes the order of notes, whichever request ends first; None: last
+        """
         number = next(self._numbers) if number is None else number
-        notes = [(number, said) for said in [*([note] if note else []), *_remarks(request, reply)]]
+        notes = [(number, text) for text in [*([note] if note else []), *_remarks(request, reply)]]
         with self._lock:
             account = self._accounts[request.question]
             self._accounts[request.question] = QuestionCosts(
                 account.calls + 1,
-                _sum(account.tokens_in, reply.tokens_in if reply else 0),
-                _sum(account.tokens_out, reply.tokens_out if reply else 0),
+                add_counts(account.tokens_in, reply.tokens_in if reply else 0),
+                add_counts(account.tokens_out, reply.tokens_out if reply else 0),
                 account.seconds + seconds,
             )
             self._notes[request.question] += notes
@@ -313,41 +311,42 @@ class Metered:
                 self._replies[request.question][request] = reply
 
 
-def _until_given_up(
+def _give_up_after_failures(
     requests: Sequence[Request],
     ask: Callable[[Sequence[Request]], Iterator[tuple[Request, Reply | LLMError]]],
 ) -> Iterator[tuple[Request, Reply | LLMError]]:
-    """Ask them, but none after GIVE_UP failures in a row, with which an endpoint that is down would take hours."""
+    """Yield replies; skip the rest after GIVE_UP consecutive failures, since an endpoint that is down takes hours."""
     streak = 0
     for done, (request, reply) in enumerate(ask(requests), 1):
         yield request, reply
         streak = streak + 1 if isinstance(reply, LLMError) else 0
         if streak == GIVE_UP:
-            said = f"not asked, since the {streak} requests before it failed, the last one: {reply}"
-            yield from ((left, LLMError(said)) for left in requests[done:])
+            reason = f"skipped after {streak} consecutive failures; last error: {reply}"
+            yield from ((left, LLMError(reason)) for left in requests[done:])
             return
 
 
-def _sum(total: int | None, more: int | None) -> int | None:
+def add_counts(total: int | None, more: int | None) -> int | None:
+    """Return the sum; None if one of them is unknown."""
     return None if total is None or more is None else total + more
 
 
 def _with_choice(request: Request, reply: Reply) -> Reply:
-    """With the option that the text names, where the backend did not say which it chose."""
+    """Add the option that the text names, unless the backend told which it chose."""
     if request.kind != "answer" or not request.choices or reply.choice is not None:
         return reply
     return replace(reply, choice=(named_option(reply.text, request.choices) or "") if reply.known else "")
 
 
 def _remarks(request: Request, reply: Reply | None) -> list[str]:
-    """What the user should know about a reply that says nothing."""
+    """Return notes for the user on a reply without content."""
     if reply is None:
         return []
     if reply.remark:
         return [reply.remark]
     if request.kind == "need" and reply.yes is None:
-        said = reply.text.strip()[:80]
-        return [f"asked whether it needs more, the LLM said {said!r}, neither yes nor no; this counts as yes"]
+        text = reply.text.strip()[:80]
+        return [f"asked whether it needs more, the LLM said {text!r}, neither yes nor no; this counts as yes"]
     if request.kind == "answer" and not reply.text.strip():
         return ["the LLM's answer is empty"]
     if reply.choice == "" and reply.known and not request.draft:
@@ -358,7 +357,7 @@ def _remarks(request: Request, reply: Reply | None) -> list[str]:
 
 
 class TimedGenerator:
-    """Cards that are timed: the seconds of each call are shared among its questions."""
+    """Times the cards of a pool: the seconds of each call are divided among its questions."""
 
     def __init__(self, writer: Generator) -> None:
         self._writer = writer
@@ -374,7 +373,7 @@ class TimedGenerator:
         return bool(getattr(self._writer, "take_turns", False))
 
     def close(self, question: str) -> float:
-        """The question's seconds, which begin anew."""
+        """Return the question's seconds and reset them."""
         return self._seconds.pop(question, 0.0)
 
     def write(

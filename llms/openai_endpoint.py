@@ -1,7 +1,7 @@
 """LLMs behind an OpenAI-compatible endpoint.
 
-Nothing but the text of requests is sent, and nothing of the model's inside is needed (the LLM is a black box). An
-endpoint is used only where it was chosen: a key in the environment is not a choice.
+Only the text of requests is sent; the LLM is a black box. An endpoint is used only if the user chose it: a key in the
+environment is not a choice.
 """
 
 import re
@@ -10,7 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kcard.errors import LLMError, RequestRefused, UsageError
-from kcard.llms.parsing import DRAFT_TOKENS, chosen, first_line, from_probabilities, from_text, from_top
+from kcard.llms.parsing import (
+    DRAFT_TOKENS,
+    first_line,
+    from_probabilities,
+    from_text,
+    from_top,
+    option_from_tokens,
+)
 from kcard.llms.prompts import NEED, messages, render
 from kcard.system import connected
 from kcard.types import Reply, Request, TokenScores
@@ -32,7 +39,7 @@ __all__ = [
 ]
 
 
-# What an OpenAI-compatible endpoint's refusals mean, as one line with URL and remedy.
+# The errors of an OpenAI-compatible endpoint, each as one line with URL and remedy.
 
 # vLLM also says "max_tokens=300 cannot be greater than max_model_len=256" and "the maximum model length of 256".
 TOO_LONG = re.compile(
@@ -47,28 +54,28 @@ CONTEXT = re.compile(
 
 
 def too_long(reason: str) -> bool:
-    """Whether a 400 is about a prompt, or a reply's limit, that is longer than what the model reads and writes."""
+    """Whether a 400 says that the prompt, or the reply's limit, exceeds the model's context."""
     return TOO_LONG.search(reason.lower()) is not None
 
 
 def context_tokens(reason: str) -> int | None:
-    """The tokens that the model reads and writes at a time, where the refusal names them."""
-    found = CONTEXT.search(reason.lower())
-    return int(found.group(1).replace(",", "")) if found else None
+    """Return the size of the model's context in tokens, if the refusal names it."""
+    match = CONTEXT.search(reason.lower())
+    return int(match.group(1).replace(",", "")) if match else None
 
 
-def refused_parameter(reason: str, given: Mapping[str, Any]) -> str | None:
-    """The parameter that a 400 is about, as far as one can tell: newer models refuse some of the usual ones."""
+def refused_parameter(reason: str, parameters: Mapping[str, Any]) -> str | None:
+    """Return the parameter that a 400 refuses, as far as one can tell: newer models refuse some of the usual ones."""
     reason = reason.lower()
-    if "max_completion_tokens" in reason and "max_tokens" in given:
+    if "max_completion_tokens" in reason and "max_tokens" in parameters:
         return "max_tokens"
-    if "temperature" in reason and "support" in reason and "temperature" in given:
+    if "temperature" in reason and "support" in reason and "temperature" in parameters:
         return "temperature"
-    return next((name for name in ("logprobs", "stream_options") if name in given), None)
+    return next((name for name in ("logprobs", "stream_options") if name in parameters), None)
 
 
 def failure(where: str, model: str, error: Exception) -> LLMError:
-    """The error of the openai package or of the connection, as ours."""
+    """Convert an error of the openai package or of the connection to an LLMError."""
     import openai
 
     reason = " ".join(str(error).split())[:200]
@@ -93,61 +100,63 @@ def failure(where: str, model: str, error: Exception) -> LLMError:
     )
 
 
-# The two forms in which an OpenAI-compatible server is asked: chat completions, and completions of a plain text.
+# The two wire forms of an OpenAI-compatible server: chat completions, and completions of a plain text.
 #
-# Chat models have a template of their own on the server. A base model has none: it continues the text of the
-# prompt, and what follows the first line is no longer the reply.
+# Chat models have a template on the server. A base model has none: it continues the text of the prompt, and only the
+# first line is the reply.
 
 Tokens = list[tuple[str, float]]
 
 
 class WireForm(Protocol):
-    """What differs between the forms. Readers raise AttributeError, IndexError or TypeError for other answers."""
+    """What differs between the forms. Readers raise AttributeError, IndexError or TypeError for malformed answers."""
 
-    def create(self, client: "OpenAI", model: str, request: Request, given: dict[str, Any]) -> Any: ...
+    def create(self, client: "OpenAI", model: str, request: Request, parameters: dict[str, Any]) -> Any: ...
 
     def texts(self, request: Request) -> list[str]:
-        """What is sent, for counting tokens."""
+        """Return the texts that are sent, for counting tokens."""
         ...
 
-    def shown(self, request: Request) -> str:
-        """What is sent, as one text for people."""
+    def prompt_text(self, request: Request) -> str:
+        """Return the request as one text for people."""
         ...
 
-    def scored(self, top: int) -> dict[str, Any]:
-        """The parameters that ask for the log-probabilities of the likeliest tokens at each place."""
+    def logprob_parameters(self, top: int) -> dict[str, Any]:
+        """Return the parameters that request the log-probabilities of the most likely tokens at each place."""
         ...
 
-    def said(self, choice: Any) -> str | None: ...
+    def reply_text(self, choice: Any) -> str | None: ...
 
     def piece(self, choice: Any) -> str | None: ...
 
     def pieces(self, pieces: Iterable[str]) -> Iterator[str]:
-        """The pieces of a stream that belong to the reply."""
+        """Yield the pieces of a stream that belong to the reply."""
         ...
 
     def places(self, choice: Any) -> list[tuple[float, Tokens]]:
-        """At each place the log-probability of the token there, and (token, log-probability) of the likeliest ones;
-        empty where the server gives none."""
+        """Return for each place the log-probability of the token there, and (token, log-probability) of the most likely
+        ones; empty if the server gives none."""
         ...
 
 
 class Chat:
     """`POST /chat/completions`."""
 
-    def create(self, client: "OpenAI", model: str, request: Request, given: dict[str, Any]) -> Any:
-        return client.chat.completions.create(model=model, messages=cast(Any, messages(request)), **given)
+    def create(self, client: "OpenAI", model: str, request: Request, parameters: dict[str, Any]) -> Any:
+        return client.chat.completions.create(
+            model=model, messages=cast(Any, messages(request)), **parameters
+        )
 
     def texts(self, request: Request) -> list[str]:
         return [message["content"] for message in messages(request)]
 
-    def shown(self, request: Request) -> str:
+    def prompt_text(self, request: Request) -> str:
         return "\n\n".join(f"{message['role']}: {message['content']}" for message in messages(request))
 
-    def scored(self, top: int) -> dict[str, Any]:
+    def logprob_parameters(self, top: int) -> dict[str, Any]:
         return {"logprobs": True, "top_logprobs": top}
 
-    def said(self, choice: Any) -> str | None:
+    def reply_text(self, choice: Any) -> str | None:
         text: str | None = choice.message.content
         return text
 
@@ -172,19 +181,21 @@ class Completions:
     STOP = ("\n\n", "\nQuestion:")  # where the next example would begin
     MOST_TOP = 5  # likeliest tokens that servers give
 
-    def create(self, client: "OpenAI", model: str, request: Request, given: dict[str, Any]) -> Any:
-        return client.completions.create(model=model, prompt=render(request), stop=list(self.STOP), **given)
+    def create(self, client: "OpenAI", model: str, request: Request, parameters: dict[str, Any]) -> Any:
+        return client.completions.create(
+            model=model, prompt=render(request), stop=list(self.STOP), **parameters
+        )
 
     def texts(self, request: Request) -> list[str]:
         return [render(request)]
 
-    def shown(self, request: Request) -> str:
+    def prompt_text(self, request: Request) -> str:
         return render(request)
 
-    def scored(self, top: int) -> dict[str, Any]:
+    def logprob_parameters(self, top: int) -> dict[str, Any]:
         return {"logprobs": min(top, self.MOST_TOP)}
 
-    def said(self, choice: Any) -> str | None:
+    def reply_text(self, choice: Any) -> str | None:
         return "".join(first_line([choice.text]))
 
     def piece(self, choice: Any) -> str | None:
@@ -195,18 +206,18 @@ class Completions:
         return first_line(pieces)
 
     def places(self, choice: Any) -> list[tuple[float, Tokens]]:
-        given = choice.logprobs
-        if not given or not given.token_logprobs:
+        scores = choice.logprobs
+        if not scores or not scores.token_logprobs:
             return []
-        tops = given.top_logprobs or [{} for _ in given.token_logprobs]
+        tops = scores.top_logprobs or [{} for _ in scores.token_logprobs]
         return [
             (own or 0.0, list((top or {}).items()))
-            for own, top in zip(given.token_logprobs, tops, strict=False)
+            for own, top in zip(scores.token_logprobs, tops, strict=False)
         ]
 
 
 def token_scores(places: list[tuple[float, Tokens]]) -> tuple[TokenScores, ...] | None:
-    """Those of each token; None where the server gives none."""
+    """Return the scores of each token; None if the server gives none."""
     return tuple(from_top(own, [value for _, value in top]) for own, top in places) if places else None
 
 
@@ -224,12 +235,15 @@ CONCURRENCY = 4  # requests at a time, unless --concurrency says otherwise: what
 class OpenAIEndpoint:
     """Completions of `model` at `url` (default: api.openai.com).
 
-    `key` may be None for a local server. `timeout` is in seconds for one try. After 429, 5xx, a time-out or a lost
-    connection the client tries again, `retries` times, after as long as Retry-After says (up to a minute), or
-    0.5 s, 1 s, 2 s ... up to 8 s; `report` is then called with a sentence. `window`: tokens that the model reads and
-    writes at a time; None: what a refusal tells. `form`: chat completions, or completions (see wire_forms). Raises
-    MissingExtra where the `openai` package is not installed, UsageError for an empty model name, a missing key where
-    OpenAI itself is asked, or a number below its least.
+    key      may be None for a local server
+    timeout  seconds per attempt
+    retries  after 429, 5xx, a time-out or a lost connection the client tries again so many times, after the delay of
+             Retry-After (up to a minute), or after 0.5 s, 1 s, 2 s ... up to 8 s, and calls `report` with a sentence
+    window   the model's context in tokens; None: as a refusal tells
+    form     chat completions (default), or completions
+
+    Raises MissingExtra if the `openai` package is not installed, UsageError for an empty model name, for a missing key
+    if OpenAI itself is used, or for a number below its minimum.
     """
 
     def __init__(
@@ -266,63 +280,59 @@ class OpenAIEndpoint:
 
     @property
     def announcement(self) -> str:
-        """Where questions and knowledge go, for the user."""
+        """Return a sentence that tells the user where questions and knowledge are sent."""
         return f"LLM: {self.model} at {self._where}; questions and knowledge are sent there"
 
     @property
     def window(self) -> int | None:
-        """Tokens that a prompt may take."""
+        """The most tokens that a prompt may have."""
         return self._window
 
     def count(self, request: Request) -> int:
-        """Tokens of the request, guessed from its bytes."""
+        """Estimate the request's tokens from its bytes."""
         sizes = [len(text.encode()) for text in self._form.texts(request)]
         return sum(-(-size // BYTES_A_TOKEN) + FRAME for size in sizes)
 
     def prompt(self, request: Request) -> str:
-        """What is sent, as one text."""
-        return self._form.shown(request)
+        """Return the request as it is sent, as one text."""
+        return self._form.prompt_text(request)
 
     def reply(self, request: Request) -> Reply:
-        """Raises LLMError, one line that names the URL and the remedy, where no reply can be had."""
+        """Return the reply. Raises LLMError, one line that names the URL and the remedy."""
+        # A draft: the most likely first words of an answer, with the scores of their tokens if the server gives them.
         if request.draft:
-            return self._draft(request)
+            greedy = {**self._form.logprob_parameters(TOP_TOKENS), "temperature": 0.0}
+            answer = self._complete(request, DRAFT_TOKENS, greedy)
+            return Reply(self._text(answer), None, *_usage(answer), token_scores(self._places(answer)))
+        # An option: the one whose letter is the most likely first token, if the server tells and the reply is a letter;
+        # else it is read from the text.
         if request.kind == "answer" and request.choices:
-            return self._option(request)
+            answer = self._complete(request, self.max_tokens, self._form.logprob_parameters(OPTION_TOKENS))
+            reply = Reply(self._text(answer), None, *_usage(answer))
+            option = option_from_tokens(self._first_tokens(answer), reply.text, request.choices)
+            return reply if option is None else replace(reply, choice=option[0], confidence=option[1])
         need = request.kind == "need"
         tokens = NEED_TOKENS if need else WORDS.get(request.kind, self.max_tokens)
-        answer = self._complete(request, tokens, self._form.scored(TOP_TOKENS) if need else {})
+        answer = self._complete(request, tokens, self._form.logprob_parameters(TOP_TOKENS) if need else {})
         text, used = self._text(answer), _usage(answer)
         if not need:
-            return Reply(text, None, *used, cut=_cut(answer))
+            cut = getattr(answer.choices[0], "finish_reason", None) == "length"  # at the limit of tokens
+            return Reply(text, None, *used, cut=cut)
         yes = from_probabilities(self._first_tokens(answer))
         return Reply(text, NEED[request.template].needed(from_text(text) if yes is None else yes), *used)
 
-    def _draft(self, request: Request) -> Reply:
-        """The likeliest first words of an answer and the scores of their tokens, as far as the server gives them."""
-        answer = self._complete(request, DRAFT_TOKENS, {**self._form.scored(TOP_TOKENS), "temperature": 0.0})
-        return Reply(self._text(answer), None, *_usage(answer), token_scores(self._places(answer)))
-
-    def _option(self, request: Request) -> Reply:
-        """The option whose letter is the likeliest first token, where the server tells and the reply is a letter; else
-        its text is left to be read."""
-        answer = self._complete(request, self.max_tokens, self._form.scored(OPTION_TOKENS))
-        reply = Reply(self._text(answer), None, *_usage(answer))
-        found = chosen(self._first_tokens(answer), reply.text, request.choices)
-        return reply if found is None else replace(reply, choice=found[0], confidence=found[1])
-
     def stream(self, request: Request) -> Iterator[str | Reply]:
-        """The answer as it arrives; an endpoint that sends no stream is asked for the whole."""
+        """Yield the answer as it arrives; an endpoint that can't stream is asked for the whole."""
         import httpx
         import openai
 
-        said, ended = "", False
+        text, ended = "", False
         used: tuple[int | None, int | None] = (None, None)
-        wanted = {"stream": True, "stream_options": {"include_usage": True}}
+        parameters = {"stream": True, "stream_options": {"include_usage": True}}
 
         def arriving() -> Iterator[str]:
             nonlocal used, ended
-            for chunk in self._complete(request, self.max_tokens, wanted):
+            for chunk in self._complete(request, self.max_tokens, parameters):
                 used = _usage(chunk) if chunk.usage else used
                 for choice in chunk.choices[:1]:
                     ended = ended or choice.finish_reason is not None
@@ -330,70 +340,70 @@ class OpenAIEndpoint:
 
         try:
             for piece in self._form.pieces(arriving()):
-                told = piece if said else piece.lstrip()
-                said += told
-                if told:
-                    yield told
+                visible = piece if text else piece.lstrip()
+                text += visible
+                if visible:
+                    yield visible
         except (openai.OpenAIError, httpx.HTTPError, ValueError, TypeError, AttributeError) as error:
             raise failure(self._where, self.model, error) from error
-        if not said and not ended:
+        if not text and not ended:
             reply = self.reply(request)
             yield from (reply.text, reply)
             return
         if not ended:
             raise LLMError(f"{self._where} broke off in the middle of its answer: try again")
-        yield Reply(said.strip(), None, *used)
+        yield Reply(text.strip(), None, *used)
 
-    def _complete(self, request: Request, tokens: int, wanted: dict[str, Any]) -> Any:
-        """The server's answer. A parameter that it refuses is left out, now and from then on; where the limit
-        of the reply alone exceeds the model's context, the request is made again with half of the context."""
+    def _complete(self, request: Request, tokens: int, extra: dict[str, Any]) -> Any:
+        """Return the server's answer. A parameter that it refuses is left out from then on; if the reply's limit alone
+        exceeds the model's context, the request is repeated with half of the context."""
         import openai
 
+        sampling = {} if request.temperature is None else {"temperature": request.temperature}
+        sampling |= {"seed": request.sample} if request.sample else {}
+        extra = sampling | extra
         while True:
-            given = self._parameters(tokens, _drawn(request) | wanted)
+            parameters = {"temperature": self.temperature, "max_tokens": self._shortened(tokens), **extra}
+            if "max_tokens" in self._refused:
+                parameters["max_completion_tokens"] = self._shortened(tokens + THINKING_TOKENS)
+            if "logprobs" in self._refused:
+                parameters.pop("top_logprobs", None)
+            parameters = {name: value for name, value in parameters.items() if name not in self._refused}
             try:
-                return self._form.create(self._client, self.model, request, given)
+                return self._form.create(self._client, self.model, request, parameters)
             except openai.BadRequestError as error:
                 if too_long(str(error)):
                     context = context_tokens(str(error))
                     self._context = context or self._context
-                    if context and _limit(given) > context:
+                    if context and context < int(
+                        parameters.get("max_tokens") or parameters["max_completion_tokens"]
+                    ):
                         self._window = self._room(context)
                         continue
-                    self._learn(context, self.count(request))
+                    # If a prompt that should fit did not, our count was too low.
+                    sent = self.count(request)
+                    stated = self._room(context) if context else sent
+                    window = stated if self._window is None else min(stated, self._window)
+                    self._window = window if window < sent else sent * 3 // 4
                     raise failure(self._where, self.model, error) from error
-                refused = refused_parameter(str(error), given)
+                refused = refused_parameter(str(error), parameters)
                 if refused is None:
                     raise failure(self._where, self.model, error) from error
                 self._refused.add(refused)
             except (openai.OpenAIError, ValueError, TypeError) as error:
                 raise failure(self._where, self.model, error) from error
 
-    def _parameters(self, tokens: int, wanted: dict[str, Any]) -> dict[str, Any]:
-        given = {"temperature": self.temperature, "max_tokens": self._shortened(tokens), **wanted}
-        if "max_tokens" in self._refused:
-            given["max_completion_tokens"] = self._shortened(tokens + THINKING_TOKENS)
-        if "logprobs" in self._refused:
-            given.pop("top_logprobs", None)
-        return {name: value for name, value in given.items() if name not in self._refused}
-
     def _shortened(self, tokens: int) -> int:
-        """A reply's limit, at most half of the context: the prompt has the other half (_room)."""
+        """Limit a reply to half of the context: the prompt has the other half (_room)."""
         return tokens if self._context is None else min(tokens, self._context // 2)
-
-    def _learn(self, context: int | None, sent: int) -> None:
-        """Remember how much the model reads; where a prompt that should fit did not, our count was too low."""
-        stated = self._room(context) if context else sent
-        held = stated if self._window is None else min(stated, self._window)
-        self._window = held if held < sent else sent * 3 // 4
 
     def _room(self, context: int) -> int:
         return max(context - self.max_tokens, context // 2)
 
     def _text(self, answer: Any) -> str:
-        """The reply's text; LLMError where the answer is not a chat completion (a web page, say)."""
+        """Return the reply's text; raise LLMError if the answer is no completion (a web page, say)."""
         try:
-            text = self._form.said(answer.choices[0])
+            text = self._form.reply_text(answer.choices[0])
         except (AttributeError, IndexError, TypeError):
             raise LLMError(
                 f"{self._where} sent no completion for {self.model!r}: is this an OpenAI-compatible URL (…/v1)?"
@@ -401,41 +411,25 @@ class OpenAIEndpoint:
         return str(text).strip() if text else ""
 
     def _places(self, answer: Any) -> list[tuple[float, list[tuple[str, float]]]]:
-        """See WireForm; empty where the server gives none."""
+        """See WireForm; empty if the server gives none."""
         try:
             return self._form.places(answer.choices[0])
         except (AttributeError, IndexError, TypeError):
             return []
 
     def _first_tokens(self, answer: Any) -> list[tuple[str, float]]:
-        """(token, log-probability) of the first position; empty where the server gives none."""
+        """Return (token, log-probability) of the first position; empty if the server gives none."""
         places = self._places(answer)
         return places[0][1] if places else []
 
 
-def completions(model: str, **given: Any) -> OpenAIEndpoint:
-    """The same for a base model, which continues a text and has no chat template."""
-    return OpenAIEndpoint(model, **given, form=Completions())
-
-
-def _drawn(request: Request) -> dict[str, Any]:
-    """How the request wants its reply drawn; nothing where it leaves that to the endpoint."""
-    given = {} if request.temperature is None else {"temperature": request.temperature}
-    return given | ({"seed": request.sample} if request.sample else {})
-
-
-def _limit(given: Mapping[str, Any]) -> int:
-    """The limit of the reply, in tokens."""
-    return int(given.get("max_tokens") or given["max_completion_tokens"])
-
-
-def _cut(answer: Any) -> bool:
-    """Whether the reply ended at the limit of tokens."""
-    return getattr(answer.choices[0], "finish_reason", None) == "length"
+def completions(model: str, **options: Any) -> OpenAIEndpoint:
+    """Return the endpoint of a base model, which continues a text and has no chat template."""
+    return OpenAIEndpoint(model, **options, form=Completions())
 
 
 def _usage(answer: Any) -> tuple[int | None, int | None]:
-    """Tokens read and written, where the server tells."""
+    """Return the tokens read and written, if the server tells."""
     used = getattr(answer, "usage", None)
     read, wrote = getattr(used, "prompt_tokens", None), getattr(used, "completion_tokens", None)
     return (read, wrote) if isinstance(read, int) and isinstance(wrote, int) else (None, None)

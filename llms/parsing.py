@@ -1,7 +1,7 @@
-"""Read what an LLM replied: yes or no, a named option, scores of tokens, streamed lines.
+"""Parse an LLM's replies: yes or no, a named option, scores of tokens, streamed lines.
 
-A letter counts only where it can't be a word: "A man" and "I think" name nothing. A reply that names no option, or
-several, is None: whoever asked treats it as no choice and keeps the reply.
+A letter counts only if it can't be a word: "A man" and "I think" name no option. A reply that names no option, or
+several, gives None: the caller treats it as no choice and keeps the reply.
 """
 
 import math
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DRAFT_TOKENS",
-    "chosen",
     "first_line",
     "from_logits",
     "from_probabilities",
     "from_text",
     "from_top",
     "named_option",
-    "spaced",
+    "on_one_line",
+    "option_from_tokens",
 ]
 
 
-# Reads a yes or no: from token probabilities where a backend gives them, otherwise from the first word.
+# Yes or no: from token probabilities if the backend gives them, otherwise from the first word.
 #
-# Never from a substring ("know" holds "no"). A reply that is neither is None: whoever asked treats it as "more
-# information is needed", and the reply's text stays for the trace.
+# Never from a substring ("know" contains "no"). A reply that is neither gives None: the caller treats it as "more
+# information is needed" and keeps the reply's text for the trace.
 
 FIRST_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 LEAST_MASS = 0.05
 
 
 def from_probabilities(tokens: Iterable[tuple[str, float]]) -> float | None:
-    """P(yes) in [0, 1] from (token, log-probability) pairs of the first position.
+    """Return P(yes) in [0, 1] from (token, log-probability) pairs of the first position.
 
-    Tokens that read yes or no, whatever their case, blanks and marks, are summed and normalised. None where
-    they hold less than LEAST_MASS together: then the model is saying something else.
+    Tokens that read yes or no, whatever their case, blanks and punctuation, are summed and normalised. None if together
+    they have less than LEAST_MASS: then the model says something else.
     """
     mass = {"yes": 0.0, "no": 0.0}
     for token, log_probability in tokens:
@@ -55,7 +55,7 @@ def from_probabilities(tokens: Iterable[tuple[str, float]]) -> float | None:
 
 
 def from_text(reply: str) -> float | None:
-    """1 where the first word is yes, 0 where it is no, None otherwise."""
+    """Return 1 if the first word is yes, 0 if it is no, None otherwise."""
     match = FIRST_WORD.search(reply)
     return {"yes": 1.0, "no": 0.0}.get(match.group().lower()) if match else None
 
@@ -67,98 +67,108 @@ AFTER = {"because", "since", "as", "and", "which", "for"}  # what may follow suc
 
 
 def named_option(reply: str, choices: Sequence[Choice]) -> str | None:
-    """The letter of the option that a reply names, for "B", "(b)", "B. Ann", "The answer is B" and "Ann" alike."""
+    """Return the letter of the option that a reply names: "B", "(b)", "B. Ann", "The answer is B" and "Ann" alike."""
     text = MARKUP.sub("", reply).strip()
-    finders = (_alone, _exact, _leading, _stated, _bracketed, _mentioned, _part)
+    finders = (
+        _bare_letter,
+        _whole_option,
+        _leading_letter,
+        _stated_letter,
+        _bracketed_letter,
+        _mentioned_option,
+        _part_of_option,
+    )
     return next((letter for find in finders if (letter := find(text, choices))), None)
 
 
-def _alone(text: str, choices: Sequence[Choice]) -> str | None:
+def _bare_letter(text: str, choices: Sequence[Choice]) -> str | None:
     """The letter and nothing else: "B", "b)", "(B)."."""
-    said = text.strip(" \t\n()[]{}.,:;'\"").casefold()
-    return _only(c.name for c in choices if c.name.casefold() == said)
+    bare = text.strip(" \t\n()[]{}.,:;'\"").casefold()
+    return _only(c.name for c in choices if c.name.casefold() == bare)
 
 
-def _exact(text: str, choices: Sequence[Choice]) -> str | None:
+def _whole_option(text: str, choices: Sequence[Choice]) -> str | None:
     """The whole text of an option; where two differ in signs alone ("5", "-5"), the signs decide."""
     same = [c.name for c in choices if c.description.strip().casefold() == text.casefold()]
-    said = words(text)
-    return _only(same) or _only(c.name for c in choices if said and words(c.description) == said)
+    reply_words = words(text)
+    return _only(same) or _only(
+        c.name for c in choices if reply_words and words(c.description) == reply_words
+    )
 
 
-def _leading(text: str, choices: Sequence[Choice]) -> str | None:
+def _leading_letter(text: str, choices: Sequence[Choice]) -> str | None:
     """The letter at the start: "B. Ann", "(B) Ann", "B: Ann", "B - Ann", and "B Ann" where Ann is option B."""
     for choice in choices:
-        letter, told = re.escape(choice.name), words(choice.description)
+        letter, description = re.escape(choice.name), words(choice.description)
         sign = rf"(?:[({{[]\s*{letter}\s*[)}}\]]|{letter}\s*(?:[.):\n]|[-–—]\s))(?!\s*(?:or|and)\b)"
         if re.match(sign, text, re.IGNORECASE):
             return choice.name
         rest = re.match(rf"{letter}\s+(.+)", text, re.DOTALL)
-        if rest and told and words(rest[1])[: len(told)] == told:
+        if rest and description and words(rest[1])[: len(description)] == description:
             return choice.name
     return None
 
 
-def _stated(text: str, choices: Sequence[Choice]) -> str | None:
+def _stated_letter(text: str, choices: Sequence[Choice]) -> str | None:
     """The last one of "answer is B", "Answer: (B)", "option B"; in capitals, since "a" is a word."""
     letters = "|".join(re.escape(choice.name) for choice in choices)
     pattern = rf"(?i:{STATED})\s*:?\s*[({{[]?({letters})(?![\w'’])(?:\s+([a-z]+))?"
-    found = [
+    letters_stated = [
         letter
         for letter, after in re.findall(pattern, text)
         if not after or letter not in WORDS or after in AFTER
     ]
-    return found[-1] if found else None
+    return letters_stated[-1] if letters_stated else None
 
 
-def _bracketed(text: str, choices: Sequence[Choice]) -> str | None:
+def _bracketed_letter(text: str, choices: Sequence[Choice]) -> str | None:
     """The one letter in brackets."""
     return _only(c.name for c in choices if re.search(rf"[({{]\s*{re.escape(c.name)}\s*[)}}]", text))
 
 
-def _mentioned(text: str, choices: Sequence[Choice]) -> str | None:
+def _mentioned_option(text: str, choices: Sequence[Choice]) -> str | None:
     """The one option whose text stands in the reply, and not only within another's."""
-    said = _spaced(text)
-    there = {c.name: _spaced(c.description) for c in choices if words(c.description)}
-    there = {name: told for name, told in there.items() if told in said}
+    reply_words = _padded_words(text)
+    there = {c.name: _padded_words(c.description) for c in choices if words(c.description)}
+    there = {name: told for name, told in there.items() if told in reply_words}
     inner = {
         name
-        for name, told in there.items()
+        for name, phrase in there.items()
         for other in there.values()
-        if told != other and told in other and told not in said.replace(other, " ")
+        if phrase != other and phrase in other and phrase not in reply_words.replace(other, " ")
     }
     return _only(name for name in there if name not in inner)
 
 
-def _part(text: str, choices: Sequence[Choice]) -> str | None:
+def _part_of_option(text: str, choices: Sequence[Choice]) -> str | None:
     """The one option that the whole reply is a part of: "Wyden" for "Ron Wyden"."""
     if not any(len(word) > 1 or word.isdigit() for word in words(text)):
         return None
-    return _only(c.name for c in choices if _spaced(text) in _spaced(c.description))
+    return _only(c.name for c in choices if _padded_words(text) in _padded_words(c.description))
 
 
-def _spaced(text: str) -> str:
+def _padded_words(text: str) -> str:
     return f" {' '.join(words(text))} "
 
 
 def _only(names: Iterable[str]) -> str | None:
-    found = list(names)
-    return found[0] if len(found) == 1 else None
+    candidates = list(names)
+    return candidates[0] if len(candidates) == 1 else None
 
 
-# Which option an endpoint's reply chooses, by the probabilities of its first token where they are about letters.
+# The option that an endpoint's reply chooses, by the probabilities of its first token, if these are about letters.
 
 MOST = 0.5  # of the probability, at and above which the first token is a letter, whatever the text says
 LEAST = 0.05  # below which it is about something else
 
 
-def chosen(
+def option_from_tokens(
     tokens: Iterable[tuple[str, float]], text: str, choices: Sequence[Choice]
 ) -> tuple[str, float] | None:
-    """The letter of the likeliest option and its share of the probability of all letters.
+    """Return the letter of the most likely option and its share of the probability of all letters.
 
-    None where the first token is more likely no letter, and the text names an option or the letters hold next to
-    nothing: then the text decides. `tokens`: (token, log-probability) of the likeliest first tokens.
+    None if the first token is more likely no letter, and the text names an option or the letters have almost no
+    probability: then the text decides. `tokens`: (token, log-probability) of the most likely first tokens.
     """
     mass = dict.fromkeys((choice.name for choice in choices), 0.0)
     letters = {name.casefold(): name for name in mass}
@@ -173,25 +183,28 @@ def chosen(
     return letter, mass[letter] / total
 
 
-# How sure an LLM was of each token that it wrote.
+# The scores of an LLM's tokens.
 
 DRAFT_TOKENS = 20
 
 
 def from_top(chosen: float, top: Iterable[float]) -> TokenScores:
-    """From log-probabilities: of the token, and of the likeliest at its place.
+    """Return a token's scores from its log-probability and those of the most likely tokens at its place.
 
-    What these leave of the mass counts as one more token, so the entropy is rather too low; where only one is
-    given, that rest is also the second.
+    The remaining mass counts as one more token, which underestimates the entropy; if only one token is given, the rest
+    is also the second.
     """
-    known = sorted((math.exp(min(value, 0.0)) for value in top), reverse=True) or [math.exp(min(chosen, 0.0))]
-    rest = max(1 - sum(known), 0.0)
-    second = known[1] if len(known) > 1 else rest
-    return TokenScores(min(chosen, 0.0), max(known[0] - second, 0.0), _entropy([*known, rest]))
+    masses = sorted((math.exp(min(value, 0.0)) for value in top), reverse=True) or [
+        math.exp(min(chosen, 0.0))
+    ]
+    rest = max(1 - sum(masses), 0.0)
+    second = masses[1] if len(masses) > 1 else rest
+    entropy = -sum(p * math.log(p) for p in [*masses, rest] if p > 0)
+    return TokenScores(min(chosen, 0.0), max(masses[0] - second, 0.0), entropy)
 
 
 def from_logits(logits: "npt.ArrayLike", tokens: Sequence[int]) -> tuple[TokenScores, ...]:
-    """From logits of shape (n, vocabulary) before each of n tokens; over the whole vocabulary, so exactly."""
+    """Return exact scores from the logits before each of n tokens, shape (n, vocabulary)."""
     values = np.asarray(logits, np.float64)
     shifted = values - values.max(-1, keepdims=True)
     logs = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
@@ -204,15 +217,11 @@ def from_logits(logits: "npt.ArrayLike", tokens: Sequence[int]) -> tuple[TokenSc
     )
 
 
-def _entropy(mass: Sequence[float]) -> float:
-    return -sum(p * math.log(p) for p in mass if p > 0)
+# Streamed pieces on one line: all lines of a chat model, the first line of any other.
 
 
-# Pieces of a stream on one line: those of a chat model all of them, else those of the first line.
-
-
-def spaced(pieces: Iterable[str]) -> Iterator[str]:
-    """The pieces on one line, from the first word on."""
+def on_one_line(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield the pieces on one line, from the first word on."""
     begun = False
     for piece in pieces:
         text = piece.replace("\n", " ")
@@ -222,7 +231,7 @@ def spaced(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def first_line(pieces: Iterable[str]) -> Iterator[str]:
-    """The pieces up to the end of the first line that is not blank; the rest is read and dropped."""
+    """Yield the pieces up to the end of the first non-blank line; the rest is consumed and dropped."""
     begun = ended = False
     for piece in pieces:
         text = piece if begun else piece.lstrip()

@@ -1,10 +1,10 @@
 """Prompts: templates, wordings and few-shot examples.
 
-The wordings are the paper's (Knowledge Card, section 2.3 and tables 9 to 11; of "need", also SKR's, section 3.2; of
-"document" GenRead's, of "knowledge" that of generated knowledge prompting, of "recite" RECITE's, each from its code).
-Whatever comes from outside (questions, knowledge, names and descriptions of cards, options) stands on one line of its
-own, and control tokens of chat models in it ("<|im_start|>", "[INST]" ...) are broken up, so that no text can pass
-itself off as another part of the prompt.
+The wordings are those of the papers: Knowledge Card's (section 2.3 and tables 9 to 11), for "need" also SKR's (section
+3.2), for "document" GenRead's, for "knowledge" those of generated knowledge prompting, for "recite" RECITE's, each from
+its code. Every external text (questions, knowledge, names and descriptions of cards, options) stands on a line of its
+own, and control tokens of chat models in it ("<|im_start|>", "[INST]" ...) are broken up, so that no text can
+impersonate another part of the prompt.
 """
 
 import re
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from kcard.errors import LLMError, UsageError
-from kcard.io import Row, build, read_rows
+from kcard.io import build, read_rows
 from kcard.llms.parsing import from_text, named_option
 from kcard.types import Choice, Example, Kind, Reply, Request
 
@@ -43,18 +43,18 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Wording:
-    """One way to ask. `replies`: how a demonstration says that it needs more, and that it doesn't; None: as given."""
+    """One way to ask. `replies`: the demonstrations' replies for yes and for no; None: those of the examples."""
 
     ask: str
     yes_needs: bool = True
     replies: tuple[str, str] | None = None
 
     def needed(self, yes: float | None) -> float | None:
-        """The probability that more is needed, from that of a yes: the same, or what is left of 1."""
+        """Return the probability that more is needed, given that of a yes."""
         return yes if yes is None or self.yes_needs else 1 - yes
 
     def demonstrated(self, reply: str) -> str:
-        """The reply of an example, whose yes means that more is needed, as a reply to this wording."""
+        """Convert an example's reply, whose yes means that more is needed, to a reply to this wording."""
         needs = from_text(reply)
         if self.replies is None or needs is None:
             return reply
@@ -71,31 +71,29 @@ BUILT_IN = Path(__file__).resolve().with_name("examples.jsonl")
 
 
 def load(path: Path | str | None = None) -> tuple[Example, ...]:
-    """The examples of a JSONL file, one object a line: kind, question, reply and, optionally, knowledge (a list).
+    """Load examples from a JSONL file, one object per line: kind, question, reply and, optionally, knowledge (a list).
 
-    None: the built-in ones. Raises UsageError that names the file, the line and what is wrong with it.
+    None: the built-in ones. Raises UsageError, which names the file, the line and what is wrong with it.
     """
     path = BUILT_IN if path is None else Path(path)
-    found = tuple(_example(row, where) for where, row in read_rows(path, "examples"))
-    if not found:
+    examples = []
+    for where, row in read_rows(path, "examples"):
+        try:
+            example = build(Example, row)
+        except TypeError as error:
+            raise UsageError(f"{where}: {error}") from None
+        for key in ("question", "reply"):
+            if not getattr(example, key).strip():
+                raise UsageError(f"{where}: {key!r} must be a non-empty text")
+        examples.append(example)
+    if not examples:
         raise UsageError(
             f"examples {path} contains no examples: write one JSON object per line, or leave out --examples"
         )
-    return found
+    return tuple(examples)
 
 
-def _example(row: Row, where: str) -> Example:
-    try:
-        example = build(Example, row)
-    except TypeError as error:
-        raise UsageError(f"{where}: {error}") from None
-    for key in ("question", "reply"):
-        if not getattr(example, key).strip():
-            raise UsageError(f"{where}: {key!r} must be a non-empty text")
-    return example
-
-
-# How a text LLM is asked for study material about a passage; its replies are read by kcard.training.study_writer.
+# The prompts for study material about a passage; kcard.training.study_writer parses the replies.
 #
 # The kinds of questions and statements follow MeMo (arXiv 2605.15156: direct, indirect and reverse questions, rewrites
 # that stand alone, questions across documents) and SEAL (section 3: implications). Left alone, LLMs write as an
@@ -174,89 +172,87 @@ class Message(TypedDict):
 
 
 def render(request: Request) -> str:
-    """The request as one text that a language model continues: examples, then the transcript so far.
+    """Render the request as one text that a language model continues: examples, then the transcript so far.
 
-    A reply stands on the line of what asks for it where that ends with a colon, as "Answer:" does, else on the next,
-    as in the paper's tables 10 and 11; so the text then ends with a line break.
+    A reply follows on the same line if the prompt ends with a colon, as "Answer:" does, else on the next line, as in
+    the paper's tables 10 and 11; the text then ends with a line break.
     """
-    shown = [_spoken([(_asked(request, e), _replied(request, e))]) for e in request.shots]
+    shown = [_spoken([(_prompt(request, e), _example_reply(request, e))]) for e in request.shots]
     task = [f"{KNOWLEDGE} Examples:" if shown else KNOWLEDGE] if request.kind == "knowledge" else []
     return "\n\n".join([*task, *shown, _spoken(_exchanges(request))])
 
 
 def messages(request: Request) -> list[Message]:
-    """The request as a chat: what the task is, each example as a turn, then the transcript so far, turn by turn."""
-    turns: list[Message] = [{"role": "system", "content": _task(request)}]
-    exchanges = [(_asked(request, e), _replied(request, e)) for e in request.shots] + _exchanges(request)
-    for asked, replied in exchanges[:-1]:
-        turns.append({"role": "user", "content": asked})
+    """Render the request as a chat: the task, each example as a turn, then the transcript so far, turn by turn."""
+    task = SYSTEM[request.kind]
+    if request.kind == "answer" and request.choices:
+        task = f"{SYSTEM['answer'].partition(' Reply')[0]} {LETTER}"
+    turns: list[Message] = [{"role": "system", "content": task}]
+    exchanges = [(_prompt(request, e), _example_reply(request, e)) for e in request.shots] + _exchanges(
+        request
+    )
+    for prompt, replied in exchanges[:-1]:
+        turns.append({"role": "user", "content": prompt})
         turns.append({"role": "assistant", "content": replied})
     return [*turns, {"role": "user", "content": exchanges[-1][0]}]
 
 
 def _spoken(exchanges: Sequence[tuple[str, str]]) -> str:
-    """What was asked and replied as one text, up to where the last reply, if it is empty, would begin."""
-    lines = [f"{asked}{_gap(asked, replied)}{replied}" for asked, replied in exchanges]
-    return "\n".join(lines)
-
-
-def _gap(asked: str, replied: str) -> str:
-    if asked.endswith(":"):
-        return " " if replied else ""
-    return "" if asked.endswith("\n") else "\n"
+    """Join prompts and replies to one text, up to where the last reply, if it is empty, would begin."""
+    texts = []
+    for prompt, reply in exchanges:
+        gap = "" if prompt.endswith("\n") else "\n"
+        if prompt.endswith(":"):
+            gap = " " if reply else ""
+        texts.append(f"{prompt}{gap}{reply}")
+    return "\n".join(texts)
 
 
 def _exchanges(request: Request) -> list[tuple[str, str]]:
-    """Each earlier turn as what was asked and replied, then what is asked now, whose reply is empty.
+    """Return prompt and reply of each earlier turn, then the present prompt, whose reply is empty.
 
-    Where there are turns, the question stands first and knowledge where it came in (tables 10 and 11); without them,
-    knowledge stands before the question (table 9).
+    With turns, the question comes first and knowledge where it was added (tables 10 and 11); without turns, knowledge
+    comes before the question (table 9).
     """
     if not request.turns or request.kind in WRITTEN:
-        return [(_asked(request), "")]
-    found, said, first = [], [*_question(request.question, _options(request))], 0
+        return [(_prompt(request), "")]
+    exchanges, lines, first = [], [*_question(request.question, _options(request))], 0
     for turn in request.turns:
         if turn.reply.strip():
             ask = _ask(turn.kind, turn.template, turn.choices)
-            found.append(("\n".join([*said, ask]), _reply(turn.kind, turn.reply, turn.template)))
-            said = []
-        said += _knowledge(request.knowledge[first : first + turn.documents])
+            exchanges.append(("\n".join([*lines, ask]), _reply(turn.kind, turn.reply, turn.template)))
+            lines = []
+        lines += _knowledge(request.knowledge[first : first + turn.documents])
         first += turn.documents
     ask = _ask(request.kind, request.template, request.choices)
-    return [*found, ("\n".join([*said, ask]), "")]
+    return [*exchanges, ("\n".join([*lines, ask]), "")]
 
 
 def unified_qa(request: Request) -> str:
-    """The request in UnifiedQA's form: question, options and context in lower case, between them a backslash and an n
-    (Khashabi et al., 2020, section 3.1). It shows no examples."""
+    """Render the request in UnifiedQA's form: question, options and context in lower case, separated by a backslash and
+    an n (Khashabi et al., 2020, section 3.1). It has no examples."""
     if request.kind != "answer":
-        parts = _asked(request).splitlines()
+        parts = _prompt(request).splitlines()
     else:
         options = " ".join(f"({_line(c.name)}) {_line(c.description)}" for c in request.choices)
         parts = [_line(request.question), options, " ".join(map(_line, request.knowledge))]
     return r" \n ".join(part for part in parts if part).lower()
 
 
-def _task(request: Request) -> str:
-    if request.kind == "answer" and request.choices:
-        return f"{SYSTEM['answer'].partition(' Reply')[0]} {LETTER}"
-    return SYSTEM[request.kind]
-
-
-def _replied(request: Request, example: Example) -> str:
-    """The example's reply; of an option, its letter."""
+def _example_reply(request: Request, example: Example) -> str:
+    """Return the example's reply; of an option, its letter."""
     if request.kind == "need":
         return _reply(request.kind, example.reply, request.template)
     return _line(named_option(example.reply, example.choices) or example.reply)
 
 
 def _reply(kind: Kind, reply: str, template: int) -> str:
-    """The reply; to a wording whose yes means the opposite, the opposite."""
+    """Return the reply on one line; reversed for a wording whose yes means the opposite."""
     return _line(NEED[template].demonstrated(reply) if kind == "need" else reply)
 
 
-def _asked(request: Request, example: Example | None = None) -> str:
-    """Knowledge, question and what is wanted; of the example, where one is given."""
+def _prompt(request: Request, example: Example | None = None) -> str:
+    """Return knowledge, question and task as one text, of the request or of an example."""
     knowledge = request.knowledge if example is None else example.knowledge
     question = request.question if example is None else example.question
     if request.kind == "study":
@@ -278,7 +274,7 @@ def _question(question: str, options: Sequence[Choice]) -> list[str]:
 
 
 def _options(request: Request) -> tuple[Choice, ...]:
-    """Those of the question; what a `choose` request lists are cards."""
+    """Return the question's options; the choices of a `choose` request are cards."""
     return () if request.kind == "choose" else request.choices
 
 
@@ -287,46 +283,38 @@ def _ask(kind: Kind, template: int, cards: Sequence[Choice]) -> str:
         return NEED[template].ask
     if kind == "what":
         return WHAT
-    return f"{CHOOSE} {_sources(cards)}." if kind == "choose" else ANSWER
-
-
-def _sources(choices: Sequence[Choice]) -> str:
-    """Each card as name (description), whose own brackets become square so that it can't forge a further card.
-
-    The name alone where the description says the same."""
-    return ", ".join(map(_source, choices))
-
-
-def _source(card: Choice) -> str:
-    name, description = _line(card.name), _line(card.description)
-    return name if description == name else f"{name} ({description.translate(BRACKETS)})"
+    if kind != "choose":
+        return ANSWER
+    # Brackets in a description become square, so that it can't forge a further card.
+    sources = []
+    for card in cards:
+        name, description = _line(card.name), _line(card.description)
+        sources.append(name if description == name else f"{name} ({description.translate(BRACKETS)})")
+    return f"{CHOOSE} {', '.join(sources)}."
 
 
 def _line(text: str) -> str:
-    """The text on one line, without control tokens: every line break and every run of blanks becomes one space."""
+    """Put the text on one line, without control tokens: every line break and run of blanks becomes one space."""
     return " ".join(without_control(text).split())
 
 
 def without_control(text: str, tokens: Sequence[str] = ()) -> str:
-    """The text with a blank inside every control token: those that are widely used, and `tokens`."""
-    text = CONTROL.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+    """Insert a blank into every control token of the text: the widely used ones, and `tokens`."""
+    text = CONTROL.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
     for token in tokens:
         text = text.replace(token, f"{token[0]} {token[1:]}")
     return text
 
 
-# Any function from a prompt to a reply as the LLM: a few lines of one's own around whatever answers.
-
-
 class FunctionLLM:
-    """`complete` takes a prompt, examples included, and returns the text that continues it."""
+    """An LLM made from a function: `complete` takes a prompt, examples included, and returns its continuation."""
 
     def __init__(self, complete: Callable[[str], str]) -> None:
         self._complete = complete
         self.announcement = f"LLM: the function {getattr(complete, '__name__', repr(complete))}"
 
     def reply(self, request: Request) -> Reply:
-        """Raises LLMError where the function does not return a text; what it raises goes through."""
+        """Return the reply. Raises LLMError if the function does not return a text; its own errors pass through."""
         text = self._complete(render(request))
         if not isinstance(text, str):
             raise LLMError(

@@ -1,4 +1,4 @@
-"""LLMs on this machine, run by transformers."""
+"""Local LLMs, run by transformers."""
 
 import copy
 import inspect
@@ -9,7 +9,14 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import LLMError, RequestRefused, UsageError
-from kcard.llms.parsing import DRAFT_TOKENS, first_line, from_logits, from_probabilities, from_text, spaced
+from kcard.llms.parsing import (
+    DRAFT_TOKENS,
+    first_line,
+    from_logits,
+    from_probabilities,
+    from_text,
+    on_one_line,
+)
 from kcard.llms.prompts import NEED, messages, render, unified_qa, without_control
 from kcard.system import loading
 from kcard.types import Reply, Request, derive_seed
@@ -25,7 +32,7 @@ __all__ = [
     "PromptTokens",
     "SharedPrefix",
     "causal_scores",
-    "common",
+    "common_prefix",
     "generate",
     "option_scores",
     "padded_rows",
@@ -34,14 +41,17 @@ __all__ = [
 ]
 
 
-# The tokens of prompts for a model of transformers: its chat template, a plain text, or UnifiedQA's form.
-
-NO_LIMIT = 10**6  # a tokenizer that knows no longest input says a number beyond this
+NO_LIMIT = 10**6  # a tokenizer without a longest input gives a number beyond this
 
 
 @dataclass(frozen=True, eq=False)
 class PromptTokens:
-    """`tokenizer`: of transformers. `seq2seq`: for an encoder-decoder. `unified_qa`: in UnifiedQA's form."""
+    """Encodes prompts by the model's chat template, as a plain text, or in UnifiedQA's form.
+
+    tokenizer   of transformers
+    seq2seq     whether the model is an encoder-decoder
+    unified_qa  whether to use UnifiedQA's form
+    """
 
     tokenizer: Any
     seq2seq: bool = False
@@ -53,17 +63,17 @@ class PromptTokens:
 
     @property
     def continued(self) -> bool:
-        """Whether the model only continues the text, so that what follows the first line is no longer the reply."""
+        """Whether the model only continues the text, so that only the first line is the reply."""
         return not self.seq2seq and not self.templated
 
     @property
     def longest(self) -> int | None:
-        """The longest input that the tokenizer knows of; None: no limit."""
+        """Return the tokenizer's longest input; None: no limit."""
         longest = int(self.tokenizer.model_max_length)
         return None if longest > NO_LIMIT else longest
 
     def text(self, request: Request) -> str:
-        """The prompt; only the template may speak in control tokens."""
+        """Return the prompt; only the template may contain control tokens."""
         if not self.templated:
             return without_control(unified_qa(request) if self.unified_qa else render(request), self._control)
         turns = [
@@ -73,14 +83,14 @@ class PromptTokens:
         return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
     def encoded(self, request: Request, reply: str = "") -> list[int]:
-        """The tokens of the prompt, and of a reply after it."""
+        """Return the tokens of the prompt and of a reply after it."""
         text = self.text(request)
         if self.templated:
             return list(self.tokenizer(text + reply, add_special_tokens=False, verbose=False).input_ids)
         return list(self.tokenizer(text + (f" {reply}" if reply else ""), verbose=False).input_ids)
 
     def shared(self, request: Request, row: Sequence[int]) -> int:
-        """How many first tokens of its prompt the request shares with others of its kind and examples."""
+        """Return the length of the prefix that the prompt shares with others of its kind and examples."""
         if self.seq2seq or not request.shots:
             return 0
         bare = replace(request, question="", knowledge=(), choices=(), turns=())
@@ -89,8 +99,8 @@ class PromptTokens:
         return next((n for n in range(most) if any(other[n] != row[n] for other in others)), most)
 
     def targets(self, request: Request) -> list[list[int]]:
-        """What a sequence-to-sequence model would say for each option: its letter or, in UnifiedQA's form, its text,
-        which is followed by the end of the text."""
+        """Return the tokens that a sequence-to-sequence model would reply for each option: its letter or, in
+        UnifiedQA's form, its text and the end of the text."""
         if self.unified_qa:
             texts = [option.description.lower() for option in request.choices]
             return [list(self.tokenizer(text_target=text).input_ids) for text in texts]
@@ -105,7 +115,7 @@ class PromptTokens:
 
     @cached_property
     def _control(self) -> list[str]:
-        """Words that the tokenizer reads as one token with a meaning of its own, such as the end of a turn."""
+        """Return the tokenizer's control tokens, such as the end of a turn, longest first."""
         added = self.tokenizer.added_tokens_decoder.values()
         return sorted(
             {t.content for t in added if len(t.content) > 2 and (t.special or t.content[0] in "<[")},
@@ -114,13 +124,13 @@ class PromptTokens:
         )
 
 
-# What prompts of a causal model have in common, such as their examples, is read once: its keys and values are kept.
+# The common prefix of a causal model's prompts, such as their examples, is read once; its keys and values are cached.
 
-LEAST = 64  # tokens, below which reading them again costs less than the bookkeeping
+LEAST = 64  # tokens, below which reading them again is cheaper than the bookkeeping
 
 
 class SharedPrefix:
-    """Keys and values of the last prefix, for models of transformers that take positions and keep all keys."""
+    """Caches the keys and values of the last prefix, for models that take positions and keep all keys."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -130,18 +140,18 @@ class SharedPrefix:
         self._kept: Any = None
 
     def cache(self, tokens: Sequence[int], rows: int) -> Any:
-        """The keys and values of these tokens for so many rows, free to be written to; None where they are too few, or
-        the model is of another kind."""
+        """Return a copy of the keys and values of these tokens, for so many rows; None if the tokens are too few or the
+        model is of another kind."""
         if not self._able or len(tokens) < LEAST:
             return None
         if tuple(tokens) != self._tokens:
             self._read(tokens)
         if self._kept is None:
             return None
-        found = copy.deepcopy(self._kept)
+        cache = copy.deepcopy(self._kept)
         if rows > 1:
-            found.batch_repeat_interleave(rows)
-        return found
+            cache.batch_repeat_interleave(rows)
+        return cache
 
     def _read(self, tokens: Sequence[int]) -> None:
         import torch
@@ -149,23 +159,23 @@ class SharedPrefix:
 
         ids = torch.tensor([list(tokens)], device=self._model.device)
         with torch.inference_mode():
-            made = self._model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
+            cache = self._model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
         # Layers of another kind, such as those with a sliding window, forget keys.
-        plain = type(made) is DynamicCache and {type(layer).__name__ for layer in made.layers} == {
+        plain = type(cache) is DynamicCache and {type(layer).__name__ for layer in cache.layers} == {
             "DynamicLayer"
         }
-        self._tokens, self._kept = tuple(tokens), made if plain else None
+        self._tokens, self._kept = tuple(tokens), cache if plain else None
 
 
-# What a model of transformers generates for a batch of prompts, each row as if it were alone.
+# Batched generation, with each row as if it were alone.
 #
-# Rows are padded on the side where the model does not continue them. Sampling draws with a generator of each row's own,
-# so that a reply does not depend on the batch it came in; only rounding does, which in float32 hardly ever shows.
+# Rows are padded on the side where the model does not continue them. Each row samples with a generator of its own, so
+# that a reply does not depend on its batch, except for rounding, which in float32 hardly ever shows.
 
 
 @dataclass(frozen=True)
 class Draw:
-    """How a row's tokens are chosen: at a temperature of at least 0 (greedy), with a seed."""
+    """How a row's tokens are sampled: at a temperature of at least 0 (greedy), with a seed."""
 
     temperature: float = 0.0
     seed: int = 0
@@ -173,7 +183,7 @@ class Draw:
 
 @dataclass(frozen=True, eq=False)
 class Continuation:
-    """New tokens, the end of the text included; `logits`, shape (n, vocabulary), are those before each of them."""
+    """New tokens, including the end of the text; `logits`, shape (n, vocabulary), are those before each token."""
 
     tokens: list[int]
     logits: "torch.Tensor | None" = None
@@ -192,10 +202,11 @@ def generate(
     cache: Any = None,
     ends: Set[int] | None = None,
 ) -> list[Continuation]:
-    """At most `most` new tokens for each row. `streamer`, for a single row, gets them as they come.
+    """Generate at most `most` new tokens for each row.
 
-    `cache`: keys and values of the first `shared` tokens, which are the same in all rows. `ends`: the tokens that end a
-    text; None: those of the model's generation config.
+    streamer  for a single row, receives the tokens as they are generated
+    cache     keys and values of the first `shared` tokens, which are the same in all rows
+    ends      the tokens that end a text; None: those of the model's generation config
     """
     import torch
     from transformers import LogitsProcessorList
@@ -213,7 +224,7 @@ def generate(
             pad_token_id=padding,
             do_sample=False,
             num_beams=1,
-            logits_processor=LogitsProcessorList([_Drawn(draws)]),
+            logits_processor=LogitsProcessorList([GumbelSampler(draws)]),
             output_logits=logits,
             return_dict_in_generate=True,
             streamer=streamer,
@@ -221,18 +232,20 @@ def generate(
             **({} if ends is None else {"eos_token_id": sorted(ends)}),
         )
     new = out.sequences[:, 1 if reads_first else ids.shape[1] :].tolist()
-    ends = _ends(model) if ends is None else ends
-    kept = [row[: next((n for n, token in enumerate(row, 1) if token in ends), len(row))] for row in new]
+    if ends is None:
+        end = model.generation_config.eos_token_id
+        ends = set(end) if isinstance(end, list) else set() if end is None else {end}
+    texts = [row[: next((n for n, token in enumerate(row, 1) if token in ends), len(row))] for row in new]
     if not logits:
-        return [Continuation(row) for row in kept]
+        return [Continuation(row) for row in texts]
     scores = torch.stack(out.logits, 1)
-    return [Continuation(row, scores[i, : len(row)]) for i, row in enumerate(kept)]
+    return [Continuation(row, scores[i, : len(row)]) for i, row in enumerate(texts)]
 
 
 def padded_rows(
     rows: Sequence[Sequence[int]], padding: int, left: bool
 ) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Token ids and attention mask, both of shape (rows, longest)."""
+    """Return token ids and attention mask, both of shape (rows, longest)."""
     import torch
 
     width = max(map(len, rows))
@@ -244,13 +257,8 @@ def padded_rows(
     return ids, mask
 
 
-def _ends(model: Any) -> set[int]:
-    given = model.generation_config.eos_token_id
-    return set(given) if isinstance(given, list) else set() if given is None else {given}
-
-
-class _Drawn:
-    """Makes the largest score of a row a draw from softmax(scores / temperature), by adding Gumbel noise to it."""
+class GumbelSampler:
+    """Adds Gumbel noise to scores, so that the largest of a row is a sample of softmax(scores / temperature)."""
 
     def __init__(self, draws: Sequence[Draw]) -> None:
         import torch
@@ -271,10 +279,10 @@ class _Drawn:
         return drawn
 
 
-# How likely a model of transformers finds each option of a question: the log-probability of the option's tokens.
+# Options of multiple-choice questions, scored by the log-probability of their tokens.
 
 Tokens = Sequence[int]
-Following = Callable[[Sequence[Request], Sequence[list[int]]], "list[torch.Tensor]"]
+NextLogits = Callable[[Sequence[Request], Sequence[list[int]]], "list[torch.Tensor]"]
 
 
 def option_scores(
@@ -282,10 +290,14 @@ def option_scores(
     prompts: PromptTokens,
     requests: Sequence[Request],
     rows: Sequence[Tokens],
-    following: Following,
+    next_logits: NextLogits,
 ) -> list[list[float]]:
-    """A log-probability for each option of each request, whose prompt is the row: of the option's letter or, in
-    UnifiedQA's form, of its text a token. `following`: for requests and rows, logits of the token that follows."""
+    """Return a log-probability for each option of each request: of the option's letter or, in UnifiedQA's form, of its
+    text per token.
+
+    rows         the requests' prompts
+    next_logits  returns, for requests and rows, the logits of the next token
+    """
     if prompts.seq2seq:
         mean = prompts.unified_qa
         return [
@@ -293,31 +305,30 @@ def option_scores(
             for request, row in zip(requests, rows, strict=True)
         ]
     spelt = [[prompts.encoded(request, option.name) for option in request.choices] for request in requests]
-    shared = [common(letters) for letters in spelt]
-    plain = [i for i, found in enumerate(spelt) if all(len(row) == shared[i] + 1 for row in found)]
-    scores = {i: _long_letters(model, prompts, r) for i, r in enumerate(requests) if i not in plain}
+    shared = [common_prefix(letters) for letters in spelt]
+    plain = [i for i, letters in enumerate(spelt) if all(len(row) == shared[i] + 1 for row in letters)]
+    scores = {}
+    # Letters of several tokens are scored with the end of the line, since one may begin another ("1", "10").
+    for i, request in enumerate(requests):
+        if i not in plain:
+            lines = [prompts.encoded(request, f"{option.name}\n") for option in request.choices]
+            scores[i] = causal_scores(model, lines, common_prefix(lines))
     if plain:  # one pass over the prompts of the whole batch
-        firsts = following([requests[i] for i in plain], [spelt[i][0][: shared[i]] for i in plain])
+        firsts = next_logits([requests[i] for i in plain], [spelt[i][0][: shared[i]] for i in plain])
         for i, first in zip(plain, firsts, strict=True):
             logs = first.float().log_softmax(-1)
             scores[i] = [float(logs[row[-1]]) for row in spelt[i]]
     return [scores[i] for i in range(len(requests))]
 
 
-def _long_letters(model: Any, prompts: PromptTokens, request: Request) -> list[float]:
-    """Letters of several tokens, with the end of the line, since one may begin another ("1", "10")."""
-    rows = [prompts.encoded(request, f"{option.name}\n") for option in request.choices]
-    return causal_scores(model, rows, common(rows))
-
-
-def common(rows: Sequence[Tokens]) -> int:
-    """How many first tokens all rows share, at most all but the last of the shortest."""
+def common_prefix(rows: Sequence[Tokens]) -> int:
+    """Return the length of the rows' common prefix, at most all but the last token of the shortest."""
     most = min(map(len, rows)) - 1
     return next((n for n in range(most) if len({row[n] for row in rows}) > 1), most)
 
 
 def causal_scores(model: Any, rows: Sequence[Tokens], shared: int) -> list[float]:
-    """Of each row, the log-probability of its tokens after the first `shared` (at least one) of them."""
+    """Return the log-probability of each row's tokens after the first `shared` (at least one)."""
     import torch
 
     ids, mask = padded_rows(rows, 0, left=False)
@@ -327,7 +338,7 @@ def causal_scores(model: Any, rows: Sequence[Tokens], shared: int) -> list[float
 
 
 def seq2seq_scores(model: Any, row: Tokens, targets: Sequence[Tokens], mean: bool) -> list[float]:
-    """The log-probability of each target, all of its tokens or, if `mean`, a token, for one input."""
+    """Return the log-probability of each target for one input, summed over its tokens or, if `mean`, averaged."""
     import torch
 
     labels, mask = padded_rows(targets, 0, left=False)
@@ -342,7 +353,7 @@ def seq2seq_scores(model: Any, row: Tokens, targets: Sequence[Tokens], mean: boo
 
 
 def probabilities(scores: Sequence[float]) -> list[float]:
-    """The softmax of log-probabilities: what each option has of the mass of all."""
+    """Return the softmax of log-probabilities: each option's share."""
     import numpy as np
 
     powers = np.exp(np.asarray(scores) - max(scores))
@@ -350,7 +361,7 @@ def probabilities(scores: Sequence[float]) -> list[float]:
 
 
 def _sum(logits: "torch.Tensor", tokens: Tokens) -> float:
-    """The log-probability of tokens, `logits` (n, vocabulary) being those before each of them."""
+    """Return the log-probability of tokens, given the logits before each of them, shape (n, vocabulary)."""
     import torch
 
     logs = torch.log_softmax(logits[: len(tokens)].float(), -1)
@@ -364,12 +375,13 @@ GPU_BATCH = 8  # prompts at a time on a GPU, unless --concurrency says otherwise
 
 
 class LocalLLM:
-    """`model`: a folder or a Hugging Face name. Temperature 0 is greedy; the same seed gives the same replies.
+    """A local model, on a CUDA device if there is one. Temperature 0 is greedy; equal seeds give equal replies.
 
-    An option of a multiple-choice question is chosen by its probability: that of its letter; in UnifiedQA's form, that
-    of its text a token. `unified_qa`: whether to prompt in that form; None: where the model's name says so.
+    model       a folder or a Hugging Face name
+    unified_qa  whether to prompt in UnifiedQA's form; None: if the model's name says so
 
-    Raises ModelUnavailable where it can't be loaded. It runs on a CUDA device where there is one.
+    An option of a multiple-choice question is chosen by the probability of its letter; in UnifiedQA's form, by that of
+    its text per token. Raises ModelUnavailable if the model can't be loaded.
     """
 
     deterministic = True
@@ -397,7 +409,7 @@ class LocalLLM:
 
     @property
     def window(self) -> int | None:
-        """Tokens that a prompt may take; None where the model has no limit."""
+        """The most tokens that a prompt may have; None: no limit."""
         if self._prompts.seq2seq:
             return self._prompts.longest
         positions = getattr(self._model.config, "max_position_embeddings", None)
@@ -407,44 +419,52 @@ class LocalLLM:
         return len(self._prompts.encoded(request))
 
     def prompt(self, request: Request) -> str:
-        """What the model reads."""
+        """Return the text that the model reads."""
         return self._prompts.text(request)
 
     @property
     def announcement(self) -> str:
-        """What answers, for the user."""
+        """Return a sentence that tells the user which LLM answers."""
         return f"LLM: {self.name}, a local transformers model"
 
     def reply(self, request: Request) -> Reply:
-        """Raises LLMError where the prompt does not fit into the model."""
+        """Return the reply. Raises LLMError if the prompt does not fit into the model."""
         (reply,) = self.reply_all([request])
         if isinstance(reply, LLMError):
             raise reply
         return reply
 
     def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
-        """One reply a request, or the error that reply would raise; those of the same kind in one batch."""
-        found: dict[int, Reply | LLMError] = {}
+        """Yield each reply, or the error that `reply` would raise; requests of the same kind form one batch."""
+        outcomes: dict[int, Reply | LLMError] = {}
         groups: dict[str, list[tuple[int, Request, list[int]]]] = {}
         for i, request in enumerate(requests):
             try:
                 row = self._row(request)
-                groups.setdefault(_group(request), []).append((i, request, row))
             except LLMError as error:
-                found[i] = error
+                outcomes[i] = error
+                continue
+            group = "text"
+            if request.draft:
+                group = "draft"
+            elif request.kind in {"need", "study"}:
+                group = request.kind
+            elif request.kind == "answer" and request.choices:
+                group = "option"
+            groups.setdefault(group, []).append((i, request, row))
         answers = {
-            "study": self._studies,
-            "draft": self._drafts,
-            "need": self._needs,
-            "option": self._options,
+            "study": self._generate_studies,
+            "draft": self._generate_drafts,
+            "need": self._read_needs,
+            "option": self._choose_options,
         }
         for name, members in groups.items():
-            numbers, asked, rows = zip(*members, strict=True)
-            found.update(zip(numbers, answers.get(name, self._texts)(asked, rows), strict=True))
-        yield from (found[i] for i in range(len(requests)))
+            numbers, batch, rows = zip(*members, strict=True)
+            outcomes.update(zip(numbers, answers.get(name, self._generate_texts)(batch, rows), strict=True))
+        yield from (outcomes[i] for i in range(len(requests)))
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
-        """The answer as it is generated, in a thread of its own."""
+        """Yield the answer as it is generated, in a thread of its own."""
         from transformers import TextIteratorStreamer
 
         row = self._row(request)
@@ -453,94 +473,96 @@ class LocalLLM:
 
         def run() -> None:
             try:
-                ended.extend(self._generated([request], [row], self.max_tokens, streamer=streamer))
+                ended.extend(self._generate([request], [row], self.max_tokens, streamer=streamer))
             except Exception as error:  # noqa: BLE001 - whoever reads the stream raises it, else they would wait for ever
                 ended.append(error)
                 streamer.end()
 
         thread = Thread(target=run, daemon=True)
         thread.start()
-        pieces = first_line(streamer) if self._prompts.continued else spaced(streamer)
+        pieces = first_line(streamer) if self._prompts.continued else on_one_line(streamer)
         yield from (piece for piece in pieces if piece)
         thread.join()
         if isinstance(ended[0], Exception):
             raise ended[0]
         yield self._reply(row, ended[0].tokens)
 
-    def _texts(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
-        new = self._generated(requests, rows, self.max_tokens)
+    def _generate_texts(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
+        new = self._generate(requests, rows, self.max_tokens)
         return [self._reply(row, found.tokens) for row, found in zip(rows, new, strict=True)]
 
-    def _studies(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
-        """Long replies, as far as the model's positions allow, line by line."""
+    def _generate_studies(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
+        """Generate long replies of several lines, as far as the model's positions allow."""
         left = STUDY_TOKENS
         if self.window is not None and not self._prompts.seq2seq:
             left = min(left, self.window + self.max_tokens - max(map(len, rows)))
-        new = self._generated(requests, rows, left)
+        new = self._generate(requests, rows, left)
         return [
-            replace(self._reply(row, found.tokens, "\n"), cut=len(found.tokens) == left)
-            for row, found in zip(rows, new, strict=True)
+            replace(self._reply(row, continuation.tokens, "\n"), cut=len(continuation.tokens) == left)
+            for row, continuation in zip(rows, new, strict=True)
         ]
 
-    def _needs(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
-        """Yes or no by the probabilities of the first token, else by the text."""
+    def _read_needs(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
+        """Return yes or no by the probabilities of the first token, else by the text."""
         replies = []
-        new = self._generated(requests, rows, NEED_TOKENS, logits=True)
-        for request, row, found in zip(requests, rows, new, strict=True):
-            reply = self._reply(row, found.tokens)
-            assert found.logits is not None
-            yes = from_probabilities(self._likeliest(found.logits[0]))
+        new = self._generate(requests, rows, NEED_TOKENS, logits=True)
+        for request, row, continuation in zip(requests, rows, new, strict=True):
+            reply = self._reply(row, continuation.tokens)
+            assert continuation.logits is not None
+            first = continuation.logits[0]
+            values, tokens = first.float().log_softmax(-1).topk(min(TOP_TOKENS, len(first)))
+            top = zip(tokens.tolist(), values.tolist(), strict=True)
+            yes = from_probabilities([(self._tokenizer.decode([token]), value) for token, value in top])
             yes = from_text(reply.text) if yes is None else yes
             replies.append(replace(reply, yes=NEED[request.template].needed(yes)))
         return replies
 
-    def _drafts(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
-        """The likeliest first words of an answer and the scores of their tokens."""
+    def _generate_drafts(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
+        """Generate the most likely first words of an answer, with the scores of their tokens."""
         greedy = [replace(request, temperature=0.0) for request in requests]
         replies = []
-        for row, found in zip(
+        for row, continuation in zip(
             rows,
-            self._generated(greedy, rows, min(DRAFT_TOKENS, self.max_tokens), logits=True),
+            self._generate(greedy, rows, min(DRAFT_TOKENS, self.max_tokens), logits=True),
             strict=True,
         ):
-            new = found.tokens[: self._said(found.tokens)]
-            assert found.logits is not None
+            new = continuation.tokens[: self._reply_length(continuation.tokens)]
+            assert continuation.logits is not None
             replies.append(
                 replace(
-                    self._reply(row, new), tokens=from_logits(found.logits[: len(new)].float().cpu(), new)
+                    self._reply(row, new),
+                    tokens=from_logits(continuation.logits[: len(new)].float().cpu(), new),
                 )
             )
         return replies
 
-    def _options(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
-        """The likeliest option of each question."""
-        scores = option_scores(self._model, self._prompts, requests, rows, self._following)
-        return [
-            self._chosen(request, row, probabilities(found))
-            for request, row, found in zip(requests, rows, scores, strict=True)
-        ]
+    def _choose_options(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
+        """Choose the most likely option of each question."""
+        scores = option_scores(self._model, self._prompts, requests, rows, self._next_logits)
+        chosen = []
+        for request, row, option_logs in zip(requests, rows, scores, strict=True):
+            shares = probabilities(option_logs)
+            best = max(range(len(shares)), key=shares.__getitem__)
+            letter = request.choices[best].name
+            chosen.append(Reply(letter, None, len(row), 1, confidence=shares[best], choice=letter))
+        return chosen
 
-    def _chosen(self, request: Request, row: list[int], shares: Sequence[float]) -> Reply:
-        best = max(range(len(shares)), key=shares.__getitem__)
-        letter = request.choices[best].name
-        return Reply(letter, None, len(row), 1, confidence=shares[best], choice=letter)
-
-    def _said(self, new: Sequence[int]) -> int:
-        """How many of the tokens belong to the reply."""
+    def _reply_length(self, new: Sequence[int]) -> int:
+        """Return how many of the tokens belong to the reply."""
         if not self._prompts.continued:
             return len(new)
         texts = (self._tokenizer.decode(new[:n], skip_special_tokens=True) for n in range(1, len(new)))
         return next((n for n, text in enumerate(texts, 1) if "\n" in text.lstrip()), len(new))
 
     def _reply(self, row: Sequence[int], new: Sequence[int], joint: str = " ") -> Reply:
-        """A reply of the new tokens: all lines, or the first of a model that only continues a text."""
+        """Make a reply of the new tokens: of all lines, or of the first for a model that only continues a text."""
         text: str = self._tokenizer.decode(new, skip_special_tokens=True)
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        said = joint.join(lines[:1] if self._prompts.continued else lines)
-        return Reply(said, None, len(row), len(new))
+        reply = joint.join(lines[:1] if self._prompts.continued else lines)
+        return Reply(reply, None, len(row), len(new))
 
     def _row(self, request: Request) -> list[int]:
-        """The prompt's tokens; LLMError where they do not fit."""
+        """Return the prompt's tokens; raise LLMError if they do not fit."""
         row = self._prompts.encoded(request)
         if self.window is not None and len(row) > self.window:
             raise RequestRefused(
@@ -549,14 +571,7 @@ class LocalLLM:
             )
         return row
 
-    def _likeliest(self, logits: "torch.Tensor") -> list[tuple[str, float]]:
-        """(token, log-probability) of the likeliest tokens, from logits of shape (vocabulary,)."""
-        values, tokens = logits.float().log_softmax(-1).topk(min(TOP_TOKENS, len(logits)))
-        return [
-            (self._tokenizer.decode([t]), v) for t, v in zip(tokens.tolist(), values.tolist(), strict=True)
-        ]
-
-    def _generated(
+    def _generate(
         self,
         requests: Sequence[Request],
         rows: Sequence[list[int]],
@@ -564,45 +579,36 @@ class LocalLLM:
         logits: bool = False,
         streamer: Any = None,
     ) -> list[Continuation]:
-        """In batches of rows that share their beginning, or share none that is worth keeping."""
+        """Generate in batches of rows that share a prefix, or that share none worth caching."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for i, (request, row) in enumerate(zip(requests, rows, strict=True)):
             shared = self._prompts.shared(request, row)
             groups.setdefault(tuple(row[:shared]) if shared >= LEAST else (), []).append(i)
-        found: dict[int, Continuation] = {}
+        continuations: dict[int, Continuation] = {}
         for prefix, members in groups.items():
             cache = self._prefix.cache(prefix, len(members))
+            draws = []
+            for request in (requests[i] for i in members):
+                temperature = self.temperature if request.temperature is None else request.temperature
+                draws.append(Draw(temperature, derive_seed(self.seed, request.question, request.sample)))
             new = generate(
                 self._model,
                 [rows[i] for i in members],
                 most,
-                [self._draw(requests[i]) for i in members],
+                draws,
                 padding=self._prompts.padding(),
                 logits=logits,
                 streamer=streamer,
                 shared=0 if cache is None else len(prefix),
                 cache=cache,
             )
-            found.update(zip(members, new, strict=True))
-        return [found[i] for i in range(len(rows))]
+            continuations.update(zip(members, new, strict=True))
+        return [continuations[i] for i in range(len(rows))]
 
-    def _following(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> "list[torch.Tensor]":
-        """Logits of the token after each row, shape (vocabulary,)."""
-        found = [one.logits for one in self._generated(requests, rows, 1, logits=True)]
-        return [logits[0] for logits in found if logits is not None]
-
-    def _draw(self, request: Request) -> Draw:
-        temperature = self.temperature if request.temperature is None else request.temperature
-        return Draw(temperature, derive_seed(self.seed, request.question, request.sample))
-
-
-def _group(request: Request) -> str:
-    """Requests of one group are replied to in the same way."""
-    if request.draft:
-        return "draft"
-    if request.kind in {"need", "study"}:
-        return request.kind
-    return "option" if request.kind == "answer" and request.choices else "text"
+    def _next_logits(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> "list[torch.Tensor]":
+        """Return the logits of the token after each row, shape (vocabulary,)."""
+        logits_of_rows = [one.logits for one in self._generate(requests, rows, 1, logits=True)]
+        return [logits[0] for logits in logits_of_rows if logits is not None]
 
 
 def _load(name: str) -> tuple[Any, Any]:
@@ -611,7 +617,7 @@ def _load(name: str) -> tuple[Any, Any]:
 
     with loading(f"the model {name!r}"):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-        made = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        factory = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        model = made.from_pretrained(name, dtype="auto", trust_remote_code=False)
+        model = factory.from_pretrained(name, dtype="auto", trust_remote_code=False)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer

@@ -1,8 +1,8 @@
-"""Fact checkers that are models of the Hugging Face Hub.
+"""Fact checkers that are models on the Hugging Face Hub.
 
-Evidence is read in chunks of at most 400 tokens, a claim by its sentences, of which each is cut at 100 tokens;
-evidence and claim go in as a pair, in the order that the model was trained on. A sentence has the score of its best
-chunk, a claim the mean of its sentences. Pairs are padded in batches of like length, which changes no score.
+Evidence is split into chunks of at most 400 tokens, a claim into its sentences, each cut at 100 tokens; evidence and
+claim form a pair, in the order that the model was trained on. A sentence has the score of its best chunk, a claim the
+mean of its sentences. Pairs of similar length form a batch; padding does not change scores.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-# What the labels of an entailment model mean: read from its config, then tried on pairs that leave no doubt.
+# The labels of an entailment model: read from its config, then verified on pairs that leave no doubt.
 
 SUPPORTS = frozenset({"entailment", "entails", "supports", "supported", "support", "consistent", "grounded"})
 REFUTES = frozenset({"contradiction", "contradicts", "refutes", "refuted", "refute"})
@@ -63,23 +63,23 @@ PROBES = (
 
 @dataclass(frozen=True)
 class Labels:
-    """Places of the labels among the model's outputs; `refutes` is None where it has none of its own."""
+    """Indices of the labels among the model's outputs; `refutes` is None if there is no such label."""
 
     supports: int
     refutes: int | None = None
 
 
 def read(id2label: Mapping[int, str], meanings: Mapping[str, str], model: str) -> Labels:
-    """The places that the config's own names tell.
+    """Return the indices of the labels by their names in the config.
 
-    `meanings`: what names mean that say nothing by themselves (LABEL_1), from the model's documentation.
-    Raises ModelUnavailable where no label, or more than one, means that the evidence supports the claim.
+    `meanings`: of names that tell nothing (LABEL_1), from the model's documentation. Raises ModelUnavailable unless
+    exactly one label means that the evidence supports the claim.
     """
     usual = {**dict.fromkeys(SUPPORTS, "supports"), **dict.fromkeys(REFUTES, "refutes")}
-    known = usual | {_plain(name): meaning for name, meaning in meanings.items()}
+    meaning_of = usual | {_plain(name): meaning for name, meaning in meanings.items()}
     places: dict[str, list[int]] = {"supports": [], "refutes": []}
     for place, name in id2label.items():
-        if (meaning := known.get(_plain(str(name)))) in places:
+        if (meaning := meaning_of.get(_plain(str(name)))) in places:
             places[meaning].append(int(place))
     if len(places["supports"]) != 1 or len(places["refutes"]) > 1:
         names = ", ".join(map(str, id2label.values()))
@@ -91,14 +91,14 @@ def read(id2label: Mapping[int, str], meanings: Mapping[str, str], model: str) -
 
 
 def verify(support: Callable[[Sequence[Pair]], Array], model: str) -> None:
-    """ModelUnavailable unless plainly supported claims score higher, on the whole, than plainly refuted ones."""
+    """Raise ModelUnavailable unless plainly supported claims score higher, on average, than plainly refuted ones."""
     true = [Pair(claim, evidence) for evidence, claim, _ in PROBES]
     false = [Pair(claim, evidence) for evidence, _, claim in PROBES]
     scores = support([*true, *false])
-    kept, refuted = float(np.mean(scores[: len(true)])), float(np.mean(scores[len(true) :]))
-    if not kept > refuted:
+    supported, refuted = float(np.mean(scores[: len(true)])), float(np.mean(scores[len(true) :]))
+    if not supported > refuted:
         raise ModelUnavailable(
-            f"{model} scores claims that are plainly refuted {refuted:.2f} and plainly supported ones {kept:.2f}: "
+            f"{model} scores claims that are plainly refuted {refuted:.2f} and plainly supported ones {supported:.2f}: "
             "its labels are swapped, or it is not a fact checker"
         )
 
@@ -107,13 +107,10 @@ def _plain(name: str) -> str:
     return name.strip().lower().replace("-", "_").replace(" ", "_")
 
 
-# Long evidence in chunks of whole sentences, as long as a model reads at a time by its own tokenizer's count.
-
-
 def chunks(text: str, tokenizer: Any, most: int) -> list[str]:
-    """Consecutive chunks of at most `most` tokens; a sentence that is longer is cut. Nothing for an empty text.
+    """Split a text into chunks of whole sentences, at most `most` tokens each; longer sentences are cut.
 
-    A text that fits stays as it is, but for white space around it.
+    A text that fits is returned stripped, an empty one gives no chunks.
     """
     text = text.strip()
     if not text:
@@ -121,25 +118,25 @@ def chunks(text: str, tokenizer: Any, most: int) -> list[str]:
     if _count([text], tokenizer)[0] <= most:
         return [text]
     pieces = [piece for sentence in split_sentences(text) for piece in _pieces(sentence, tokenizer, most)]
-    found: list[str] = []
+    merged: list[str] = []
     room = 0
     for piece, tokens in zip(pieces, _count(pieces, tokenizer), strict=True):
-        if found and tokens <= room:
-            found[-1] += f" {piece}"
+        if merged and tokens <= room:
+            merged[-1] += f" {piece}"
             room -= tokens
         else:
-            found.append(piece)
+            merged.append(piece)
             room = most - tokens
-    return found
+    return merged
 
 
 def cut(text: str, tokenizer: Any, most: int) -> str:
-    """The text's first `most` tokens."""
+    """Return the text's first `most` tokens."""
     return next(iter(_pieces(text.strip(), tokenizer, most)), "")
 
 
 def _pieces(text: str, tokenizer: Any, most: int) -> list[str]:
-    """The text in pieces of `most` tokens."""
+    """Split the text into pieces of `most` tokens."""
     spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)[
         "offset_mapping"
     ]
@@ -147,8 +144,8 @@ def _pieces(text: str, tokenizer: Any, most: int) -> list[str]:
         return [text] if text else []
     starts = [*range(0, len(spans), most)]
     edges = [0, *(spans[start][0] for start in starts[1:]), len(text)]
-    found = [text[begin:end].strip() for begin, end in pairwise(edges)]
-    return [piece for piece in found if piece]
+    pieces = [text[begin:end].strip() for begin, end in pairwise(edges)]
+    return [piece for piece in pieces if piece]
 
 
 def _count(texts: list[str], tokenizer: Any) -> list[int]:
@@ -179,10 +176,12 @@ class PairFormat:
 
 @dataclass(frozen=True)
 class Entailment:
-    """`logits` takes the tokenizer's tensors and gives shape (n, labels). `sha256` names the scores.
+    """A checker that classifies pairs of evidence and claim.
 
-    types   whether the model was trained with token types, which mark the second text, which some tokenizers
-            of such models (ALBERT's) do not say unasked
+    logits  takes the tokenizer's tensors and returns shape (n, labels)
+    sha256  identifies the scores
+    types   whether the model was trained with token types, which mark the second text; some tokenizers of such models
+            (ALBERT's) return them only on request
     """
 
     logits: Callable[[Mapping[str, "Tensor"]], "Tensor"]
@@ -195,49 +194,54 @@ class Entailment:
     types: bool = False
 
     def support(self, pairs: Sequence[Pair]) -> Array:
-        """How far the evidence supports the claim, shape (n,), in [0, 1]; 0 for an empty claim or evidence."""
+        """Score how far the evidence supports the claim, shape (n,), in [0, 1]; 0 for an empty claim or evidence."""
         return np.array([verdict.score for verdict in self.judge(pairs)], dtype=np.float32)
 
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """The same, each with the chunk that decided: the best one for the least supported sentence."""
+        """Return the scores, each with the chunk that decided: the best one of the least supported sentence."""
         claims = {claim: whole(claim) for claim in dict.fromkeys(pair.claim for pair in pairs)}
         texts = dict.fromkeys(pair.evidence for pair in pairs)
-        parts = {text: chunks(text, self.tokenizer, self._room) for text in texts}
+        # The tokens that are left for the evidence
+        alone = len(self._encoded("", "")["input_ids"])
+        room = max(1, min(CHUNK, self.limit - alone - self._claim))
+        parts = {text: chunks(text, self.tokenizer, room) for text in texts}
         read = [
             Pair(s, chunk) for pair in pairs for s in claims[pair.claim] for chunk in parts[pair.evidence]
         ]
         todo = list(dict.fromkeys(read))
         scores = dict(zip(todo, self.read(todo).tolist(), strict=True))
-        return [_verdict(claims[pair.claim], parts[pair.evidence], scores) for pair in pairs]
+        verdicts = []
+        for pair in pairs:
+            sentences, own = claims[pair.claim], parts[pair.evidence]
+            if not sentences or not own:
+                verdicts.append(Verdict(0.0, ""))
+                continue
+            best = [
+                max(((scores[Pair(s, part)], part) for part in own), key=lambda b: b[0]) for s in sentences
+            ]
+            mean = float(np.mean([score for score, _ in best]))
+            verdicts.append(Verdict(mean, min(best, key=lambda b: b[0])[1]))
+        return verdicts
 
     def read(self, pairs: Sequence[Pair]) -> Array:
-        """The score of each sentence against each chunk, as they are, shape (n,)."""
+        """Score pairs of one sentence and one chunk, shape (n,)."""
         import torch
 
         rows = [self._row(pair) for pair in pairs]
-        found = np.zeros(len(rows), dtype=np.float32)
+        scores = np.zeros(len(rows), dtype=np.float32)
         with torch.inference_mode():
             for batch in by_tokens([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
                 inputs = self.tokenizer.pad([rows[i] for i in batch], return_tensors="pt").to(self.device)
                 probabilities = self.logits(inputs).float().softmax(-1)
-                found[batch] = self._score(probabilities).cpu().numpy()
-        return found
-
-    def _score(self, probabilities: "Tensor") -> "Tensor":
-        supports = probabilities[:, self.labels.supports]
-        if not self.reading.margin or self.labels.refutes is None:
-            return supports
-        return (supports - probabilities[:, self.labels.refutes] + 1) / 2
+                supports = probabilities[:, self.labels.supports]
+                if self.reading.margin and self.labels.refutes is not None:
+                    supports = (supports - probabilities[:, self.labels.refutes] + 1) / 2
+                scores[batch] = supports.cpu().numpy()
+        return scores
 
     @property
     def _claim(self) -> int:
         return min(CLAIM, self.limit // 4)
-
-    @property
-    def _room(self) -> int:
-        """Tokens that are left for the evidence."""
-        alone = len(self._encoded("", "")["input_ids"])
-        return max(1, min(CHUNK, self.limit - alone - self._claim))
 
     def _row(self, pair: Pair) -> dict[str, Any]:
         return self._encoded(cut(pair.claim, self.tokenizer, self._claim), pair.evidence)
@@ -252,14 +256,7 @@ class Entailment:
         return dict(self.tokenizer(*pair, return_token_type_ids=self.types, **options))
 
 
-def _verdict(sentences: Sequence[str], parts: Sequence[str], scores: Mapping[Pair, float]) -> Verdict:
-    if not sentences or not parts:
-        return Verdict(0.0, "")
-    best = [max(((scores[Pair(s, chunk)], chunk) for chunk in parts), key=lambda b: b[0]) for s in sentences]
-    return Verdict(float(np.mean([score for score, _ in best])), min(best, key=lambda b: b[0])[1])
-
-
-# Fact checkers from the hub, by name. How each reads a pair is that of the code it was published with.
+# Fact checkers by name. Each reads pairs in the format of the code it was published with.
 #
 # vitaminc  evidence, then claim; three labels; the score of the Knowledge Card code, (P(supports) - P(refutes) + 1) / 2
 # factkb    summary, then article: the claim first; the label of place 1 is factual
@@ -287,19 +284,19 @@ SHIFTED = {"roberta", "xlm-roberta", "camembert", "mpnet"}  # positions start af
 
 
 def vitaminc(loading: Loading, model: str | None = None) -> Entailment:
-    return _classifier(_known("vitaminc", model), loading, VITAMINC)
+    return _classifier(_catalogued("vitaminc", model), loading, VITAMINC)
 
 
 def factkb(loading: Loading, model: str | None = None) -> Entailment:
-    return _classifier(_known("factkb", model), loading, FACTKB)
+    return _classifier(_catalogued("factkb", model), loading, FACTKB)
 
 
 def factcg(loading: Loading, model: str | None = None) -> Entailment:
-    return _classifier(_known("factcg", model), loading, FACTCG)
+    return _classifier(_catalogued("factcg", model), loading, FACTCG)
 
 
 def multilingual(loading: Loading, model: str | None = None) -> Entailment:
-    return _classifier(_known("multilingual", model), loading, PairFormat())
+    return _classifier(_catalogued("multilingual", model), loading, PairFormat())
 
 
 def nli(model: str, loading: Loading) -> Entailment:
@@ -307,13 +304,13 @@ def nli(model: str, loading: Loading) -> Entailment:
 
 
 def hhem(loading: Loading, model: str | None = None) -> Entailment:
-    """HHEM-2.1-open without the code of its repository, which transformers 5 loads without the tied weights.
+    """Load HHEM-2.1-open without the code of its repository, which transformers 5 loads without the tied weights.
 
-    It is a T5 encoder with a token classifier, which transformers has; only the weights' names differ.
+    It is a T5 encoder with a token classifier, as transformers has it; only the weights' names differ.
     """
     from transformers import AutoConfig, T5ForTokenClassification
 
-    checkpoint = _known("hhem", model)
+    checkpoint = _catalogued("hhem", model)
     base = checkpoint.tokenizer_place
     with loading_errors(Checkpoint(checkpoint.selector, base.name, base.revision)):
         config = AutoConfig.from_pretrained(
@@ -322,47 +319,46 @@ def hhem(loading: Loading, model: str | None = None) -> Entailment:
     network = load(
         T5ForTokenClassification, checkpoint, loading, native=True, config=config, key_mapping={r"^t5\.": ""}
     )
-    return _verified(checkpoint, loading, HHEM, network, lambda inputs: network(**inputs).logits[:, 0])
+    return _verified_checker(
+        checkpoint, loading, HHEM, network, lambda inputs: network(**inputs).logits[:, 0]
+    )
 
 
 def paper(loading: Loading) -> TwoCheckers:
-    """As in the Knowledge Card paper: VitaminC checks facts, FactKB summaries."""
+    """Load the checkers of the Knowledge Card paper: VitaminC for facts, FactKB for summaries."""
     return TwoCheckers(vitaminc(loading), factkb(loading))
 
 
-def _known(name: str, elsewhere: str | None) -> Checkpoint:
-    return Checkpoint.known(models("checker", name)[0], elsewhere)
+def _catalogued(name: str, elsewhere: str | None) -> Checkpoint:
+    return Checkpoint.from_catalogue(models("checker", name)[0], elsewhere)
 
 
 def _classifier(checkpoint: Checkpoint, loading: Loading, reading: PairFormat) -> Entailment:
     from transformers import AutoModelForSequenceClassification
 
     network = load(AutoModelForSequenceClassification, checkpoint, loading)
-    return _verified(checkpoint, loading, reading, network, lambda inputs: network(**inputs).logits)
+    return _verified_checker(checkpoint, loading, reading, network, lambda inputs: network(**inputs).logits)
 
 
-def _verified(
+def _verified_checker(
     checkpoint: Checkpoint, loading: Loading, reading: PairFormat, network: Any, logits: Any
 ) -> Entailment:
     words = tokenizer(checkpoint, loading)
     config = network.config
-    found = Entailment(
+    # At most 512 tokens: models that read more were not trained on more at a time.
+    positions = getattr(config, "max_position_embeddings", None) or LIMIT
+    if config.model_type in SHIFTED:
+        positions -= (config.pad_token_id or 0) + 1
+    limit = int(min(LIMIT, positions, words.model_max_length))
+    checker = Entailment(
         logits,
         words,
         reading,
         read(config.id2label, reading.meanings, str(checkpoint)),
         digest(checkpoint, config, reading, loading.dtype),
         loading.device,
-        _limit(config, words),
+        limit,
         types=getattr(config, "type_vocab_size", 0) > 1,
     )
-    verify(found.support, str(checkpoint))
-    return found
-
-
-def _limit(config: Any, words: Any) -> int:
-    """Tokens that the model reads at a time, at most 512: those that read more were not trained on more at a time."""
-    positions = getattr(config, "max_position_embeddings", None) or LIMIT
-    if config.model_type in SHIFTED:
-        positions -= (config.pad_token_id or 0) + 1
-    return int(min(LIMIT, positions, words.model_max_length))
+    verify(checker.support, str(checkpoint))
+    return checker

@@ -1,10 +1,11 @@
-"""Models of selectors: which there are, pinned to a revision, and their download.
+"""Checkpoints of selector models, pinned to a revision, and their download.
 
-Weights are read from safetensors. Of a repository that the catalogue knows to hold a pickle alone, at a pinned
-commit, the pickle is read with torch's weights_only, which makes tensors and nothing else; any other is refused.
+Weights are read from safetensors. A pickle is read only from a repository that the catalogue lists as having no
+safetensors, at a pinned commit, and with torch's weights_only, which makes nothing but tensors.
 """
 
 import hashlib
+import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,12 +20,12 @@ from kcard.manifest import file_digest
 from kcard.selectors.registry import (
     GROUPS,
     PRESETS,
-    Kind,
+    HubRepository,
     Loading,
     Model,
     Preset,
-    Repository,
     SelectorChoice,
+    SelectorKind,
     models,
 )
 from kcard.system import quiet_loading
@@ -41,11 +42,11 @@ __all__ = [
     "check_trust",
     "config_of",
     "digest",
-    "here",
+    "is_downloaded",
     "load",
     "loading_errors",
     "missing",
-    "placed",
+    "move_to_device",
     "presets",
     "selectors",
     "tokenizer",
@@ -66,23 +67,23 @@ WEIGHTS = (
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One that can be loaded.
+    """A model that can be loaded.
 
-    selector   who asks for it, named in errors
+    selector   the selector that needs it, for errors
     name       a folder, or a repository on the hub
-    companion  where its tokenizer is, if not with the weights
+    companion  the repository of its tokenizer, if not that of the weights
     """
 
     selector: str
     name: str
     revision: str = "main"
-    companion: Repository | None = None
+    companion: HubRepository | None = None
     pickled: bool = False
     size: str = ""
 
     @classmethod
     def parse(cls, selector: str, text: str) -> "Checkpoint":
-        """Of MODEL[@revision]; an existing folder is meant as it stands."""
+        """Parse MODEL[@revision]; an existing folder takes precedence."""
         if (folder := Path(text).expanduser()).is_dir():
             return cls(selector, str(folder))
         name, at, revision = text.rpartition("@") if "@" in text else (text, "", "main")
@@ -93,26 +94,31 @@ class Checkpoint:
         return cls(selector, name, revision)
 
     @classmethod
-    def known(cls, model: Model, elsewhere: str | None = None) -> "Checkpoint":
-        """Of the catalogue; `elsewhere`: MODEL[@revision] that is read in its place, in the same way.
+    def from_catalogue(cls, model: Model, elsewhere: str | None = None) -> "Checkpoint":
+        """Make the checkpoint of a model of the catalogue; `elsewhere`: MODEL[@revision] that replaces it.
 
-        What the companion gives is sought in a folder that is named, then in one of the companion's name inside.
+        If that is a folder, the companion's files are looked for in it, then in a subfolder with the companion's name.
         """
         own = model.repository
         selector = f"{model.kind} {model.name!r}"
-        found = cls(selector, own.name, own.revision, model.companion, model.pickled, model.size)
+        published = cls(selector, own.name, own.revision, model.companion, model.pickled, model.size)
         if elsewhere is None:
-            return found
+            return published
         other = cls.parse(selector, elsewhere)
         if not other.is_folder:
             return replace(other, companion=model.companion)
         folder = Path(other.name)
         pickled = model.pickled and not any(folder.glob("*.safetensors"))
-        return replace(other, companion=_beside(folder, model.companion), pickled=pickled)
+        companion = model.companion
+        if companion is not None and (folder / "tokenizer_config.json").exists():
+            companion = None
+        elif companion is not None and (inside := folder / companion.name.rpartition("/")[2]).is_dir():
+            companion = HubRepository(str(inside))
+        return replace(other, companion=companion, pickled=pickled)
 
     @property
-    def tokenizer_place(self) -> Repository:
-        return self.companion or Repository(self.name, self.revision)
+    def tokenizer_place(self) -> HubRepository:
+        return self.companion or HubRepository(self.name, self.revision)
 
     @property
     def is_folder(self) -> bool:
@@ -122,20 +128,13 @@ class Checkpoint:
         return self.name if self.is_folder else f"{self.name} (revision {self.revision})"
 
 
-def _beside(folder: Path, companion: Repository | None) -> Repository | None:
-    if companion is None or (folder / "tokenizer_config.json").exists():
-        return None
-    inside = folder / companion.name.rpartition("/")[2]
-    return Repository(str(inside)) if inside.is_dir() else companion
+def is_downloaded(name: str, revision: str) -> bool:
+    """Whether the weights are in this machine's Hugging Face cache."""
+    return cached(HubRepository(name, revision), WEIGHTS)
 
 
-def here(name: str, revision: str) -> bool:
-    """Whether the weights lie in the Hugging Face cache of this machine."""
-    return cached(Repository(name, revision), WEIGHTS)
-
-
-def cached(repository: Repository, files: Sequence[str]) -> bool:
-    """Whether one of the files lies in the Hugging Face cache of this machine."""
+def cached(repository: HubRepository, files: Sequence[str]) -> bool:
+    """Whether one of the files is in this machine's Hugging Face cache."""
     from huggingface_hub import try_to_load_from_cache
 
     at = repository.revision
@@ -143,11 +142,11 @@ def cached(repository: Repository, files: Sequence[str]) -> bool:
 
 
 def load(kind: Any, checkpoint: Checkpoint, loading: Loading, native: bool = False, **options: Any) -> Any:
-    """The model, in eval mode, on the device. `kind`: a class with from_pretrained, such as an Auto class.
+    """Load the model on the device, in eval mode. `kind`: a class with from_pretrained, such as an Auto class.
 
     `native`: `kind` is a class of transformers, so that no code of the repository is run whatever its config says.
-    Raises ModelUnavailable where it is not there, is damaged, is a pickle, or lacks weights; UsageError where it
-    needs code from its repository and that is not trusted, or the device is not at hand.
+    Raises ModelUnavailable if the model is missing, damaged, a pickle, or lacks weights; UsageError if it needs code
+    from its repository that is not trusted, or if there is no such device.
     """
     import torch
 
@@ -170,11 +169,11 @@ def load(kind: Any, checkpoint: Checkpoint, loading: Loading, native: bool = Fal
             f"{checkpoint.selector}: {checkpoint} lacks the weights {', '.join(missing[:3])}: "
             "it was not trained for this; choose another model"
         )
-    return placed(model.eval(), loading.device)
+    return move_to_device(model.eval(), loading.device)
 
 
-def placed(model: Any, device: str) -> Any:
-    """The model on the device; UsageError where there is no such device."""
+def move_to_device(model: Any, device: str) -> Any:
+    """Move the model to the device. Raises UsageError if there is no such device."""
     try:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
@@ -182,30 +181,34 @@ def placed(model: Any, device: str) -> Any:
 
 
 def tokenizer(checkpoint: Checkpoint, loading: Loading) -> Any:
-    """Its fast tokenizer."""
+    """Load the checkpoint's fast tokenizer."""
     from transformers import AutoTokenizer
 
     source = checkpoint.tokenizer_place
     with loading_errors(checkpoint), quiet_loading():
-        found = AutoTokenizer.from_pretrained(
+        fast_tokenizer = AutoTokenizer.from_pretrained(
             source.name, revision=source.revision, trust_remote_code=loading.trust_remote_code
         )
-    if not found.is_fast:
+    if not fast_tokenizer.is_fast:
         raise ModelUnavailable(
             f"{checkpoint.selector}: {checkpoint} has no fast tokenizer, which is needed to cut texts"
         )
-    return found
+    return fast_tokenizer
 
 
 def announce(checkpoint: Checkpoint, loading: Loading) -> None:
-    """Say that the model will be fetched, where it is not here."""
-    if loading.report and not checkpoint.is_folder and not here(checkpoint.name, checkpoint.revision):
+    """Report that the model will be downloaded, unless it is on this machine."""
+    if (
+        loading.report
+        and not checkpoint.is_folder
+        and not is_downloaded(checkpoint.name, checkpoint.revision)
+    ):
         size = f" ({checkpoint.size})" if checkpoint.size else ""
         loading.report(f"downloading {checkpoint.name}{size} from the Hugging Face Hub")
 
 
 def digest(checkpoint: Checkpoint, config: Any, *settings: object) -> str:
-    """sha256 that names what a model's scores depend on: its weights and how it is used."""
+    """Return the sha256 of what a model's scores depend on: its weights and settings."""
     if checkpoint.is_folder:
         files = sorted(Path(checkpoint.name).glob("*.safetensors")) or sorted(
             Path(checkpoint.name).glob("*.bin")
@@ -217,16 +220,16 @@ def digest(checkpoint: Checkpoint, config: Any, *settings: object) -> str:
 
 
 def config_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """What its config.json says, read without running anything."""
+    """Read the checkpoint's config.json, without running any code."""
     from transformers import PretrainedConfig
 
     with loading_errors(checkpoint), quiet_loading():
-        found, _ = PretrainedConfig.get_config_dict(checkpoint.name, revision=checkpoint.revision)
-    return dict(found)
+        config, _ = PretrainedConfig.get_config_dict(checkpoint.name, revision=checkpoint.revision)
+    return dict(config)
 
 
 def check_code(checkpoint: Checkpoint, loading: Loading) -> None:
-    """UsageError where transformers does not know the architecture and would have to run the repository's code."""
+    """Raise UsageError if transformers would have to run the repository's code and that is not trusted."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     config = config_of(checkpoint)
@@ -235,7 +238,7 @@ def check_code(checkpoint: Checkpoint, loading: Loading) -> None:
 
 
 def check_trust(checkpoint: Checkpoint, loading: Loading) -> None:
-    """UsageError where the repository's code is not trusted."""
+    """Raise UsageError if the repository's code is not trusted."""
     if not loading.trust_remote_code:
         raise UsageError(
             f"{checkpoint.selector}: {checkpoint} runs code from its repository: "
@@ -245,7 +248,7 @@ def check_trust(checkpoint: Checkpoint, loading: Loading) -> None:
 
 @contextmanager
 def loading_errors(checkpoint: Checkpoint) -> Iterator[None]:
-    """Turn what loading raises into one sentence that names selector and model, and how to get it."""
+    """Convert errors of loading to one sentence that names selector, model and remedy."""
     from safetensors import SafetensorError
 
     try:
@@ -265,19 +268,16 @@ def loading_errors(checkpoint: Checkpoint) -> Iterator[None]:
             raise MissingExtra(
                 f"{checkpoint.selector}: the tokenizer of {checkpoint} needs sentencepiece; {EXTRA}"
             ) from error
+        remedy = "give a folder with config.json, a tokenizer and model.safetensors"
+        if not checkpoint.is_folder:
+            also = f" and `hf download {checkpoint.companion.name}`" if checkpoint.companion else ""
+            remedy = (
+                f"with a network it is downloaded on first use; otherwise run `hf download {checkpoint.name} "
+                f"--revision {checkpoint.revision}`{also}, or give a folder that contains it"
+            )
         raise ModelUnavailable(
-            f"{checkpoint.selector}: {checkpoint} can't be loaded ({_line(error)}); {_remedy(checkpoint)}"
+            f"{checkpoint.selector}: {checkpoint} can't be loaded ({_line(error)}); {remedy}"
         ) from error
-
-
-def _remedy(checkpoint: Checkpoint) -> str:
-    if checkpoint.is_folder:
-        return "give a folder with config.json, a tokenizer and model.safetensors"
-    also = f" and `hf download {checkpoint.companion.name}`" if checkpoint.companion else ""
-    return (
-        f"with a network it is downloaded on first use; otherwise run `hf download {checkpoint.name} "
-        f"--revision {checkpoint.revision}`{also}, or give a folder that contains it"
-    )
 
 
 def _line(error: BaseException) -> str:
@@ -285,19 +285,19 @@ def _line(error: BaseException) -> str:
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
-# Which selectors and presets there are, what they read, and whether it is on this machine. Nothing is loaded.
+# Listings of selectors and presets, with their models. Nothing is loaded.
 
 
 @dataclass(frozen=True)
 class ListedSelector:
-    """A registered selector, or one of the models that it reads.
+    """A registered selector with one of its models.
 
-    model     empty where the catalogue does not know it: one of a user's own, or one that is named a model
-    needs     what must be given for it: a flag, a model
-    here      whether its weights are on this machine; None where that is not known
+    model     empty for selectors that are not in the catalogue: third-party ones, and those that take a model
+    needs     what the user must pass: a flag, a model
+    here      whether the weights are on this machine; None if unknown
     """
 
-    kind: Kind
+    kind: SelectorKind
     name: str
     model: str = ""
     revision: str = ""
@@ -309,38 +309,40 @@ class ListedSelector:
 
 @dataclass(frozen=True)
 class Readiness:
-    """A preset, and the repositories that are not on this machine."""
+    """A preset, and its repositories that are not on this machine."""
 
     preset: Preset
     missing: tuple[str, ...]
 
 
 def selectors() -> list[ListedSelector]:
-    """Every registered selector, by kind and name; one entry for each model that it reads."""
+    """List the registered selectors by kind and name, one entry per model."""
     return [
         entry
         for kind, group in GROUPS.items()
         for name in system.names(group)
-        for entry in _entries(kind, name)
+        for entry in _list_selector(kind, name)
     ]
 
 
 def presets() -> list[Readiness]:
-    """Every preset, with what would have to be fetched for it."""
+    """List the presets with the repositories that would have to be downloaded."""
     return [Readiness(preset, missing(SelectorChoice(name))) for name, preset in PRESETS.items()]
 
 
 def missing(choice: SelectorChoice) -> tuple[str, ...]:
-    """The repositories of the catalogue that the chosen selectors read and that are not on this machine."""
+    """Return the repositories of the chosen selectors' models that are not on this machine."""
     read = [model for kind in GROUPS for model in models(kind, choice.spec(kind))]
     return tuple(dict.fromkeys(model.repository.name for model in read if not _here(model)))
 
 
-def _entries(kind: Kind, name: str) -> Iterator[ListedSelector]:
-    known = models(kind, name)
-    if not known:
-        yield ListedSelector(kind, name, needs="MODEL" if _wants_model(kind, name) else "")
-    for model in known:
+def _list_selector(kind: SelectorKind, name: str) -> Iterator[ListedSelector]:
+    catalogued = models(kind, name)
+    if not catalogued:
+        parameter = inspect.signature(system.load(GROUPS[kind], name)).parameters.get("model")
+        is_required = parameter is not None and parameter.default is inspect.Parameter.empty
+        yield ListedSelector(kind, name, needs="MODEL" if is_required else "")
+    for model in catalogued:
         yield ListedSelector(
             kind,
             name,
@@ -354,15 +356,8 @@ def _entries(kind: Kind, name: str) -> Iterator[ListedSelector]:
 
 
 def _here(model: Model) -> bool:
-    """Whether its weights, and the tokenizer where that lies elsewhere, are in the cache."""
+    """Whether the model's weights, and the tokenizer of its companion, are on this machine."""
     if model.embedded:
         return True
-    weights = here(model.repository.name, model.repository.revision)
+    weights = is_downloaded(model.repository.name, model.repository.revision)
     return weights and (model.companion is None or cached(model.companion, TOKENIZER))
-
-
-def _wants_model(kind: Kind, name: str) -> bool:
-    import inspect
-
-    found = inspect.signature(system.load(GROUPS[kind], name)).parameters.get("model")
-    return found is not None and found.default is inspect.Parameter.empty

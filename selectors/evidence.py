@@ -1,4 +1,4 @@
-"""Evidence: where a checker looks."""
+"""Evidence: texts that claims are checked against."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,76 +42,74 @@ class CorpusEvidence:
         return len(self._sources)
 
     def find(self, claim: str, k: int) -> list[Source]:
-        """At most `k` sources that share a word with the claim, best first, with their BM25 scores."""
-        found = self._index.search(claim, k)
-        return [replace(self._sources[row], score=score) for row, score in found]
+        """Return at most `k` sources that share a word with the claim, best first, with their BM25 scores."""
+        rows = self._index.search(claim, k)
+        return [replace(self._sources[row], score=score) for row, score in rows]
 
 
 @dataclass(frozen=True)
 class Hashes:
-    """Source texts of which only the hashes are known: a claim, or a sentence of it, is one word for word.
+    """Source texts of which only hashes are known: they match a claim, or a sentence of it, only word for word.
 
-    `places`: by `passage_digest`, where the text stands. All else is unknown.
+    `places`: of the texts, by `passage_digest`.
     """
 
     places: Mapping[str, Source]
 
     def find(self, claim: str, k: int) -> list[Source]:
-        """At most `k` of the claim and its sentences, in that order, that are sources, with their places."""
+        """Return at most `k` of the claim and its sentences, in that order, that are sources, with their places."""
         parts = dict.fromkeys([claim.strip(), *split_sentences(claim)])
-        known = [(part, self.places.get(passage_digest(part))) for part in parts]
-        return [replace(place, text=part, score=1.0) for part, place in known if place is not None][
+        places = [(part, self.places.get(passage_digest(part))) for part in parts]
+        return [replace(place, text=part, score=1.0) for part, place in places if place is not None][
             : max(k, 0)
         ]
 
 
 @dataclass(frozen=True)
 class Statements:
-    """A corpus of which a claim may tell several sources one after the other: then it is a source itself."""
+    """A corpus in which a claim that strings several sources together counts as a source itself."""
 
     corpus: CorpusEvidence
 
     def find(self, claim: str, k: int) -> list[Source]:
-        """As Corpus does; a claim whose every sentence is a source comes first, with the place of the last."""
-        found = self.corpus.find(claim, k)
+        """See CorpusEvidence; a claim whose sentences are all sources comes first, with the place of the last."""
+        sources = self.corpus.find(claim, k)
         sentences = split_sentences(claim)
         if k < 1 or len(sentences) < 2:
-            return found
+            return sources
         stated = [source for sentence in sentences for source in self.corpus.find(sentence, 1)]
         if [source.text for source in stated] != sentences:
-            return found
-        return [replace(stated[-1], text=claim), *found][:k]
+            return sources
+        return [replace(stated[-1], text=claim), *sources][:k]
 
 
 @dataclass(frozen=True)
 class Union:
-    """Several evidences as one. BM25 scores of two indexes can't be compared, so results alternate by rank."""
+    """Combines evidence. BM25 scores of two indexes can't be compared, so results alternate by rank."""
 
     parts: Sequence[Evidence]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of the parts."""
+        """Return the parts' notes for the user."""
         return tuple(note for part in self.parts for note in getattr(part, "notes", ()))
 
     def find(self, claim: str, k: int) -> list[Source]:
-        """At most `k` sources: the best of each part, then the second of each, and so on; a text comes once."""
-        (found,) = self.find_all([claim], k)
-        return found
+        """Return at most `k` distinct sources: the best of each part, then the second of each, and so on."""
+        (sources,) = self.find_all([claim], k)
+        return sources
 
     def find_all(self, claims: Sequence[str], k: int) -> list[list[Source]]:
-        """The same for each claim; a part that can looks up several at a time."""
-        found = [find_all(part, claims, k) for part in self.parts]
-        return [_alternated([lists[at] for lists in found])[:k] for at in range(len(claims))]
-
-
-def _alternated(found: Sequence[Sequence[Source]]) -> list[Source]:
-    """The first of each list, then the second of each, and so on; a text comes once."""
-    texts: dict[str, Source] = {}
-    for source in chain.from_iterable(zip_longest(*found)):
-        if source is not None:
-            texts.setdefault(source.text, source)
-    return list(texts.values())
+        """Return the same for each claim; parts that can, look up several at a time."""
+        by_part = [find_all(part, claims, k) for part in self.parts]
+        alternated = []
+        for at in range(len(claims)):
+            texts: dict[str, Source] = {}
+            for source in chain.from_iterable(zip_longest(*(lists[at] for lists in by_part))):
+                if source is not None:
+                    texts.setdefault(source.text, source)
+            alternated.append(list(texts.values())[:k])
+        return alternated
 
 
 # Evidence by name: a file or folder, or what is registered under `kcard.evidence`, built-ins as a user's own.
@@ -127,10 +125,10 @@ LOCAL = "corpus"
 
 
 def open_evidence(spec: str) -> NamedEvidence:
-    """The evidence that `spec` names, ready to be searched.
+    """Open the evidence that `spec` names.
 
-    Raises UsageError for an empty spec, CorpusError where there is neither such a name nor such a path, or the
-    corpus is empty or can't be read; and what an evidence of a user's own raises.
+    Raises UsageError for an empty spec, CorpusError if there is neither such a name nor such a path, or if the corpus
+    is empty or can't be read.
     """
     name, _, argument = spec.partition(":")
     if not spec.strip():
@@ -147,31 +145,31 @@ def open_evidence(spec: str) -> NamedEvidence:
                 f"evidence {spec} does not exist: name a file, a folder or one of {', '.join(names())}"
             )
         name, argument = LOCAL, spec
-    found: NamedEvidence = system.load(GROUP, name)(argument)
-    return found
+    evidence: NamedEvidence = system.load(GROUP, name)(argument)
+    return evidence
 
 
 def names() -> list[str]:
-    """The registered names, sorted."""
+    """Return the registered names, sorted."""
     return system.names(GROUP)
 
 
-# A dense retriever: passages and questions as vectors of one encoder, the largest dot products first.
+# Dense retrieval by the dot product of passages and questions.
 #
 # With Contriever's vectors (the mean over token states, not normalised) this is the retriever of Adaptive Retrieval
-# (section 5); with vectors of unit length the dot product is the cosine. Every passage is compared, so nothing is
-# approximate, and all vectors are in memory: four bytes a number, 3 GB for a million passages of 768.
+# (section 5); with vectors of unit length the dot product is the cosine. The search is exact, and all vectors are in
+# memory: four bytes per number, 3 GB for a million passages of 768 dimensions.
 
 Embed = Callable[[Sequence[str]], Array]
 
 
 class DenseCorpus:
-    """Source texts, found by the vectors that `embed` gives them; equal scores stand in the order of the sources.
+    """Source texts that are retrieved by their vectors; equal scores keep the order of the sources.
 
-    embed   texts to vectors, shape (n, d)
-    model   the digest of all that decides a vector but the text; a passage is embedded once for each (kcard.cache)
+    embed   maps texts to vectors, shape (n, d)
+    model   the digest of the encoder; vectors are cached under it (kcard.cache)
 
-    Raises CorpusError where there is no text.
+    Raises CorpusError if there is no text.
     """
 
     def __init__(self, sources: Sequence[Source], embed: Embed, model: str, name: str = "corpus") -> None:
@@ -185,7 +183,7 @@ class DenseCorpus:
         return len(self._sources)
 
     def find(self, claim: str, k: int) -> list[Source]:
-        """The `k` sources with the largest dot product, or all if there are fewer; their scores are any number."""
+        """Return the `k` sources with the largest dot products, which may be any number; all if there are fewer."""
         scores = self._vectors @ remembered_embeddings(self._model, [claim], self._embed)[0]
         best = np.argsort(-scores, kind="stable")[: max(k, 0)]
         return [replace(self._sources[row], score=float(scores[row])) for row in best]

@@ -1,10 +1,10 @@
-"""Factuality of passages against evidence, and top-k factuality sampling.
+"""Factuality of passages by evidence, and top-k factuality sampling.
 
     s = (s_sum + s_fact) / 2
     s_sum   the checker's support of the pruned document by the original one; of two checkers, the one for summaries
     s_fact  the highest support of the document by one of the k texts that evidence search found for it
 
-Measured against the card's own corpus s is faithfulness, against independent evidence factuality. Evidence scores a
+With the card's own corpus as evidence, s is faithfulness; with independent evidence, factuality. Evidence scores a
 document; it never reaches the LLM.
 """
 
@@ -28,15 +28,15 @@ from kcard.types import Passage, Source
 __all__ = ["CachedChecker", "TwoCheckers", "Unchecked", "cached", "draw", "judge", "support", "verdicts"]
 
 
-# What a checker says of pairs, held to its protocol: one verdict a pair, each score a number in [0, 1].
+# Validated checker scores: one verdict per pair, each a number in [0, 1].
 #
-# Checkers are anyone's to add; a score that is not a number must not decide what the LLM reads.
+# Checkers may be third-party; a score that is not a number must not decide what the LLM reads.
 
 
 def support(checker: Checker, pairs: Sequence[Pair]) -> Array:
-    """How far the evidence of each pair supports its claim, shape (n,), in [0, 1]; no pair, no call.
+    """Score how far each pair's evidence supports its claim, shape (n,), in [0, 1]; without pairs, nothing is called.
 
-    Raises UsageError, which names the checker, where it gives another number of scores, or one that is not in [0, 1].
+    Raises UsageError, which names the checker, if the number of scores is wrong or one is not in [0, 1].
     """
     if not pairs:
         return np.zeros(0, dtype=np.float32)
@@ -44,79 +44,73 @@ def support(checker: Checker, pairs: Sequence[Pair]) -> Array:
 
 
 def verdicts(checker: Checker, pairs: Sequence[Pair]) -> list[Verdict]:
-    """The same scores with the part of the evidence that decided: all of it where the checker does not show one."""
+    """Return the same scores with the part of the evidence that decided: all of it if the checker shows none."""
     if not isinstance(checker, Judging):
         scores = support(checker, pairs).tolist()
         return [Verdict(score, pair.evidence) for score, pair in zip(scores, pairs, strict=True)]
     if not pairs:
         return []
-    found = checker.judge(pairs)
-    scores = valid([verdict.score for verdict in found], len(pairs), (0.0, 1.0), _name(checker)).tolist()
-    return [replace(verdict, score=score) for score, verdict in zip(scores, found, strict=True)]
+    judged = checker.judge(pairs)
+    scores = valid([verdict.score for verdict in judged], len(pairs), (0.0, 1.0), _name(checker)).tolist()
+    return [replace(verdict, score=score) for score, verdict in zip(scores, judged, strict=True)]
 
 
 def _name(checker: Checker) -> str:
     return f"checker {type(checker).__name__}"
 
 
-# No fact check, to measure what the factuality selector is good for (Knowledge Card, figure 3).
+# No fact check, to ablate the factuality selector (Knowledge Card, figure 3).
 
 
 class Unchecked:
-    """Takes every claim for supported: of equal scores the draw is a choice by chance."""
+    """Treats every claim as supported: with equal scores the draw is random."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:
         """Shape (n,), all 1."""
         return np.ones(len(pairs), dtype=np.float32)
 
 
-# Top-k factuality sampling (Knowledge Card, section 2.2): which documents reach the LLM.
-
-
 def draw(scores: Sequence[float | None], count: int, seed: int, k: int | None = None) -> list[int]:
-    """Draw `count` of the items without replacement and return their indices in the order drawn.
+    """Draw `count` items without replacement and return their indices in the order drawn (Knowledge Card, section 2.2).
 
-    The k items with the highest scores take part (default: min(2 * count, all); of equal ones the earlier),
-    each with p = exp(s) / sum of exp(s) over those not yet drawn. With `count` items or fewer all stay.
-    Where `count` reaches the number of items with a score, all of these stay, best first, and the places
-    left over go to items without one (None: no evidence was found), in the order given. `seed` decides
-    everything: derive it from what is being asked (kcard.types.derive_seed).
+    The k items with the highest scores take part (default: min(2 * count, all); of equal ones the earlier), each with
+    p = exp(s) / sum of exp(s) over those not yet drawn. If at most `count` items have a score, all of these are taken,
+    best first, and the remaining places go to items without one (None: no evidence was found), in their order. The
+    result depends on `seed` alone: derive it from the question (kcard.types.derive_seed).
     """
     if count < 0 or (k is not None and k < count):
         raise UsageError(
             f"can't draw {count} documents from the best {k}: k must be at least the number drawn"
         )
-    known = [i for i, score in enumerate(scores) if score is not None]
-    order = sorted(known, key=lambda i: (-_known(scores[i]), i))
+    with_score = [i for i, score in enumerate(scores) if score is not None]
+    order = sorted(with_score, key=lambda i: (-_value_of(scores[i]), i))
     if count == 0 or len(order) <= count:
         unknown = [i for i, score in enumerate(scores) if score is None]
         return [*order, *unknown][:count]
     best = order[: 2 * count if k is None else k]
-    weights = np.exp([_known(scores[i]) for i in best])
+    weights = np.exp([_value_of(scores[i]) for i in best])
     chosen = np.random.default_rng(seed).choice(
         len(best), size=count, replace=False, p=weights / weights.sum()
     )
     return [best[i] for i in chosen.tolist()]
 
 
-def _known(score: float | None) -> float:
+def _value_of(score: float | None) -> float:
     assert score is not None
     return score
 
 
-# Two checkers as one: one for facts, one for whether a summary keeps to its document, as in the paper.
-
-
 @dataclass(frozen=True)
 class TwoCheckers:
-    """`facts` is fact-check(claim | evidence), `summaries` sum-fact(summary | document); a summary is the claim."""
+    """The paper's two checkers: `facts` is fact-check(claim | evidence), `summaries` is sum-fact(summary | document),
+    where the summary is the claim."""
 
     facts: Checker
     summaries: Checker
 
     @property
     def sha256(self) -> str | None:
-        """What names the scores of `support` and `judge`, where the checker of facts has such a name."""
+        """Return the digest of the checker of facts, if it has one."""
         return getattr(self.facts, "sha256", None)
 
     def support(self, pairs: Sequence[Pair]) -> Array:
@@ -128,14 +122,11 @@ class TwoCheckers:
         return verdicts(self.facts, pairs)
 
 
-# A checker that remembers what it said of a pair, under the digest of the checker (kcard.cache).
-
-
 @dataclass(frozen=True)
 class CachedChecker:
-    """Says of a pair what `checker` says, to the bit, and asks it once. Invalid scores are never kept.
+    """Caches the verdicts of `checker`, bit by bit (kcard.cache). Invalid scores are never cached.
 
-    digest  what decides the scores but the pair: weights, settings, code
+    digest  of what determines the scores besides the pair: weights, settings, code
     """
 
     checker: Checker
@@ -143,11 +134,11 @@ class CachedChecker:
 
     @property
     def sha256(self) -> str:
-        """The checker's own name for its scores."""
+        """Return the checker's own digest."""
         return str(getattr(self.checker, "sha256", self.digest))
 
     def support(self, pairs: Sequence[Pair]) -> Array:
-        """As the checker's; see `verdicts.support` for what is refused."""
+        """Return the checker's scores; raises as the function `support`."""
         rows = cache.remembered(
             [cache.key("support", self.digest, pair.claim, pair.evidence) for pair in pairs],
             lambda places: [
@@ -157,45 +148,45 @@ class CachedChecker:
         return np.array([struct.unpack("<f", row)[0] for row in rows], dtype=np.float32)
 
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """As the checker's, with the window that decided; the whole evidence where it shows none."""
+        """Return the checker's verdicts; the whole evidence is the window if it shows none."""
         rows = cache.remembered(
             [cache.key("verdict", self.digest, pair.claim, pair.evidence) for pair in pairs],
-            lambda places: [_packed(found) for found in verdicts(self.checker, [pairs[i] for i in places])],
+            lambda places: [_to_bytes(v) for v in verdicts(self.checker, [pairs[i] for i in places])],
         )
-        return [_unpacked(row) for row in rows]
+        return [_from_bytes(row) for row in rows]
 
 
 def cached(checker: Checker) -> Checker:
-    """The checker, remembering, where it names its weights and settings by a `sha256`; else as it is.
+    """Return the checker with a cache, if its `sha256` identifies weights and settings; else unchanged.
 
-    Its code counts too: the source files beside its own.
+    Its code counts too: the source files in its folder.
     """
     if isinstance(checker, TwoCheckers):
         return TwoCheckers(cached(checker.facts), cached(checker.summaries))
     if isinstance(checker, CachedChecker):
         return checker
     digest = getattr(checker, "sha256", None)
-    code = _code(type(checker))
+    code = _code_digest(type(checker))
     if not isinstance(digest, str) or code is None:
         return checker
     return CachedChecker(checker, hashlib.sha256(f"{digest}\n{code}".encode()).hexdigest())
 
 
 @functools.cache
-def _code(kind: type) -> str | None:
-    """Digest of the source files in the folder of a class; None where it stands in no file."""
+def _code_digest(kind: type) -> str | None:
+    """Return the digest of the source files in the folder of a class; None if the class is in no file."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if file is None:
         return None
     return cache.source_digest(*sorted(Path(file).parent.glob("*.py")))
 
 
-def _packed(verdict: Verdict) -> bytes:
+def _to_bytes(verdict: Verdict) -> bytes:
     refutation = math.nan if verdict.refutation is None else verdict.refutation
     return struct.pack("<ff", verdict.score, refutation) + verdict.window.encode("utf-8", "surrogatepass")
 
 
-def _unpacked(row: bytes) -> Verdict:
+def _from_bytes(row: bytes) -> Verdict:
     score, refutation = struct.unpack_from("<ff", row)
     window = row[8:].decode("utf-8", "surrogatepass")
     return Verdict(score, window, None if math.isnan(refutation) else refutation)
@@ -210,20 +201,24 @@ def judge(
     independent: Evidence | None = None,
     floor: float = 0.0,
 ) -> list[Passage]:
-    """The passages with their `faithfulness` and `factuality` in [0, 1] and the `evidence` that decided.
+    """Return the passages with their `faithfulness` and `factuality` in [0, 1] and the `evidence` that decided.
 
-    `own`: the card's own corpus, looked up by the passage's card; it gives faithfulness. `independent`: other evidence,
-    which gives factuality. Where there is none, or nothing is found in it, the score is None: unknown. So is the
-    factuality of a document that is not supported, if the texts found have less than `floor` of its words in one place
-    (windows.py): they speak of something else.
-    `with_summary=False` leaves s_sum out: s = s_fact. A document that was not pruned, or that pruning left as it was,
-    is its own summary: s_sum = 1. A document that is one of the texts word for word is supported by it, 1, and no other
-    is read; so is one that the card looked up in its corpus. Every pair of every passage goes to the checker in one
-    call, each once. Raises UsageError where the checker gives what are no scores (verdicts.py).
+    own           each card's own corpus, which gives faithfulness
+    independent   other evidence, which gives factuality
+    floor         the factuality of an unsupported document is unknown if the evidence has less than this share of its
+                  words in one place: then it is about something else
+    with_summary  False leaves s_sum out: s = s_fact
+
+    Without evidence, or if nothing is found in it, a score is None: unknown. A document that was not pruned, or that
+    pruning left unchanged, is its own summary: s_sum = 1. A document that is one of the texts word for word has support
+    1, and no other text is read; so has one that the card retrieved from its corpus. All distinct pairs go to the
+    checker in one call. Raises UsageError if the checker returns invalid scores.
     """
-    faithful = [_stated(p, found) for p, found in zip(passages, _own(passages, own, k), strict=True)]
+    faithful = [
+        _stated(p, sources) for p, sources in zip(passages, _own_sources(passages, own, k), strict=True)
+    ]
     factual = [
-        _stated(p, found) for p, found in zip(passages, _others(passages, independent, k), strict=True)
+        _stated(p, sources) for p, sources in zip(passages, _others(passages, independent, k), strict=True)
     ]
     pairs = [
         [Pair(p.text, s.in_context) for s in (*sources, *others) if s.text != p.text]
@@ -241,7 +236,7 @@ def judge(
         scored = summed = _scored(checker, [*pairs, *sums])
     judged = []
     for passage, sources, others, summary in zip(passages, faithful, factual, sums, strict=True):
-        kept = summed[summary[0]] if summary else 1.0
+        summary_support = summed[summary[0]] if summary else 1.0
         faithfulness, near = _best(passage, sources, scored)
         factuality, other = _best(passage, others, scored)
         if factuality is not None and factuality < SUPPORTED and floor:
@@ -250,7 +245,7 @@ def judge(
                 factuality, other = None, None
         if with_summary:
             faithfulness, factuality = (
-                None if s is None else (s + kept) / 2 for s in (faithfulness, factuality)
+                None if s is None else (s + summary_support) / 2 for s in (faithfulness, factuality)
             )
         judged.append(
             replace(passage, faithfulness=faithfulness, factuality=factuality, evidence=other or near)
@@ -261,7 +256,7 @@ def judge(
 def _best(
     passage: Passage, sources: Sequence[Source], scored: Mapping[Pair, float]
 ) -> tuple[float | None, Source | None]:
-    """The highest support by one of the sources, and that source."""
+    """Return the highest support by one of the sources, and that source."""
     if not sources:
         return None, None
     scores = [1.0 if s.text == passage.text else scored[Pair(passage.text, s.in_context)] for s in sources]
@@ -275,30 +270,30 @@ def _scored(checker: Checker, groups: Sequence[Sequence[Pair]]) -> dict[Pair, fl
 
 
 def _stated(passage: Passage, sources: list[Source]) -> list[Source]:
-    """The source that is the document itself, alone, where there is one."""
+    """Return the source that is the document itself, alone, if there is one; else all sources."""
     own = [source for source in sources if source.text == passage.text]
     return own[:1] or sources
 
 
-def _own(passages: Sequence[Passage], own: Mapping[str, Evidence], k: int) -> list[list[Source]]:
-    """What each passage's card holds that may support it; what was looked up in it supports itself."""
-    known: dict[tuple[str, str], list[Source]] = {}
-    found = []
+def _own_sources(passages: Sequence[Passage], own: Mapping[str, Evidence], k: int) -> list[list[Source]]:
+    """Search each passage's card for sources; a passage that was retrieved from it is its own source."""
+    by_text: dict[tuple[str, str], list[Source]] = {}
+    sources = []
     for passage in passages:
         if passage.source is not None and passage.card in own:
-            found.append([passage.source])
+            sources.append([passage.source])
             continue
         key = (passage.card, passage.text)
-        if key not in known:
+        if key not in by_text:
             evidence = own.get(passage.card)
-            known[key] = evidence.find(passage.text, k) if evidence else []
-        found.append(known[key])
-    return found
+            by_text[key] = evidence.find(passage.text, k) if evidence else []
+        sources.append(by_text[key])
+    return sources
 
 
 def _others(passages: Sequence[Passage], evidence: Evidence | None, k: int) -> list[list[Source]]:
     if evidence is None:
         return [[] for _ in passages]
     texts = list(dict.fromkeys(p.text for p in passages))
-    found = dict(zip(texts, find_all(evidence, texts, k), strict=True))
-    return [found[p.text] for p in passages]
+    by_text = dict(zip(texts, find_all(evidence, texts, k), strict=True))
+    return [by_text[p.text] for p in passages]

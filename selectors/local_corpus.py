@@ -4,10 +4,10 @@
     FOLDER/segments/        the passages of each file (segment.py), by the hash of its content
     FOLDER/index-HASH/      the BM25 index of them all, as bm25s saves it
 
-Files with another size or time are hashed, those with another hash are read, and the index is made of all
-segments, byte for byte as if everything had been read anew. Everything is written beside its place and moved there,
-corpus.json last: a crash at any moment leaves the index of before or the new one, and two processes can't harm each
-other. What is damaged is made again.
+Files with a changed size or time are hashed, those with a changed hash are read, and the index is merged from all
+segments, byte for byte as if everything had been read anew. Everything is written next to its place and moved there,
+corpus.json last: a crash at any moment leaves the old index or the new one, and processes can't harm each other. What
+is damaged is rebuilt.
 """
 
 import bisect
@@ -36,24 +36,24 @@ from kcard.types import Source
 
 __all__ = [
     "BROKEN",
-    "Catalogue",
-    "Files",
+    "CorpusReader",
+    "IndexManifest",
     "IndexedFile",
     "LocalCorpus",
-    "Opened",
+    "OpenIndex",
     "Segment",
     "forget",
+    "open_index",
     "parts",
     "stamp",
-    "up_to_date",
 ]
 
 
-# The passages of one file of a corpus, with their words counted: read once, kept under the hash of its content.
+# A segment holds the passages of one file and their word counts, under the hash of the file's content.
 #
-# A segment is KEY.jsonl, a passage a line, and KEY.npz beside it, which is written last. Neither ever changes.
+# It consists of KEY.jsonl, one passage per line, and KEY.npz, which is written last. Neither ever changes.
 
-# What a missing, cut off or changed segment makes its readers raise.
+# The errors of reading a missing, truncated or changed segment.
 BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
 LONGEST = 1500  # characters of a passage; a checker reads some 2,000
 ENDS = ("。", "！", "？", "।", "॥", "؟", "۔", ". ", "! ", "? ", "… ")
@@ -61,7 +61,7 @@ ENDS = ("。", "！", "？", "।", "॥", "؟", "۔", ". ", "! ", "? ", "… ")
 
 @dataclass(frozen=True)
 class Segment:
-    """`name`: of the file, which its passages bear unless they name another."""
+    """The passages of one file. `name`: of the file, unless a passage names another."""
 
     folder: Path
     key: str
@@ -69,36 +69,36 @@ class Segment:
 
     @classmethod
     def write(cls, folder: Path, key: str, name: str, blocks: Iterable[Source]) -> "Segment":
-        """Keep the blocks of a file; long ones in several passages. What the blocks raise goes through."""
-        made = cls(folder, key, name)
+        """Write the blocks of a file; long ones become several passages. Errors of reading blocks pass through."""
+        segment = cls(folder, key, name)
         folder.mkdir(parents=True, exist_ok=True)
-        texts, counts = (path.with_name(f".{path.name}.{os.getpid()}.partial") for path in made.paths)
+        texts, counts = (path.with_name(f".{path.name}.{os.getpid()}.partial") for path in segment.paths)
         starts = array("q")
         try:
             with texts.open("wb") as stream:
-                postings = Postings.of(_written(blocks, name, stream, starts))
+                postings = Postings.of(_write_passages(blocks, name, stream, starts))
             with counts.open("wb") as stream:
                 arrays: dict[str, Any] = {"starts": np.asarray(starts, np.int64), **postings.arrays()}
                 np.savez(stream, **arrays)
-            for partial, place in zip((texts, counts), made.paths, strict=True):
+            for partial, place in zip((texts, counts), segment.paths, strict=True):
                 partial.replace(place)
         finally:
             texts.unlink(missing_ok=True)
             counts.unlink(missing_ok=True)
-        return made
+        return segment
 
     @property
     def rows(self) -> int:
-        """How many passages it has. Raises one of BROKEN unless it is whole."""
-        with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as found:
-            rows = len(found["starts"])
+        """Return the number of passages. Raises one of BROKEN if the segment is damaged."""
+        with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            rows = len(arrays["starts"])
         if rows and self.paths[0].stat().st_size <= int(self._starts[-1]):
             raise ValueError(f"{self.paths[0]} is cut off")
         return rows
 
     @property
     def size(self) -> int:
-        """Bytes of both files; 0 where one is missing."""
+        """Return the bytes of both files; 0 if one is missing."""
         try:
             return sum(path.stat().st_size for path in self.paths)
         except OSError:
@@ -106,18 +106,18 @@ class Segment:
 
     @property
     def postings(self) -> Postings:
-        """The counted words of its passages. Raises one of BROKEN."""
-        with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as found:
-            return Postings.of_arrays(found)
+        """Return the word counts of the passages. Raises one of BROKEN."""
+        with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            return Postings.of_arrays(arrays)
 
     def source(self, row: int) -> Source:
-        """A passage. Raises one of BROKEN."""
+        """Return a passage. Raises one of BROKEN."""
         with self.paths[0].open("rb") as stream:
             stream.seek(int(self._starts[row]))
             return self._source(stream.readline())
 
     def sources(self) -> Iterator[Source]:
-        """All passages, in order. Raises one of BROKEN."""
+        """Yield all passages, in order. Raises one of BROKEN."""
         with self.paths[0].open("rb") as stream:
             yield from map(self._source, stream)
 
@@ -126,16 +126,16 @@ class Segment:
 
     @cached_property
     def _starts(self) -> Any:
-        with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as found:
-            return found["starts"]
+        with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            return arrays["starts"]
 
     @property
     def paths(self) -> tuple[Path, Path]:
         return self.folder / f"{self.key}.jsonl", self.folder / f"{self.key}.npz"
 
 
-def _written(blocks: Iterable[Source], name: str, stream: Any, starts: "array[int]") -> Iterator[str]:
-    """Write each passage, note where it starts, and pass its text on."""
+def _write_passages(blocks: Iterable[Source], name: str, stream: Any, starts: "array[int]") -> Iterator[str]:
+    """Write each passage, append its offset to `starts`, and yield its text."""
     for block in blocks:
         for text in parts(block.text):
             row: dict[str, Any] = {"text": text, "line": block.line}
@@ -147,7 +147,7 @@ def _written(blocks: Iterable[Source], name: str, stream: Any, starts: "array[in
 
 
 def parts(text: str) -> Iterator[str]:
-    """The text, or pieces of it of at most 1,500 characters, cut after a sentence, else a word, else anywhere."""
+    """Split a text into pieces of at most 1,500 characters, after a sentence, else after a word, else anywhere."""
     rest = " ".join(text.split())
     while len(rest) > LONGEST:
         half = LONGEST // 2
@@ -159,30 +159,30 @@ def parts(text: str) -> Iterator[str]:
         yield rest
 
 
-CATALOGUE = "corpus.json"
+MANIFEST = "corpus.json"
 SEGMENTS = "segments"
 FORMAT = 1
-# A file that was changed so shortly before it was looked at may change again within a tick of its clock.
+# A file that changed so shortly before it was examined may change again within a tick of its clock.
 TICK = 2_000_000_000  # ns
-KEPT = 86_400  # seconds that what went out of use stays, for processes that have it open
+RETENTION = 86_400  # seconds that unused files are kept, for processes that have them open
 
 
-class Files(Protocol):
-    """Which files a corpus has, and how they are read. `version` is another where they are read otherwise."""
+class CorpusReader(Protocol):
+    """Lists and reads the files of a corpus. `version` changes if they are read differently."""
 
     @property
     def version(self) -> str: ...
 
     def list(self) -> tuple[Sequence[tuple[Path, str]], Sequence[tuple[str, str]]]:
-        """(file, name) of what is read, in a stable order, and (name, reason) of what is not. Raises CorpusError."""
+        """Return (file, name) of files to read, in a stable order, and (name, reason) of others. Raises CorpusError."""
         ...
 
     def beside(self, file: Path) -> Sequence[Path]:
-        """Other files that decide how this one is read."""
+        """Return other files that determine how this one is read."""
         ...
 
     def read(self, file: Path, name: str) -> Iterator[Source]:
-        """The blocks of text of a file. Raises CorpusError."""
+        """Yield the blocks of text of a file. Raises CorpusError."""
         ...
 
 
@@ -199,8 +199,8 @@ class IndexedFile:
 
 
 @dataclass(frozen=True)
-class Catalogue:
-    """`looked_at`: when the files were looked at, in ns since 1970."""
+class IndexManifest:
+    """The files that an index was made of. `looked_at`: when they were examined, in ns since 1970."""
 
     files: tuple[IndexedFile, ...] = ()
     looked_at: int = 0
@@ -208,7 +208,7 @@ class Catalogue:
 
     @property
     def digest(self) -> str:
-        """sha256 over the lines "sha256  name" of the files."""
+        """Return the sha256 over the lines "sha256  name" of the files."""
         return _sha256(f"{e.sha256}  {e.name}" for e in self.files)
 
     @property
@@ -217,31 +217,31 @@ class Catalogue:
 
     @property
     def used(self) -> set[str]:
-        """The files and folders of the index that this catalogue needs."""
+        """The files and folders of the index that this manifest needs."""
         segments = {path.name for e in self.files for path in Segment(Path(), e.segment, e.name).paths}
         return {self.index, *segments} if self.files else set()
 
 
 @dataclass(frozen=True)
-class Opened:
-    """An index that is up to date. `paths`: where each file of the catalogue, and what lies beside it, is."""
+class OpenIndex:
+    """An index that is up to date. `paths`: where each file of the manifest, and what lies beside it, is."""
 
-    catalogue: Catalogue
+    manifest: IndexManifest
     index: Index
     paths: Sequence[Sequence[Path]]
     skipped: Sequence[tuple[str, str]]
 
 
-def up_to_date(files: Files, folder: Path, what: str) -> Opened:
-    """The index in `folder`, made or brought up to date. `what` names the corpus in errors.
+def open_index(files: CorpusReader, folder: Path, what: str) -> OpenIndex:
+    """Open the index in `folder`, making or updating it first. `what` names the corpus in errors.
 
-    Raises CorpusError where the corpus holds no text, can't be read, or the index can't be written.
+    Raises CorpusError if the corpus has no text, can't be read, or the index can't be written.
     """
     listed, skipped = files.list()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
-            return _opened(files, listed, [*skipped], folder, what)
+            return _refresh_index(files, listed, [*skipped], folder, what)
     except OSError as error:
         raise CorpusError(
             f"evidence {what}: its index can't be written to {folder} ({error.strerror or error}): free "
@@ -250,31 +250,33 @@ def up_to_date(files: Files, folder: Path, what: str) -> Opened:
 
 
 def forget(folder: Path) -> None:
-    """Have the index made anew when it is next opened."""
+    """Delete the index, so that it is rebuilt when it is next opened."""
     with suppress(OSError):
-        (folder / CATALOGUE).unlink(missing_ok=True)
+        (folder / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(folder / SEGMENTS, ignore_errors=True)
 
 
 def stamp(paths: Iterable[Path]) -> str:
-    """Size and time of last change of files, which tell whether they are worth hashing; "" of a missing one."""
-    return " ".join(f"{found.st_size}-{found.st_mtime_ns}" if found else "" for found in map(_stat, paths))
+    """Return size and modification time of files, which tell whether to hash them; "" for a missing one."""
+    return " ".join(f"{stat.st_size}-{stat.st_mtime_ns}" if stat else "" for stat in map(_stat, paths))
 
 
-def _opened(
-    files: Files,
+def _refresh_index(
+    files: CorpusReader,
     listed: Sequence[tuple[Path, str]],
     skipped: list[tuple[str, str]],
     folder: Path,
     what: str,
-) -> Opened:
-    before, now = _read(folder), time.time_ns()
-    known = {e.name: e for e in before.files}
+) -> OpenIndex:
+    before, now = _read_manifest(folder), time.time_ns()
+    earlier = {e.name: e for e in before.files}
     entries, paths = [], []
     for file, name in listed:
         try:
             together = [file, *files.beside(file)]
-            entry = _entry(files, together, name, known.get(name), before.looked_at, folder / SEGMENTS)
+            entry = _indexed_file(
+                files, together, name, earlier.get(name), before.looked_at, folder / SEGMENTS
+            )
         except CorpusError as error:
             if len(listed) == 1:
                 raise
@@ -282,49 +284,56 @@ def _opened(
             continue
         entries.append(entry)
         paths.append(together)
-    after = Catalogue(tuple(entries), now)
+    after = IndexManifest(tuple(entries), now)
     if not sum(e.rows for e in entries):
         why = f" ({skipped[0][0]}: {skipped[0][1]})" if skipped else ""
         raise CorpusError(f"evidence {what} contains no text{why}: add at least one sentence")
-    index = _index(after, folder, what)
+    index = _load_or_merge_index(after, folder, what)
     if after.files != before.files or _fresh(before):
-        _place(folder / CATALOGUE, json.dumps(asdict(after), ensure_ascii=False))
-        _collect(folder, before.used - after.used, after.used)
-    return Opened(after, index, paths, skipped)
+        with replacing(folder / MANIFEST) as stream:
+            stream.write(json.dumps(asdict(after), ensure_ascii=False).encode())
+        _collect_garbage(folder, before.used - after.used, after.used)
+    return OpenIndex(after, index, paths, skipped)
 
 
-def _entry(
-    files: Files, paths: Sequence[Path], name: str, known: IndexedFile | None, looked_at: int, folder: Path
+def _indexed_file(
+    files: CorpusReader,
+    paths: Sequence[Path],
+    name: str,
+    earlier: IndexedFile | None,
+    looked_at: int,
+    folder: Path,
 ) -> IndexedFile:
-    """The file's entry: the known one where the file is as it was, else one with a segment of what it holds now."""
+    """Return the file's earlier entry if it is unchanged, else one with a segment of its present content."""
     seen = stamp(paths)
-    whole = known is not None and Segment(folder, known.segment, name).size == known.size
-    if known and whole and known.stamp == seen and _newest(paths) < looked_at - TICK:
-        return known
+    whole = earlier is not None and Segment(folder, earlier.segment, name).size == earlier.size
+    newest = max((stat.st_mtime_ns for stat in map(_stat, paths) if stat), default=0)
+    if earlier and whole and earlier.stamp == seen and newest < looked_at - TICK:
+        return earlier
     try:
         sha256 = _sha256(file_digest(path) for path in paths) if paths[1:] else file_digest(paths[0])
     except OSError as error:
         raise CorpusError(f"{paths[0]}: can't be read ({error.strerror}): check its permissions") from error
     key = _sha256([files.version, paths[0].suffix.lower(), sha256])
     segment = Segment(folder, key, name)
-    if not (known and whole and known.segment == key):
+    if not (earlier and whole and earlier.segment == key):
         try:
             rows = segment.rows
         except BROKEN:
             rows = Segment.write(folder, key, name, files.read(paths[0], name)).rows
     else:
-        rows = known.rows
+        rows = earlier.rows
     return IndexedFile(name, seen, sha256, key, rows, segment.size)
 
 
-def _index(catalogue: Catalogue, folder: Path, what: str) -> Index:
-    place = folder / catalogue.index
+def _load_or_merge_index(manifest: IndexManifest, folder: Path, what: str) -> Index:
+    place = folder / manifest.index
     with suppress(CardError):
         return Index.load(place)
     partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        Index.merge(_Segments(catalogue, folder), partial)
+        Index.merge(_Segments(manifest, folder), partial)
         shutil.rmtree(place, ignore_errors=True)  # a damaged one
         partial.rename(place)
         return Index.load(place)
@@ -341,33 +350,29 @@ def _index(catalogue: Catalogue, folder: Path, what: str) -> Index:
 
 @dataclass(frozen=True)
 class _Segments(Iterable[Postings]):
-    """The counted words of every file, in order, as often as they are gone through."""
+    """The word counts of every file, in order; can be iterated repeatedly."""
 
-    catalogue: Catalogue
+    manifest: IndexManifest
     folder: Path
 
     def __iter__(self) -> Iterator[Postings]:
-        for entry in self.catalogue.files:
+        for entry in self.manifest.files:
             yield Segment(self.folder / SEGMENTS, entry.segment, entry.name).postings
 
 
-def _read(folder: Path) -> Catalogue:
-    """An empty one where there is none, or none that this version can read."""
+def _read_manifest(folder: Path) -> IndexManifest:
+    """Read the manifest; return an empty one if there is none that this version can read."""
     try:
-        found = build(Catalogue, parse((folder / CATALOGUE).read_text(encoding="utf-8")))
+        manifest = build(IndexManifest, parse((folder / MANIFEST).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
-        return Catalogue()
-    return found if found.format == FORMAT else Catalogue()
+        return IndexManifest()
+    return manifest if manifest.format == FORMAT else IndexManifest()
 
 
-def _fresh(catalogue: Catalogue) -> bool:
+def _fresh(manifest: IndexManifest) -> bool:
     """Whether a file of it changed so shortly before it was looked at that its stamp can't be trusted."""
-    newest = [int(part.rpartition("-")[2] or 0) for e in catalogue.files for part in e.stamp.split(" ")]
-    return max(newest, default=0) >= catalogue.looked_at - TICK
-
-
-def _newest(paths: Sequence[Path]) -> int:
-    return max((found.st_mtime_ns for found in map(_stat, paths) if found), default=0)
+    newest = [int(part.rpartition("-")[2] or 0) for e in manifest.files for part in e.stamp.split(" ")]
+    return max(newest, default=0) >= manifest.looked_at - TICK
 
 
 def _stat(path: Path) -> os.stat_result | None:
@@ -377,19 +382,14 @@ def _stat(path: Path) -> os.stat_result | None:
         return None
 
 
-def _place(path: Path, text: str) -> None:
-    with replacing(path) as stream:
-        stream.write(text.encode())
-
-
-def _collect(folder: Path, dropped: set[str], used: set[str]) -> None:
-    """Remove what has been out of use for a day; what goes out of use now is marked with the time."""
-    oldest = time.time() - KEPT
+def _collect_garbage(folder: Path, dropped: set[str], used: set[str]) -> None:
+    """Remove files that have been unused for a day; mark those that are unused from now on with the time."""
+    oldest = time.time() - RETENTION
     for path in [*folder.iterdir(), *(folder / SEGMENTS).iterdir()]:
         with suppress(OSError):  # another process may be as tidy
             if path.name in dropped:
                 os.utime(path)
-            elif path.name not in {*used, CATALOGUE, SEGMENTS} and path.stat().st_mtime < oldest:
+            elif path.name not in {*used, MANIFEST, SEGMENTS} and path.stat().st_mtime < oldest:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
@@ -397,38 +397,36 @@ def _sha256(lines: Iterable[str]) -> str:
     return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
-# A local corpus as evidence: what it held when it was opened, whatever becomes of its files meanwhile.
-
 LISTED = 5
 
 
 class LocalCorpus:
-    """Every text of a corpus, found by BM25. Equal scores stand in the order of the files."""
+    """The texts of a corpus as they were when it was opened, retrieved by BM25; equal scores keep the files' order."""
 
-    def __init__(self, opened: Opened, folder: Path, name: str) -> None:
+    def __init__(self, opened: OpenIndex, folder: Path, name: str) -> None:
         self.name = name
         self._folder, self._opened = folder, opened
-        files = opened.catalogue.files
+        files = opened.manifest.files
         self._segments = [Segment(folder / SEGMENTS, e.segment, e.name) for e in files]
         self._ends = list(itertools.accumulate(e.rows for e in files))
         self._changed: set[int] = set()
 
     @classmethod
-    def open(cls, files: Files, folder: Path, name: str) -> "LocalCorpus":
-        """The corpus of these files, with its index in `folder`: made where there is none, else brought up to date.
+    def open(cls, files: CorpusReader, folder: Path, name: str) -> "LocalCorpus":
+        """Open the corpus of these files, with its index in `folder`, making or updating it first.
 
-        Raises CorpusError where it holds no text, can't be read, or its index can't be written.
+        Raises CorpusError if it has no text, can't be read, or its index can't be written.
         """
-        return cls(up_to_date(files, folder, name), folder, name)
+        return cls(open_index(files, folder, name), folder, name)
 
     @property
     def digest(self) -> str:
-        """sha256 over the lines "sha256  name" of its files, as they were when it was opened."""
-        return self._opened.catalogue.digest
+        """Return the sha256 over the lines "sha256  name" of its files, as they were when it was opened."""
+        return self._opened.manifest.digest
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know: which files are not in it, and which changed since it was opened."""
+        """Return notes for the user on files that were left out, and on those that changed since it was opened."""
         skipped = self._opened.skipped
         notes = [f"evidence {self.name}: {name} is left out: {why}" for name, why in skipped[:LISTED]]
         if len(skipped) > LISTED:
@@ -443,20 +441,20 @@ class LocalCorpus:
         return self._ends[-1]
 
     def __iter__(self) -> Iterator[Source]:
-        """Every text, file by file. Raises CorpusError where the index was damaged or taken away."""
+        """Yield every text, file by file. Raises CorpusError if the index was damaged or removed."""
         with self._whole():
             for segment in self._segments:
                 yield from segment.sources()
 
     def find(self, claim: str, k: int) -> list[Source]:
-        """At most `k` texts that share a word with the claim, best first, with their BM25 scores."""
+        """Return at most `k` texts that share a word with the claim, best first, with their BM25 scores."""
         with self._whole():
-            found = self._opened.index.search(claim, k)
-            return [replace(self._source(row), score=score) for row, score in found]
+            rows = self._opened.index.search(claim, k)
+            return [replace(self._source(row), score=score) for row, score in rows]
 
     def _source(self, row: int) -> Source:
         at = bisect.bisect_right(self._ends, row)
-        if stamp(self._opened.paths[at]) != self._opened.catalogue.files[at].stamp:
+        if stamp(self._opened.paths[at]) != self._opened.manifest.files[at].stamp:
             self._changed.add(at)
         return self._segments[at].source(row - (self._ends[at - 1] if at else 0))
 

@@ -1,4 +1,4 @@
-"""Pruning: the part of a passage that a question needs."""
+"""Pruning condenses a passage to what a question needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from kcard.selectors.checkpoints import (
     check_trust,
     load,
     loading_errors,
-    placed,
+    move_to_device,
     tokenizer,
 )
 from kcard.selectors.registry import Loading, models
@@ -36,12 +36,12 @@ __all__ = [
 ]
 
 
-# No pruning, to measure what pruning is good for (Knowledge Card, figure 3).
+# No pruning, to ablate the pruning selector (Knowledge Card, figure 3).
 
 
 class Unpruned:
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Each text as it is."""
+        """Return the texts unchanged."""
         del question
         return list(texts)
 
@@ -50,15 +50,15 @@ class Unpruned:
 class Extractive:
     """Keeps the sentences whose cosine with the question is at least `ratio` of the best one's.
 
-    It copies and never rewrites, so it adds no fact. A sentence that was cut off at the end goes where a
-    whole one is there; `most` sentences stay at most; a text of one sentence is returned as it is.
+    It copies and never rewrites, so it adds no fact. A sentence that is cut off at the end is dropped if there is a
+    whole one; at most `most` sentences are kept; a text of one sentence is returned unchanged.
     """
 
     ratio: float = 0.75
     most: int = 3
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Each text condensed; its sentences stay in their order."""
+        """Condense each text; its sentences stay in their order."""
         sentences = [whole(text) for text in texts]
         scored = [s for group in sentences if len(group) > 1 for s in group]
         cosine = dict(zip(scored, Cosine().scores(question, scored).tolist(), strict=True))
@@ -74,21 +74,21 @@ class Extractive:
         return " ".join(distinct[i] for i in sorted(order))
 
 
-# Pruning by the embedded reader: of a document the sentences that an answer rests on (Knowledge Card, section 2.2).
+# Pruning by the embedded reader: keeps the sentences that an answer rests on (Knowledge Card, section 2.2).
 
 
 @dataclass(frozen=True)
 class ReaderPruner:
     """Keeps the sentences that fall behind the best one by at most `near` log-odds; it copies and never rewrites.
 
-    A text of up to `short` sentences is returned as it is.
+    A text of up to `short` sentences is returned unchanged.
     """
 
     near: float = 2.5
     short: int = 2
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Each text condensed; its sentences stay in their order."""
+        """Condense each text; its sentences stay in their order."""
         from kcard.offline.reader import read
 
         long = [text for text in texts if len(sentence_spans(text)) > self.short]
@@ -104,7 +104,7 @@ class ReaderPruner:
         return "\n".join(" ".join(text[s.start : s.end].split()) for s in sentences if s.evidence >= least)
 
 
-# Pruning by a summariser, as in the Knowledge Card paper. It writes anew and may add what the text does not say.
+# Pruning by a summariser, as in the Knowledge Card paper. It rewrites, and may add what the text does not say.
 
 BATCH_TOKENS = 4096
 # Of the Knowledge Card code: one sentence of 10 to 30 tokens, searched by beams without sampling.
@@ -113,9 +113,9 @@ PAPER = {"min_length": 10, "max_length": 30}
 
 @dataclass(frozen=True)
 class Summariser:
-    """A sequence-to-sequence model; it does not look at the question. `lengths`: in tokens, else the model's own.
+    """A sequence-to-sequence model, which ignores the question. `lengths`: in tokens, else the model's own.
 
-    A text is read as far as the model reads. Nothing is sampled: the same text has the same summary.
+    Texts are truncated to the model's window. Nothing is sampled: equal texts have equal summaries.
     """
 
     model: Any
@@ -123,15 +123,15 @@ class Summariser:
     lengths: dict[str, int]
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Each text summarised; a text of which nothing comes back stays as it is."""
+        """Summarise each text; a text whose summary is empty stays unchanged."""
         del question
         distinct = [text for text in dict.fromkeys(texts) if text.strip()]
         rows = [self._row(text) for text in distinct]
-        found: dict[str, str] = {}
+        summaries: dict[str, str] = {}
         for batch in by_tokens([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
             written = self._write([rows[i] for i in batch])
-            found |= {distinct[i]: summary for i, summary in zip(batch, written, strict=True)}
-        return [found.get(text) or text for text in texts]
+            summaries |= {distinct[i]: summary for i, summary in zip(batch, written, strict=True)}
+        return [summaries.get(text) or text for text in texts]
 
     def _row(self, text: str) -> dict[str, Any]:
         return dict(
@@ -154,14 +154,14 @@ class Summariser:
         import torch
 
         inputs = self.tokenizer.pad(list(rows), return_tensors="pt").to(self.model.device)
-        known = {key: inputs[key] for key in ("input_ids", "attention_mask")}
+        tensors = {key: inputs[key] for key in ("input_ids", "attention_mask")}
         with torch.inference_mode():
-            written = self.model.generate(**known, do_sample=False, **self.lengths)
+            written = self.model.generate(**tensors, do_sample=False, **self.lengths)
         return [text.strip() for text in self.tokenizer.batch_decode(written, skip_special_tokens=True)]
 
 
 def pegasus(loading: Loading, model: str | None = None) -> Summariser:
-    return _summariser(Checkpoint.known(models("pruner", "pegasus")[0], model), loading, PAPER)
+    return _summariser(Checkpoint.from_catalogue(models("pruner", "pegasus")[0], model), loading, PAPER)
 
 
 def summariser(model: str, loading: Loading) -> Summariser:
@@ -177,8 +177,8 @@ def _summariser(checkpoint: Checkpoint, loading: Loading, lengths: dict[str, int
 
 # Pruning by an OpenProvence model: it reads question and text together and keeps the sentences that serve.
 #
-# Its code lies in its repository and is run only where that is trusted. `process` is the interface which that code
-# documents; the sentences are ours (sentences.py), so it needs no data of nltk, only the package.
+# Its code is in its repository and runs only if that is trusted. `process` is the interface which that code documents;
+# the sentence splitter is ours, so it needs no data of nltk, only the package.
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Provence:
     model: Any
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """The sentences of each text that are kept, in their order; a text of which none is kept stays whole."""
+        """Return the kept sentences of each text, in their order; a text of which none is kept stays whole."""
         distinct = [text for text in dict.fromkeys(texts) if text.strip()]
         if not distinct:
             return list(texts)
@@ -201,26 +201,28 @@ class Provence:
             show_progress=False,
             enable_warnings=False,
         )
-        kept = [" ".join(s.strip() for s in sentences if s.strip()) for sentences in result["kept_sentences"]]
-        found = dict(zip(distinct, kept, strict=True))
-        return [found.get(text) or text for text in texts]
+        joined = [
+            " ".join(s.strip() for s in sentences if s.strip()) for sentences in result["kept_sentences"]
+        ]
+        pruned = dict(zip(distinct, joined, strict=True))
+        return [pruned.get(text) or text for text in texts]
 
 
 def provence(loading: Loading, model: str | None = None) -> Provence:
-    """Raises UsageError where remote code is not trusted, else as checkpoint.load does."""
+    """Load the model. Raises UsageError if remote code is not trusted, else as checkpoints.load does."""
     import torch
     from transformers import AutoModel
 
-    checkpoint = Checkpoint.known(models("pruner", "provence")[0], model)
+    checkpoint = Checkpoint.from_catalogue(models("pruner", "provence")[0], model)
     check_trust(checkpoint, loading)
     announce(checkpoint, loading)
     with loading_errors(checkpoint), quiet_loading():
         # Its own from_pretrained returns the model alone, so what it lacks can't be asked for.
-        found = AutoModel.from_pretrained(
+        network = AutoModel.from_pretrained(
             checkpoint.name,
             revision=checkpoint.revision,
             dtype=getattr(torch, loading.dtype),
             use_safetensors=True,
             trust_remote_code=True,
         )
-    return Provence(placed(found.eval(), loading.device))
+    return Provence(move_to_device(network.eval(), loading.device))

@@ -1,8 +1,8 @@
 """Selectors and presets of selectors by name.
 
-What a factory's parameters are called says what it is given: `model` the text after the colon (it must be given
-where the parameter has no default), `loading` the device and what is trusted. A factory with neither, such as a
-class of one's own, is called with nothing.
+A factory gets the parameters that its signature names: `model` is the text after the colon (required if it has no
+default), `loading` the device and what is trusted. A factory with neither, such as a third-party class, is called
+without arguments.
 """
 
 import inspect
@@ -22,12 +22,12 @@ __all__ = [
     "GROUPS",
     "MODELS",
     "PRESETS",
-    "Kind",
+    "HubRepository",
     "Loading",
     "Model",
     "Preset",
-    "Repository",
     "SelectorChoice",
+    "SelectorKind",
     "checker",
     "models",
     "pruner",
@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 
-# The models that selectors use, in one table (catalogue.toml): where each comes from, its revision, licence, size.
+# The models of selectors (catalogue.toml): repository, revision, licence and size of each.
 
-Kind = Literal["relevance", "pruner", "checker"]
+SelectorKind = Literal["relevance", "pruner", "checker"]
 
 
 @dataclass(frozen=True)
-class Repository:
+class HubRepository:
     """A repository on the Hugging Face Hub at one revision."""
 
     name: str
@@ -50,21 +50,21 @@ class Repository:
 
 @dataclass(frozen=True)
 class Model:
-    """What the selector `name` of `kind` reads.
+    """A model of the selector `name` of `kind`.
 
-    size          of the weights that are fetched
-    companion     another repository that it takes its tokenizer from
+    size          of the weights that are downloaded
+    companion     another repository, which has the tokenizer
     pickled       the repository has no safetensors: its pickle is read with torch's weights_only
     remote_code   it runs code from its repository, which needs --trust-remote-code
     embedded      comes with kcard
     """
 
-    kind: Kind
+    kind: SelectorKind
     name: str
-    repository: Repository
+    repository: HubRepository
     licence: str
     size: str
-    companion: Repository | None = None
+    companion: HubRepository | None = None
     pickled: bool = False
     remote_code: bool = False
     embedded: bool = False
@@ -80,23 +80,23 @@ class Preset:
     checker: str
     about: str
 
-    def of(self, kind: Kind) -> str:
+    def of(self, kind: SelectorKind) -> str:
         return {"relevance": self.relevance, "pruner": self.pruner, "checker": self.checker}[kind]
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text(encoding="utf-8"))
 PRESETS = {row["name"]: build(Preset, row) for row in _TABLES["presets"]}
 MODELS = tuple(build(Model, row) for row in _TABLES["models"])
-SEVERAL = {("checker", "paper"): ("vitaminc", "factkb")}  # selectors that read the models of others
+SEVERAL = {("checker", "paper"): ("vitaminc", "factkb")}  # selectors that use the models of others
 
 
-def models(kind: Kind, name: str) -> tuple[Model, ...]:
-    """What the selector reads; nothing for one that is not in the table: a user's own, or one that is named a model."""
+def models(kind: SelectorKind, name: str) -> tuple[Model, ...]:
+    """Return the models of a selector; none for third-party selectors and for those that take a model."""
     names = SEVERAL.get((kind, name), (name,))
     return tuple(model for model in MODELS if model.kind == kind and model.name in names)
 
 
-GROUPS: dict[Kind, str] = {
+GROUPS: dict[SelectorKind, str] = {
     "relevance": "kcard.relevance",
     "pruner": "kcard.pruners",
     "checker": "kcard.checkers",
@@ -105,10 +105,10 @@ GROUPS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Loading:
-    """Where the models of selectors run, and whether code from their repositories may run with them.
+    """Where the models of selectors run, and whether code from their repositories may run.
 
     dtype    of the weights: float32, bfloat16 or float16
-    report   called with a sentence before a model is fetched, which can take long
+    report   called with a sentence before a model is downloaded, which can take long
     """
 
     device: str = "cpu"
@@ -118,47 +118,45 @@ class Loading:
 
 
 def relevance(spec: str, loading: Loading = Loading()) -> Relevance:
-    """The relevance selector that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
-    found: Relevance = _make("relevance", spec, loading)
-    return found
+    """Make the relevance selector that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
+    selector: Relevance = _make("relevance", spec, loading)
+    return selector
 
 
 def pruner(spec: str, loading: Loading = Loading()) -> Pruner:
-    """The pruner that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
-    found: Pruner = _make("pruner", spec, loading)
-    return found
+    """Make the pruner that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
+    selector: Pruner = _make("pruner", spec, loading)
+    return selector
 
 
 def checker(spec: str, loading: Loading = Loading()) -> Checker:
-    """The checker that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
-    found: Checker = _make("checker", spec, loading)
-    return found
+    """Make the checker that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
+    selector: Checker = _make("checker", spec, loading)
+    return selector
 
 
-def _make(kind: Kind, spec: str, loading: Loading) -> Any:
+def _make(kind: SelectorKind, spec: str, loading: Loading) -> Any:
     name, colon, model = spec.partition(":")
     factory = system.load(GROUPS[kind], name)
     parameters = inspect.signature(factory).parameters
-    given: dict[str, Any] = {"loading": loading} if "loading" in parameters else {}
+    arguments: dict[str, Any] = {"loading": loading} if "loading" in parameters else {}
     if colon and not model:
         raise UsageError(f"{kind} {spec!r} has no model after the colon: write {name}:MODEL")
     if model and "model" not in parameters:
         raise UsageError(f"{kind} {spec!r}: {name} takes no model")
     if model:
-        given["model"] = model
+        arguments["model"] = model
     elif "model" in parameters and parameters["model"].default is inspect.Parameter.empty:
         raise UsageError(f"{kind} {name!r} needs a model: {name}:MODEL, a folder or a name on the hub")
-    return factory(**given)
+    return factory(**arguments)
 
-
-# Presets: one selector of each kind under one name, each of which can be replaced.
 
 DEFAULT = "offline"
 
 
 @dataclass(frozen=True)
 class SelectorChoice:
-    """A preset, and the selectors that take the place of its own. Raises UsageError for an unknown preset."""
+    """A preset, and the selectors that override its own. Raises UsageError for an unknown preset."""
 
     preset: str = DEFAULT
     relevance: str | None = None
@@ -169,25 +167,25 @@ class SelectorChoice:
         if self.preset not in PRESETS:
             raise UsageError(f"unknown selectors {self.preset!r}: choose one of {', '.join(PRESETS)}")
 
-    def spec(self, kind: Kind) -> str:
-        """The name of the selector of that kind."""
+    def spec(self, kind: SelectorKind) -> str:
+        """Return the name of the selector of that kind."""
         own = {"relevance": self.relevance, "pruner": self.pruner, "checker": self.checker}[kind]
         return own or PRESETS[self.preset].of(kind)
 
     def make_relevance(self, loading: Loading) -> Relevance:
-        found: Relevance = self._made("relevance", self.relevance, loading)
-        return found
+        selector: Relevance = self._make_or_name_preset("relevance", self.relevance, loading)
+        return selector
 
     def make_pruner(self, loading: Loading) -> Pruner:
-        found: Pruner = self._made("pruner", self.pruner, loading)
-        return found
+        selector: Pruner = self._make_or_name_preset("pruner", self.pruner, loading)
+        return selector
 
     def make_checker(self, loading: Loading) -> Checker:
-        found: Checker = self._made("checker", self.checker, loading)
-        return found
+        selector: Checker = self._make_or_name_preset("checker", self.checker, loading)
+        return selector
 
-    def _made(self, kind: Kind, own: str | None, loading: Loading) -> Any:
-        """The selector; where it is the preset's, an error names the preset too."""
+    def _make_or_name_preset(self, kind: SelectorKind, own: str | None, loading: Loading) -> Any:
+        """Make the selector; if it is the preset's, errors also name the preset."""
         make = {"relevance": relevance, "pruner": pruner, "checker": checker}[kind]
         try:
             return make(self.spec(kind), loading)

@@ -1,8 +1,8 @@
-"""Relevance of passages to a question: cosine of embeddings, sentence-transformers, chance."""
+"""Relevance of passages to a question: cosine of embeddings, sentence-transformers, random."""
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from kcard.selectors.checkpoints import (
     check_code,
     digest,
     loading_errors,
-    placed,
+    move_to_device,
 )
 from kcard.selectors.registry import Loading, models
 from kcard.system import quiet_loading
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class Cosine:
-    """Cosine of the embeddings of all-MiniLM-L6-v2, as in the paper. An empty text scores like any other: low."""
+    """Cosine of the embeddings of all-MiniLM-L6-v2, as in the paper. Empty texts get low scores like any other."""
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
         """Shape (n,), in [-1, 1]."""
@@ -52,8 +52,8 @@ class Cosine:
         vectors = cache.embed([question, *distinct])
         cosines = np.clip(vectors[1:] @ vectors[0], -1.0, 1.0)
         place = {text: i for i, text in enumerate(distinct)}
-        found: Array = cosines[[place[text] for text in texts]]
-        return found
+        scores: Array = cosines[[place[text] for text in texts]]
+        return scores
 
     def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
         """See Precomputed; equal texts score alike, as they do in `scores`."""
@@ -64,16 +64,16 @@ class Cosine:
         places = np.array([distinct[text] for text in texts], dtype=np.int64)
 
         def scores(question: str) -> Array:
-            found: Array = np.clip(vectors @ cache.embed([question])[0], -1.0, 1.0)[places]
-            return found
+            cosines: Array = np.clip(vectors @ cache.embed([question])[0], -1.0, 1.0)[places]
+            return cosines
 
         return scores
 
 
 class MiniLM:
-    """That cosine times the agreement of the question's numbers: the encoder hardly tells 2020 from 2022.
+    """Cosine times the agreement of the question's numbers: the encoder hardly distinguishes 2020 from 2022.
 
-    It departs from the paper, whose relevance is the cosine alone.
+    In the paper, relevance is the cosine alone.
     """
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
@@ -88,16 +88,16 @@ class MiniLM:
         agreement = Agreement(texts)
 
         def scores(question: str) -> Array:
-            found = cosines(question)
-            return np.where(found > 0, found * agreement(question).astype(np.float32), found)
+            similarity = cosines(question)
+            return np.where(similarity > 0, similarity * agreement(question).astype(np.float32), similarity)
 
         return scores
 
 
 def top(scores: Array | Sequence[float], k: int, floor: float = 0.0) -> list[int]:
-    """Indices of the k highest scores, best first; of equal ones the earlier stands first.
+    """Return the indices of the k highest scores, best first; of equal ones the earlier first.
 
-    `floor` in [0, 1]: a score below that share of the best one is left out; 0 leaves none out.
+    `floor` in [0, 1]: scores below this share of the best one are dropped.
     """
     order = [int(i) for i in np.argsort(-np.asarray(scores), kind="stable")[: max(k, 0)]]
     if not floor or not order or scores[order[0]] <= 0:
@@ -105,85 +105,84 @@ def top(scores: Array | Sequence[float], k: int, floor: float = 0.0) -> list[int
     return [i for i in order if scores[i] >= floor * scores[order[0]]]
 
 
-# Relevance left to chance, to measure what relevance is good for (Knowledge Card, figure 3).
+# Random relevance, to ablate the relevance selector (Knowledge Card, figure 3).
 
 LOW = 0.99
 
 
 class Chance:
-    """Scores that say nothing. They lie so close together that no floor cuts any off."""
+    """Random scores, so close together that no floor drops any."""
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
-        """Shape (n,), in [0.99, 1]; by question and text, so that a run can be repeated."""
+        """Shape (n,), in [0.99, 1]; seeded by question and text, so that a run can be repeated."""
         drawn = [np.random.default_rng(derive_seed(0, question, text)).random() for text in texts]
         return np.array([LOW + (1 - LOW) * x for x in drawn], dtype=np.float32)
 
 
 # Relevance by any model of sentence-transformers: the cosine of question and text, as in the paper.
 #
-# mpnet-base is a plain language model: its embedding is the mean over the states of all tokens of a text, padding
-# left out. The others say themselves how they pool, and what they put before a question.
+# mpnet-base is a plain language model: its embedding is the mean over the states of a text's tokens, without padding.
+# The configs of the others name their pooling and prompts.
 
 Pooled = Literal["mean", "cls"]
-_POOLED = {None: False, "mean": True, "cls": "cls"}  # what scores of earlier versions are named by
+_POOLED = {None: False, "mean": True, "cls": "cls"}  # as in the digests of earlier versions
 
 
 class SentenceEmbedding:
-    """`sha256` names the scores."""
+    """Cosine of sentence-transformers embeddings. `sha256` identifies the scores."""
 
     def __init__(self, checkpoint: Checkpoint, loading: Loading, pooling: Pooled | None = None) -> None:
-        """`pooling`: by the mean over tokens, or by the first ([CLS]), whatever the model says. Raises as
-        checkpoint.load does."""
+        """`pooling`: mean over tokens, or the first one ([CLS]), overriding the model's own. Raises as
+        checkpoints.load does."""
         if find_spec("sentence_transformers") is None:
             raise MissingExtra(f"{checkpoint.selector} needs sentence-transformers: {EXTRA}")
         check_code(checkpoint, loading)
         announce(checkpoint, loading)
         with loading_errors(checkpoint), quiet_loading():
-            model = _pooled(checkpoint, loading, pooling) if pooling else _as_published(checkpoint, loading)
-        self._model = placed(model.eval(), loading.device)
-        self.sha256 = digest(checkpoint, _config(model), _POOLED[pooling], loading.dtype)
+            model = (
+                _with_pooling(checkpoint, loading, pooling) if pooling else _as_published(checkpoint, loading)
+            )
+        self._model = move_to_device(model.eval(), loading.device)
+        # Models without a transformer, such as static embeddings, have no config.
+        config = getattr(getattr(model[0], "auto_model", None), "config", None)
+        self.sha256 = digest(checkpoint, config, _POOLED[pooling], loading.dtype)
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
-        """Shape (n,), in [-1, 1]; the same for a text in any company."""
+        """Shape (n,), in [-1, 1]; independent of the other texts."""
         if not texts:
             return np.zeros(0, dtype=np.float32)
-        asked = self._model.encode_query([question], **_ENCODING)
+        query_vector = self._model.encode_query([question], **_ENCODING)
         distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        found = self._model.encode_document(list(distinct), **_ENCODING)
-        cosines = np.clip(_unit(found) @ _unit(asked)[0], -1.0, 1.0)
+        vectors = self._model.encode_document(list(distinct), **_ENCODING)
+        cosines = np.clip(_normalize(vectors) @ _normalize(query_vector)[0], -1.0, 1.0)
         return np.asarray([cosines[distinct[text]] for text in texts], dtype=np.float32)
-
-
-def _config(model: "SentenceTransformer") -> Any:
-    """That of the transformer within; None for a model that has none, such as static embeddings."""
-    return getattr(getattr(model[0], "auto_model", None), "config", None)
 
 
 _ENCODING = {"show_progress_bar": False, "convert_to_numpy": False, "convert_to_tensor": True}
 
 
-def _unit(vectors: "object") -> Array:
+def _normalize(vectors: "object") -> Array:
     import torch
 
     assert isinstance(vectors, torch.Tensor)
-    found = torch.nn.functional.normalize(vectors.float(), dim=-1)
-    return np.asarray(found.cpu().numpy(), dtype=np.float32)
+    normalized = torch.nn.functional.normalize(vectors.float(), dim=-1)
+    return np.asarray(normalized.cpu().numpy(), dtype=np.float32)
 
 
 def mpnet(loading: Loading, model: str | None = None) -> SentenceEmbedding:
-    return SentenceEmbedding(_known("mpnet", model), loading)
+    return SentenceEmbedding(_catalogued("mpnet", model), loading)
 
 
 def mpnet_base(loading: Loading, model: str | None = None) -> SentenceEmbedding:
-    return SentenceEmbedding(_known("mpnet-base", model), loading, "mean")
+    return SentenceEmbedding(_catalogued("mpnet-base", model), loading, "mean")
 
 
 def granite(loading: Loading, model: str | None = None) -> SentenceEmbedding:
-    return SentenceEmbedding(_known("granite", model), loading)
+    return SentenceEmbedding(_catalogued("granite", model), loading)
 
 
 def multilingual(loading: Loading, model: str | None = None) -> SentenceEmbedding:
-    return SentenceEmbedding(_known("multilingual", model), loading)
+    return SentenceEmbedding(_catalogued("multilingual", model), loading)
 
 
 def sentence_transformers(model: str, loading: Loading) -> SentenceEmbedding:
@@ -191,12 +190,12 @@ def sentence_transformers(model: str, loading: Loading) -> SentenceEmbedding:
 
 
 def cls(model: str, loading: Loading) -> SentenceEmbedding:
-    """A plain encoder by the state of its first token, as the unsupervised SimCSE is read (Gao et al., 2021)."""
+    """Use the state of an encoder's first token, as unsupervised SimCSE does (Gao et al., 2021)."""
     return SentenceEmbedding(Checkpoint.parse("relevance 'cls'", model), loading, "cls")
 
 
-def _known(name: str, elsewhere: str | None) -> Checkpoint:
-    return Checkpoint.known(models("relevance", name)[0], elsewhere)
+def _catalogued(name: str, elsewhere: str | None) -> Checkpoint:
+    return Checkpoint.from_catalogue(models("relevance", name)[0], elsewhere)
 
 
 def _as_published(checkpoint: Checkpoint, loading: Loading) -> "SentenceTransformer":
@@ -211,7 +210,7 @@ def _as_published(checkpoint: Checkpoint, loading: Loading) -> "SentenceTransfor
     )
 
 
-def _pooled(checkpoint: Checkpoint, loading: Loading, pooling: Pooled) -> "SentenceTransformer":
+def _with_pooling(checkpoint: Checkpoint, loading: Loading, pooling: Pooled) -> "SentenceTransformer":
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 

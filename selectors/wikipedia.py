@@ -1,8 +1,8 @@
 """Evidence from Wikipedia.
 
 https://www.mediawiki.org/wiki/API:Etiquette asks for a user agent that names the program and where to find its
-makers, for few requests at a time, for maxlag, and for patience as Retry-After says: while the wiki wants one request
-to wait, all of them do. It is thread-safe.
+makers, for few concurrent requests, for maxlag, and for delays as Retry-After says: while the wiki delays one request,
+all of them wait. It is thread-safe.
 """
 
 import email.utils
@@ -48,7 +48,7 @@ PASSING = ("maxlag", "ratelimited", "readonly", "internal_api_error")
 
 
 class _Refused(CorpusError):
-    """A reply that may be another one when it is asked for again. `wait`: seconds that the server wants, if it says."""
+    """A failure that may pass if the request is repeated. `wait`: seconds that the server demands, if it says."""
 
     def __init__(self, why: str, wait: float | None = None) -> None:
         super().__init__(why)
@@ -57,7 +57,7 @@ class _Refused(CorpusError):
 
 @dataclass
 class MediaWiki:
-    """One wiki, by the address of its api.php. `stale`: when old replies were made that had to do, as days."""
+    """One wiki, by the URL of its api.php. `stale`: the days of outdated replies that were used."""
 
     api: str
     cache: Path
@@ -66,27 +66,29 @@ class MediaWiki:
     _resumed: float = 0.0  # time.monotonic() before which nothing is asked
 
     def get(self, **parameters: str) -> dict[str, Any]:
-        """The reply to a query, from disk where it was asked before and is not too old.
+        """Return the reply to a query, from disk if there is a recent one.
 
-        Raises CorpusError where there is no network, the wiki refuses, or what it sends is not a reply. An old reply
-        is better than none: it is taken then, and noted.
+        Raises CorpusError if there is no network, the wiki refuses, or the reply is malformed, unless there is an
+        outdated reply on disk: it is then used, and noted.
         """
         query = urllib.parse.urlencode(sorted({"format": "json", "formatversion": "2", **parameters}.items()))
-        kept = self.cache / f"{hashlib.sha256(query.encode()).hexdigest()}.json"
-        old = _kept(kept)
+        path = self.cache / f"{hashlib.sha256(query.encode()).hexdigest()}.json"
+        old = _read_reply(path)
         if old is not None and 0 <= time.time() - old["asked"] < self.age:
             return dict(old["reply"])
         try:
-            reply = self._patiently(f"{self.api}?{query}&maxlag={MAXLAG}")
+            reply = self._request_with_retries(f"{self.api}?{query}&maxlag={MAXLAG}")
         except CorpusError:
             if old is None:
                 raise
             self.stale.add(datetime.fromtimestamp(old["asked"], UTC).date().isoformat())
             return dict(old["reply"])
-        _keep(kept, {"asked": time.time(), "api": self.api, "query": query, "reply": reply})
+        stored = {"asked": time.time(), "api": self.api, "query": query, "reply": reply}
+        with suppress(OSError):  # without room on disk, the next query is sent again
+            write_text(path, json.dumps(stored, ensure_ascii=False), parents=True)
         return reply
 
-    def _patiently(self, url: str) -> dict[str, Any]:
+    def _request_with_retries(self, url: str) -> dict[str, Any]:
         if settings().offline:
             raise CorpusError(
                 f"{self.api} can't be queried, because HF_HUB_OFFLINE is set: unset it, or use evidence on this machine"
@@ -95,7 +97,7 @@ class MediaWiki:
             if (pause := self._resumed - time.monotonic()) > 0:
                 time.sleep(pause)
             try:
-                return self._asked(url)
+                return self._request(url)
             except _Refused as refused:
                 wait = 2.0**attempt if refused.wait is None else refused.wait
                 if attempt == TRIES - 1 or wait > LONGEST_WAIT:
@@ -104,7 +106,7 @@ class MediaWiki:
                 self._resumed = max(self._resumed, time.monotonic() + wait)
         raise AssertionError("unreachable")
 
-    def _asked(self, url: str) -> dict[str, Any]:
+    def _request(self, url: str) -> dict[str, Any]:
         request = urllib.request.Request(url, headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip"})
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
@@ -126,9 +128,9 @@ class MediaWiki:
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise _Refused(f"broke off ({type(error).__name__})") from error
-        return self._read(body, headers)
+        return self._parse_reply(body, headers)
 
-    def _read(self, body: bytes, headers: "Message") -> dict[str, Any]:
+    def _parse_reply(self, body: bytes, headers: "Message") -> dict[str, Any]:
         try:
             if headers.get("Content-Encoding") == "gzip":
                 body = zlib.decompressobj(wbits=31).decompress(body, LARGEST + 1)
@@ -139,43 +141,37 @@ class MediaWiki:
                 raise ValueError("no object")
         except (ValueError, zlib.error) as error:
             raise _Refused(f"sent no JSON ({str(error)[:80]})") from error
-        if isinstance(found := reply.get("error"), dict):
-            said = " ".join(str(found.get("info") or found.get("code")).split())[:200]
-            if str(found.get("code")).startswith(PASSING):
-                raise _Refused(f"is busy ({said})", _wait(headers))
-            raise CorpusError(f"{self.api} refused the query: {said}")
+        if isinstance(problem := reply.get("error"), dict):
+            message = " ".join(str(problem.get("info") or problem.get("code")).split())[:200]
+            if str(problem.get("code")).startswith(PASSING):
+                raise _Refused(f"is busy ({message})", _wait(headers))
+            raise CorpusError(f"{self.api} refused the query: {message}")
         return reply
 
 
 def _wait(headers: "Message") -> float | None:
-    """Seconds, from Retry-After, which is a number or a date; None where there is none to be understood."""
-    given = (headers.get("Retry-After") or "").strip()
-    if given.isdecimal():
-        return float(given)
+    """Return the seconds of Retry-After, a number or a date; None if there is none that can be parsed."""
+    value = (headers.get("Retry-After") or "").strip()
+    if value.isdecimal():
+        return float(value)
     with suppress(ValueError, TypeError):
-        return max(0.0, email.utils.parsedate_to_datetime(given).timestamp() - time.time())
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
     return None
 
 
-def _kept(path: Path) -> dict[str, Any] | None:
-    """A reply on disk; None where there is none, or one that is damaged."""
+def _read_reply(path: Path) -> dict[str, Any] | None:
+    """Read a reply from disk; None if there is none, or a damaged one."""
     try:
-        found = parse(path.read_text(encoding="utf-8"))
-        whole = isinstance(found["asked"], int | float) and isinstance(found["reply"], dict)
+        stored = parse(path.read_text(encoding="utf-8"))
+        whole = isinstance(stored["asked"], int | float) and isinstance(stored["reply"], dict)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if whole else None
-
-
-def _keep(path: Path, reply: dict[str, Any]) -> None:
-    """Put the reply on disk; where there is no room, the next one will ask again."""
-    with suppress(OSError):
-        write_text(path, json.dumps(reply, ensure_ascii=False), parents=True)
+    return stored if whole else None
 
 
 # Wikipedia, or any other MediaWiki, as evidence: paragraphs of the pages that its own search finds for a claim.
 #
-# Every claim that is looked up is sent to the wiki: it is used only where it is named.
+# Every claim is sent to the wiki, so it is used only if the user names it.
 
 LICENCE = "CC BY-SA 4.0"
 PAGES = 3
@@ -193,9 +189,9 @@ IDLE = {
 
 
 def open_wikipedia(argument: str = "") -> "Wikipedia":
-    """`argument`: a language (de), English where there is none, or the address of another wiki's api.php.
+    """Open a wiki without a request. `argument`: a language (de; default: English), or the URL of a wiki's api.php.
 
-    Nothing is asked yet. Raises UsageError for an argument that is neither.
+    Raises UsageError for an argument that is neither.
     """
     if argument.startswith(("http://", "https://")):
         host = urllib.parse.urlsplit(argument).hostname
@@ -217,7 +213,7 @@ def open_wikipedia(argument: str = "") -> "Wikipedia":
 
 @dataclass(frozen=True)
 class Wikipedia:
-    """`digest`: of the address alone, since what stands there changes. `licence`: of the texts, where it is known."""
+    """A wiki as evidence. `digest`: of the URL alone, since pages change. `licence`: of the texts, if known."""
 
     name: str
     licence: str
@@ -226,7 +222,7 @@ class Wikipedia:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know: that claims leave the machine, and which replies were old."""
+        """Return notes for the user: that claims leave the machine, and which replies were outdated."""
         host = urllib.parse.urlsplit(self.wiki.api).hostname
         old = ", ".join(sorted(self.wiki.stale))
         notes = (f"evidence {self.name}: queries are sent to {host}",)
@@ -237,56 +233,51 @@ class Wikipedia:
         )
 
     def find(self, claim: str, k: int) -> list[Source]:
-        """At most `k` paragraphs that share a word with the claim, best first by BM25.
+        """Return at most `k` paragraphs that share a word with the claim, best first by BM25.
 
-        `file` is the page's title, address and licence, `line` the number of the paragraph. Raises CorpusError where
-        the wiki can't be asked.
+        `file` is the page's title, URL and licence, `line` the number of the paragraph. Raises CorpusError if the wiki
+        can't be reached.
         """
         if k < 1:
             return []
-        paragraphs = [p for page in self._pages(claim) for p in self._paragraphs(page)]
+        # Pages that hold all that matters of the claim; if there are none, those that hold most of it
+        pages = next(filter(None, map(self._search, _queries(claim))), [])
+        paragraphs = [p for page in pages for p in self._paragraphs(page)]
         index = Index.build(f"{title} {source.text}" for title, source in paragraphs)
         return [replace(paragraphs[row][1], score=score) for row, score in index.search(claim, k)]
 
     def find_all(self, claims: Sequence[str], k: int) -> list[list[Source]]:
-        """The same for each claim, CONCURRENCY of them at a time."""
+        """Return the same for each claim, with CONCURRENCY requests at a time."""
         return list(in_order(lambda claim: self.find(claim, k), claims, CONCURRENCY))
 
-    def _pages(self, claim: str) -> list[dict[str, Any]]:
-        """The pages that hold all that matters of the claim; where there are none, those that hold most of it."""
-        for query in _queries(claim):
-            if pages := self._search(query):
-                return pages
-        return []
-
     def _search(self, query: str) -> list[dict[str, Any]]:
-        """Pages with their whole text, best first. The API gives one text a reply, and says how to go on."""
-        asked = {
+        """Return pages with their whole text, best first. The API gives one text per reply, and how to continue."""
+        parameters = {
             "action": "query", "generator": "search", "gsrsearch": query, "gsrlimit": str(PAGES), "gsrnamespace": "0",
             "prop": "extracts|info", "inprop": "url", "explaintext": "1", "exsectionformat": "wiki", "exlimit": "max",
         }  # fmt: skip
-        found: dict[int, dict[str, Any]] = {}
+        pages: dict[int, dict[str, Any]] = {}
         onward: dict[str, str] = {}
         for _ in range(PAGES + 1):
-            reply = self.wiki.get(**asked, **onward)
-            for page in _list(reply.get("query"), "pages"):
+            reply = self.wiki.get(**parameters, **onward)
+            for page in _list_of(reply.get("query"), "pages"):
                 if isinstance(page, dict) and isinstance(page.get("pageid"), int):
-                    found.setdefault(page["pageid"], {}).update(page)
+                    pages.setdefault(page["pageid"], {}).update(page)
             if reply.get("batchcomplete") or not isinstance(reply.get("continue"), dict):
                 break
             onward = {key: str(value) for key, value in reply["continue"].items()}
-        return sorted(found.values(), key=lambda page: page.get("index", 0))
+        return sorted(pages.values(), key=lambda page: page.get("index", 0))
 
     def _paragraphs(self, page: dict[str, Any]) -> Iterator[tuple[str, Source]]:
-        """(title, paragraph) of a page, without headings; the title stands before a paragraph that lacks it."""
+        """Yield (title, paragraph) of a page, without headings; a paragraph without the title gets it in front."""
         title, text, url = (str(page.get(key) or "") for key in ("title", "extract", "fullurl"))
         if url and isinstance(page.get("lastrevid"), int):
             url = f"{url}{'&' if '?' in url else '?'}oldid={page['lastrevid']}"
         place = ", ".join(part for part in (title, url, self.licence) if part)
         subject = title.partition(" (")[0]
         lines = [line.strip() for line in text.splitlines()]
-        kept = [line for line in lines if line and not HEADING.match(line)]
-        for number, line in enumerate(kept, 1):
+        paragraphs = [line for line in lines if line and not HEADING.match(line)]
+        for number, line in enumerate(paragraphs, 1):
             for part in parts(line):
                 # Paragraphs speak of "he" and "the city": who that is, the title says.
                 named = part if subject.lower() in part.lower() else f"{subject}: {part}"
@@ -294,20 +285,16 @@ class Wikipedia:
 
 
 def _queries(claim: str) -> Iterator[str]:
-    """What to search for: pages with all that matters, then with any of the names and numbers, or of the words."""
+    """Yield queries for pages with all that matters, then with any of the names and numbers, or of the words."""
     tokens = list(dict.fromkeys(TOKEN.findall(claim)))
-    telling = [t for t in tokens if _matters(t)] or tokens
+    telling = [t for t in tokens if t.lower() not in IDLE and (len(t) > 3 or not t[0].islower())] or tokens
     names = [t for t in telling if t[0].isupper() or t[0].isdigit()] or telling
     queries = [_joined(telling[:WORDS], " "), _joined(names, " OR ")]
     yield from (query for query in dict.fromkeys(queries) if query)
 
 
-def _matters(token: str) -> bool:
-    return token.lower() not in IDLE and (len(token) > 3 or not token[0].islower())
-
-
 def _joined(tokens: list[str], between: str) -> str:
-    """As many of them as the search takes. Lower case, since AND, OR and NOT are commands to it."""
+    """Join as many tokens as the search takes. In lower case, since AND, OR and NOT are its operators."""
     query = ""
     for token in tokens:
         longer = f"{query}{between}{token.lower()}" if query else token.lower()[:LONGEST]
@@ -317,6 +304,6 @@ def _joined(tokens: list[str], between: str) -> str:
     return query
 
 
-def _list(found: Any, key: str) -> list[Any]:
-    value = found.get(key) if isinstance(found, dict) else None
+def _list_of(reply: Any, key: str) -> list[Any]:
+    value = reply.get(key) if isinstance(reply, dict) else None
     return value if isinstance(value, list) else []

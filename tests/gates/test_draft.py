@@ -15,7 +15,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.gates.outcome import GateRanking, calibration_error
 from kcard.gates import draft as gates_draft
 from kcard.gates import registry
-from kcard.gates.base import Asked, Resources
+from kcard.gates.base import QuestionGate, Resources
 from kcard.gates.draft import Draft
 from kcard.gates.records import Query, Record, digest, read_records
 from kcard.interfaces import Array
@@ -96,9 +96,11 @@ def test_a_stored_gate_scores_as_before_and_holds_no_text(tmp_path: Path) -> Non
 def test_when_asked_the_llm_drafts_and_without_one_the_gate_says_that_it_needs_one() -> None:
     fitted = Draft.fit(replayed(200), {}, LETTERS)
     with pytest.raises(UsageError, match="--llm"):
-        Asked(fitted).knows(["Who was mayor of known town?"])
+        QuestionGate(fitted).knows(["Who was mayor of known town?"])
     llm = Drafting()
-    known, other = Asked(replace(fitted, llm=llm)).knows(["Who was mayor of known town?", "Who was mayor?"])
+    known, other = QuestionGate(replace(fitted, llm=llm)).knows(
+        ["Who was mayor of known town?", "Who was mayor?"]
+    )
     assert known > other
     assert [request.draft for request in llm.requests] == [True, True]
 

@@ -14,7 +14,7 @@ from kcard.errors import UsageError
 from kcard.gates import popularity
 from kcard.gates.base import Resources
 from kcard.gates.features import MiniLM
-from kcard.gates.popularity import BOUND, Popularity, Relations, best_threshold, masked
+from kcard.gates.popularity import BOUND, Popularity, Relations, best_threshold, mask_names
 from kcard.gates.records import Query, Record, digest
 from kcard.gates.registry import load, save
 
@@ -148,7 +148,7 @@ def test_a_users_own_templates_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_names_are_masked_before_relations_are_compared(question: str, expected: str) -> None:
-    assert masked(question) == expected
+    assert mask_names(question) == expected
 
 
 def test_a_question_whose_words_are_all_names_is_still_finite() -> None:

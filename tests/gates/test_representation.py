@@ -19,7 +19,7 @@ from transformers import (
 from kcard.cards.card import finish
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.gates.base import Resources
-from kcard.gates.features import CachedRepresentation, MiniLM, bind, find, finite
+from kcard.gates.features import CachedRepresentation, MiniLM, bind, find, finite_vectors
 from kcard.gates.records import Record
 from kcard.gates.thrust import Thrust
 from kcard.interfaces import Array
@@ -221,4 +221,4 @@ def test_what_is_bound_is_what_was_fitted_on() -> None:
     assert bind("minilm", minilm.SHA256).name == "minilm"
     with pytest.raises(UsageError, match="fitted on the encoder minilm"):
         bind("minilm", minilm.SHA256, counting)
-    assert finite(counting, []).shape == (0, 2)
+    assert finite_vectors(counting, []).shape == (0, 2)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kcard.errors import UsageError
 from kcard.gates import base
 from kcard.gates.base import Fitted, Resources
-from kcard.gates.features import calibrated
+from kcard.gates.features import fit_calibrated
 from kcard.gates.records import Query, Record, digest
 from kcard.gates.registry import load, save
 from kcard.gates.skr import Classifier, NearestNeighbours
@@ -213,7 +213,7 @@ def cloud(rng: np.random.Generator, count: int, apart: float) -> tuple[np.ndarra
 
 def test_the_classifiers_probabilities_can_be_believed() -> None:
     rng = np.random.default_rng(0)
-    head = calibrated(*cloud(rng, 300, 2.0), seed=0)
+    head = fit_calibrated(*cloud(rng, 300, 2.0), seed=0)
     vectors, truth = cloud(rng, 4000, 2.0)
     said = head.probabilities(vectors)
     for low, high in ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0)):
@@ -226,16 +226,16 @@ def test_the_classifiers_probabilities_can_be_believed() -> None:
 
 def test_where_nothing_can_be_told_the_classifier_says_little() -> None:
     rng = np.random.default_rng(1)
-    head = calibrated(*cloud(rng, 200, 0.0), seed=0)
+    head = fit_calibrated(*cloud(rng, 200, 0.0), seed=0)
     said = head.probabilities(cloud(rng, 1000, 0.0)[0])
     assert np.quantile(np.abs(said - 0.4), 0.95) < 0.15
 
 
 def test_the_same_seed_gives_the_same_classifier_and_scale_does_not_matter() -> None:
     vectors, truth = cloud(np.random.default_rng(2), 120, 1.5)
-    first, again = calibrated(vectors, truth, 7), calibrated(vectors, truth, 7)
+    first, again = fit_calibrated(vectors, truth, 7), fit_calibrated(vectors, truth, 7)
     np.testing.assert_array_equal(first.weights, again.weights)
-    scaled = calibrated(vectors * 1000 + 5, truth, 7)
+    scaled = fit_calibrated(vectors * 1000 + 5, truth, 7)
     np.testing.assert_allclose(
         scaled.probabilities(vectors * 1000 + 5), first.probabilities(vectors), atol=1e-3
     )

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from kcard.errors import UsageError
-from kcard.gates.base import Asked, Resources
+from kcard.gates.base import QuestionGate, Resources
 from kcard.gates.features import MiniLM
 from kcard.gates.records import Query, Record
 from kcard.gates.thrust import VARIANTS, Table, Thrust, ThrustScore, Variant, clusters_by_rule
@@ -214,7 +214,7 @@ def test_questions_like_the_sample_are_known_and_others_are_not() -> None:
     """With the real encoder: asked about capitals, it knows capitals."""
     places = ["France", "Norway", "Peru", "Kenya", "Japan", "Chile", "Egypt", "Poland", "Canada", "Ghana"]
     sample = [Record(f"What is the capital of {place}?", 1, 1) for place in places]
-    gate = Asked(Thrust.fit(sample, {"leave_one_out": True}, Resources(representation=MiniLM())))
+    gate = QuestionGate(Thrust.fit(sample, {"leave_one_out": True}, Resources(representation=MiniLM())))
     near, far = gate.knows(["What is the capital of Spain?", "Does the gene BRCA1 encode a kinase?"])
     assert near > 2 * far
     assert far < gate.threshold

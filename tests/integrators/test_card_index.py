@@ -11,8 +11,8 @@ import kcard
 from kcard.cards.card import Profile, profile_of
 from kcard.hub.registry import Hub
 from kcard.integrators import card_ranking
-from kcard.integrators.assembly import chosen_cards
-from kcard.integrators.card_ranking import CardIndex, Profiles, packed, profiles_of
+from kcard.integrators.assembly import select_cards
+from kcard.integrators.card_ranking import CardIndex, Profiles, pack_profiles, profiles_of
 from kcard.offline import minilm
 from kcard.selectors.relevance import MiniLM
 from kcard.types import Choice
@@ -79,7 +79,7 @@ def test_a_question_without_a_word_is_ranked_all_the_same() -> None:
 def test_packed_profiles_are_those_that_went_in() -> None:
     made = [profile_of("en", [text], minilm.embed([text])) for _, text in TEXTS.values()]
     made.append(profile_of("de", ["Karl herrschte in Aachen."]))
-    known = Profiles.of(["a", "b", "c", "d"], made).known()
+    known = Profiles.of(["a", "b", "c", "d"], made).by_key()
     for key, profile in zip("abcd", made, strict=True):
         assert known[key].to_json() == profile.to_json()
 
@@ -92,13 +92,13 @@ def test_only_profiles_of_new_cards_are_read(monkeypatch: pytest.MonkeyPatch) ->
         read.append(i)
         return profile_of("en", [f"text {i}"])
 
-    packed(["a", "b"], make)
-    packed(["a", "b"], make)
+    pack_profiles(["a", "b"], make)
+    pack_profiles(["a", "b"], make)
     assert read == [0, 1]
-    again = packed(["b", "c"], make)
+    again = pack_profiles(["b", "c"], make)
     assert read == [0, 1, 1]
     assert again.keys.tolist() == ["b", "c"]
-    assert again.known()["b"].to_json() == profile_of("en", ["text 1"]).to_json()
+    assert again.by_key()["b"].to_json() == profile_of("en", ["text 1"]).to_json()
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def hub(tmp_path: Path) -> Hub:
 
 
 def choices(hub: Hub) -> tuple[Sequence[Choice], Profiles]:
-    cards, _ = chosen_cards(None, hub)
+    cards, _ = select_cards(None, hub)
     named = [Choice(m.name, m.description) for m in cards.manifests]
     return named, profiles_of(cards, named)
 
@@ -129,7 +129,7 @@ def test_a_damaged_profile_leaves_the_description(hub: Hub) -> None:
     blob.chmod(0o600)
     blob.write_text("{}")
     named, read = choices(hub)
-    assert [len(read.known()[key].centroids) for key in read.keys] == [0, 1, 1]
+    assert [len(read.by_key()[key].centroids) for key in read.keys] == [0, 1, 1]
     assert {card.name for card in named} == {"a", "b", "c"}
 
 

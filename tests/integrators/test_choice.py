@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import pytest
 
-from kcard.integrators.card_ranking import Nearest
-from kcard.integrators.top_down import AutoChoice, CardChoice, Chosen, ExplicitChoice, named
+from kcard.integrators.card_ranking import CardRanker
+from kcard.integrators.top_down import AutoChoice, CardChoice, CardSelection, ExplicitChoice, mentioned_cards
 from kcard.interfaces import Array
 from kcard.types import Choice, Reply, Request
 
@@ -31,10 +31,10 @@ class Says:
 
 def chosen(
     llm: Says, choice: CardChoice, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()
-) -> Chosen:
+) -> CardSelection:
     """What the LLM's reply to the choice's request comes to."""
     request = choice.request(question, knowledge, asked)
-    return choice.chosen(request, llm.reply(request), asked)
+    return choice.read_choice(request, llm.reply(request), asked)
 
 
 class Overlap:
@@ -79,13 +79,13 @@ def test_a_card_that_was_asked_before_is_not_offered_again() -> None:
     assert "moons again" in found.notes[0]
     assert [card.name for card in llm.requests[0].choices] == ["elections", "prizes"]
     assert llm.requests[0].knowledge == ("known",)
-    assert chosen(Says("moons of"), AutoChoice(Nearest(Overlap(), CARDS)), "q", (), ("moons",)).cards == (
+    assert chosen(Says("moons of"), AutoChoice(CardRanker(Overlap(), CARDS)), "q", (), ("moons",)).cards == (
         "elections",
     )
 
 
 def test_the_nearest_descriptions_are_proposed_in_their_order() -> None:
-    choice = AutoChoice(Nearest(Overlap(), CARDS), most=2)
+    choice = AutoChoice(CardRanker(Overlap(), CARDS), most=2)
     assert chosen(Says("planets and moons of winners"), choice, "q").cards == ("moons", "prizes")
 
 
@@ -101,12 +101,12 @@ def test_the_nearest_descriptions_are_proposed_in_their_order() -> None:
 def test_a_second_card_is_taken_only_if_it_fits_nearly_as_well(
     wanted: str, margin: float, cards: tuple[str, ...]
 ) -> None:
-    choice = AutoChoice(Nearest(Overlap(), CARDS), most=2, margin=margin)
+    choice = AutoChoice(CardRanker(Overlap(), CARDS), most=2, margin=margin)
     assert chosen(Says(wanted), choice, "q").cards == cards
 
 
 def test_an_empty_wish_falls_back_to_the_question_and_says_so() -> None:
-    found = chosen(Says(" "), AutoChoice(Nearest(Overlap(), CARDS)), "moons of the planets")
+    found = chosen(Says(" "), AutoChoice(CardRanker(Overlap(), CARDS)), "moons of the planets")
     assert found.cards == ("moons",)
     assert len(found.notes) == 1
 
@@ -117,12 +117,12 @@ def test_a_card_is_named_by_its_whole_name_or_description_only() -> None:
         Choice("moons", "many moons"),
         Choice("moons-of-mars", "Phobos and Deimos"),
     )
-    assert [c.name for c in named("moons-of-mars, then moon", cards)] == ["moons-of-mars", "moon"]
-    assert [c.name for c in named("many moons please", cards)] == ["moons"]
-    assert named("honeymoon", cards) == []
+    assert [c.name for c in mentioned_cards("moons-of-mars, then moon", cards)] == ["moons-of-mars", "moon"]
+    assert [c.name for c in mentioned_cards("many moons please", cards)] == ["moons"]
+    assert mentioned_cards("honeymoon", cards) == []
 
 
 def test_a_card_named_only_inside_anothers_description_is_not_named() -> None:
     cards = (Choice("moons", "moons; for winners see prizes"), Choice("prizes", "winners of prizes"))
-    assert [c.name for c in named("moons (moons; for winners see prizes)", cards)] == ["moons"]
-    assert [c.name for c in named("prizes", cards)] == ["prizes"]
+    assert [c.name for c in mentioned_cards("moons (moons; for winners see prizes)", cards)] == ["moons"]
+    assert [c.name for c in mentioned_cards("prizes", cards)] == ["prizes"]

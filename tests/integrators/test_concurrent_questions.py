@@ -11,9 +11,9 @@ import pytest
 
 from kcard.errors import LLMError, QuestionsFailed
 from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble
-from kcard.integrators.baselines import Baseline, Drawn, Together
-from kcard.integrators.card_ranking import Nearest
-from kcard.integrators.citations import Gathered
+from kcard.integrators.baselines import BaselineAnswerer, JointReading, SampledReplies
+from kcard.integrators.card_ranking import CardRanker
+from kcard.integrators.citations import Context
 from kcard.integrators.pipeline import Pipeline
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import AutoChoice, ExplicitChoice, TopDown
@@ -44,10 +44,10 @@ class Writes:
 
     def run(
         self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
-    ) -> list[Gathered]:
+    ) -> list[Context]:
         del sampling
         return [
-            Gathered(tuple(Passage(name, f"{name} on {question}", kept=True) for name in names))
+            Context(tuple(Passage(name, f"{name} on {question}", kept=True) for name in names))
             for question, names in zip(questions, cards, strict=True)
         ]
 
@@ -149,7 +149,7 @@ def test_the_gate_asks_about_several_questions_at_a_time(gate: Any) -> None:
 def test_where_the_gate_fails_on_a_question_the_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = Slow(fails=QUESTIONS[2:4])
     pipeline = Pipeline(mode="direct", llm=llm, concurrency=3)
-    gate = SelfAsk(pipeline._metered)
+    gate = SelfAsk(pipeline._client)
     monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: gate.knows(questions))
     outcomes = list(pipeline.outcomes(QUESTIONS))
     assert [n for n, o in enumerate(outcomes) if isinstance(o, LLMError)] == [2, 3]
@@ -187,8 +187,8 @@ def test_top_down_asks_about_several_questions_at_a_time(
     for concurrency in (1, 6):
         llm = Slow(fails=QUESTIONS[4:5])
         pipeline = Pipeline(mode="direct", llm=llm, concurrency=concurrency)
-        choice = AutoChoice(Nearest(First(), CARDS)) if select == "auto" else ExplicitChoice(CARDS)
-        integrator = TopDown(Writes(), Sampling(), pipeline._metered, choice, len(CARDS), max_iterations=2)
+        choice = AutoChoice(CardRanker(First(), CARDS)) if select == "auto" else ExplicitChoice(CARDS)
+        integrator = TopDown(Writes(), Sampling(), pipeline._client, choice, len(CARDS), max_iterations=2)
         monkeypatch.setattr(pipeline, "_integrator", integrator)
         monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: [0.0] * len(questions))
         told_by[concurrency] = told(list(pipeline.outcomes(QUESTIONS)))
@@ -204,7 +204,7 @@ class Notes:
     def passages(
         self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
-        return Drawn("notes", Request("recite", ""), 3, 1.0).passages(llm, questions, examples)
+        return SampledReplies("notes", Request("recite", ""), 3, 1.0).passages(llm, questions, examples)
 
 
 @pytest.mark.parametrize("make", [Slow, Batched])
@@ -212,7 +212,7 @@ def test_baselines_ask_about_several_questions_at_a_time_and_never_more_requests
     found: dict[int, list[Any]] = {}
     for concurrency in (1, 4):
         llm = make(QUESTIONS[5:6])
-        baseline = Baseline("notes", Metered(llm, concurrency), Notes(), Together())
+        baseline = BaselineAnswerer("notes", Metered(llm, concurrency), Notes(), JointReading())
         found[concurrency] = told(list(baseline.outcomes(QUESTIONS)))
         assert llm.most == (concurrency if make is Slow else 1)
     assert found[1] == found[4]

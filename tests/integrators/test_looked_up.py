@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kcard.integrators.bottom_up import BottomUp
-from kcard.integrators.citations import distinct, features, outdone
+from kcard.integrators.citations import beaten_by_index, features, without_duplicates
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import SingleDocument
 from kcard.interfaces import Array, Evidence, Pair
@@ -95,7 +95,9 @@ def test_without_an_index_the_most_factual_document_is_kept_whatever_its_relevan
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_text_that_was_written_and_looked_up_counts_as_looked_up(turned: bool) -> None:
     pair = [Passage("c", "same"), looked_up("same", 0.4)]
-    found = distinct([Passage("c", ""), *(reversed(pair) if turned else pair), Passage("c", "other")])
+    found = without_duplicates(
+        [Passage("c", ""), *(reversed(pair) if turned else pair), Passage("c", "other")]
+    )
     assert [(p.text, p.source is not None) for p in found] == [("same", True), ("other", False)]
 
 
@@ -103,20 +105,20 @@ def test_a_text_that_was_written_and_looked_up_counts_as_looked_up(turned: bool)
 def test_the_model_counts_where_the_index_only_has_another_number(seat: str, out: bool) -> None:
     written = Passage("c", "The 3rd seat of Ormond went to Ida Vale.")
     found = looked_up("The 4th seat of Ormond went to Tom Birk.", 0.9)
-    assert outdone([f"Who got the {seat} seat of Ormond?"], [[written, found]]) == [[out, False]]
+    assert beaten_by_index([f"Who got the {seat} seat of Ormond?"], [[written, found]]) == [[out, False]]
 
 
 def test_each_card_is_compared_with_its_own_index() -> None:
     other = Passage("other", "The mill stood empty.")
-    assert outdone([ASKED], [[other, SAME]]) == [[False, False]]
-    assert outdone([ASKED], [[OWN, other]]) == [[False, False]]
+    assert beaten_by_index([ASKED], [[other, SAME]]) == [[False, False]]
+    assert beaten_by_index([ASKED], [[OWN, other]]) == [[False, False]]
     passages = [other, SAME, replace(OWN, card="d"), replace(OTHER, card="d"), replace(other, card="c")]
-    assert outdone([ASKED], [passages]) == [[False, False, False, False, True]]
+    assert beaten_by_index([ASKED], [passages]) == [[False, False, False, False, True]]
 
 
 def test_questions_together_are_judged_as_alone() -> None:
     rows = [[OWN, OTHER], [], [OWN, SAME]]
-    assert outdone([ASKED] * 3, rows) == [outdone([ASKED], [row])[0] for row in rows]
+    assert beaten_by_index([ASKED] * 3, rows) == [beaten_by_index([ASKED], [row])[0] for row in rows]
 
 
 def test_the_features_are_leads_of_the_model_over_the_best_of_the_index() -> None:

@@ -148,7 +148,7 @@ def test_after_many_failures_in_a_row_nothing_more_is_asked() -> None:
     assert len(llm.requests) == 1 + 64
     assert len(replies) == 101
     assert str(replies[64]) == "down"
-    assert str(replies[65]) == "not asked, since the 64 requests before it failed, the last one: down"
+    assert str(replies[65]) == "skipped after 64 consecutive failures; last error: down"
 
 
 def test_failures_that_are_not_in_a_row_keep_nobody_from_asking() -> None:

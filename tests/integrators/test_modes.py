@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kcard.integrators.bottom_up import BottomUp
-from kcard.integrators.card_ranking import Nearest
+from kcard.integrators.card_ranking import CardRanker
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import AutoChoice, CardChoice, ExplicitChoice, SingleDocument, TopDown
 from kcard.interfaces import Array, Pair
@@ -97,7 +97,7 @@ def selectors(evidence: bool = True) -> Selectors:
 def top_down(
     pool: Notes, llm: Scripted, choice: CardChoice | None = None, rounds: int = 1, evidence: bool = True
 ) -> TopDown:
-    choice = choice or AutoChoice(Nearest(Overlap(), CARDS))
+    choice = choice or AutoChoice(CardRanker(Overlap(), CARDS))
     step = SingleDocument(pool, selectors(evidence))
     return TopDown(step, Sampling(), llm, choice, len(CARDS), max_iterations=rounds)
 
@@ -267,7 +267,7 @@ def hybrid(pool: Notes, llm: Scripted, choice: CardChoice, rounds: int = 1) -> T
 
 def test_hybrid_runs_bottom_up_over_the_nearest_cards() -> None:
     pool, llm = Notes(), Scripted(what="moons of the planets, winners of prizes")
-    (found,) = hybrid(pool, llm, AutoChoice(Nearest(Overlap(), CARDS), most=2)).gather(["moons note"])
+    (found,) = hybrid(pool, llm, AutoChoice(CardRanker(Overlap(), CARDS), most=2)).gather(["moons note"])
     assert pool.asked == [(("moons note",), ("prizes", "moons"), 3)]
     assert [r.kind for r in llm.requests] == ["what"]
     assert sum(p.pruned is not None for p in found.passages) == 5

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from kcard.integrators.bottom_up import BottomUp
-from kcard.integrators.card_ranking import Nearest
+from kcard.integrators.card_ranking import CardRanker
 from kcard.integrators.pool_views import Selectors
-from kcard.integrators.top_down import Chosen, ExplicitChoice
+from kcard.integrators.top_down import CardSelection, ExplicitChoice
 from kcard.interfaces import Array, Pair
 from kcard.selectors.pruning import Unpruned
 from kcard.selectors.relevance import MiniLM
@@ -62,13 +62,13 @@ class Believes:
 
 
 def test_the_nearest_card_is_found_among_all() -> None:
-    nearest = Nearest(MiniLM(), CARDS)
+    nearest = CardRanker(MiniLM(), CARDS)
     assert nearest("Who discovered the moons of Saturn?", 3)[0].name == "moons"
     assert nearest("What did stones weigh in the quarry 1950?", 1)[0].name == "stones-1950"
 
 
 def test_cards_that_were_asked_are_passed_over() -> None:
-    nearest = Nearest(MiniLM(), CARDS)
+    nearest = CardRanker(MiniLM(), CARDS)
     first = nearest("Who discovered the moons of Saturn?", 1)
     again = nearest("Who discovered the moons of Saturn?", 200, {first[0].name})
     assert len(again) == len(CARDS) - 1
@@ -77,20 +77,20 @@ def test_cards_that_were_asked_are_passed_over() -> None:
 
 def test_a_selector_that_cannot_be_prepared_reads_the_hundred_that_the_encoder_puts_first() -> None:
     selector = Length()
-    found = Nearest(selector, CARDS)("Who discovered the moons of Saturn?", len(CARDS))
+    found = CardRanker(selector, CARDS)("Who discovered the moons of Saturn?", len(CARDS))
     assert selector.read == 100
     assert found[0].name == "moons"
     assert len({card.name for card in found}) == len(CARDS)
 
 
-def chosen(llm: Names, choice: ExplicitChoice, question: str) -> Chosen:
+def chosen(llm: Names, choice: ExplicitChoice, question: str) -> CardSelection:
     request = choice.request(question)
-    return choice.chosen(request, llm.reply(request))
+    return choice.read_choice(request, llm.reply(request))
 
 
 def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
     llm = Names("moons")
-    choice = ExplicitChoice(CARDS, nearest=Nearest(MiniLM(), CARDS), shortlist=5)
+    choice = ExplicitChoice(CARDS, ranker=CardRanker(MiniLM(), CARDS), shortlist=5)
     found = chosen(llm, choice, "Who discovered the moons of Saturn?")
     assert len(llm.requests[0].choices) == 5
     assert llm.requests[0].choices[0].name == "moons"
@@ -101,7 +101,7 @@ def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
 def test_a_card_that_was_not_listed_is_not_chosen() -> None:
     found = chosen(
         Names("stones-1900"),
-        ExplicitChoice(CARDS, nearest=Nearest(MiniLM(), CARDS), shortlist=1),
+        ExplicitChoice(CARDS, ranker=CardRanker(MiniLM(), CARDS), shortlist=1),
         "Who discovered the moons of Saturn?",
     )
     assert found.cards == ()
@@ -111,7 +111,7 @@ def test_a_card_that_was_not_listed_is_not_chosen() -> None:
 def test_as_many_cards_as_the_shortlist_are_all_listed_as_they_stand() -> None:
     llm = Names("moons")
     found = chosen(
-        llm, ExplicitChoice(CARDS, nearest=Nearest(MiniLM(), CARDS), shortlist=len(CARDS)), "Which stones?"
+        llm, ExplicitChoice(CARDS, ranker=CardRanker(MiniLM(), CARDS), shortlist=len(CARDS)), "Which stones?"
     )
     assert llm.requests[0].choices == tuple(CARDS)
     assert found.notes == ()

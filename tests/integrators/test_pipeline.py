@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kcard.errors import LLMError, UsageError
-from kcard.integrators.citations import Gathered
+from kcard.integrators.citations import Context
 from kcard.integrators.pipeline import Pipeline
 from kcard.integrators.pool_views import Selectors
 from kcard.interfaces import Array, Pair
@@ -88,9 +88,9 @@ class Three:
 
     selectors = Selectors(MiniLM(), Extractive(), Support(), {})
 
-    def gather(self, questions: Sequence[str]) -> list[Gathered]:
+    def gather(self, questions: Sequence[str]) -> list[Context]:
         kept = [Passage("moons", f"note {i}", kept=i < 3) for i in range(4)]
-        return [Gathered(tuple(kept)) for _ in questions]
+        return [Context(tuple(kept)) for _ in questions]
 
 
 def test_a_passage_that_did_not_fit_is_not_said_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:

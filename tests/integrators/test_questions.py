@@ -91,7 +91,7 @@ class AsksTheLLM:
 def test_the_gate_asks_with_the_options_of_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = Says("A")
     pipeline = Pipeline(mode="direct", llm=llm)
-    gate = AsksTheLLM(pipeline._metered)
+    gate = AsksTheLLM(pipeline._client)
     monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: gate.knows(questions))
     pipeline([Question("Who won?", ANN_BEN)])
     assert [(r.kind, r.choices) for r in llm.requests] == [("need", ANN_BEN), ("answer", ANN_BEN)]

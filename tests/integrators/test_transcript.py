@@ -7,9 +7,9 @@ import pytest
 
 from kcard.gates.base import decide
 from kcard.gates.self_ask import SelfAsk
-from kcard.integrators.assembly import asked_by
-from kcard.integrators.card_ranking import Nearest
-from kcard.integrators.citations import Gathered
+from kcard.integrators.assembly import gate_turns
+from kcard.integrators.card_ranking import CardRanker
+from kcard.integrators.citations import Context
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import AutoChoice, CardChoice, ExplicitChoice, SingleDocument, TopDown
 from kcard.interfaces import Array, Pair
@@ -76,10 +76,10 @@ def transcript(llm: FunctionLLM, choice: CardChoice, rounds: int = 2) -> Request
     """The request for the answer, after the gate and the rounds."""
     gate = SelfAsk(llm)
     (decision,) = decide(gate, "self-ask", [QUESTION])
-    turns = asked_by(gate, decision.fired)
+    turns = gate_turns(gate, decision.fired)
     step = SingleDocument(Sports(), Selectors(First(), Uncut(), Supported(), {}))
     top_down = TopDown(step, Sampling(), llm, choice, len(CARDS), max_iterations=rounds, opening=turns)
-    (found,) = top_down.gather([QUESTION]) if decision.fired else (Gathered(turns=turns),)
+    (found,) = top_down.gather([QUESTION]) if decision.fired else (Context(turns=turns),)
     return Request("answer", QUESTION, found.knowledge, turns=found.turns)
 
 
@@ -87,7 +87,7 @@ def transcript(llm: FunctionLLM, choice: CardChoice, rounds: int = 2) -> Request
 def test_the_prompt_is_word_by_word_the_papers(explicit: bool, table: str) -> None:
     prompts = Prompts()
     llm = FunctionLLM(prompts)
-    choice = ExplicitChoice(CARDS) if explicit else AutoChoice(Nearest(First(), CARDS))
+    choice = ExplicitChoice(CARDS) if explicit else AutoChoice(CardRanker(First(), CARDS))
     prompt = render(transcript(llm, choice))
     assert prompt.split() == table.split()
     assert len(prompt.splitlines()) == 9
@@ -98,18 +98,18 @@ def test_the_prompt_is_word_by_word_the_papers(explicit: bool, table: str) -> No
 
 def test_after_the_last_round_the_answer_follows_the_knowledge() -> None:
     llm = FunctionLLM(Prompts())
-    lines = render(transcript(llm, AutoChoice(Nearest(First(), CARDS)), rounds=1)).splitlines()
+    lines = render(transcript(llm, AutoChoice(CardRanker(First(), CARDS)), rounds=1)).splitlines()
     assert lines[-2:] == [f"Knowledge: {HOMETOWN}", "Answer:"]
 
 
 def test_where_the_llm_needs_nothing_its_no_stands_before_the_answer() -> None:
     llm = FunctionLLM(lambda _: "No")
-    prompt = render(transcript(llm, AutoChoice(Nearest(First(), CARDS))))
+    prompt = render(transcript(llm, AutoChoice(CardRanker(First(), CARDS))))
     assert prompt.splitlines() == [f"Question: {QUESTION}", NEED, "No", "Answer:"]
 
 
 def test_a_gate_that_asks_the_llm_nothing_leaves_nothing_in_the_transcript() -> None:
-    assert asked_by(object(), fired=True) == ()  # type: ignore[arg-type] # any gate without turn()
+    assert gate_turns(object(), fired=True) == ()  # type: ignore[arg-type] # any gate without turn()
 
 
 class Narrow:
@@ -127,7 +127,7 @@ class Narrow:
 
 def test_a_narrow_window_cuts_knowledge_first_and_the_earlier_turns_where_they_are_too_long() -> None:
     llm = FunctionLLM(Prompts())
-    request = transcript(llm, AutoChoice(Nearest(First(), CARDS)))
+    request = transcript(llm, AutoChoice(CardRanker(First(), CARDS)))
     shorter, note = fit(request, Narrow(75))
     assert (shorter.turns, shorter.knowledge) == (request.turns, request.knowledge)
     assert note is None

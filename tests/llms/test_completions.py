@@ -10,7 +10,7 @@ from kcard.errors import LLMError
 from kcard.integrators.assembly import Endpoint, make_llm
 from kcard.integrators.pipeline import Pipeline
 from kcard.llms.openai_endpoint import OpenAIEndpoint, completions
-from kcard.llms.parsing import chosen
+from kcard.llms.parsing import option_from_tokens
 from kcard.llms.prompts import render
 from kcard.types import Choice, Example, Question, Request
 
@@ -92,5 +92,5 @@ def test_without_log_probabilities_the_letter_is_read_from_the_reply(serve: Call
 def test_the_text_decides_where_the_first_token_is_about_something_else(
     tokens: list[tuple[str, float]], text: str, letter: str | None
 ) -> None:
-    found = chosen(tokens, text, OPTIONS)
+    found = option_from_tokens(tokens, text, OPTIONS)
     assert (found[0] if found else None) == letter

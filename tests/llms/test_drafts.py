@@ -141,9 +141,9 @@ def test_a_model_that_only_continues_text_is_scored_up_to_its_first_line(tmp_pat
     llm = LocalLLM(str(tmp_path), temperature=0)
     words = ["\n", "A", "n", "\n", "B"]
     ids = [llm._tokenizer(word, add_special_tokens=False).input_ids[0] for word in words]
-    assert llm._said(ids) == 4
-    assert llm._said(ids[:3]) == 3
-    assert llm._said([]) == 0
+    assert llm._reply_length(ids) == 4
+    assert llm._reply_length(ids[:3]) == 3
+    assert llm._reply_length([]) == 0
     assert llm._reply([0], ids[:4]).text == "An"
 
 

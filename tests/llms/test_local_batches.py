@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import LLMError
-from kcard.llms.transformers_llm import LocalLLM, common
+from kcard.llms.transformers_llm import LocalLLM, common_prefix
 from kcard.types import Choice, Example, Reply, Request
 from tests.llms.test_local import TEMPLATE, save
 
@@ -100,4 +100,4 @@ def test_the_option_is_the_likeliest_letter_and_its_confidence_its_share(folder:
     ("rows", "count"), [([[1, 2, 3], [1, 2, 4]], 2), ([[1, 2], [1, 2, 3]], 1), ([[5], [6]], 0)]
 )
 def test_the_common_beginning_leaves_each_row_a_token(rows: list[list[int]], count: int) -> None:
-    assert common(rows) == count
+    assert common_prefix(rows) == count

@@ -12,7 +12,7 @@ import tests.tiny_models as tiny
 from kcard import system
 from kcard.cards.card import CardSet
 from kcard.errors import MissingExtra, ModelUnavailable, UsageError
-from kcard.integrators.assembly import selectors as assembled
+from kcard.integrators.assembly import make_selectors as assembled
 from kcard.integrators.options import AskOptions, Preset
 from kcard.integrators.pipeline import Pipeline
 from kcard.interfaces import Array, Pair

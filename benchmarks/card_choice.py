@@ -36,7 +36,7 @@ from kcard.integrators import card_ranking
 from kcard.integrators.card_ranking import CardIndex, Profiles
 from kcard.interfaces import Array
 from kcard.offline import minilm
-from kcard.selectors.relevance import MiniLM, top
+from kcard.selectors.relevance import MiniLMRelevance, top
 
 REPEATS = 5  # of which the fastest counts: others are disturbed by whatever else runs
 Ranked = tuple[Sequence[int], float]
@@ -62,7 +62,7 @@ def main() -> None:
     cache.embed = cache.matrix = vectors
     names = [card.name for card in data.cards]
     descriptions = [card.description for card in data.cards]
-    whole = CardIndex(MiniLM(), descriptions, Profiles.of(names, profiles))
+    whole = CardIndex(MiniLMRelevance(), descriptions, Profiles.of(names, profiles))
     report: dict[str, Any] = {"cards": len(names), "ways": {}}
     for way, rank in {
         "BM25": _bm25(descriptions),
@@ -120,7 +120,7 @@ def _bm25(descriptions: Sequence[str]) -> Rank:
 
 
 def _descriptions(descriptions: Sequence[str]) -> Rank:
-    scores = MiniLM().standing(descriptions)
+    scores = MiniLMRelevance().standing(descriptions)
     return lambda text: _first(scores(text))
 
 
@@ -216,7 +216,7 @@ def sizes(profiles: Sequence[Any]) -> dict[str, float]:
 
 def times(index: CardIndex, descriptions: Sequence[str], questions: Sequence[str]) -> dict[str, Any]:
     """Milliseconds a question, once what is needed is in memory: choosing, and embedding singly and in a batch."""
-    standing = MiniLM().standing(descriptions)
+    standing = MiniLMRelevance().standing(descriptions)
     some = questions[:: max(1, len(questions) // 300)]
 
     def each(work: Callable[[str], object]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kcard.gates.features import CachedRepresentation, MiniLM
+from kcard.gates.features import CachedRepresentation, MiniLMRepresentation
 from kcard.gates.popularity import BUILT_IN, SLOT, mask_names
 from kcard.interfaces import Array
 
@@ -38,7 +38,7 @@ def main() -> None:
     truth = [_relation(question, templates) for question in questions]
     random.Random(0).shuffle(order := list(range(len(questions))))
     fitted, held_out = order[:FITTED], order[FITTED:]
-    encoder = CachedRepresentation(MiniLM())
+    encoder = CachedRepresentation(MiniLMRepresentation())
     print("| question | templates | records |\n|---|---|---|")
     for name, form in FORMS.items():
         vectors = encoder.vectors([form(question) for question in questions])

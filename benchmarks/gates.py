@@ -37,7 +37,7 @@ from kcard.api.gates import CalibrationResult, calibrate
 from kcard.evaluation.gates.calibration import as_data
 from kcard.evaluation.gates.outcome import METRICS, both_ways
 from kcard.gates.base import Resources, find
-from kcard.gates.features import MiniLM
+from kcard.gates.features import MiniLMRepresentation
 from kcard.gates.popularity import BOUND, BUILT_IN, Popularity, Relations, templates
 from kcard.gates.records import Record, write_records
 from kcard.hub.registry import Hub
@@ -113,7 +113,7 @@ def popqa_facts(path: Path) -> list[Fact]:
     """Its relation is that of the nearest question template, which its wording then is an instance of."""
     data = json.loads(path.read_text(encoding="utf-8"))["rows"]
     questions = [row["input"] for row in data]
-    encoder = MiniLM()
+    encoder = MiniLMRepresentation()
     nearest = Relations.of(templates("popqa"), encoder).nearest(questions, encoder, 0)
     wordings = json.loads(BUILT_IN.read_text(encoding="utf-8"))
     facts, strange = [], 0
@@ -247,7 +247,7 @@ def equal_to_brute_force(records: Sequence[Record]) -> dict[str, float]:
 
     Brute force tries every place between two popularities of the relation, and either end.
     """
-    fitted = find("popularity").fit(records, {}, Resources(representation=MiniLM()))
+    fitted = find("popularity").fit(records, {}, Resources(representation=MiniLMRepresentation()))
     assert isinstance(fitted, Popularity)
     for relation, threshold in fitted.thresholds.items():
         own = [record for record in records if record.relation == relation]

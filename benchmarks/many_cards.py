@@ -169,7 +169,7 @@ from kcard import cache as embeddings
 from kcard.hub.registry import Hub
 from kcard.integrators.card_ranking import CardRanker
 from kcard.types import Choice
-from kcard.selectors.relevance import MiniLM
+from kcard.selectors.relevance import MiniLMRelevance
 
 def seconds(work):
     started = time.perf_counter()
@@ -179,7 +179,7 @@ def seconds(work):
 selecting, chosen = seconds(lambda: Hub().select(["pool:all"]))
 manifests = [version.manifest for version in chosen.versions]
 cards = [Choice(m.name, m.description, m.knowledge_date) for m in manifests]
-nearest = CardRanker(MiniLM(), cards)
+nearest = CardRanker(MiniLMRelevance(), cards)
 embeddings.embed(["What is it?"])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 preparing, _ = seconds(lambda: nearest("What is it?", 20))
@@ -229,10 +229,10 @@ def fill(home: Path, count: int) -> None:
 
 def _copy(hub: Any, manifest: Manifest, count: int) -> Iterator[str]:
     """Publish the card under other names; its files are in the hub already."""
-    from kcard.hub.local_cards import OwnCards
+    from kcard.hub.local_cards import LocalCards
     from kcard.hub.storage import Blob, put
 
-    sizes, own_cards = dict(hub.blobs.sizes()), OwnCards(hub.database, hub.blobs)
+    sizes, own_cards = dict(hub.blobs.sizes()), LocalCards(hub.database, hub.blobs)
     topics = itertools.islice(itertools.product(WHAT, WHERE, SIDE), count)
     with tempfile.TemporaryDirectory() as scratch:
         for number, (what, where, side) in enumerate(topics):

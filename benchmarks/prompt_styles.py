@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kcard.cards.card import Card, finish
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.manifest import Manifest
 from kcard.offline.recipe import Recipe, Style
 from kcard.offline.train import plan
@@ -111,7 +111,7 @@ def measure(task: Task, style: Style, scale: float, seed: int) -> dict[str, obje
 
 def ask_card(card: Card, task: Task) -> dict[str, object]:
     """Recall of the greedy document and of any of three at temperature 0.7; the share of verbatim passages."""
-    pool, questions = Pool([card]), [question for question, _ in task.questions]
+    pool, questions = CardPool([card]), [question for question, _ in task.questions]
 
     def write(documents: int, temperature: float) -> list[list[str]]:
         sampling = Sampling(temperature=temperature, tokens=64)

@@ -13,7 +13,7 @@ from typing import Any
 
 from kcard.cards.card import Card
 from kcard.cards.passages import passages
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.evaluation.metrics import exact_match
 from kcard.offline.extract import extract
 from kcard.types import Sampling
@@ -57,7 +57,7 @@ def measured(card: Card, questions: Sequence[Question], tokens: int = 100) -> di
 
 
 def documents(card: Card, questions: Sequence[Question], count: int, sampling: Sampling) -> list[list[str]]:
-    written = Pool([card]).write([q.text for q in questions], [card.name], count, sampling)
+    written = CardPool([card]).write([q.text for q in questions], [card.name], count, sampling)
     return [[passage.text for passage in found] for found in written]
 
 

@@ -28,7 +28,7 @@ from benchmarks.recall import plain
 from kcard.batching import batched
 from kcard.cards.card import Card
 from kcard.cards.passages import passages
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.evaluation.metrics import exact_match, f1
 from kcard.hub.registry import Hub
 from kcard.index import Index
@@ -108,7 +108,7 @@ def ranking(hub: Hub, sample: Sequence[ArticleQuestion]) -> str:
     questions = [a.question for a in sample]
     index, vectors = Index.build(texts), minilm.embed(texts)
     cosines = minilm.embed(questions) @ vectors.T
-    pool, sampling = Pool([card]), Sampling()
+    pool, sampling = CardPool([card]), Sampling()
     orders: dict[str, list[list[str]]] = {"BM25": [], "encoder": [], "kcard": []}
     for at, question in enumerate(questions):
         orders["BM25"].append([plains[row] for row, _ in index.search(question, DEEPEST)])

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kcard.gates.base import Resources, find
-from kcard.gates.features import CachedRepresentation, MiniLM
+from kcard.gates.features import CachedRepresentation, MiniLMRepresentation
 from kcard.gates.records import Record, read_records
 from kcard.offline import minilm
 
@@ -109,7 +109,7 @@ def by_demonstration(demos: Sequence[Mapping[str, str]], rows: Sequence[Mapping[
 
 def measured(sets: Mapping[str, Sequence[Record]], draws: int) -> dict[str, Any]:
     """For each gate its AUROC on each set, mean and spread over draws, and the correlation over the sets."""
-    resources = Resources(representation=CachedRepresentation(MiniLM()))
+    resources = Resources(representation=CachedRepresentation(MiniLMRepresentation()))
     accuracy = {name: float(np.mean([r.correct_without for r in records])) for name, records in sets.items()}
     gates: dict[str, Any] = {}
     for gate, (kind, settings) in GATES.items():

@@ -27,8 +27,8 @@ __all__ = [
     "VLLM",
     "Engine",
     "Expected",
+    "ExportableCard",
     "PeftAdapter",
-    "Prepared",
     "TextPrompt",
     "check_together",
     "copy_adapter",
@@ -356,7 +356,7 @@ SERVE = "use kcard serve"
 
 
 @dataclass(frozen=True)
-class Prepared:
+class ExportableCard:
     """One card, as an engine will have it.
 
     card      its model files lie in `card.folder`; of a card by reference they were fetched
@@ -404,7 +404,7 @@ class Prepared:
         return str(folder.resolve()) if folder.is_dir() else self.base.name
 
 
-def prepare(card: Card, engine: Engine, merge: bool) -> Prepared:
+def prepare(card: Card, engine: Engine, merge: bool) -> ExportableCard:
     """Check that the engine can run the card, whole if `merge`.
 
     Raises CardError, which says what to do instead, where the card has no weights, its prompt is not text, the engine
@@ -451,7 +451,7 @@ def prepare(card: Card, engine: Engine, merge: bool) -> Prepared:
         )
     reference = fingerprint.read(card.folder)
     tokenizer = Loader().tokenizer(card)
-    return Prepared(
+    return ExportableCard(
         card,
         sha256,
         None if merge else adapter,
@@ -462,7 +462,7 @@ def prepare(card: Card, engine: Engine, merge: bool) -> Prepared:
     )
 
 
-def check_together(cards: Sequence[Prepared], engine: Engine) -> None:
+def check_together(cards: Sequence[ExportableCard], engine: Engine) -> None:
     """Raise UsageError unless one server can run all of them: adapters of one base, or one whole model."""
     names = ", ".join(card.name for card in cards)
     if len({card.name for card in cards}) < len(cards):
@@ -492,7 +492,7 @@ def check_together(cards: Sequence[Prepared], engine: Engine) -> None:
 MAX_LORAS = 8  # adapters in a batch; more cards than that take turns
 
 
-def write(cards: Sequence[Prepared], folder: Path, report: Callable[[str], None]) -> list[str]:
+def write(cards: Sequence[ExportableCard], folder: Path, report: Callable[[str], None]) -> list[str]:
     """Write the cards' weights and the tokenizer into `folder`; return the command that starts vLLM there."""
     for card in cards:
         if card.adapter is not None:

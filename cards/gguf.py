@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kcard.cards.export import PeftAdapter, Prepared, copy_adapter, copy_model, merge
+from kcard.cards.export import ExportableCard, PeftAdapter, copy_adapter, copy_model, merge
 from kcard.cards.models.loader import SMALL, Loader, base_files
 from kcard.errors import CardError, MissingExtra, ModelUnavailable, UsageError, one_line
 
@@ -129,7 +129,7 @@ LLAMA_CPP_MODEL, BASE = "model.gguf", "base.gguf"
 
 
 def write(
-    cards: Sequence[Prepared],
+    cards: Sequence[ExportableCard],
     folder: Path,
     converter: Converter,
     base: str | None,
@@ -161,7 +161,7 @@ def write(
 
 
 def _write_adapters(
-    cards: Sequence[Prepared],
+    cards: Sequence[ExportableCard],
     folder: Path,
     scratch: Path,
     converter: Converter,
@@ -198,7 +198,7 @@ def _write_adapters(
 
 
 def _write_model(
-    card: Prepared, source: Path, target: Path, converter: Converter, report: Callable[[str], None]
+    card: ExportableCard, source: Path, target: Path, converter: Converter, report: Callable[[str], None]
 ) -> None:
     report(f"converting {card.base.name if card.adapter is not None else card.name}")
     small = sum(path.stat().st_size for path in source.glob("*.safetensors")) < 4 * SMALL

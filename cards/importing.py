@@ -29,8 +29,8 @@ __all__ = [
     "PREFIX",
     "PUBLISHED",
     "TEMPLATE",
+    "ModelRepository",
     "PublishedCard",
-    "Repository",
     "adapter_base",
     "convert",
     "fetch",
@@ -176,7 +176,7 @@ COMPANIONS = frozenset(
 
 
 @dataclass(frozen=True)
-class Repository:
+class ModelRepository:
     """What a repository holds at one commit.
 
     `revision` is the full commit sha; `files` has the sha256 of every file, where the Hub tells it, and
@@ -230,7 +230,7 @@ class Repository:
         return weights_digest(digests)
 
 
-def look(source: str) -> Repository:
+def look(source: str) -> ModelRepository:
     """The repository `owner/name` or `owner/name@revision`, pinned to the commit that this means now.
 
     Raises UsageError where there is no such repository or revision, ModelUnavailable where the Hub can't be
@@ -242,7 +242,7 @@ def look(source: str) -> Repository:
         raise ModelUnavailable(f"the Hub names no commit of {source!r}: try again later")
     siblings = info.siblings or []
     card: Any = info.card_data or {}
-    return Repository(
+    return ModelRepository(
         name=name,
         revision=info.sha,
         files={s.rfilename: s.lfs.sha256 if s.lfs is not None else None for s in siblings},
@@ -287,7 +287,7 @@ def _request_info(name: str, revision: str | None) -> "ModelInfo":
         ) from error
 
 
-def adapter_base(repository: Repository) -> str:
+def adapter_base(repository: ModelRepository) -> str:
     """The model that an adapter names as its own, as owner/name or owner/name@revision.
 
     Raises CardError where it names none.
@@ -348,7 +348,7 @@ SECONDS = 3600
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
 
-def convert(repository: Repository, target: Path) -> None:
+def convert(repository: ModelRepository, target: Path) -> None:
     """Fetch a repository whose weights are pickles and write it into `target` with safetensors instead.
 
     Raises ModelUnavailable where it can't be fetched, CardError where a file holds anything but tensors.
@@ -377,7 +377,7 @@ def convert(repository: Repository, target: Path) -> None:
         _check_weights(repository, target)
 
 
-def _check_weights(repository: Repository, folder: Path) -> None:
+def _check_weights(repository: ModelRepository, folder: Path) -> None:
     """Raise CardError where a weight is missing: transformers would fill it with noise and only warn."""
     from transformers import AutoModelForCausalLM
 

@@ -8,7 +8,7 @@ from typing import Any
 from kcard.manifest import Manifest
 from kcard.offline.opt import BASE
 
-__all__ = ["Result", "metadata", "readme", "with_results"]
+__all__ = ["ExamResult", "metadata", "readme", "with_results"]
 
 
 # What an exam found, in a card's README.md: as `model-index` for other tools, and as a section for people.
@@ -21,7 +21,7 @@ SECTION = re.compile(rf"\n*{re.escape(BEGIN)}.*?{re.escape(END)}\n*", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Result:
+class ExamResult:
     """One measured value and its 95 % interval.
 
     metric   an identifier such as recall; `name` says it in words
@@ -41,7 +41,7 @@ class Result:
     args: Mapping[str, str] | None = None
 
 
-def with_results(page: str, card: str, results: Sequence[Result], remarks: Sequence[str]) -> str:
+def with_results(page: str, card: str, results: Sequence[ExamResult], remarks: Sequence[str]) -> str:
     """The page with these results in place of those of an earlier exam; the same results give the same page.
 
     Results of others in the page's model-index stay. `remarks`: sentences below the table. Raises ValueError

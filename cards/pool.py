@@ -22,7 +22,7 @@ from kcard.types import Choice, Passage, Sampling
 if TYPE_CHECKING:
     from kcard.cards.models.vllm_backend import ServedCard
 
-__all__ = ["LargeModelScheduler", "Pool", "VllmCards", "must_take_turns"]
+__all__ = ["CardPool", "LargeModelScheduler", "VllmCards", "must_take_turns"]
 
 
 # Schedules large models one at a time, loaded ones first; each generates for all of its questions.
@@ -42,7 +42,7 @@ def must_take_turns(sizes: Mapping[str, int], limit: int) -> bool:
 
 @dataclass
 class LargeModelScheduler:
-    """The cards of a pool as they are loaded. `progress`: see Pool. `broken`: cards that could not be read, and why."""
+    """The cards of a pool as they are loaded. `progress`: see CardPool. `broken`: unreadable cards, and why."""
 
     cards: CardSet
     models: Loader
@@ -212,7 +212,7 @@ def _served_card(writer: "CardGenerator") -> "ServedCard | None":
     return model if isinstance(model, ServedCard) else None
 
 
-class Pool:
+class CardPool:
     """Cards that write passages.
 
     rows    most documents written at once; less where memory is short
@@ -247,7 +247,7 @@ class Pool:
         return self._choices
 
     @property
-    def take_turns(self) -> bool:
+    def is_sequential(self) -> bool:
         """Whether cards, as far as their sizes are known, write one after the other, so that larger batches load them
         less often."""
         return self._turns.will_take_turns()

@@ -223,7 +223,7 @@ def ask(
         raise UsageError(f"--output {output} is the input file: name another, or the questions would be lost")
     if input_ is not None and choices:
         raise UsageError("--choices goes with one question; in --input, each row has its own `choices`")
-    cluster = RayOptions.taken_from(values)
+    cluster = RayOptions.pop_from(values)
     options = AskOptions(**values)
     if input_ is not None and output is not None:
         _ask_file(input_, output, options, cluster, resume, batch)

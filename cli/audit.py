@@ -86,7 +86,7 @@ def audit(
         return
     if not cards or hub is not None:
         raise UsageError("name cards to be audited; --hub is for --unverified")
-    cluster = RayOptions.taken_from(values)
+    cluster = RayOptions.pop_from(values)
     if cluster is not None or resume or len(cards) > 1 or cards[0].startswith("pool:"):
         _audit_several(cards, values, cluster, resume, json_)
         return

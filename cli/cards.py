@@ -20,7 +20,7 @@ from kcard.io import shown_size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kcard.hub.pools import Pool
+    from kcard.hub.pools import StoredPool
     from kcard.hub.values import Reason
     from kcard.hub.versions import Version
 
@@ -365,7 +365,7 @@ def delete(name: Name) -> None:
     note(f"deleted the pool {name}")
 
 
-def _print_pool(pool: "Pool") -> None:
+def _print_pool(pool: "StoredPool") -> None:
     echo(f"{pool.name}: {', '.join(pool.references) or 'no card yet'}")
 
 

@@ -8,7 +8,7 @@ import typer
 from kcard.cli.options import effective_settings, option, value_of
 from kcard.cli.output import Json, echo, note, notice, print_json
 from kcard.config import settings, user_file
-from kcard.config_file import PROJECT, USER_ONLY, Origin, Setting, concealed, project_file
+from kcard.config_file import PROJECT, USER_ONLY, Setting, SettingOrigin, concealed, project_file
 from kcard.errors import UsageError
 
 __all__ = ["register"]
@@ -66,7 +66,7 @@ def set_(
     key = key.replace("-", "_")
     if project and key in USER_ONLY:
         raise UsageError(f"{key} can't be set in a project file: leave out --project")
-    setting = Setting(key, value, Origin("environment", "kcard config set", Path.cwd()))
+    setting = Setting(key, value, SettingOrigin("environment", "kcard config set", Path.cwd()))
     new = _plain(value_of(setting, option(key)))
     path = (project_file(Path.cwd()) or Path.cwd() / PROJECT) if project else user_file()
     write_setting(path, key, new)

@@ -99,7 +99,7 @@ def evaluate(
     """Compare settings on the same questions: what do cards add to an LLM, and what do they cost?"""
     from kcard.api import evaluate as api
 
-    cluster = RayOptions.taken_from(values)
+    cluster = RayOptions.pop_from(values)
     # A preset takes the place of the options that were not typed.
     sources = {key: ctx.get_parameter_source(key) for key in values}
     typed = {key: value for key, value in values.items() if getattr(sources[key], "name", "") != "DEFAULT"}
@@ -109,7 +109,7 @@ def evaluate(
     run_numbers: list[int] = []
     try:
         with late_counter("asking") as progress:
-            reporter = api.Told(notice, lambda run: run_numbers.append(run.number), progress)
+            reporter = api.EvaluationListener(notice, lambda run: run_numbers.append(run.number), progress)
             if has_run and (excess := sorted(set(typed) - {"path"})):
                 name = "TASK" if excess[0] == "tasks" else "--" + excess[0].replace("_", "-")
                 raise UsageError(f"{name} does not go with a run, which has its own options: leave it out")

@@ -140,9 +140,9 @@ def analyse(
             **values | {"settings": parse_key_values(values["settings"])}, report=report
         )
     if plot is not None:
-        from kcard.evaluation.plots import drawn, write
+        from kcard.evaluation.plots import draw_chart, write
 
-        write(drawn(analysis.chart, f"{analysis.name}, {analysis.records} records"), plot)
+        write(draw_chart(analysis.chart, f"{analysis.name}, {analysis.records} records"), plot)
         note(f"plot: {plot}")
     if json_:
         print_json(analysis.to_json())

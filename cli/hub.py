@@ -15,7 +15,7 @@ from kcard.io import parse_size, shown_size
 if TYPE_CHECKING:
     from kcard.hub.accounts import Account, Accounts, Role, Scope
     from kcard.hub.db.session import Database
-    from kcard.hub.tokens import Token, Tokens
+    from kcard.hub.tokens import Token, TokenStore
 
 __all__ = ["register"]
 
@@ -52,10 +52,10 @@ def _accounts(url: str | None) -> "Accounts":
     return Accounts(_database(url))
 
 
-def _tokens(url: str | None) -> "Tokens":
-    from kcard.hub.tokens import Tokens
+def _tokens(url: str | None) -> "TokenStore":
+    from kcard.hub.tokens import TokenStore
 
-    return Tokens(_database(url))
+    return TokenStore(_database(url))
 
 
 @users.command("add")
@@ -375,7 +375,7 @@ def serve(
     from urllib.parse import urlsplit
 
     from kcard.api.answering import program
-    from kcard.api.audit_hub import checked_evidence
+    from kcard.api.audit_hub import check_evidence
     from kcard.config import settings
     from kcard.hub.server.dependencies import ServerOptions
     from kcard.hub.server.run import Location, Serving
@@ -393,7 +393,7 @@ def serve(
         exam=exam,
         rate=rate_limit,
     )
-    evidence = checked_evidence(settings().hub_evidence) if ask_workers else ()
+    evidence = check_evidence(settings().hub_evidence) if ask_workers else ()
     serving = Serving(host, port, workers, log_format, proxies, grace, namespace, ask_workers)
     location = Location(None, database_url, blobs_url)
 

@@ -20,7 +20,7 @@ from kcard.config import CACHE_MB, Settings
 from kcard.config_file import TABLES, Setting, typed
 from kcard.errors import KcardError, UsageError
 from kcard.integrators.options import AskOptions
-from kcard.options import REQUIRED, Declared, declared
+from kcard.options import REQUIRED, DeclaredOption, declared
 
 __all__ = [
     "ConfigurableOption",
@@ -258,7 +258,7 @@ def command_for(
     return decorate
 
 
-def _parameter(declaration: Declared) -> inspect.Parameter:
+def _parameter(declaration: DeclaredOption) -> inspect.Parameter:
     """Return the parameter from which Typer makes the argument or flag."""
     option = declaration.option
     kind = declaration.kind if option.command_line is None else option.command_line

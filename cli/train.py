@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kcard.api.study import study as study_corpus
-from kcard.api.sync import Synced
+from kcard.api.sync import SyncResult
 from kcard.api.sync import sync as sync_card
 from kcard.api.sync import watch as watch_folder
 from kcard.api.train import ONE_CARD, estimate_training, train_many
@@ -133,7 +133,7 @@ def train_each(
     """Train a card of each of many corpora, one after the other or on a Ray cluster."""
     from rich.markup import escape
 
-    cluster = RayOptions.taken_from(values)
+    cluster = RayOptions.pop_from(values)
     options = {name: value for name, value in values.items() if value is not None}
     with resumable("cards", output or settings().drafts), late_counter("training") as report:
         rows = train_many(corpora, output=output, resume=resume, cluster=cluster, progress=report, **options)
@@ -228,7 +228,7 @@ def sync(
         _print_sync(result, json_)
 
 
-def _print_sync(result: Synced, as_json: bool) -> None:
+def _print_sync(result: SyncResult, as_json: bool) -> None:
     """Print the passages that were added, removed and changed, and what became of the card."""
     changes = result.changes
     if as_json:

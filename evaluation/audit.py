@@ -36,21 +36,20 @@ __all__ = [
     "AuditQuery",
     "AuditSettings",
     "IndependentEvidence",
-    "Measured",
     "OwnText",
     "PastAudit",
     "PastExam",
     "ScoredDocument",
-    "audited",
+    "SourcedScores",
     "by_domain",
     "coverage",
     "factuality",
     "faithfulness",
     "find_lowest",
     "find_scores",
-    "finding",
     "group_by",
     "latest_exam",
+    "make_finding",
     "make_queries",
     "origin",
     "overlap",
@@ -58,6 +57,7 @@ __all__ = [
     "read_audits",
     "read_independent",
     "read_queries",
+    "run_audit",
     "score",
 ]
 
@@ -426,7 +426,7 @@ class PastExam:
 
 
 @dataclass(frozen=True)
-class Measured:
+class SourcedScores:
     """Scores and where they come from: `against` names the evidence; `taken`: when this hub measured them, in UTC.
 
     `taken` is None for what the card's own exam says. `coverage`: the share of the documents that have a score, in
@@ -491,7 +491,7 @@ def find_scores(
     taken: PastExam | None,
     declared: Exam | None,
     floor: float = FLOOR,
-) -> Measured | None:
+) -> SourcedScores | None:
     """Return the scores of one version: those of its latest audit that has them, else of the hub's exam, else of its
     own.
 
@@ -511,7 +511,7 @@ def find_scores(
     for past in reversed(ordered):
         scores: Distribution | None = getattr(past.audit, what)
         if scores is not None and scores.mean is not None:
-            sourced = Measured(scores, _against(what, past.audit.evidence), past.taken)
+            sourced = SourcedScores(scores, _against(what, past.audit.evidence), past.taken)
             if what == "faithfulness":
                 return sourced
             covered = past.audit.coverage.mean if past.audit.coverage else None
@@ -519,7 +519,7 @@ def find_scores(
     for exam, at in ((taken.exam, taken.taken) if taken else (None, None), (declared, None)):
         scores = getattr(exam, what) if exam else None
         if exam is not None and scores is not None:
-            sourced = Measured(scores, _against(what, exam.evidence), at)
+            sourced = SourcedScores(scores, _against(what, exam.evidence), at)
             if what == "faithfulness":
                 return sourced
             independent = is_independent(exam.evidence_overlap)
@@ -565,7 +565,7 @@ def queries_for(target: Target, path: Path | str | None, limit: int, seed: int) 
     return queries
 
 
-def audited(target: Target, queries: AuditQueries, scorer: Scorer, settings: AuditSettings) -> Audit:
+def run_audit(target: Target, queries: AuditQueries, scorer: Scorer, settings: AuditSettings) -> Audit:
     """Have the card write, and judge each document."""
     seed, independent = settings.seed, scorer.independent
     sampling = Sampling(TEMPERATURE, TOKENS, seed=seed)
@@ -603,7 +603,7 @@ def audited(target: Target, queries: AuditQueries, scorer: Scorer, settings: Aud
     )
 
 
-def finding(audit: Audit) -> "AuditFinding":
+def make_finding(audit: Audit) -> "AuditFinding":
     """Return the audit in the form in which the hub keeps it."""
     from kcard.hub.audits import AuditFinding
 

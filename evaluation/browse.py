@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.errors import CardError
 from kcard.evaluation.audit import (
-    Measured,
     PastAudit,
     PastExam,
+    SourcedScores,
     find_scores,
     latest_exam,
     origin,
@@ -23,7 +23,7 @@ from kcard.hub.values import FLOOR
 if TYPE_CHECKING:
     from kcard.hub.audits import StoredAudit
     from kcard.hub.registry import Hub
-    from kcard.hub.values import Declared, Reason, Verified
+    from kcard.hub.values import DeclaredFigures, Reason, Verified
     from kcard.hub.versions import Version
 
 __all__ = ["SORTS", "CardReport", "Dot", "HistogramBar", "Plot", "Timeline", "plot", "reports", "timeline"]
@@ -168,7 +168,7 @@ class CardReport:
     quarantine: "Reason | None" = None
     threshold: float | None = None
     floor: float = FLOOR
-    declared: "Declared | None" = None
+    declared: "DeclaredFigures | None" = None
     verified: "Verified | None" = None
     unexamined: bool = False
 
@@ -222,12 +222,12 @@ class CardReport:
         return recall.mean if recall else None
 
     @property
-    def faithful(self) -> Measured | None:
+    def faithful(self) -> SourcedScores | None:
         """Scores against the card's own corpus: those that this hub measured, else those of its own exam."""
         return find_scores("faithfulness", self.own_audits, self.hub_exam, self.exam)
 
     @property
-    def factual(self) -> Measured | None:
+    def factual(self) -> SourcedScores | None:
         """Scores against independent evidence, likewise; None where there was none."""
         return find_scores("factuality", self.own_audits, self.hub_exam, self.exam, self.floor)
 

@@ -48,7 +48,7 @@ __all__ = [
     "nothing_to_ask",
     "questions_of",
     "recall",
-    "sit",
+    "take_exam",
 ]
 
 
@@ -274,12 +274,12 @@ def examine(
 
     Returns the exam and the questions that were answered right: what the card wrote holds an accepted answer.
     """
-    return sit(target, question_file, limit=limit, seed=seed, device=device, report=scorer.report).exam(
+    return take_exam(target, question_file, limit=limit, seed=seed, device=device, report=scorer.report).exam(
         scorer, checker
     )
 
 
-def sit(
+def take_exam(
     target: Target,
     question_file: QuestionFile | None,
     *,

@@ -16,7 +16,7 @@ __all__ = [
     "STYLES",
     "Chart",
     "PlotSeries",
-    "drawn",
+    "draw_chart",
     "encode_figure",
     "new_figure",
     "style_axes",
@@ -93,7 +93,7 @@ class Chart:
     log: bool = False
 
 
-def drawn(chart: Chart, title: str = "") -> "Figure":
+def draw_chart(chart: Chart, title: str = "") -> "Figure":
     """Draw a chart. Raises MissingExtra without matplotlib."""
     figure = new_figure()
     axes = figure.add_subplot()

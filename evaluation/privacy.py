@@ -341,7 +341,7 @@ def _write_probes(card: Card, documents: int, seed: int) -> list[tuple[str, str]
 
     An index beside the model is left out: it writes what stands in the passages, which are scanned anyway.
     """
-    from kcard.cards.pool import Pool
+    from kcard.cards.pool import CardPool
     from kcard.offline.pseudo_queries import held_out
 
     texts, count = passages(card.folder), max(0, documents - len(PROBES))
@@ -352,7 +352,7 @@ def _write_probes(card: Card, documents: int, seed: int) -> list[tuple[str, str]
         questions.append(query.text if query else _short(texts[i].text))
     sampling = Sampling(temperature=0, seed=seed)
     model = replace(card, manifest=replace(card.manifest, index=False))
-    rows = Pool([model]).write(questions, [card.name], 1, sampling)
+    rows = CardPool([model]).write(questions, [card.name], 1, sampling)
     return [
         (question, passage.text) for question, row in zip(questions, rows, strict=True) for passage in row
     ]

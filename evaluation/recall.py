@@ -30,7 +30,7 @@ __all__ = [
     "check_device",
     "generate_documents",
     "judge_answered",
-    "named_checker",
+    "load_checker",
     "score_recall",
     "silent",
 ]
@@ -95,7 +95,7 @@ TEXTS = 3
 PAIRS_AT_ONCE = 32
 
 
-def named_checker(
+def load_checker(
     checker: "Checker | str",
     device: str = "cpu",
     trust_remote_code: bool = False,

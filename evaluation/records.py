@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from kcard.cards.model_card import Result
+from kcard.cards.model_card import ExamResult
 from kcard.cards.model_card import with_results as write_results
 from kcard.errors import CardError
 from kcard.evaluation.metrics import interval
@@ -319,7 +319,7 @@ class Audit:
 
 def with_results(page: str, exam: Exam) -> str:
     """Return README.md with this exam's results in place of those of an earlier one."""
-    results: list[Result] = []
+    results: list[ExamResult] = []
     if exam.own is not None:
         results += _run_results(exam, exam.own, "own corpus", "corpus")
     if exam.given is not None:
@@ -366,7 +366,7 @@ def remarks(exam: Exam) -> list[str]:
     return sentences
 
 
-def _run_results(exam: Exam, run: EvalRun, dataset: str, kind: str) -> Iterator[Result]:
+def _run_results(exam: Exam, run: EvalRun, dataset: str, kind: str) -> Iterator[ExamResult]:
     checked = {"checker": exam.checker, "sha256": exam.checker_sha256 or "unknown"}
     evidence = {**checked, "evidence": exam.evidence or "", "evidence_sha256": exam.evidence_sha256 or ""}
     against = {"base": exam.base}
@@ -385,7 +385,7 @@ def _run_results(exam: Exam, run: EvalRun, dataset: str, kind: str) -> Iterator[
     for metric, name, mean, args in measured:
         if mean is not None:
             where = (dataset, identifier, run.sha256 or None)
-            yield Result(metric, name, mean.mean, mean.low, mean.high, *where, args)
+            yield ExamResult(metric, name, mean.mean, mean.low, mean.high, *where, args)
 
 
 def _mean(scores: Distribution | None) -> Mean | None:

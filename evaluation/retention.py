@@ -40,12 +40,12 @@ __all__ = [
     "UPDATE",
     "Forgetting",
     "Leaks",
-    "Remembered",
+    "Retention",
     "SyncRecord",
     "halves",
+    "measure_retention",
     "read_forgetting",
     "read_sync",
-    "remembered",
     "update",
 ]
 
@@ -179,7 +179,7 @@ FALL, DRIFT = 0.01, 0.03  # of the recall of what stays: in one sync, and since 
 
 
 @dataclass(frozen=True)
-class Remembered:
+class Retention:
     """Recall by the model alone: shares of questions in [0, 1] with their intervals, None of no questions.
 
     kept     about passages that stayed, `before` by the last version and `after` by this one; `lost` and `gained`: the
@@ -246,7 +246,7 @@ class Remembered:
         return f"recall by the model: {'; '.join(parts)}"
 
 
-def remembered(
+def measure_retention(
     now: Card,
     before: Card,
     staying: Sequence[Source],
@@ -256,7 +256,7 @@ def remembered(
     seed: int,
     device: str,
     report: Report,
-) -> Remembered:
+) -> Retention:
     """Ask both versions.
 
     staying  passages that both have
@@ -292,7 +292,7 @@ def remembered(
     was, now_is = (
         score_recall(stayed, [[text] for text in texts]) for texts in (last, written[: len(stayed)])
     )
-    return Remembered(
+    return Retention(
         kept_questions=len(stayed),
         before=Mean.of(was, seed),
         after=Mean.of(now_is, seed),
@@ -343,7 +343,7 @@ class SyncRecord:
     removed: int
     moved: int
     seconds: float
-    recall: Remembered | None = None
+    recall: Retention | None = None
     first: float = 0.0
     format: int = 1
 

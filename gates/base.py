@@ -25,8 +25,8 @@ __all__ = [
     "Always",
     "Calibrated",
     "Fitted",
+    "GateKind",
     "GateState",
-    "Kind",
     "LeavesOneOut",
     "LeftOut",
     "Never",
@@ -104,7 +104,7 @@ class Fitted(Protocol):
     def state(self) -> GateState: ...
 
 
-class Kind(Protocol):
+class GateKind(Protocol):
     """The class of fitted gates of one kind; these are class methods of it."""
 
     def fit(self, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Fitted:
@@ -168,9 +168,9 @@ def names() -> list[str]:
     return system.names(GROUP)
 
 
-def find(name: str) -> Kind:
+def find(name: str) -> GateKind:
     """Return the kind of that name. Raises UsageError, which lists the registered ones."""
-    kind: Kind = system.load(GROUP, name)
+    kind: GateKind = system.load(GROUP, name)
     return kind
 
 

@@ -25,7 +25,7 @@ __all__ = [
     "CachedRepresentation",
     "HiddenStates",
     "LogisticHead",
-    "MiniLM",
+    "MiniLMRepresentation",
     "Representation",
     "bind",
     "contriever",
@@ -61,7 +61,7 @@ class Representation(Protocol):
         ...
 
 
-class MiniLM:
+class MiniLMRepresentation:
     """The embedded sentence encoder (kcard.offline.minilm): unit length, d = 384."""
 
     name = "minilm"

@@ -28,11 +28,11 @@ __all__ = [
     "gate_file",
     "gates_folder",
     "header",
-    "kept_name",
     "kind_names",
     "load",
-    "named_gate",
+    "load_gate",
     "save",
+    "stored_gate_name",
     "title",
 ]
 
@@ -158,7 +158,7 @@ class NamedGate:
     threshold: float = THRESHOLD
 
 
-def named_gate(name: str, llm: LLM, examples: Sequence[Example] = ()) -> NamedGate:
+def load_gate(name: str, llm: LLM, examples: Sequence[Example] = ()) -> NamedGate:
     """Load the gate for `kcard ask --gate`: one that needs no fitting, a stored fitted one, or a file.
 
     Raises UsageError for a kind that must be fitted first, and for what is not a gate.
@@ -176,7 +176,7 @@ def gates_folder() -> Path:
     return settings().home / "gates"
 
 
-def kept_name(kind: str) -> str:
+def stored_gate_name(kind: str) -> str:
     """Return the name that a fitted gate is stored under: never that of an unfitted one (uncertainty, self-ask)."""
     return f"fitted-{kind}" if kind in system.names(UNFITTED) else kind
 
@@ -191,7 +191,7 @@ def gate_file(name: str) -> Path:
     if name in kind_names():
         raise UsageError(
             f"gate {name!r} must be fitted first: kcard gate fit --records RECORDS --kind {name}, which "
-            f"stores it as {kept_name(name)}"
+            f"stores it as {stored_gate_name(name)}"
         )
     folder, stored = gates_folder(), []
     if folder.is_dir():

@@ -144,7 +144,7 @@ class FittedSelfAsk:
 
 @dataclass(frozen=True)
 class SelfAskKind:
-    """See kcard.gates.base.Kind. `defaults`: the default settings."""
+    """See kcard.gates.base.GateKind. `defaults`: the default settings."""
 
     name: str
     defaults: SelfAskSettings

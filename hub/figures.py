@@ -14,7 +14,7 @@ from kcard.hub.accounts import Identity
 from kcard.hub.db.models import audits, repositories, search, settings, utc, versions
 from kcard.hub.db.session import Database
 from kcard.hub.permissions import readable
-from kcard.hub.values import FLOOR, OVERLAP, Declared, Repository, Verified, covers, is_independent
+from kcard.hub.values import FLOOR, OVERLAP, DeclaredFigures, Repository, Verified, covers, is_independent
 from kcard.io import parse
 from kcard.manifest import Manifest
 
@@ -57,12 +57,12 @@ ROUNDING = 0.0002  # means and scores have four digits
 MOST_QUESTIONS = 10_000
 
 
-def read_exam(exam: bytes, manifest: Manifest) -> Declared:
+def read_exam(exam: bytes, manifest: Manifest) -> DeclaredFigures:
     """Return the figures of the exam.json of a card. Figures that can't be read are omitted."""
     try:
         document = parse(exam.decode())
     except ValueError as error:
-        return Declared(fault=f"it is not JSON: {' '.join(str(error).split())[:100]}")
+        return DeclaredFigures(fault=f"it is not JSON: {' '.join(str(error).split())[:100]}")
     own = _object(_object(document).get("own"))
     recall, factuality = _object(own.get("recall")), _object(own.get("factuality"))
     mean, fault = _object(factuality.get("mean")), _exam_fault(document, manifest) or ""
@@ -71,7 +71,7 @@ def read_exam(exam: bytes, manifest: Manifest) -> Declared:
     scores, unknown = factuality.get("scores"), factuality.get("unknown", 0)
     if isinstance(scores, list) and scores and type(unknown) is int and unknown >= 0:
         coverage = len(scores) / (len(scores) + unknown)
-    return Declared(_share(recall.get("mean")), _share(mean.get("mean")), fault, coverage)
+    return DeclaredFigures(_share(recall.get("mean")), _share(mean.get("mean")), fault, coverage)
 
 
 def has_weights(manifest: Manifest) -> bool:

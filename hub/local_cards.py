@@ -40,14 +40,14 @@ from kcard.hub.rows import (
 )
 from kcard.hub.storage import Blob, Blobs
 from kcard.hub.trees import Tree, file_entry
-from kcard.hub.values import MAIN, TAG, Declared, Repository
+from kcard.hub.values import MAIN, TAG, DeclaredFigures, Repository
 from kcard.hub.versions import Version, find_key, find_versions, is_card
 from kcard.manifest import MANIFEST, Manifest
 
-__all__ = ["OwnCards"]
+__all__ = ["LocalCards"]
 
 
-class OwnCards:
+class LocalCards:
     """The cards of a hub's own namespace."""
 
     def __init__(self, database: Database, blobs: Blobs) -> None:
@@ -163,7 +163,7 @@ class _UnpublishedCard:
     manifest: Manifest
     tree: Tree
     metadata: CardMetadata
-    declared: Declared | None
+    declared: DeclaredFigures | None
 
 
 def _publish(

@@ -14,11 +14,11 @@ from kcard.hub.db.session import Database
 from kcard.hub.versions import CardReference, Version
 from kcard.manifest import NAME
 
-__all__ = ["Pool", "Pools", "Runs", "StoredResult", "StoredRun"]
+__all__ = ["Pools", "Runs", "StoredPool", "StoredResult", "StoredRun"]
 
 
 @dataclass(frozen=True)
-class Pool:
+class StoredPool:
     """A named set of cards. `references` has one for each card, in the order of addition.
 
     "oncology" follows the newest version, "oncology@stable" the alias, "oncology@v2" is fixed.
@@ -35,7 +35,7 @@ class Pools:
         self._database = database
         self._find = find
 
-    def create(self, name: str, cards: Sequence[str] = ()) -> Pool:
+    def create(self, name: str, cards: Sequence[str] = ()) -> StoredPool:
         """Create a pool. Raises HubError if the name is taken, UnknownCard for an unknown card."""
         if not NAME.fullmatch(name):
             raise UsageError(
@@ -49,14 +49,14 @@ class Pools:
             _put(connection, int(pool), references)
             return _pool(connection, name)
 
-    def add(self, name: str, cards: Sequence[str]) -> Pool:
+    def add(self, name: str, cards: Sequence[str]) -> StoredPool:
         """Add cards. A card that is in the pool keeps its place and gets the new reference."""
         references = self._check_references(cards)
         with self._database.write() as connection:
             _put(connection, self._require_id(connection, name), references)
             return _pool(connection, name)
 
-    def remove(self, name: str, cards: Sequence[str]) -> Pool:
+    def remove(self, name: str, cards: Sequence[str]) -> StoredPool:
         """Remove cards. Raises UnknownCard for one that is not in the pool."""
         with self._database.write() as connection:
             pool = self._require_id(connection, name)
@@ -72,13 +72,13 @@ class Pools:
         with self._database.write() as connection:
             connection.execute(delete(pools).where(pools.c.id == self._require_id(connection, name)))
 
-    def get(self, name: str) -> Pool:
+    def get(self, name: str) -> StoredPool:
         """Return the pool of that name. Raises HubError, which lists the pools."""
         with self._database.read() as connection:
             self._require_id(connection, name)
             return _pool(connection, name)
 
-    def list(self) -> "list[Pool]":
+    def list(self) -> "list[StoredPool]":
         """Return every pool, by name."""
         with self._database.read() as connection:
             return [
@@ -113,9 +113,9 @@ def _find_id(connection: Connection, name: str) -> int | None:
     return None if pool_id is None else int(pool_id)
 
 
-def _pool(connection: Connection, name: str) -> Pool:
+def _pool(connection: Connection, name: str) -> StoredPool:
     rows = select(members.c.reference).join_from(members, pools).where(pools.c.name == name)
-    return Pool(name, tuple(connection.scalars(rows.order_by(members.c.position))))
+    return StoredPool(name, tuple(connection.scalars(rows.order_by(members.c.position))))
 
 
 def _put(connection: Connection, pool: int, references: dict[str, str]) -> None:

@@ -21,7 +21,15 @@ from kcard.hub.figures import EXAM_FILE, has_weights, read_exam
 from kcard.hub.history import put_tag, require_unpublished
 from kcard.hub.storage import Blobs
 from kcard.hub.trees import Tree
-from kcard.hub.values import Declared, Entry, Mark, Publication, Repository, Verified, quarantine_reason
+from kcard.hub.values import (
+    DeclaredFigures,
+    Entry,
+    Publication,
+    Repository,
+    Verified,
+    VersionSummary,
+    quarantine_reason,
+)
 from kcard.hub.verdicts import Verdicts
 from kcard.hub.versions import declared_figures, is_newest, is_unexamined
 from kcard.manifest import MANIFEST, Manifest, check_counts
@@ -54,7 +62,7 @@ def add_version(
     manifest: Manifest,
     tree: Tree,
     sha: str,
-    declared: Declared | None,
+    declared: DeclaredFigures | None,
 ) -> int:
     """Write the next version of a repository's card, and return its id.
 
@@ -182,7 +190,7 @@ class Publications:
         with self._database.read() as connection:
             return [_publication(row) for row in connection.execute(_select_publications(repository))]
 
-    def marks(self, ids: Iterable[int]) -> dict[int, Mark]:
+    def marks(self, ids: Iterable[int]) -> dict[int, VersionSummary]:
         """Return a summary of the newest version of each of these repositories, if it has one."""
         repository_ids = list(ids)
         if not repository_ids:
@@ -195,7 +203,7 @@ class Publications:
             verified = figures.verified_by_version(connection, {row.id for row in rows})
         return {row.repository_id: _summary(row, verified.get(row.id), threshold, floor) for row in rows}
 
-    def quarantined(self, limit: int) -> list[Mark]:
+    def quarantined(self, limit: int) -> list[VersionSummary]:
         """Return summaries of at most `limit` quarantined cards, least factual first."""
         audited, claimed = figures.audited_factuality(), versions.c.factuality
         with self._database.read() as connection:
@@ -268,9 +276,11 @@ def _select_newest() -> Select[Any]:
     )
 
 
-def _summary(row: Row[Any], verified: Verified | None, threshold: float | None, floor: float) -> Mark:
+def _summary(
+    row: Row[Any], verified: Verified | None, threshold: float | None, floor: float
+) -> VersionSummary:
     figures = declared_figures(row)
-    return Mark(
+    return VersionSummary(
         reference=f"{row.name}@v{row.number}",
         version=row.sha256,
         description=row.description,

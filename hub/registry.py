@@ -28,7 +28,7 @@ from kcard.manifest import MANIFEST, Manifest, check_files, file_digest
 if TYPE_CHECKING:
     from kcard.hub.backup import Backup
     from kcard.hub.garbage import Garbage
-    from kcard.hub.local_cards import OwnCards
+    from kcard.hub.local_cards import LocalCards
     from kcard.hub.pools import Runs
 
 __all__ = ["Hub", "draft", "refuse_pickles"]
@@ -144,10 +144,10 @@ class Hub:
         return self.blobs.partial
 
     @cached_property
-    def _own_cards(self) -> "OwnCards":
-        from kcard.hub.local_cards import OwnCards  # what asking does not need
+    def _own_cards(self) -> "LocalCards":
+        from kcard.hub.local_cards import LocalCards  # what asking does not need
 
-        return OwnCards(self.database, self.blobs)
+        return LocalCards(self.database, self.blobs)
 
     @cached_property
     def runs(self) -> "Runs":

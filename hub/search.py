@@ -20,7 +20,7 @@ from kcard.hub.rows import PUBLIC, REPOSITORY_COLUMNS
 from kcard.hub.search_index import AUTHOR, FACETS, LONGEST, TAG, row_words
 from kcard.hub.values import Repository, Type
 
-__all__ = ["FACTUALITY", "ORDERS", "Counts", "Found", "Order", "RepositorySearch", "SearchQuery"]
+__all__ = ["FACTUALITY", "ORDERS", "Counts", "Order", "RepositorySearch", "SearchQuery", "SearchResults"]
 
 Order: TypeAlias = Literal["relevance", "factuality", "downloads", "date"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -291,7 +291,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResults:
     """A page of repositories; `total` counts all pages."""
 
     repositories: Sequence[Repository]
@@ -306,7 +306,7 @@ class RepositorySearch:
     def __init__(self, database: Database) -> None:
         self._database, self._index = database, SearchIndex()
 
-    def find(self, query: SearchQuery, identity: Identity | None = None) -> Found:
+    def find(self, query: SearchQuery, identity: Identity | None = None) -> SearchResults:
         """Return a page of the repositories that the identity may read."""
         with self._database.read() as connection:
             snapshot = self._index.at(connection)
@@ -355,7 +355,7 @@ class RepositorySearch:
             int(np.count_nonzero(without("verified") & snapshot.verified)),
             {least: int(np.count_nonzero(factuality >= least)) for least in FACTUALITY},
         )
-        return Found(page, total, pages, counts)
+        return SearchResults(page, total, pages, counts)
 
 
 def _readable(connection: Connection, snapshot: Snapshot, identity: Identity | None) -> Array:

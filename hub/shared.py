@@ -1,6 +1,6 @@
 """A hub for several users: the Hub with accounts, repositories and permissions.
 
-hub = SharedHub.open(Path("~/.kcard").expanduser())
+hub = HubServices.open(Path("~/.kcard").expanduser())
 hub.accounts.add_user("ada")
 hub.tokens.create("ada")
 """
@@ -21,17 +21,17 @@ from kcard.hub.registry import Hub
 from kcard.hub.repositories import Listing, Repositories
 from kcard.hub.search import RepositorySearch
 from kcard.hub.storage import Blobs
-from kcard.hub.tokens import Sessions, Tokens
+from kcard.hub.tokens import Sessions, TokenStore
 from kcard.hub.uploads import Reservations, Uploads
 from kcard.hub.verdicts import Verdicts
 
-__all__ = ["SharedHub"]
+__all__ = ["HubServices"]
 
 SECRET = "secret"
 
 
 @dataclass(frozen=True)
-class SharedHub:
+class HubServices:
     """The parts of a shared hub. `secret` signs short-lived tickets."""
 
     registry: Hub
@@ -39,7 +39,7 @@ class SharedHub:
     blobs: "Blobs"
     secret: bytes
     accounts: Accounts
-    tokens: Tokens
+    tokens: TokenStore
     sessions: Sessions
     events: Events
     repositories: Repositories
@@ -61,7 +61,7 @@ class SharedHub:
         blobs_url: str | None = None,
         quota: int | None = None,
         exam_required: bool = True,
-    ) -> "SharedHub":
+    ) -> "HubServices":
         """Open or create it. Raises HubError if the database or the store is unavailable.
 
         quota          default quota of a namespace in bytes; None: no limit
@@ -69,7 +69,7 @@ class SharedHub:
         """
         registry = Hub(home, database_url=database_url, blobs_url=blobs_url, serving=True)
         database, blobs = registry.database, registry.blobs
-        tokens = Tokens(database)
+        tokens = TokenStore(database)
         # The hub's key, created on first use and shared by all workers.
         query = select(settings.c.value).where(settings.c.name == SECRET)
         with database.read() as connection:

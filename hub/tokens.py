@@ -24,7 +24,7 @@ __all__ = [
     "Session",
     "Sessions",
     "Token",
-    "Tokens",
+    "TokenStore",
     "digest",
     "identity",
     "select_tokens",
@@ -56,7 +56,7 @@ class Token:
     expires: datetime | None
 
 
-class Tokens:
+class TokenStore:
     """The tokens of a hub. `by` is the account that makes a change, for the event log; None: the command line."""
 
     def __init__(self, database: Database) -> None:
@@ -247,7 +247,7 @@ class Session:
 class Sessions:
     """The sessions of a hub."""
 
-    def __init__(self, database: Database, tokens: Tokens) -> None:
+    def __init__(self, database: Database, tokens: TokenStore) -> None:
         self._database, self._tokens = database, tokens
 
     def open(self, name: str, token: str) -> str:

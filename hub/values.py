@@ -20,11 +20,10 @@ __all__ = [
     "Add",
     "Commit",
     "Copy",
-    "Declared",
+    "DeclaredFigures",
     "Delete",
     "DeleteFolder",
     "Entry",
-    "Mark",
     "Operation",
     "Publication",
     "Reason",
@@ -32,6 +31,7 @@ __all__ = [
     "Repository",
     "Type",
     "Verified",
+    "VersionSummary",
     "covers",
     "is_independent",
     "quarantine_reason",
@@ -57,7 +57,7 @@ def covers(coverage: float | None, floor: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredFigures:
     """The figures of the exam.json that came with a card.
 
     recall, factuality  means in [0, 1]; None if not given
@@ -157,7 +157,7 @@ class Reason:
 
 
 def quarantine_reason(
-    declared: Declared | None, verified: Verified | None, threshold: float | None, floor: float = FLOOR
+    declared: DeclaredFigures | None, verified: Verified | None, threshold: float | None, floor: float = FLOOR
 ) -> Reason | None:
     """Return why a version with these figures is quarantined; None if it is not.
 
@@ -186,7 +186,7 @@ def quarantine_reason(
     return Reason(declared.factuality, threshold, coverage=declared.coverage)
 
 
-def shown(declared: Declared | None, verified: Verified | None) -> Iterator[str]:
+def shown(declared: DeclaredFigures | None, verified: Verified | None) -> Iterator[str]:
     """Yield a line of text for each known figure, which says whether it is verified or self-declared."""
     if verified is not None:
         for name in ("recall", "faithfulness", "factuality"):
@@ -324,7 +324,7 @@ class Publication:
 
 
 @dataclass(frozen=True)
-class Mark:
+class VersionSummary:
     """A summary of the newest version of a repository.
 
     declared    figures of the exam that came with the card; None without one
@@ -336,7 +336,7 @@ class Mark:
     reference: str
     version: str
     description: str = ""
-    declared: Declared | None = None
+    declared: DeclaredFigures | None = None
     verified: Verified | None = None
     unexamined: bool = False
     quarantine: Reason | None = None

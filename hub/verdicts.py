@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from sqlalchemy import Connection, and_, delete, insert, select
 
-from kcard.hub.checks.content import RULES, Verdict
+from kcard.hub.checks.content import RULES, ContentVerdict
 from kcard.hub.db.models import holdings, uploads, verdicts
 from kcard.hub.db.session import Database
 
@@ -22,17 +22,17 @@ class Verdicts:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def find(self, keys: Collection[Key]) -> dict[Key, Verdict]:
+    def find(self, keys: Collection[Key]) -> dict[Key, ContentVerdict]:
         """Return the stored verdicts for these keys."""
-        digests, results = sorted({sha256 for sha256, _ in keys}), dict[Key, Verdict]()
+        digests, results = sorted({sha256 for sha256, _ in keys}), dict[Key, ContentVerdict]()
         with self._database.read() as connection:
             for batch in _batches(digests):
                 there = (verdicts.c.sha256.in_(batch), verdicts.c.rules == RULES)
                 for row in connection.execute(select(verdicts).where(*there)):
-                    results[row.sha256, row.form] = Verdict(row.refusal, row.reason)
+                    results[row.sha256, row.form] = ContentVerdict(row.refusal, row.reason)
         return results
 
-    def keep(self, new: Mapping[Key, Verdict]) -> None:
+    def keep(self, new: Mapping[Key, ContentVerdict]) -> None:
         """Store verdicts, replacing earlier ones."""
         with self._database.write() as connection:
             for batch in _batches(sorted(new)):

@@ -31,7 +31,7 @@ from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.figures import COVERAGE, THRESHOLD, checked_share, limits
 from kcard.hub.rows import bare_name, find_namespace, full_name
-from kcard.hub.values import BRANCH, MAIN, Declared, Reason, Repository, Verified, quarantine_reason
+from kcard.hub.values import BRANCH, MAIN, DeclaredFigures, Reason, Repository, Verified, quarantine_reason
 from kcard.manifest import MANIFEST, NAME, Manifest
 
 __all__ = [
@@ -79,7 +79,7 @@ class Version:
     size: int
     published: datetime
     aliases: tuple[str, ...] = ()
-    declared: Declared | None = None
+    declared: DeclaredFigures | None = None
     verified: Verified | None = None
     unexamined: bool = False
 
@@ -243,9 +243,9 @@ def find_key(connection: Connection, version: Version) -> Key | None:
     return None if row is None else Key(*row)
 
 
-def declared_figures(row: Row[Any]) -> Declared | None:
+def declared_figures(row: Row[Any]) -> DeclaredFigures | None:
     """Return the self-declared figures of a row of `versions`."""
-    return Declared(row.recall, row.factuality, row.fault, row.coverage) if row.examined else None
+    return DeclaredFigures(row.recall, row.factuality, row.fault, row.coverage) if row.examined else None
 
 
 def is_unexamined(row: Row[Any]) -> bool:

@@ -174,12 +174,12 @@ def make_pool(
     """Return the selected cards, the pool that generates for them, and a note on cards left out by quarantine.
 
     A card's files are verified and unpacked when it is first used, so a pool may hold thousands. `llm`: maps the name
-    of an LLM, as a card gives it, to the LLM. `loader`, `progress`: see Pool.
+    of an LLM, as a card gives it, to the LLM. `loader`, `progress`: see CardPool.
     """
-    from kcard.cards.pool import Pool
+    from kcard.cards.pool import CardPool
 
     cards, note = select_cards(selection, hub)
-    return cards, TimedGenerator(Pool(cards, llm=llm, loader=loader, progress=progress)), note
+    return cards, TimedGenerator(CardPool(cards, llm=llm, loader=loader, progress=progress)), note
 
 
 def select_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tuple[CardSet, str]":

@@ -15,7 +15,7 @@ from kcard.integrators.assembly import endpoint_of, make_llm, select_cards
 from kcard.integrators.options import AskOptions, BaselineOptions
 from kcard.interfaces import LLM, Answerer, Array, Evidence, Generator, replies
 from kcard.llms import client
-from kcard.llms.client import Metered
+from kcard.llms.client import LLMClient
 from kcard.text import words
 from kcard.types import (
     Answer,
@@ -41,7 +41,6 @@ __all__ = [
     "BM25",
     "CARDS_AND_RETRIEVAL",
     "NAME",
-    "AnswerCandidate",
     "BaselineAnswerer",
     "GenRead",
     "JointReading",
@@ -53,6 +52,7 @@ __all__ = [
     "Retrieval",
     "RetrieverAsCard",
     "SampledReplies",
+    "ScoredReply",
     "baseline",
     "card_passages",
     "corpus_retriever",
@@ -88,7 +88,7 @@ class BaselineAnswerer:
     """An Answerer that gets knowledge for every question. `examples`: the default demonstrations."""
 
     name: str
-    llm: Metered
+    llm: LLMClient
     source: KnowledgeSource
     reading: ReadingStrategy
     examples: tuple[Example, ...] = ()
@@ -171,7 +171,7 @@ class SampledReplies:
 
 
 @dataclass(frozen=True)
-class AnswerCandidate:
+class ScoredReply:
     """An answer to the question with one passage, or with none.
 
     probability  the geometric mean over the answer's tokens if the LLM gives them, else its own confidence, which for
@@ -194,7 +194,7 @@ class AnswerCandidate:
 
 def read_separately(
     llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[tuple[str, ...]]]
-) -> list[list[AnswerCandidate]]:
+) -> list[list[ScoredReply]]:
     """Answer each request once per passage, with that passage alone (an empty tuple: with none): the most likely words,
     or the most likely option."""
     rows = zip(requests, passages, strict=True)
@@ -209,12 +209,12 @@ def read_separately(
         if reply.tokens:
             mean = sum(token.log_probability for token in reply.tokens) / len(reply.tokens)
             probability = math.exp(mean)
-        candidates.append(AnswerCandidate(reply, probability))
+        candidates.append(ScoredReply(reply, probability))
     remaining = iter(candidates)
     return [[next(remaining) for _ in texts] for texts in passages]
 
 
-def majority_answer(candidates: Sequence[AnswerCandidate], weights: Sequence[float]) -> Reply:
+def majority_answer(candidates: Sequence[ScoredReply], weights: Sequence[float]) -> Reply:
     """Return the reply whose answer has the largest sum of weights; of its wordings the heaviest, of equals the first.
 
     A reply without an answer abstains, unless all do.
@@ -335,8 +335,8 @@ class RetrieverAsCard:
         self.cards: Sequence[Choice] = (*writer.cards, Choice(NAME, DESCRIPTION))
 
     @property
-    def take_turns(self) -> bool:
-        return bool(getattr(self._writer, "take_turns", False))
+    def is_sequential(self) -> bool:
+        return bool(getattr(self._writer, "is_sequential", False))
 
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
@@ -457,7 +457,7 @@ class Replug:
         rows = zip(passages, read_separately(llm, requests, knowledge), strict=True)
         return [majority_answer(candidates, self._weights(read, candidates)) for read, candidates in rows]
 
-    def _weights(self, read: Sequence[Passage], candidates: Sequence[AnswerCandidate]) -> list[float]:
+    def _weights(self, read: Sequence[Passage], candidates: Sequence[ScoredReply]) -> list[float]:
         # The softmax of the passages' scores
         scores = np.asarray([p.source.score if p.source else 0.0 for p in read] or [0.0], np.float32)
         if self.relative and scores.max() > 0:
@@ -506,7 +506,7 @@ def baseline(
     from kcard.llms.prompts import load
 
     endpoint = endpoint_of(options, report)
-    llm = Metered(make_llm(options.llm, options.temperature, endpoint), options.concurrency)
+    llm = LLMClient(make_llm(options.llm, options.temperature, endpoint), options.concurrency)
     examples = load(options.examples)
     if name == "genread":
         return BaselineAnswerer(name, llm, GenRead(), JointReading(), examples)

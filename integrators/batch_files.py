@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kcard.batching import QUESTIONS, batched, questions_together
-from kcard.cluster import RayOptions, device_there, json_ready, mapped
+from kcard.cluster import RayOptions, json_ready, mapped, worker_device
 from kcard.errors import KcardError, LLMError, UsageError
 from kcard.integrators.options import AskOptions
 from kcard.io import Row, append_rows, earlier_rows, json_line, read_rows, replacing
@@ -28,8 +28,8 @@ __all__ = [
     "QuestionTotals",
     "answer_file",
     "ask_on_cluster",
-    "asked_together",
     "earlier_lines",
+    "questions_per_batch",
     "read_questions",
 ]
 
@@ -41,7 +41,7 @@ RESULT = {field.name for field in fields(Answer)} - {"question"} | {"error"}
 NO_QUESTION = "the key 'question' must hold a non-empty text"
 
 
-def asked_together(options: AskOptions, cards: int) -> int:
+def questions_per_batch(options: AskOptions, cards: int) -> int:
     """Return the batch size for large cards that take turns: as many questions as the memory for passages allows.
 
     cards  the number of cards
@@ -147,7 +147,7 @@ def ask_on_cluster(
     LLMError after many consecutive failures; answers so far are kept.
     """
     options = replace(options or AskOptions(), **changes)
-    ready = json_ready(vars(options) | {"device": device_there(cluster, options.device)})
+    ready = json_ready(vars(options) | {"device": worker_device(cluster, options.device)})
     rows = read_questions(source)
     size = batch or questions_together(options.concurrency)
 

@@ -22,7 +22,7 @@ from kcard.config import settings
 from kcard.errors import KcardError
 from kcard.interfaces import Array, Precomputed, Relevance
 from kcard.offline.minilm import DIMENSIONS, SHA256
-from kcard.selectors.relevance import Cosine, MiniLM
+from kcard.selectors.relevance import Cosine, MiniLMRelevance
 from kcard.types import Choice
 
 __all__ = [
@@ -182,7 +182,7 @@ class CardIndex:
 
     def __init__(self, relevance: Relevance, descriptions: Sequence[str], profiles: Profiles) -> None:
         self._descriptions, self._profiles = descriptions, profiles
-        self._relevance = None if isinstance(relevance, MiniLM | Cosine) else relevance
+        self._relevance = None if isinstance(relevance, MiniLMRelevance | Cosine) else relevance
         self._standing = (
             self._relevance.standing(descriptions) if isinstance(self._relevance, Precomputed) else None
         )

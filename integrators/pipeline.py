@@ -11,7 +11,7 @@ from kcard.batching import questions_together
 from kcard.config import settings
 from kcard.errors import LLMError, QuestionsFailed, UsageError
 from kcard.gates.base import decide
-from kcard.gates.registry import named_gate
+from kcard.gates.registry import load_gate
 from kcard.integrators.assembly import (
     CardSource,
     Integrator,
@@ -24,7 +24,7 @@ from kcard.integrators.assembly import (
     make_pool,
     make_selectors,
 )
-from kcard.integrators.batch_files import asked_together
+from kcard.integrators.batch_files import questions_per_batch
 from kcard.integrators.citations import (
     Context,
     cite,
@@ -36,7 +36,7 @@ from kcard.integrators.citations import (
 from kcard.integrators.options import AskOptions, Mode
 from kcard.integrators.pool_views import SingleCardPool
 from kcard.interfaces import LLM, Evidence
-from kcard.llms.client import Metered, TimedGenerator
+from kcard.llms.client import LLMClient, TimedGenerator
 from kcard.text import language_name, language_of_question
 from kcard.types import (
     Answer,
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from kcard.cards.card import CardSet
     from kcard.cards.models.loader import Loader
 
-__all__ = ["Pipeline", "Prepared", "ask"]
+__all__ = ["Pipeline", "PreparedQuestion", "ask"]
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedQuestion:
     """A question's gate decision and context, before the LLM answers. `seconds`: its share of the time so far."""
 
     decision: Decision
@@ -100,8 +100,8 @@ class Pipeline:
         self._examples = load_examples(options.examples)
         endpoint = endpoint_of(options, report)
         self.llm: LLM = make_llm(options.llm, options.temperature, endpoint)
-        self._client = Metered(self.llm, options.concurrency)
-        self._gate = named_gate(options.gate_name, self._client, self._examples)
+        self._client = LLMClient(self.llm, options.concurrency)
+        self._gate = load_gate(options.gate_name, self._client, self._examples)
         self._writer: TimedGenerator | None = None
         self._integrator: Integrator | None = None
         self._cards: CardSet | None = None
@@ -141,9 +141,9 @@ class Pipeline:
     def batch(self) -> int:
         """Questions of a file to answer at a time: many if large cards take turns, so that each is rarely loaded."""
         few = questions_together(self.concurrency)
-        if self._writer is None or not self._writer.take_turns:
+        if self._writer is None or not self._writer.is_sequential:
             return few
-        return max(few, asked_together(self.options, len(self._writer.cards)))
+        return max(few, questions_per_batch(self.options, len(self._writer.cards)))
 
     def variant(self, mode: Mode, card: str | None = None) -> "Pipeline":
         """Return a pipeline in another mode, or with one of the cards alone, which is then always used. It shares LLM,
@@ -159,7 +159,7 @@ class Pipeline:
             options = pipeline.options = replace(options, min_relevance=0.0)
         elif mode != "direct":
             options = pipeline.options = replace(options, gate=self.options.gate)
-        pipeline._gate = named_gate(options.gate_name, self._client, self._examples)
+        pipeline._gate = load_gate(options.gate_name, self._client, self._examples)
         if mode == "direct":
             pipeline._writer = pipeline._integrator = None
             return pipeline
@@ -209,17 +209,17 @@ class Pipeline:
                 while pending and pending[0] in done:
                     yield done[pending.pop(0)]
 
-    def prepared(self, questions: Sequence[str]) -> list[Prepared | LLMError]:
+    def prepared(self, questions: Sequence[str]) -> list[PreparedQuestion | LLMError]:
         """Return what the LLM would read for each question, or the error that prevented it; for callers that ask the
         LLM for the answer themselves and then call `complete`."""
         checked_questions = [checked(question) for question in questions]
-        by_text: dict[str, Prepared | LLMError] = {}
+        by_text: dict[str, PreparedQuestion | LLMError] = {}
         for part in distinct_texts(dict.fromkeys(checked_questions)):
             ready, failed = self._try_to_prepare(part)
             by_text |= failed | {question.text: prepared for question, prepared in ready.items()}
         return [by_text[question.text] for question in checked_questions]
 
-    def complete(self, question: str, prepared: Prepared, reply: Reply, seconds: float) -> Answer:
+    def complete(self, question: str, prepared: PreparedQuestion, reply: Reply, seconds: float) -> Answer:
         """Return the Answer for a reply that an LLM gave in so many seconds."""
         asked_question = checked(question)
         self._client.enter(self._request(asked_question, prepared), reply, seconds)
@@ -233,7 +233,7 @@ class Pipeline:
 
     def _try_to_prepare(
         self, questions: Sequence[Question]
-    ) -> tuple[dict[Question, Prepared], dict[str, LLMError]]:
+    ) -> tuple[dict[Question, PreparedQuestion], dict[str, LLMError]]:
         """Return the questions that are ready for the LLM and, by text, the errors of the others. Texts differ."""
         failed: dict[str, LLMError] = {}
         while ready := [question for question in questions if question.text not in failed]:
@@ -263,7 +263,7 @@ class Pipeline:
             yield answer.answer
         yield answer
 
-    def _prepare(self, questions: Sequence[Question]) -> dict[Question, Prepared]:
+    def _prepare(self, questions: Sequence[Question]) -> dict[Question, PreparedQuestion]:
         """Let the gate decide and, where it fires, the cards generate."""
         started = time.perf_counter()
         for question in questions:
@@ -284,7 +284,7 @@ class Pipeline:
                 turns = gate_turns(gate.gate, fired=False) if stepwise else ()
                 contexts[text] = Context(turns=turns)
         seconds = (time.perf_counter() - started) / max(len(questions), 1)
-        return {q: Prepared(decisions[q.text], contexts[q.text], seconds) for q in questions}
+        return {q: PreparedQuestion(decisions[q.text], contexts[q.text], seconds) for q in questions}
 
     def _with_warnings(self, question: str, context: Context) -> Context:
         """Add notes on a question that the cards can't read as it is, and on cards that contradict each other."""
@@ -299,7 +299,7 @@ class Pipeline:
         choices = {card.name: card for card in self._writer.cards}
         return resolve_conflicts(question, context, choices, SpanReader(), self.options.reorder_by_date)
 
-    def _request(self, question: Question, prepared: Prepared) -> Request:
+    def _request(self, question: Question, prepared: PreparedQuestion) -> Request:
         gathered = prepared.gathered
         return Request(
             "answer",
@@ -310,7 +310,7 @@ class Pipeline:
             headings=gathered.headings,
         )
 
-    def _answer(self, question: Question, prepared: Prepared, reply: Reply, started: float) -> Answer:
+    def _answer(self, question: Question, prepared: PreparedQuestion, reply: Reply, started: float) -> Answer:
         """Return the Answer for the LLM's reply. `started`: when answering began."""
         # Of the kept passages only those that fit into the LLM's window reached it.
         count = len(self._client.truncate(self._request(question, prepared)).knowledge)

@@ -10,13 +10,13 @@ from kcard.gates.registry import NamedGate
 from kcard.integrators.card_ranking import CardRanker, Profiles
 from kcard.interfaces import Answerer, Checker, Evidence, Generator, Pruner, Relevance
 from kcard.llms import client
-from kcard.llms.client import Metered, QuestionCosts, add_counts
+from kcard.llms.client import LLMClient, QuestionCosts, add_counts
 from kcard.types import Answer, Choice, Passage, Question, Sampling, Usage, checked
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card, CardSet
 
-__all__ = ["CardEvidence", "Routed", "Selectors", "SingleCardPool"]
+__all__ = ["CardEvidence", "GateRouter", "Selectors", "SingleCardPool"]
 
 
 class SingleCardPool:
@@ -49,7 +49,7 @@ class SingleCardPool:
 
 
 @dataclass(frozen=True)
-class Routed:
+class GateRouter:
     """An Answerer that routes each question to one of two others.
 
     Of Adaptive Retrieval's combinations the best was GenRead above the popularity threshold and retrieval below it
@@ -61,7 +61,7 @@ class Routed:
     """
 
     gate: NamedGate
-    llm: Metered
+    llm: LLMClient
     below: Answerer
     above: Answerer
 
@@ -140,9 +140,9 @@ def own_evidence(card: "Card") -> Evidence | None:
     from kcard.selectors.evidence import CorpusEvidence, Hashes, Statements
 
     if card.manifest.kind == "search":
-        from kcard.cards.generators.external import Search
+        from kcard.cards.generators.external import SearchTarget
 
-        return Search.read(card.folder).open()
+        return SearchTarget.read(card.folder).open()
     if sources := passages(card.folder):
         corpus = CorpusEvidence(sources, card.name, index(card))
         return Statements(corpus) if card.manifest.kind == "graph" else corpus

@@ -13,7 +13,7 @@ from kcard.interfaces import LLM, Batching, Generator, Scheduling, Streaming, Wi
 from kcard.llms.parsing import named_option
 from kcard.types import Choice, Passage, Question, Reply, Request, Sampling, Usage
 
-__all__ = ["Metered", "QuestionCosts", "TimedGenerator", "add_counts", "fit", "write"]
+__all__ = ["LLMClient", "QuestionCosts", "TimedGenerator", "add_counts", "fit", "write"]
 
 
 # Truncation of a request to the LLM's context window.
@@ -149,7 +149,7 @@ class QuestionCosts:
         return Usage(self.tokens_in, self.tokens_out, self.seconds, card_seconds)
 
 
-class Metered:
+class LLMClient:
     """The client of an LLM: truncates requests to its window and accounts for costs by question.
 
     Replies are kept until the question's account is closed, so that after a failure only failed requests are repeated.
@@ -368,9 +368,9 @@ class TimedGenerator:
         return self._writer.cards
 
     @property
-    def take_turns(self) -> bool:
+    def is_sequential(self) -> bool:
         """Whether larger batches load cards less often; see Pool."""
-        return bool(getattr(self._writer, "take_turns", False))
+        return bool(getattr(self._writer, "is_sequential", False))
 
     def close(self, question: str) -> float:
         """Return the question's seconds and reset them."""

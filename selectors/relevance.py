@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Chance",
     "Cosine",
-    "MiniLM",
+    "MiniLMRelevance",
     "SentenceEmbedding",
     "cls",
     "granite",
@@ -70,7 +70,7 @@ class Cosine:
         return scores
 
 
-class MiniLM:
+class MiniLMRelevance:
     """Cosine times the agreement of the question's numbers: the encoder hardly distinguishes 2020 from 2022.
 
     In the paper, relevance is the cosine alone.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kcard.errors import TrainingInterrupted
 from kcard.manifest import LOOKED_UP, Manifest, Training
 from kcard.offline.docids import DocIds
-from kcard.offline.incremental import Revision, obstacle, rehearsal
+from kcard.offline.incremental import Revision, incremental_update, obstacle
 from kcard.offline.recipe import Recipe
 from kcard.training.corpus import continuations, statements
 from kcard.training.execution import Execution, Processes, one_thread
@@ -34,13 +34,13 @@ from kcard.types import derive_seed
 if TYPE_CHECKING:
     from kcard.cards.card import Card
 
-__all__ = ["Onward", "Way", "recipe_of"]
+__all__ = ["NextVersion", "Way", "recipe_of"]
 
 Way = Literal["indexed", "continued", "trained"]
 
 
 @dataclass(frozen=True)
-class Onward:
+class NextVersion:
     """What the next version is made from.
 
     given  the options that it is trained with: those of the last one (Previous.arguments)
@@ -55,7 +55,7 @@ class Onward:
     @classmethod
     def of(
         cls, before: Previous, changes: Changes, options: TrainOptions, report: Callable[[Any], None]
-    ) -> "Onward":
+    ) -> "NextVersion":
         last = before.card.manifest
         manifest = replace(last, updates=before.sha256, knowledge_date=options.knowledge_date, files={})
         return cls(before, changes, replace(options, seed=last.training.seed), manifest, report)
@@ -121,7 +121,7 @@ class Onward:
                 if new.passages
                 else StudyQueries()
             )
-            return rehearsal(self.revision, last, recipe, seed, studied.queries)
+            return incremental_update(self.revision, last, recipe, seed, studied.queries)
         old, corpus = set(self.revision.before), self.changes.corpus
         learned = {source.text for source in self.changes.learned}
         parts = [[p for p in corpus.passages if (p.text in learned) == new] for new in (False, True)]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import kcard
 from kcard.cards.card import SEARCH
-from kcard.cards.generators.external import Search
+from kcard.cards.generators.external import SearchTarget
 from kcard.config import settings
 from kcard.errors import CardError, UsageError
 from kcard.io import locked
@@ -264,7 +264,7 @@ def make_search_card(
     # A Path has one slash where an address had two.
     spec = re.sub(r"(?<=:)(https?):/+", r"\1://", str(searched))
     try:
-        search = Search(spec)
+        search = SearchTarget(spec)
         source = search.open()
     except CardError as error:
         raise UsageError(f"corpus {spec}: {error}") from error

@@ -53,7 +53,7 @@ from kcard.training.workers import processes_of
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card
-    from kcard.offline.train import Plan
+    from kcard.offline.train import TrainingPlan
     from kcard.training.distillation import Distillation
 
 __all__ = ["estimate", "make_plan", "read_study_of", "train"]
@@ -374,8 +374,8 @@ def make_plan(
     minutes: float | None = None,
     steps: int | None = None,
     measured: bool = False,
-) -> "Plan":
-    """Plan the training that the base calls for, by the options where they are set, else by its defaults.
+) -> "TrainingPlan":
+    """TrainingPlan the training that the base calls for, by the options where they are set, else by its defaults.
 
     minutes, steps, measured  of the embedded base, see kcard.offline.train.plan
     """
@@ -399,7 +399,7 @@ def make_plan(
         memory = check_memory(tuning, execution, finetune.origin_of(start), device, report)
         if distillation is not None:
             report(disk_note(len(distillation.questions), tuning))
-        return train.Plan(
+        return train.TrainingPlan(
             None,
             lambda: finetune.prepare(
                 new, tuning, fingerprint, start, execution, processes, studied.queries, distillation

@@ -15,7 +15,7 @@ from kcard import system
 from kcard.cards import fingerprint
 from kcard.cards.card import REFERENCE, SEARCH, Card
 from kcard.cards.generators.retrieval import padded
-from kcard.cards.importing import Repository, fetch, refuse_code
+from kcard.cards.importing import ModelRepository, fetch, refuse_code
 from kcard.cards.models import stack
 from kcard.cards.models.batched.decoder import UnsupportedModel
 from kcard.cards.models.batched.prefix import is_prefix
@@ -37,9 +37,9 @@ __all__ = [
     "REFERENCE",
     "SEARCH",
     "LLMCard",
-    "Reference",
-    "Search",
+    "ModelReference",
     "SearchCard",
+    "SearchTarget",
     "load_llm_card",
     "load_model_of_card",
     "load_reference_card",
@@ -57,7 +57,7 @@ CANDIDATES = 10
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchTarget:
     """`evidence`: a name that is registered under kcard.evidence, with its argument: name or name:argument."""
 
     evidence: str
@@ -69,7 +69,7 @@ class Search:
             raise CardError(f"a search card can't search {self.evidence!r}: name one of {searches}")
 
     @classmethod
-    def read(cls, folder: Path) -> "Search":
+    def read(cls, folder: Path) -> "SearchTarget":
         """Raises CardError for a folder without a readable search.json."""
         try:
             return build(cls, parse((folder / SEARCH).read_text(encoding="utf-8")))
@@ -89,7 +89,7 @@ class Search:
 def load_search_card(card: Card, models: "Loader") -> "SearchCard":
     """Return the generator of a search card; no request is sent yet. Raises CardError."""
     del models
-    return SearchCard(card, Search.read(card.folder).open())
+    return SearchCard(card, SearchTarget.read(card.folder).open())
 
 
 class SearchCard:
@@ -235,7 +235,7 @@ def _warn_unproven(card: Card, unproven: bool) -> None:
 
 
 @dataclass(frozen=True)
-class Reference:
+class ModelReference:
     """What is fetched: files of one commit, with their sha256 where the Hub tells them.
 
     `base` is the model that an adapter belongs to, pinned too; None for a whole model.
@@ -247,12 +247,12 @@ class Reference:
     base: Base | None = None
 
     @classmethod
-    def to(cls, repository: Repository, base: Base | None) -> "Reference":
+    def to(cls, repository: ModelRepository, base: Base | None) -> "ModelReference":
         files = {path: repository.files[path] for path in repository.needed}
         return cls(repository.name, repository.revision, files, base)
 
     @classmethod
-    def read(cls, folder: Path) -> "Reference":
+    def read(cls, folder: Path) -> "ModelReference":
         """Raises CardError for a folder without a readable reference.json."""
         try:
             return build(cls, parse((folder / REFERENCE).read_text(encoding="utf-8")))
@@ -276,7 +276,7 @@ def resolve_reference(card: Card) -> Card:
 
     Raises ModelUnavailable where it can't be fetched or is not as pinned.
     """
-    reference = Reference.read(card.folder)
+    reference = ModelReference.read(card.folder)
     folder = fetch(reference.repository, reference.revision, reference.files)
     refuse_code(folder, reference.repository, reference.files)
     if reference.base is None:

@@ -14,7 +14,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.charts.chart import Chart, Heat, Intervals, PlotPoint
 from kcard.evaluation.metrics import compare_scores, normalise, substring
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import Result
+from kcard.evaluation.runs.run import EvalResult
 from kcard.evaluation.runs.summary import QuestionOutcome, is_right, outcomes
 from kcard.evaluation.tasks.base import read_entries
 from kcard.evaluation.tasks.datasets import domain_of
@@ -44,7 +44,7 @@ __all__ = [
 TEXTS = ("text", "pruned", "evidence", "source")
 
 
-def brief(result: Result) -> Result:
+def brief(result: EvalResult) -> EvalResult:
     """Return the result without the prompts of its calls and the texts of its passages, which are "" and left out; a
     passage tells instead whether it `holds` an accepted answer."""
     trace = dict(result.trace)
@@ -58,7 +58,7 @@ def brief(result: Result) -> Result:
     return replace(result, calls=tuple(replace(call, prompt="") for call in result.calls), trace=trace)
 
 
-def holds(passage: Mapping[str, Any], result: Result) -> bool:
+def holds(passage: Mapping[str, Any], result: EvalResult) -> bool:
     """Return whether a passage of the result's trace, brief or whole, holds an accepted answer."""
     if "holds" in passage:
         return bool(passage["holds"])
@@ -89,7 +89,7 @@ class Analysis:
 class Analyst(Protocol):
     """A function from a run's results to what they show. Registered under `kcard.analyses`."""
 
-    def __call__(self, results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+    def __call__(self, results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
         """`metrics` by task. The results may be brief: without prompts and the texts of passages (`brief`).
 
         An analysis that needs a file takes its path as a third argument.
@@ -122,7 +122,7 @@ class _Counts:
     selected: Counter[str] = field(default_factory=Counter)
 
 
-def card_choice(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+def card_choice(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return shares of questions by setting, group and card. Raises UsageError where no card wrote anything."""
     del metrics
     by_group: defaultdict[tuple[str, str], _Counts] = defaultdict(_Counts)
@@ -192,7 +192,7 @@ def _card_choice_heat(name: str, parts: Mapping[str, _Counts], cards: list[str])
 SHARES = (0.1, 0.5, 0.9, 0.99)
 
 
-def cost(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+def cost(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Compare scores, calls, tokens and latency percentiles of the answered questions. Raises UsageError without a
     result."""
     answered: dict[tuple[str, str], list[QuestionOutcome]] = {}
@@ -242,7 +242,7 @@ def _mean(counts: Sequence[int | None]) -> float | None:
 # The score of each setting in each part of a task, such as MMLU's subjects.
 
 
-def groups(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+def groups(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return a table and a heat map of groups x settings. Raises UsageError where no task has two groups."""
     by_group: dict[tuple[str, str], dict[str, list[QuestionOutcome]]] = {}
     for outcome in outcomes(results, metrics):
@@ -289,7 +289,7 @@ IncumbentKey = tuple[str, str]  # task and setting
 
 
 def lost_incumbents(
-    results: Iterable[Result], metrics: Mapping[str, str], file: Path | None = None
+    results: Iterable[EvalResult], metrics: Mapping[str, str], file: Path | None = None
 ) -> Analysis:
     """Return scores on the races of a file, and how often the answer names the incumbent.
 
@@ -348,7 +348,7 @@ def lost_incumbents(
 # MMLU's subjects in the four domains of its authors (Knowledge Card, table 1).
 
 
-def mmlu_domains(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+def mmlu_domains(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return the score of each setting in STEM, humanities, social sciences and other.
 
     Raises UsageError where the run has no questions of MMLU's subjects in two domains.
@@ -376,7 +376,7 @@ class _SettingAnswers:
     holds_answer: dict[str, bool] = field(default_factory=dict)
     modes: set[str] = field(default_factory=set)
 
-    def add(self, result: Result, metric: str) -> None:
+    def add(self, result: EvalResult, metric: str) -> None:
         self.correct[result.id] = is_right(result.scores, metric)
         read = [p for p in result.trace.get("passages", ()) if isinstance(p, dict) and p.get("kept")]
         self.modes.add(str(result.trace.get("mode")))
@@ -384,7 +384,7 @@ class _SettingAnswers:
         self.holds_answer[result.id] = any(holds(p, result) for p in read)
 
 
-def sources(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+def sources(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Compare every setting with cards alone to every one with retrieval alone, on the questions that both answered.
 
     Raises UsageError where a run has not both.
@@ -467,7 +467,7 @@ class _Decisions:
         return sum(decision == (yes, correct) for decision in self.by_question.values())
 
 
-def yes_no(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+def yes_no(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return how often a gate said yes or no, and how often the answer was then right.
 
     Over-asking is a yes where the LLM alone is right, under-asking a no where it is wrong, as shares of the questions
@@ -534,7 +534,7 @@ def analysis_names() -> list[str]:
     return system.names(GROUP)
 
 
-def analyse(name: str, results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+def analyse(name: str, results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Run an analysis of results: NAME, or NAME=FILE for one that needs a file. `metrics` by task.
 
     Raises UsageError for an unknown name, a file where none is taken, and where the results hold nothing for it.
@@ -550,7 +550,7 @@ def analyse(name: str, results: Iterable[Result], metrics: Mapping[str, str]) ->
     return analyst(results, metrics, Path(file).expanduser())
 
 
-def applicable(results: Iterable[Result], metrics: Mapping[str, str]) -> list[Analysis]:
+def applicable(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> list[Analysis]:
     """Return every analysis that finds something in the results."""
     analyses = []
     for name in analysis_names():

@@ -8,7 +8,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import Analysis, Cell
 from kcard.evaluation.charts.chart import Heat, Intervals, Lines, PlotLine, PlotPoint
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import Result, SettingName
+from kcard.evaluation.runs.run import EvalResult, SettingName
 from kcard.evaluation.runs.summary import QuestionOutcome, outcomes
 from kcard.llms.parsing import from_text
 from kcard.llms.prompts import NEED
@@ -45,7 +45,7 @@ class Variant:
 
 
 def find_variants(
-    results: Iterable[Result], metrics: Mapping[str, str], keys: frozenset[str]
+    results: Iterable[EvalResult], metrics: Mapping[str, str], keys: frozenset[str]
 ) -> list[Variant]:
     """Return every setting of every task, with its options among `keys`, in the order of the results."""
     by_setting: dict[tuple[str, str], dict[str, QuestionOutcome]] = {}
@@ -76,7 +76,7 @@ def difference(first: Variant, second: Variant, metric: str) -> Mean | None:
 # What a pool is worth as cards are added to it one by one (Knowledge Card, section 6).
 
 
-def added_cards(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+def added_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return the score with the first card, with the first two, and so on; what each added card changes.
 
     Raises UsageError unless the run has settings each of which has one card more than the one before.
@@ -138,7 +138,7 @@ DOCUMENT_COUNTS_NAMES = {
 }
 
 
-def document_counts(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+def document_counts(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return the score, and the seconds a question, for each number of documents.
 
     Raises UsageError unless the run has settings that differ in n1, n2 or n3 alone.
@@ -191,7 +191,7 @@ def document_counts(results: Iterable[Result], metrics: Mapping[str, str]) -> An
 DIRECT = "direct"
 
 
-def patched_cards(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+def patched_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return the score of the LLM with each card alone, and its gain over the LLM without cards, by group.
 
     Raises UsageError unless the run has direct and settings with one card each.
@@ -274,7 +274,7 @@ def _card_name(variant: Variant, among: Sequence[Variant]) -> str:
 SELECTOR_ABLATION_NAMES = {"relevance": "relevance", "pruner": "pruning", "checker": "factuality"}
 
 
-def selector_ablation(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+def selector_ablation(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return the score of a setting without each selector, and what that costs.
 
     Raises UsageError unless the run has a setting with and without changed selectors.
@@ -332,7 +332,7 @@ Key = tuple[str, str]  # task and setting
 Votes = dict[int, bool]  # whether more is needed, by wording
 
 
-def wordings(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
+def wordings(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return the share of questions on which all wordings agree, and every two of them; the first time that each was
     asked.
 

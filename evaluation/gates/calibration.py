@@ -32,7 +32,7 @@ from kcard.evaluation.gates.outcome import (
 from kcard.evaluation.metrics import holm, interval, sign_flip
 from kcard.evaluation.plots import COLOURS, GREY, STYLES, encode_figure, new_figure, style_axes, write
 from kcard.gates import features
-from kcard.gates.base import Calibrated, Fitted, Kind, LeavesOneOut, Probabilistic, Resources
+from kcard.gates.base import Calibrated, Fitted, GateKind, LeavesOneOut, Probabilistic, Resources
 from kcard.gates.records import Query, Record
 
 if TYPE_CHECKING:
@@ -46,16 +46,16 @@ __all__ = [
     "Recommendation",
     "Trial",
     "as_data",
-    "calibrated",
+    "cache_embeddings",
     "choose",
-    "deployed",
+    "compare_gates",
     "draw",
-    "embedding_once",
+    "fit_chosen_gate",
     "png",
     "reference",
     "render",
     "require",
-    "scored",
+    "score_fitted",
     "svg",
     "tried",
     "write_page",
@@ -90,7 +90,7 @@ class Trial:
 
 def tried(
     records: Sequence[Record],
-    kind: Kind,
+    kind: GateKind,
     settings: Mapping[str, Any],
     resources: Resources,
     folds: Sequence[Indices],
@@ -123,7 +123,7 @@ def tried(
     return Trial(scores, thresholds, correct_without, tuple(fits), _counted(values))
 
 
-def scored(records: Sequence[Record], fitted: Fitted) -> Trial:
+def score_fitted(records: Sequence[Record], fitted: Fitted) -> Trial:
     """Score records with a fitted gate as it is, which may have been fitted on them: no fold is held out."""
     queries = [record.query for record in records]
     scores = np.asarray(fitted.scores(queries), dtype=np.float64)
@@ -136,7 +136,7 @@ def _counted(settings: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, int]]
     return {key: dict(counts.most_common()) for key, counts in tallies.items() if len(counts) > 1}
 
 
-def embedding_once(resources: Resources, settings: Mapping[str, Any]) -> Resources:
+def cache_embeddings(resources: Resources, settings: Mapping[str, Any]) -> Resources:
     """Return the resources with a representation that embeds each question once, however often gates are fitted."""
     if resources.representation is not None:
         return resources
@@ -152,7 +152,7 @@ class GateCandidate:
     """A gate to be compared: a kind, and what it is fitted with."""
 
     name: str
-    kind: Kind
+    kind: GateKind
     settings: Mapping[str, Any]
     resources: Resources
 
@@ -213,7 +213,7 @@ class Calibration:
     baselines: GateOutcome
 
 
-def calibrated(
+def compare_gates(
     records: Sequence[Record],
     candidates: Sequence[GateCandidate],
     *,
@@ -359,7 +359,7 @@ def _describe(row: ComparedGate, calibration: Calibration) -> str:
     )
 
 
-def deployed(
+def fit_chosen_gate(
     records: Sequence[Record], candidate: GateCandidate, row: ComparedGate, calibration: Calibration
 ) -> Fitted:
     """Fit the gate of that row on all records, with the threshold that the comparison chose.

@@ -13,7 +13,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import Analysis
 from kcard.evaluation.metrics import compare_scores, holm
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import Prices, Result, Run
+from kcard.evaluation.runs.run import EvalResult, Prices, Run
 from kcard.evaluation.runs.summary import (
     OF_A_TASK,
     QuestionOutcome,
@@ -130,11 +130,11 @@ Key = tuple[str, str]  # task and id of a question
 class ShownQuestion:
     """A question with its results, one a setting; `differ`: one setting answered it and another did not."""
 
-    results: tuple[tuple[QuestionOutcome, Result], ...]
+    results: tuple[tuple[QuestionOutcome, EvalResult], ...]
     differ: bool
 
     @property
-    def question(self) -> Result:
+    def question(self) -> EvalResult:
         """Any of the results: all are of the same question."""
         return self.results[0][1]
 
@@ -153,7 +153,7 @@ class Excerpt:
 
 
 def excerpt(
-    all_outcomes: Sequence[QuestionOutcome], results: Iterable[Result], most: int = QUESTIONS
+    all_outcomes: Sequence[QuestionOutcome], results: Iterable[EvalResult], most: int = QUESTIONS
 ) -> Excerpt:
     """Choose at most `most` questions: those on which settings differ first, of every task and group in turn.
 
@@ -164,7 +164,7 @@ def excerpt(
         by_question.setdefault((outcome.task, outcome.id), []).append(outcome)
     differing = {key for key, part in by_question.items() if len({o.right for o in part}) > 1}
     chosen = set(_order_questions(by_question, differing)[:most])
-    texts: dict[Key, dict[str, Result]] = {}
+    texts: dict[Key, dict[str, EvalResult]] = {}
     for result in results:
         if (result.task, result.id) in chosen:
             texts.setdefault((result.task, result.id), {})[result.setting] = shorten_result(result)
@@ -198,7 +198,7 @@ def _order_questions(by_question: dict[Key, list[QuestionOutcome]], differing: s
     return order
 
 
-def shorten_result(result: Result) -> Result:
+def shorten_result(result: EvalResult) -> EvalResult:
     """Return the result with every text cut to TEXT characters."""
     data = _cut(asdict(result))
     calls = tuple(
@@ -273,10 +273,10 @@ class Report:
 
 def make_report(
     run: Run,
-    results: Sequence[Result],
+    results: Sequence[EvalResult],
     questions: int = QUESTIONS,
     analyses: Sequence[Analysis] = (),
-    whole: Iterable[Result] | None = None,
+    whole: Iterable[EvalResult] | None = None,
 ) -> Report:
     """Return the report of a run.
 
@@ -388,7 +388,7 @@ def table_lines(report: Report) -> Iterator[dict[str, Any]]:
         }
 
 
-def question_lines(results: Iterable[Result], metrics: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def question_lines(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield a line for each result: what was asked, accepted and answered, what it cost, and which cards were used."""
     for result in results:
         passages = [p for p in result.trace.get("passages", ()) if isinstance(p, dict)]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Call",
+    "EvalResult",
     "Prices",
-    "Result",
     "Run",
     "RunPlan",
     "RunStorage",
@@ -121,7 +121,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Result:
+class EvalResult:
     """One question of a task under one setting, such as "top-down:auto".
 
     answers     the accepted ones
@@ -162,7 +162,7 @@ class Prices:
     tokens_in: float | None = None
     tokens_out: float | None = None
 
-    def cost(self, results: Iterable[Result]) -> float | None:
+    def cost(self, results: Iterable[EvalResult]) -> float | None:
         """Return the cost of the results; None where a price or the tokens of a result are not known."""
         if self.tokens_in is None and self.tokens_out is None:
             return None
@@ -263,7 +263,7 @@ class RunStorage:
         """Store a new run, without results."""
         return _run(self._runs.create(json.dumps(asdict(plan), ensure_ascii=False), plan.planned))
 
-    def append(self, run: Run, results: Iterable[Result]) -> None:
+    def append(self, run: Run, results: Iterable[EvalResult]) -> None:
         """Store results, all or none; an earlier result of the same question and setting is replaced."""
         from kcard.hub.pools import StoredResult
 
@@ -285,12 +285,12 @@ class RunStorage:
         """Return a run. Raises HubError for an unknown one."""
         return _run(self._runs.get(number))
 
-    def results(self, number: int) -> Iterator[Result]:
+    def results(self, number: int) -> Iterator[EvalResult]:
         """Return the stored results of a run: task by task, of each setting by setting, in the order of the
         questions."""
         for position, stored in self._runs.results(number):
             try:
-                yield build(Result, parse(stored.record))
+                yield build(EvalResult, parse(stored.record))
             except (ValueError, TypeError) as error:
                 raise HubError(f"run {number}, result {position} can't be read: {error}") from error
 

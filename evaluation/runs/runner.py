@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 from kcard.batching import QUESTIONS, batched
 from kcard.errors import KcardError, LLMError, one_line
 from kcard.evaluation.metrics import accuracy, exact_match, f1, substring
-from kcard.evaluation.runs.run import Call, Result, Run
+from kcard.evaluation.runs.run import Call, EvalResult, Run
 from kcard.evaluation.tasks.base import Item, TaskData
 from kcard.interfaces import LLM, Answerer, Batching, Prompting, Windowed
 from kcard.llms.prompts import render
@@ -40,7 +40,7 @@ def scores(item: Item, prediction: str) -> dict[str, float]:
     }
 
 
-def answered(task: str, setting: str, item: Item, answer: Answer, calls: Sequence[Call]) -> Result:
+def answered(task: str, setting: str, item: Item, answer: Answer, calls: Sequence[Call]) -> EvalResult:
     """Return the result of an answered question."""
     trace = _rounded(answer.to_json())
     trace.pop("seconds", None)
@@ -49,14 +49,14 @@ def answered(task: str, setting: str, item: Item, answer: Answer, calls: Sequenc
     return _result(task, setting, item, calls, prediction=prediction, seconds=seconds, trace=trace)
 
 
-def failed(task: str, setting: str, item: Item, error: str, calls: Sequence[Call]) -> Result:
+def failed(task: str, setting: str, item: Item, error: str, calls: Sequence[Call]) -> EvalResult:
     """Return the result of a question without an answer, which counts as wrong."""
     return _result(task, setting, item, calls, prediction="", error=error)
 
 
-def _result(task: str, setting: str, item: Item, calls: Sequence[Call], **outcome: Any) -> Result:
+def _result(task: str, setting: str, item: Item, calls: Sequence[Call], **outcome: Any) -> EvalResult:
     right = scores(item, outcome["prediction"])
-    return Result(
+    return EvalResult(
         task=task,
         setting=setting,
         id=item.id,
@@ -176,7 +176,7 @@ PlacedQuestion = tuple[Question, Item]
 class Store(Protocol):
     """Where results are kept."""
 
-    def append(self, run: Run, results: Sequence[Result]) -> None:
+    def append(self, run: Run, results: Sequence[EvalResult]) -> None:
         """Keep results, all or none; one of the same question and setting is replaced."""
         ...
 
@@ -234,7 +234,7 @@ class Runner:
 
     def _answer_each(
         self, task: str, setting: str, questions: Sequence[PlacedQuestion], later: Sequence[str] = ()
-    ) -> Iterator[Result]:
+    ) -> Iterator[EvalResult]:
         """Yield a result for each question. Where an answerer raises, the rest is asked one by one, so that one bad
         question does not cost the others.
 

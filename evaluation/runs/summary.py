@@ -14,7 +14,7 @@ from kcard.evaluation.metrics import (
     interval,
     macro_f1,
 )
-from kcard.evaluation.runs.run import Call, Prices, Result, Run, RunPlan, RunTask
+from kcard.evaluation.runs.run import Call, EvalResult, Prices, Run, RunPlan, RunTask
 from kcard.io import write_text
 
 __all__ = [
@@ -81,9 +81,11 @@ class SettingSummary:
         return data | {"interval": [low, high], "run": run}
 
 
-def summarise(plan: RunPlan, results: Iterable[Result], prices: Prices | None = None) -> list[SettingSummary]:
+def summarise(
+    plan: RunPlan, results: Iterable[EvalResult], prices: Prices | None = None
+) -> list[SettingSummary]:
     """Return a row for each task and setting that has results, in the order of the plan."""
-    by_setting: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
+    by_setting: defaultdict[tuple[str, str], list[EvalResult]] = defaultdict(list)
     for result in results:
         # Without its texts, of which a run has more than memory may hold.
         light = replace(result, trace={}, calls=(Call("", "", ""),) * len(result.calls))
@@ -103,7 +105,7 @@ def summarise(plan: RunPlan, results: Iterable[Result], prices: Prices | None = 
     return rows
 
 
-def _scores(task: RunTask, results: Iterable[Result]) -> dict[str, float]:
+def _scores(task: RunTask, results: Iterable[EvalResult]) -> dict[str, float]:
     """Return the score of each question; of a metric over all questions, whether each is right."""
     metric = "accuracy" if task.metric == BALANCED else task.metric
     return {result.id: result.scores.get(metric, result.scores["em"]) for result in results}
@@ -112,7 +114,7 @@ def _scores(task: RunTask, results: Iterable[Result]) -> dict[str, float]:
 def _summarise_setting(
     task: RunTask,
     setting: str,
-    results: Sequence[Result],
+    results: Sequence[EvalResult],
     p: float | None,
     adjusted: float | None,
     prices: Prices,
@@ -265,7 +267,7 @@ class QuestionOutcome:
         return self.scores.get(BY_QUESTION.get(metric, ""), 0.0)
 
 
-def outcomes(results: Iterable[Result], metrics: Mapping[str, str]) -> list[QuestionOutcome]:
+def outcomes(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> list[QuestionOutcome]:
     """Return the outcome of every result; `metrics` maps each task to its metric."""
     return [
         QuestionOutcome(

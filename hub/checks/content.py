@@ -35,8 +35,8 @@ from kcard.manifest import MANIFEST, Manifest, check_counts
 
 __all__ = [
     "RULES",
-    "Candidate",
-    "Verdict",
+    "ContentCandidate",
+    "ContentVerdict",
     "check_content",
     "check_contents",
     "check_file",
@@ -339,7 +339,7 @@ PATH = "{path}"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ContentCandidate:
     """Content to check for a form; `open` returns it as a seekable stream, and can be pickled."""
 
     sha256: str
@@ -349,7 +349,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ContentVerdict:
     """The result of a check, whatever the path: empty, or the name of a refusal and its reason."""
 
     refusal: str = ""
@@ -366,16 +366,16 @@ def opened(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def judge(candidates: Sequence[Candidate]) -> list[Verdict]:
+def judge(candidates: Sequence[ContentCandidate]) -> list[ContentVerdict]:
     """Return the verdict on each candidate."""
     verdicts = []
     for candidate in candidates:
         try:
             check_content(PATH, candidate.size, candidate.form, candidate.open)
         except (Invalid, TooLarge) as error:
-            verdicts.append(Verdict(type(error).__name__, str(error)))
+            verdicts.append(ContentVerdict(type(error).__name__, str(error)))
         else:
-            verdicts.append(Verdict())
+            verdicts.append(ContentVerdict())
     return verdicts
 
 

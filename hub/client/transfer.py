@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Listed",
-    "Published",
+    "PublishedVersion",
     "RemoteReference",
     "RemoteVersion",
     "branches",
     "fetched",
     "find_published",
+    "has_published_version",
     "install",
     "listed",
     "newest",
-    "published_there",
     "push",
     "versions",
 ]
@@ -165,7 +165,7 @@ CONFLICT, MOVED_ON = 409, 412
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedVersion:
     """A version on a hub.
 
     sha256     of kcard.json
@@ -201,7 +201,7 @@ def push(
     private: bool = False,
     aliases: Sequence[str] = (),
     progress: bool = False,
-) -> Published:
+) -> PublishedVersion:
     """Publish a verified card folder; the same manifest again returns the existing version.
 
     page        the README.md for a card without one
@@ -234,7 +234,7 @@ def push(
                 api.delete_branch(name, branch=alias)
             api.create_branch(name, branch=alias, revision=version.commit, exist_ok=True)
     paths = [folder / path for path in (*manifest.files, MANIFEST)]
-    return Published(
+    return PublishedVersion(
         hub=url,
         repository=name,
         number=version.number,
@@ -413,7 +413,7 @@ def install(folder: Path, destination: Path) -> Path:
     )
 
 
-def published_there(url: str, token: str | None, repository: str, manifests: set[bytes]) -> bool:
+def has_published_version(url: str, token: str | None, repository: str, manifests: set[bytes]) -> bool:
     """Return whether a repository has a version with one of these manifests (the bytes of kcard.json)."""
     with connect(url, token) as api:
         try:

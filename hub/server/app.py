@@ -20,7 +20,7 @@ from kcard.hub.server.web import account, admin, ask, openapi, pages, repository
 from kcard.hub.server.web import files as web_files
 from kcard.hub.server.web.ask import QuestionLimit
 from kcard.hub.server.web.render import make_error_response, wants_html
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.storage import is_full
 
 __all__ = ["HeadRequests", "SecurityHeaders", "create_app"]
@@ -143,7 +143,7 @@ PAGES = (
 )
 
 
-def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
+def create_app(hub: HubServices, options: ServerOptions | None = None) -> FastAPI:
     """Return the ASGI application of a shared hub."""
     app = FastAPI(
         title="kcard hub",

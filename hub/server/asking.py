@@ -36,7 +36,7 @@ from kcard.hub.search import SearchQuery
 from kcard.hub.search_index import row_words
 from kcard.hub.server.dependencies import get_repository, has_access, require_download
 from kcard.hub.server.responses import parse_reference
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.values import Reason, Repository
 from kcard.hub.versions import Version
 
@@ -106,7 +106,7 @@ class Candidates:
         return iter(self.cards)
 
 
-def one_card(hub: SharedHub, reference: str, identity: Identity | None) -> Candidates:
+def one_card(hub: HubServices, reference: str, identity: Identity | None) -> Candidates:
     """Return the version that `namespace/name` (the newest) or `namespace/name@v2` names, quarantined or not.
 
     Raises Invalid, also if its model is not on this hub, NotThere, Gated.
@@ -131,7 +131,7 @@ def one_card(hub: SharedHub, reference: str, identity: Identity | None) -> Candi
     )
 
 
-def all_cards(hub: SharedHub, question: str, identity: Identity | None) -> Candidates:
+def all_cards(hub: HubServices, question: str, identity: Identity | None) -> Candidates:
     """Return the newest version of every card that the visitor may download, without quarantined ones.
 
     Of more than MOST_CARDS, those that a search for words of the question finds, rare words first, then those that
@@ -168,7 +168,7 @@ def all_cards(hub: SharedHub, question: str, identity: Identity | None) -> Candi
 
 
 def _find_likely(
-    hub: SharedHub, question: str, identity: Identity | None
+    hub: HubServices, question: str, identity: Identity | None
 ) -> tuple[Sequence[Repository], int]:
     """Return at most MOST_CARDS repositories with cards, and the number of all."""
     usual = SearchQuery(tags=[TAG], sort="downloads", size=MOST_CARDS)

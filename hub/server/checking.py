@@ -27,7 +27,7 @@ from anyio import BrokenWorkerProcess, CapacityLimiter, to_process, to_thread
 from anyio.lowlevel import RunVar
 from starlette.requests import ClientDisconnect, Request
 
-from kcard.hub.checks.content import Candidate, Verdict, judge
+from kcard.hub.checks.content import ContentCandidate, ContentVerdict, judge
 from kcard.hub.errors import Invalid, TooLarge, Unknown
 from kcard.hub.server.limits import lift
 from kcard.hub.storage import explained, partial_folder
@@ -159,12 +159,12 @@ BATCH_FILES, BATCH_BYTES = 500, 4 << 20
 _limiter: RunVar[CapacityLimiter] = RunVar("kcard.checks")
 
 
-async def check(verdicts: Verdicts, files: Sequence[tuple[str, Candidate]]) -> None:
+async def check(verdicts: Verdicts, files: Sequence[tuple[str, ContentCandidate]]) -> None:
     """Raise Invalid, Dangerous or TooLarge, with the path, for the first file that is not allowed."""
     if not files:
         return
     stored = await to_thread.run_sync(verdicts.find, [_key(candidate) for _, candidate in files])
-    new: dict[tuple[str, str], tuple[str, Candidate]] = {}
+    new: dict[tuple[str, str], tuple[str, ContentCandidate]] = {}
     for path, candidate in files:
         if _key(candidate) not in stored:
             new.setdefault(_key(candidate), (path, candidate))
@@ -179,13 +179,15 @@ async def check(verdicts: Verdicts, files: Sequence[tuple[str, Candidate]]) -> N
             fresh[_key(candidate)].enforce(path)
 
 
-def _key(candidate: Candidate) -> tuple[str, str]:
+def _key(candidate: ContentCandidate) -> tuple[str, str]:
     return candidate.sha256, candidate.form
 
 
-def _make_batches(files: Sequence[tuple[str, Candidate]]) -> Iterator[Sequence[tuple[str, Candidate]]]:
+def _make_batches(
+    files: Sequence[tuple[str, ContentCandidate]],
+) -> Iterator[Sequence[tuple[str, ContentCandidate]]]:
     """Group the files into batches of several small files or a single large one."""
-    batch: list[tuple[str, Candidate]] = []
+    batch: list[tuple[str, ContentCandidate]] = []
     size = 0
     for file in files:
         size += file[1].size
@@ -197,7 +199,7 @@ def _make_batches(files: Sequence[tuple[str, Candidate]]) -> Iterator[Sequence[t
         yield batch
 
 
-async def _judge(batch: Sequence[tuple[str, Candidate]]) -> list[Verdict]:
+async def _judge(batch: Sequence[tuple[str, ContentCandidate]]) -> list[ContentVerdict]:
     candidates = [candidate for _, candidate in batch]
     seconds = SECONDS + sum(candidate.size for candidate in candidates) / BYTES_PER_SECOND
     what = batch[0][0] if len(batch) == 1 else f"{batch[0][0]} and {len(batch) - 1} other files"
@@ -218,12 +220,12 @@ async def _judge(batch: Sequence[tuple[str, Candidate]]) -> list[Verdict]:
             raise Invalid(f"checking {what} failed: it takes too much memory; split the file") from None
 
 
-async def _in_process(work: Callable[[], list[Verdict]], seconds: float) -> list[Verdict]:
+async def _in_process(work: Callable[[], list[ContentVerdict]], seconds: float) -> list[ContentVerdict]:
     with anyio.fail_after(seconds):  # without the wait for a process
         return await to_process.run_sync(work, cancellable=True, limiter=CapacityLimiter(1))
 
 
-def _judge_in_child(candidates: Sequence[Candidate], seconds: float) -> list[Verdict]:
+def _judge_in_child(candidates: Sequence[ContentCandidate], seconds: float) -> list[ContentVerdict]:
     """Run `judge` in a child process with low priority and limited memory. The alarm ends it if its parent died."""
     os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     if sys.platform == "linux":

@@ -26,7 +26,7 @@ from kcard.hub.permissions import (
     require_administrator,
     require_write,
 )
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.tokens import LONGEST_SESSION, Session
 from kcard.hub.values import Repository, Type
 
@@ -192,8 +192,8 @@ READS = frozenset(["GET", "HEAD"])
 API = "/api/"
 
 
-async def get_hub(request: Request) -> SharedHub:
-    hub: SharedHub = request.app.state.hub
+async def get_hub(request: Request) -> HubServices:
+    hub: HubServices = request.app.state.hub
     return hub
 
 
@@ -202,7 +202,7 @@ async def get_options(request: Request) -> ServerOptions:
     return options
 
 
-HubDep: TypeAlias = Annotated[SharedHub, Depends(get_hub)]
+HubDep: TypeAlias = Annotated[HubServices, Depends(get_hub)]
 OptionsDep: TypeAlias = Annotated[ServerOptions, Depends(get_options)]
 
 
@@ -257,7 +257,7 @@ def repository_type(types: str) -> Type:
     return TYPES[types]
 
 
-def get_repository(hub: SharedHub, type_: Type, name: str, identity: Identity | None) -> Repository:
+def get_repository(hub: HubServices, type_: Type, name: str, identity: Identity | None) -> Repository:
     """Return the repository, if the client may read it. Raises the same NotThere for a private and a missing one."""
     try:
         return hub.repositories.readable(type_, name, identity)
@@ -265,14 +265,14 @@ def get_repository(hub: SharedHub, type_: Type, name: str, identity: Identity | 
         raise absent(name, identity) from None
 
 
-def has_access(hub: SharedHub, identity: Identity | None, repository: Repository) -> bool:
+def has_access(hub: HubServices, identity: Identity | None, repository: Repository) -> bool:
     """Return whether the account was granted access to a gated repository."""
     if identity is None or repository.gated == "no":
         return False
     return hub.repositories.granted(repository, identity.account_id)
 
 
-def require_download(hub: SharedHub, identity: Identity | None, repository: Repository) -> None:
+def require_download(hub: HubServices, identity: Identity | None, repository: Repository) -> None:
     """Raise NotThere if the client may not read the repository, Gated if it may not have its files."""
     permissions.require_download(identity, repository, has_access(hub, identity, repository))
 

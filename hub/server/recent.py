@@ -31,9 +31,9 @@ from kcard.hub.server.responses import (
     sibling,
     verified_results,
 )
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.storage import Blobs
-from kcard.hub.values import Entry, Mark, Repository
+from kcard.hub.values import Entry, Repository, VersionSummary
 from kcard.io import parse
 from kcard.manifest import MANIFEST, Manifest
 
@@ -285,7 +285,7 @@ def join_json(properties: Json, more: Encoded) -> bytes:
 class Details:
     """The properties of repositories that come from their files. Thread-safe."""
 
-    def __init__(self, hub: SharedHub, trees: RecentTrees) -> None:
+    def __init__(self, hub: HubServices, trees: RecentTrees) -> None:
         self._hub, self._trees = hub, trees
         self._siblings: SizedCache[tuple[int, str, bool], bytes] = SizedCache(LARGEST)
         self._configs: SizedCache[tuple[int, str], bytes] = SizedCache(MOST_CONFIGS)
@@ -314,7 +314,9 @@ class Details:
             size=metadata.size,
         )
 
-    def of(self, repository: Repository, mark: Mark | None, *, blobs: bool, config: bool) -> Encoded:
+    def of(
+        self, repository: Repository, mark: VersionSummary | None, *, blobs: bool, config: bool
+    ) -> Encoded:
         """Return the files at the repository's head, the metadata of README.md, and evaluation results.
 
         The files are null if their list is longer than LARGEST_LIST: the Hugging Face clients then ask for the tree.
@@ -365,7 +367,7 @@ class Details:
         return content if isinstance(content, dict) else {}
 
 
-def card_properties(repository: Repository, mark: Mark | None) -> Encoded:
+def card_properties(repository: Repository, mark: VersionSummary | None) -> Encoded:
     """Return the properties from the metadata of README.md, the verified results, and the size."""
     card = dict(repository.card)
     index = model_index(card, repository.name, mark)
@@ -399,7 +401,7 @@ def _encode(value: Any) -> bytes:
 class Recent:
     """The caches of a worker, which take 60 MB at most."""
 
-    def __init__(self, hub: SharedHub) -> None:
+    def __init__(self, hub: HubServices) -> None:
         self.trees = RecentTrees(hub.commits)
         self.details = Details(hub, self.trees)
         self.manifests = Manifests(hub.blobs)

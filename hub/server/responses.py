@@ -30,7 +30,7 @@ from kcard.hub.errors import (
 from kcard.hub.server.dependencies import ServerOptions, base_url
 from kcard.hub.storage import Blobs
 from kcard.hub.trees import pointer
-from kcard.hub.values import Commit, Entry, Mark, Ref, Repository, Verified
+from kcard.hub.values import Commit, Entry, Ref, Repository, Verified, VersionSummary
 
 __all__ = [
     "ABSENT",
@@ -163,7 +163,7 @@ def time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def repository(value: Repository, mark: Mark | None) -> Json:
+def repository(value: Repository, mark: VersionSummary | None) -> Json:
     """Return the properties of a repository that need none of its files.
 
     `kcard` describes the newest published version, null without one. A quarantined version adds a tag.
@@ -190,7 +190,7 @@ def repository(value: Repository, mark: Mark | None) -> Json:
     }
 
 
-def _describe_mark(mark: Mark) -> Json:
+def _describe_mark(mark: VersionSummary) -> Json:
     declared, reason = mark.declared, mark.quarantine
     return {
         "reference": mark.reference,
@@ -326,7 +326,7 @@ def declared_model_index(card: Mapping[str, Any]) -> Any:
     return _drop_claims(card["model-index"])
 
 
-def model_index(card: Mapping[str, Any], name: str, mark: Mark | None) -> list[Any]:
+def model_index(card: Mapping[str, Any], name: str, mark: VersionSummary | None) -> list[Any]:
     """Return the model-index of README.md without claims to be verified, and the results that this hub verified."""
     declared = declared_model_index(card) if "model-index" in card else []
     results: list[Json] = []
@@ -371,7 +371,7 @@ def _read_results(blobs: Blobs, entry: Entry) -> Iterator[Json]:
     yield from ({"filename": entry.path, "verified": False, "data": result} for result in results)
 
 
-def verified_results(mark: Mark | None) -> Iterator[Json]:
+def verified_results(mark: VersionSummary | None) -> Iterator[Json]:
     """Yield the figures that this hub measured, in the same form."""
     if mark is None or (verified := mark.verified) is None:
         return

@@ -30,7 +30,7 @@ from kcard.hub.server.logs import LogFormat, configuration
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from kcard.hub.shared import SharedHub
+    from kcard.hub.shared import HubServices
 
 __all__ = ["Location", "Serving", "follow_parent", "listening", "open_hub", "run_workers", "serve", "worker"]
 
@@ -63,7 +63,7 @@ def worker(location: Location, options: ServerOptions) -> "ASGIApp":
     return app
 
 
-def _open_or_wait(location: Location, options: ServerOptions) -> "SharedHub":
+def _open_or_wait(location: Location, options: ServerOptions) -> "HubServices":
     """Open the hub, waiting while the database is unavailable; the parent has opened it before."""
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # no request is running yet
     try:
@@ -89,11 +89,11 @@ def follow_parent() -> None:
         threading.Thread(target=follow, daemon=True).start()
 
 
-def open_hub(location: Location, options: ServerOptions) -> "SharedHub":
+def open_hub(location: Location, options: ServerOptions) -> "HubServices":
     """Open the hub with these options."""
-    from kcard.hub.shared import SharedHub
+    from kcard.hub.shared import HubServices
 
-    return SharedHub.open(
+    return HubServices.open(
         location.home,
         database_url=location.database_url,
         blobs_url=location.blobs_url,
@@ -299,12 +299,12 @@ def serve(
 
 def _prepare_hub(location: Location, options: ServerOptions, namespace: str | None) -> str | None:
     """Migrate the hub; return the first administrator's token if there was no account."""
-    from kcard.hub.local_cards import OwnCards
+    from kcard.hub.local_cards import LocalCards
 
     hub = open_hub(location, options)
     try:
         if namespace is not None:
-            OwnCards(hub.database, hub.blobs).rename(namespace)
+            LocalCards(hub.database, hub.blobs).rename(namespace)
         account = hub.accounts.first()
         if account is None:
             return None

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kcard.selectors.evidence import CorpusEvidence
 from kcard.selectors.pruning import Extractive
-from kcard.selectors.relevance import MiniLM, top
+from kcard.selectors.relevance import MiniLMRelevance, top
 from kcard.types import Source
 from recipes.checker.rows import SUPPORTS, read
 
@@ -62,7 +62,7 @@ def _read_questions(path: Path) -> Iterator[ParagraphQuestion]:
 def _relevance(questions: list[ParagraphQuestion]) -> None:
     ranks = []
     for a in questions:
-        scores = MiniLM().scores(a.question, a.article)
+        scores = MiniLMRelevance().scores(a.question, a.article)
         ranks.append(top(scores, len(a.article)).index(a.paragraph))
     shares = ", ".join(f"{sum(r < k for r in ranks) / len(ranks):.3f} among {k}" for k in (1, 3, 5))
     print(f"relevance, {len(questions)} questions over the paragraphs of their article: {shares}", flush=True)

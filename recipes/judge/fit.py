@@ -23,7 +23,7 @@ from benchmarks.recall import Question, holds, rows
 import kcard
 from kcard.cards.card import Card, finish
 from kcard.cards.passages import passages
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.integrators.citations import WEIGHTS, features
 from kcard.types import Sampling
 from recipes.judge.corpora import CorpusQuestion, popqa, squad, worn
@@ -91,7 +91,7 @@ def _cases(name: str, card: Card, items: Sequence[CorpusQuestion], scratch: Path
 
 
 def _answer_questions(group: str, card: Card, questions: Sequence[CorpusQuestion]) -> Iterator[Case]:
-    written = Pool([card]).write([a.question for a in questions], [card.name], 3, Sampling())
+    written = CardPool([card]).write([a.question for a in questions], [card.name], 3, Sampling())
     candidates = [[p for p in documents if p.text] for documents in written]
     both = [
         i for i, documents in enumerate(candidates) if {p.source is None for p in documents} == {True, False}

@@ -37,7 +37,7 @@ def questions_together(requests: int | None) -> int:
     """Return how many questions cards write for together, where an LLM takes `requests` at a time (None: one).
 
     Four for each request, so that few wait for the slowest. Where cards take turns,
-    kcard.integrators.batch_files.asked_together gives more.
+    kcard.integrators.batch_files.questions_per_batch gives more.
     """
     return max(QUESTIONS, 4 * (requests or 1))
 

@@ -33,7 +33,7 @@ from kcard.errors import (
 from kcard.io import Row, append_rows, json_line, read_rows, replacing
 from kcard.options import Option, check_values, declared, documented
 
-__all__ = ["RayOptions", "complete_rows", "device_there", "json_ready", "mapped"]
+__all__ = ["RayOptions", "complete_rows", "json_ready", "mapped", "worker_device"]
 
 RETRIES = 1  # of a piece whose worker was lost
 PASSES = 2  # the second, with new workers, is for pieces that a lost node took with it, retries included
@@ -61,13 +61,13 @@ class RayOptions:
         check_values(RayOptions, vars(self))
 
     @classmethod
-    def taken_from(cls, values: dict[str, Any]) -> "RayOptions | None":
+    def pop_from(cls, values: dict[str, Any]) -> "RayOptions | None":
         """Take these options out of those of a command; None where the work is done in this process."""
         options = cls(**{name: values.pop(name) for name in declared(cls)})
         return None if options.ray is None else options
 
 
-def device_there(cluster: RayOptions | None, device: str) -> str:
+def worker_device(cluster: RayOptions | None, device: str) -> str:
     """Return the device as a worker sees it: Ray shows it only its own GPU."""
     return device if cluster is None or not device.startswith("cuda") else "cuda"
 

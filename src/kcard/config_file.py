@@ -21,7 +21,6 @@ __all__ = [
     "TABLES",
     "TOP",
     "USER_ONLY",
-    "Origin",
     "Setting",
     "SettingOrigin",
     "concealed",
@@ -66,7 +65,6 @@ class SettingOrigin:
         return self.where or self.kind
 
 
-Origin = SettingOrigin
 DEFAULT = SettingOrigin("default")
 
 

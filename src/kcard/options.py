@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from kcard.errors import UsageError
 
-__all__ = ["REQUIRED", "Declared", "DeclaredOption", "Option", "check_values", "declared", "documented"]
+__all__ = ["REQUIRED", "DeclaredOption", "Option", "check_values", "declared", "documented"]
 
 REQUIRED = inspect.Parameter.empty
 T = TypeVar("T", bound=Callable[..., Any])
@@ -67,9 +67,6 @@ class DeclaredOption:
         """The words of a Literal, or of one that may be None; none of any other type."""
         parts = (self.kind, *get_args(self.kind))
         return next((get_args(part) for part in parts if get_origin(part) is Literal), ())
-
-
-Declared = DeclaredOption
 
 
 def declared(target: Callable[..., Any]) -> dict[str, DeclaredOption]:

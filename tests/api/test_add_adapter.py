@@ -15,7 +15,7 @@ import kcard
 from kcard.api.add import add
 from kcard.cards import fingerprint
 from kcard.cards.card import Card
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.cli.main import app
 from kcard.errors import CardError, KcardError, UnknownCard, UsageError
 from kcard.hub.registry import Hub
@@ -111,7 +111,9 @@ def test_an_adapter_of_peft_is_a_card_that_acts_as_it(saved: Path, base: Path) -
     assert probes is not None
     assert probes.shift > 0
     assert sorted(json.loads((added.folder / CONFIG).read_text())["target_modules"]) == sorted(TARGETS)
-    text = Pool([added]).write(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))[0][0].text
+    text = (
+        CardPool([added]).write(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))[0][0].text
+    )
     assert text
 
 
@@ -134,7 +136,7 @@ def test_ranks_scales_and_layers_may_differ(tmp_path: Path, base: Path, argument
     folder = adapter(model("llama"), tmp_path / "peft", 1, targets, **arguments)
     added = card(source=str(folder), base=str(base))
     assert written(added) == greedy(_peft(folder), PROMPT, 20)
-    Pool([added]).write(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))
+    CardPool([added]).write(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))
 
 
 @pytest.mark.parametrize("rslora", [False, True])

@@ -16,7 +16,7 @@ import pytest
 import kcard
 from kcard.api.evaluate import rerun, resume
 from kcard.errors import UsageError
-from kcard.evaluation.runs.run import Result, RunStorage
+from kcard.evaluation.runs.run import EvalResult, RunStorage
 from kcard.hub.registry import Hub
 from tests.command import Kcard
 
@@ -48,12 +48,12 @@ def card(tmp_path: Path) -> str:
     return reference
 
 
-def results(number: int) -> list[Result]:
+def results(number: int) -> list[EvalResult]:
     """Those of a run, without times."""
     return [timeless(result) for result in RunStorage(Hub().runs).results(number)]
 
 
-def timeless(result: Result) -> Result:
+def timeless(result: EvalResult) -> EvalResult:
     calls = tuple(replace(call, seconds=0.0) for call in result.calls)
     return replace(result, seconds=0.0, calls=calls, trace=without_times(result.trace))
 

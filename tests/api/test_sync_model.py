@@ -13,7 +13,7 @@ from kcard.errors import TrainingInterrupted
 from kcard.evaluation.questions import ExamQuestion
 from kcard.evaluation.recall import ask, silent
 from kcard.evaluation.records import Mean
-from kcard.evaluation.retention import Remembered, read_sync
+from kcard.evaluation.retention import Retention, read_sync
 from kcard.offline import incremental
 from kcard.training.progress import Note, TrainingProgress
 from tests.command import Kcard
@@ -92,7 +92,7 @@ def test_what_has_come_counts_as_learned_if_it_is_recalled_about_as_well_as_what
     staying: float, new: float, count: int, learned: bool
 ) -> None:
     after, come = Mean(staying, 0.0, 1.0), Mean(new, 0.0, 1.0)
-    assert Remembered(after=after, new_questions=count, new=come).learned == learned
+    assert Retention(after=after, new_questions=count, new=come).learned == learned
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,15 @@ def test_what_has_come_counts_as_learned_if_it_is_recalled_about_as_well_as_what
 def test_what_stays_counts_as_kept_unless_clearly_more_is_lost_than_gained(
     count: int, lost: int, gained: int, is_kept: bool
 ) -> None:
-    assert Remembered(kept_questions=count, lost=lost, gained=gained).kept == is_kept
+    assert Retention(kept_questions=count, lost=lost, gained=gained).kept == is_kept
 
 
 @pytest.mark.parametrize(
     ("count", "share", "drifted"), [(70, 0.93, False), (70, 0.88, True), (4000, 0.95, True)]
 )
 def test_many_syncs_together_may_lose_no_more_than_one(count: int, share: float, drifted: bool) -> None:
-    assert Remembered(kept_questions=count, after=Mean(share, 0.0, 1.0)).drifted(0.99) == drifted
-    assert not Remembered().drifted(0.99)
+    assert Retention(kept_questions=count, after=Mean(share, 0.0, 1.0)).drifted(0.99) == drifted
+    assert not Retention().drifted(0.99)
 
 
 @pytest.fixture
@@ -143,20 +143,20 @@ def brief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("remembered", "why"),
     [
-        (Remembered(removed_questions=4, unexplained=0.5, chance=0.01), "it still recalls what was removed"),
-        (Remembered(leaked=1), "it still recalls what was removed"),
-        (Remembered(kept_questions=50, lost=6), "it recalls less of what stays"),
+        (Retention(removed_questions=4, unexplained=0.5, chance=0.01), "it still recalls what was removed"),
+        (Retention(leaked=1), "it still recalls what was removed"),
+        (Retention(kept_questions=50, lost=6), "it recalls less of what stays"),
         (
-            Remembered(after=Mean(1.0, 1.0, 1.0), new_questions=4, new=Mean(0.25, 0.0, 0.6)),
+            Retention(after=Mean(1.0, 1.0, 1.0), new_questions=4, new=Mean(0.25, 0.0, 0.6)),
             "it recalls little of what has come",
         ),
     ],
 )
 def test_a_model_that_has_not_forgotten_or_not_learned_is_trained_from_scratch_and_that_is_said(
-    brief: Path, home: Path, monkeypatch: pytest.MonkeyPatch, remembered: Remembered, why: str
+    brief: Path, home: Path, monkeypatch: pytest.MonkeyPatch, remembered: Retention, why: str
 ) -> None:
     write(brief / "towns.txt", FACTS)
-    monkeypatch.setattr("kcard.evaluation.retention.remembered", lambda *_, **__: remembered)
+    monkeypatch.setattr("kcard.evaluation.retention.measure_retention", lambda *_, **__: remembered)
     events: list[Any] = []
     result = library.sync(brief, "towns", publish=False, report=events.append)
     assert result.record is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kcard as library
-from kcard.api.sync import Synced, watch
+from kcard.api.sync import SyncResult, watch
 from kcard.errors import KcardError, TrainingInterrupted, UsageError
 
 FACTS = [f"The gate of town {number} is red." for number in range(6)]
@@ -30,9 +30,9 @@ def notes(tmp_path: Path) -> Path:
     return folder
 
 
-def follow(notes: Path, *steps: Callable[[], object]) -> tuple[list[Synced], list[KcardError]]:
+def follow(notes: Path, *steps: Callable[[], object]) -> tuple[list[SyncResult], list[KcardError]]:
     """Watch; between two looks at the folder one step is taken, and after the last the watch ends."""
-    done: list[Synced] = []
+    done: list[SyncResult] = []
     failed: list[KcardError] = []
     left = [*steps]
 
@@ -83,7 +83,7 @@ def test_a_failed_sync_is_told_once_and_the_watch_goes_on(notes: Path, tmp_path:
 
 
 def test_training_that_ctrl_c_stops_ends_the_watch(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*_: object, **__: object) -> Synced:
+    def stopped(*_: object, **__: object) -> SyncResult:
         raise TrainingInterrupted("stopped")
 
     monkeypatch.setattr("kcard.api.sync.sync", stopped)

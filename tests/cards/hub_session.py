@@ -39,13 +39,13 @@ def text(written: io.TextIOWrapper) -> str:
 
 def write(card: str) -> dict[str, Any]:
     from kcard.cards.card import Card
-    from kcard.cards.pool import Pool
+    from kcard.cards.pool import CardPool
     from kcard.errors import KcardError
     from kcard.hub.registry import Hub
     from kcard.types import Sampling
 
     try:
-        pool = Pool([Card.open(Hub().folder(card))])
+        pool = CardPool([Card.open(Hub().folder(card))])
         name = pool.cards[0].name
         written = pool.write(["Where does the Rhine end?"], [name], 1, Sampling(temperature=0, tokens=12))
     except KcardError as error:

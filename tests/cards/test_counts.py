@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kcard.cards.card import Card
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.errors import CardError, DamagedCard
 from kcard.hub.registry import Hub
 from kcard.manifest import check_counts, seal
@@ -85,13 +85,15 @@ def test_such_a_card_is_refused_before_its_index_is_loaded(
 ) -> None:
     card = lying(tmp_path / "card", lie)
     with pytest.raises(DamagedCard, match=r"but the card has 2 passages: train the card again"):
-        Pool([card]).write([QUESTION], ["evil"], 1, SAMPLED)
+        CardPool([card]).write([QUESTION], ["evil"], 1, SAMPLED)
 
 
 def test_a_question_to_all_cards_is_answered_without_the_broken_one_which_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pool = Pool([lying(tmp_path / "evil", huge_index), rivers(tmp_path / "good", *SENTENCES, name="good")])
+    pool = CardPool(
+        [lying(tmp_path / "evil", huge_index), rivers(tmp_path / "good", *SENTENCES, name="good")]
+    )
     with caplog.at_level("WARNING"):
         (written,) = pool.write([QUESTION], ["evil", "good"], 2, SAMPLED)
     assert [(passage.card, passage.text) for passage in written[:3]] == [

@@ -12,7 +12,7 @@ from kcard.cards.card import Card
 from kcard.cards.models import vllm_backend
 from kcard.cards.models.loader import Loader
 from kcard.cards.models.vllm_engines import Engines, adapter_name
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.errors import CardError, KcardError, LLMError, ModelUnavailable
 from kcard.manifest import seal
 from kcard.types import Sampling
@@ -48,17 +48,17 @@ def url(fake: FakeVLLM) -> Iterator[str]:
         yield found
 
 
-def pool_on(url: str, cards: list[Card], places: int | None = None, key: str | None = None) -> Pool:
-    return Pool(cards, loader=Loader(engines=Engines([f"vllm={url}"], places, key)))
+def pool_on(url: str, cards: list[Card], places: int | None = None, key: str | None = None) -> CardPool:
+    return CardPool(cards, loader=Loader(engines=Engines([f"vllm={url}"], places, key)))
 
 
 def test_documents_are_those_of_the_own_engine_token_for_token(cards: list[Card], url: str) -> None:
-    assert texts(pool_on(url, cards), cards, GREEDY, 2) == texts(Pool(cards), cards, GREEDY, 2)
+    assert texts(pool_on(url, cards), cards, GREEDY, 2) == texts(CardPool(cards), cards, GREEDY, 2)
 
 
 def test_questions_of_unlike_cards_are_sent_together(cards: list[Card], fake: FakeVLLM, url: str) -> None:
     names = [[cards[0].name], [cards[1].name, cards[0].name]]
-    own = Pool(cards).write_each(QUESTIONS, names, 1, GREEDY)
+    own = CardPool(cards).write_each(QUESTIONS, names, 1, GREEDY)
     fake.gather = 3
     assert pool_on(url, cards).write_each(QUESTIONS, names, 1, GREEDY) == own
 
@@ -84,7 +84,7 @@ def test_prompts_are_sent_as_token_ids_and_the_sampling_is_that_of_the_card(
 
 
 def test_four_adapters_go_through_two_places(cards: list[Card], fake: FakeVLLM, url: str) -> None:
-    pool, own = pool_on(url, cards, places=2), texts(Pool(cards), cards, GREEDY)
+    pool, own = pool_on(url, cards, places=2), texts(CardPool(cards), cards, GREEDY)
     assert [texts(pool, cards, GREEDY) for _ in range(2)] == [own, own]
     assert fake.most == 2
     assert set(fake.adapters) < {adapter_name(card) for card in cards}
@@ -110,7 +110,7 @@ def test_places_become_fewer_once_the_server_tells(
     cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vllm_backend, "FRESH", 0.0)
-    pool, own = pool_on(url, cards), texts(Pool(cards), cards, GREEDY)
+    pool, own = pool_on(url, cards), texts(CardPool(cards), cards, GREEDY)
     assert texts(pool, cards, GREEDY) == own
     assert len(fake.adapters) == 4
     fake.metrics = 'vllm:lora_requests_info{max_lora="1",running_lora_adapters="x"} 1.0\n'
@@ -138,7 +138,7 @@ def test_an_adapter_that_is_loaded_already_is_used_once_it_is_checked(
     cards: list[Card], fake: FakeVLLM, url: str
 ) -> None:
     fake.adapters[adapter_name(cards[0])] = cards[0].folder
-    assert texts(pool_on(url, cards), cards[:1], GREEDY) == texts(Pool(cards), cards[:1], GREEDY)
+    assert texts(pool_on(url, cards), cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
     assert not [path for path, _ in fake.requests if path == "/v1/load_lora_adapter"]
     fake.adapters[adapter_name(cards[0])] = cards[1].folder
     fake.restart()
@@ -165,7 +165,7 @@ def test_an_adapter_that_the_server_leaves_out_is_caught_and_writes_nothing(
         texts(pool, cards[:1], GREEDY)
     assert fake.written == []
     fake.unapplied.clear()
-    assert texts(pool, cards[:1], GREEDY) == texts(Pool(cards), cards[:1], GREEDY)
+    assert texts(pool, cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
 
 
 def test_another_base_of_the_same_name_is_caught_and_writes_nothing(
@@ -183,7 +183,7 @@ def test_another_base_of_the_same_name_is_caught_and_writes_nothing(
 def test_a_server_that_starts_anew_has_its_adapters_loaded_and_checked_again(
     cards: list[Card], fake: FakeVLLM, url: str, tmp_path: Path
 ) -> None:
-    pool, own = pool_on(url, cards), texts(Pool(cards), cards[:2], GREEDY)
+    pool, own = pool_on(url, cards), texts(CardPool(cards), cards[:2], GREEDY)
     assert texts(pool, cards[:2], GREEDY) == own
     fake.restart()
     assert texts(pool, cards[:2], GREEDY) == own
@@ -196,9 +196,9 @@ def test_a_server_that_starts_anew_has_its_adapters_loaded_and_checked_again(
 
 def test_two_programs_share_the_places_of_a_server(cards: list[Card], url: str) -> None:
     pools = [pool_on(url, cards, places=2), pool_on(url, cards, places=2)]
-    own, found = texts(Pool(cards), cards, GREEDY), []
+    own, found = texts(CardPool(cards), cards, GREEDY), []
 
-    def ask(pool: Pool) -> None:
+    def ask(pool: CardPool) -> None:
         for _ in range(2):
             found.append(texts(pool, cards, GREEDY))
 
@@ -214,7 +214,7 @@ def test_an_adapter_that_is_dropped_again_and_again_is_an_error_in_the_end(
     cards: list[Card], fake: FakeVLLM, url: str
 ) -> None:
     fake.forgotten = 3
-    assert texts(pool_on(url, cards), cards[:1], GREEDY) == texts(Pool(cards), cards[:1], GREEDY)
+    assert texts(pool_on(url, cards), cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
     fake.restart()
     fake.forgotten = 1000
     with pytest.raises(
@@ -247,7 +247,7 @@ def test_a_failing_server_is_a_clear_error_and_later_served_again(
     fake.fault = ""
     fake.released.set()
     monkeypatch.undo()
-    assert texts(pool_on(url, cards), cards[:2], GREEDY) == texts(Pool(cards), cards[:2], GREEDY)
+    assert texts(pool_on(url, cards), cards[:2], GREEDY) == texts(CardPool(cards), cards[:2], GREEDY)
 
 
 def test_a_server_that_is_down_is_a_clear_error_and_is_used_once_it_is_up(
@@ -258,7 +258,7 @@ def test_a_server_that_is_down_is_a_clear_error_and_is_used_once_it_is_up(
     with pytest.raises(LLMError, match=r"can't be reached, or broke off"):
         texts(pool, cards[:1], GREEDY)
     with served(FakeVLLM(base), port=int(url.rpartition(":")[2])):
-        assert texts(pool, cards[:1], GREEDY) == texts(Pool(cards), cards[:1], GREEDY)
+        assert texts(pool, cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
 
 
 def test_a_server_that_is_down_costs_only_cards_that_no_other_has(
@@ -267,8 +267,8 @@ def test_a_server_that_is_down_costs_only_cards_that_no_other_has(
     other = adapter(tmp_path / "card", llama(tmp_path / "base", seed=4), "seas", 8)
     with served(FakeVLLM(tmp_path / "base")) as down:
         pass
-    pool = Pool([cards[0], other], loader=Loader(engines=Engines([f"vllm={down}", f"vllm={url}"])))
-    assert texts(pool, cards[:1], GREEDY) == texts(Pool(cards), cards[:1], GREEDY)
+    pool = CardPool([cards[0], other], loader=Loader(engines=Engines([f"vllm={down}", f"vllm={url}"])))
+    assert texts(pool, cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
     with pytest.raises(LLMError, match=f"{down} can't be reached"):
         texts(pool, [other], GREEDY)
 
@@ -279,7 +279,7 @@ def test_a_server_that_can_not_load_adapters_says_how_to_start_it(cards: list[Ca
         with pytest.raises(ModelUnavailable, match="VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"):
             texts(pool_on(url, cards), cards[:1], GREEDY)
         fake.adapters[adapter_name(cards[0])] = cards[0].folder  # --lora-modules
-        assert texts(pool_on(url, cards), cards[:1], GREEDY) == texts(Pool(cards), cards[:1], GREEDY)
+        assert texts(pool_on(url, cards), cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
 
 
 def test_a_server_that_does_not_see_the_folder_names_the_remedy(
@@ -314,7 +314,7 @@ def test_a_card_whose_base_no_server_has_is_written_by_the_own_engine_and_that_i
     both = [cards[0], other]
     pool = pool_on(url, both)
     with caplog.at_level(logging.WARNING):
-        assert [texts(pool, both, GREEDY) for _ in range(2)] == [texts(Pool(both), both, GREEDY)] * 2
+        assert [texts(pool, both, GREEDY) for _ in range(2)] == [texts(CardPool(both), both, GREEDY)] * 2
     said = [record.getMessage() for record in caplog.records if "own engine" in record.getMessage()]
     assert len(said) == 1
     assert "seas is written by kcard's own engine: no server has its base" in said[0]
@@ -341,7 +341,7 @@ def test_a_whole_model_is_written_by_the_server_that_has_it(tmp_path: Path) -> N
     fake = FakeVLLM(card.folder, "lakes")
     with served(fake) as url:
         pool = pool_on(url, [card])
-        assert texts(pool, [card], GREEDY) == texts(Pool([card]), [card], GREEDY)
+        assert texts(pool, [card], GREEDY) == texts(CardPool([card]), [card], GREEDY)
         assert fake.written[0]["model"] == "lakes"
         fake.restart(llama(tmp_path / "other", seed=9))
         with pytest.raises(CardError, match="its model does not act as when it was made"):

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from huggingface_hub import EvalResult, ModelCard
 
-from kcard.cards.model_card import Result, readme, with_results
+from kcard.cards.model_card import ExamResult, readme, with_results
 from kcard.manifest import Manifest
 
 PAGE = readme(Manifest("rivers", "Rivers of Europe", "geography"))
-RECALL = Result("recall", "Recall", 0.9, 0.85, 0.94, "own corpus", "corpus-abc", "ab" * 32)
+RECALL = ExamResult("recall", "Recall", 0.9, 0.85, 0.94, "own corpus", "corpus-abc", "ab" * 32)
 FACTUALITY = replace(
     RECALL, metric="factuality", name="Factuality against atlas.txt", mean=0.5, args={"evidence": "atlas.txt"}
 )

@@ -21,7 +21,7 @@ from transformers import (
 from kcard.cards.card import Card, finish
 from kcard.cards.models.loader import base_digest
 from kcard.cards.models.prompting import SIZE, WordSketch
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.errors import CardError, ModelUnavailable, UnknownCard, UsageError
 from kcard.manifest import Base, Manifest, Prompt
 from kcard.offline import minilm
@@ -137,12 +137,12 @@ def loras(folder: Path) -> list[Card]:
 
 
 @pytest.fixture(scope="module")
-def pool(full: Card, prefix: Card, loras: list[Card]) -> Pool:
-    return Pool([full, prefix, *loras])
+def pool(full: Card, prefix: Card, loras: list[Card]) -> CardPool:
+    return CardPool([full, prefix, *loras])
 
 
 def texts(
-    pool: Pool, questions: list[str], cards: list[str], sampling: Sampling, documents: int = 1
+    pool: CardPool, questions: list[str], cards: list[str], sampling: Sampling, documents: int = 1
 ) -> list[list[str]]:
     return [[p.text for p in row] for row in pool.write(questions, cards, documents, sampling)]
 
@@ -156,7 +156,7 @@ def test_transformers_loads_a_full_card_unchanged(full: Card) -> None:
 
 
 def test_peft_loads_a_lora_card_unchanged_and_the_pool_writes_what_it_writes(
-    pool: Pool, loras: list[Card]
+    pool: CardPool, loras: list[Card]
 ) -> None:
     card = loras[0]
     read: Any = AutoTokenizer.from_pretrained(card.folder)
@@ -173,18 +173,18 @@ def test_peft_loads_a_lora_card_unchanged_and_the_pool_writes_what_it_writes(
 
 
 def test_lora_cards_of_one_base_share_it_and_keep_their_own_adapters(loras: list[Card]) -> None:
-    together = Pool(loras)
+    together = CardPool(loras)
     names = [card.name for card in loras]
     rounds = [texts(together, QUESTIONS, [name], GREEDY) for name in (*names, *names)]
     assert rounds[:2] == rounds[2:]
     assert rounds[0] != rounds[1]
-    assert rounds[:2] == [texts(Pool([card]), QUESTIONS, [card.name], GREEDY) for card in loras]
+    assert rounds[:2] == [texts(CardPool([card]), QUESTIONS, [card.name], GREEDY) for card in loras]
     assert [key for key in together._models.groups if "base" in str(key)] == [
         ("base", loras[0].manifest.base.name, None)
     ]
 
 
-def test_cards_are_listed_in_the_order_given(pool: Pool) -> None:
+def test_cards_are_listed_in_the_order_given(pool: CardPool) -> None:
     assert list(pool.cards) == [
         Choice("rivers", "Rivers of Europe"),
         Choice("seas", "Seas"),
@@ -193,7 +193,7 @@ def test_cards_are_listed_in_the_order_given(pool: Pool) -> None:
     ]
 
 
-def test_passages_come_card_by_card_with_so_many_documents_each(pool: Pool) -> None:
+def test_passages_come_card_by_card_with_so_many_documents_each(pool: CardPool) -> None:
     written = pool.write(QUESTIONS, ["dams", "rivers"], 3, SAMPLED)
     assert [[p.card for p in row] for row in written] == [["dams"] * 3 + ["rivers"] * 3] * 4
     assert all(len({p.text for p in row[:3]}) == 3 for row in written)
@@ -202,7 +202,7 @@ def test_passages_come_card_by_card_with_so_many_documents_each(pool: Pool) -> N
 @pytest.mark.parametrize("card", ["rivers", "seas", "lakes.v1"])
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 def test_a_passage_depends_on_seed_question_card_and_number_only(
-    pool: Pool, card: str, sampling: Sampling
+    pool: CardPool, card: str, sampling: Sampling
 ) -> None:
     batch = texts(pool, QUESTIONS, [card], sampling, 3)
     assert [texts(pool, [q], [card], sampling, 3)[0] for q in QUESTIONS] == batch
@@ -214,31 +214,31 @@ def test_a_passage_depends_on_seed_question_card_and_number_only(
 def test_equal_prompts_and_weights_still_draw_by_question_and_card(full: Card) -> None:
     silent = replace(full.manifest, prompt=Prompt(template="Tell me:\n"))
     twin = replace(silent, name="streams")
-    pair = Pool([Card(full.folder, silent), Card(full.folder, twin)])
+    pair = CardPool([Card(full.folder, silent), Card(full.folder, twin)])
     assert len({row[0] for row in texts(pair, QUESTIONS[:2], ["rivers"], GREEDY)}) == 1
     rivers, streams = (texts(pair, QUESTIONS[:2], [name], SAMPLED) for name in ("rivers", "streams"))
     assert rivers[0] != rivers[1]
     assert rivers[0] != streams[0]
 
 
-def test_another_seed_writes_other_documents(pool: Pool) -> None:
+def test_another_seed_writes_other_documents(pool: CardPool) -> None:
     assert texts(pool, QUESTIONS, ["rivers"], SAMPLED) != texts(
         pool, QUESTIONS, ["rivers"], replace(SAMPLED, seed=1)
     )
 
 
-def test_greedy_documents_of_one_question_are_the_same(pool: Pool) -> None:
+def test_greedy_documents_of_one_question_are_the_same(pool: CardPool) -> None:
     (row,) = texts(pool, QUESTIONS[:1], ["rivers"], GREEDY, 3)
     assert len(row) == 3
     assert len(set(row)) == 1
 
 
-def test_no_question_is_no_passage(pool: Pool) -> None:
+def test_no_question_is_no_passage(pool: CardPool) -> None:
     assert pool.write([], ["rivers", "seas"], 3, SAMPLED) == []
 
 
 @pytest.mark.parametrize("card", ["rivers", "seas"])
-def test_a_question_longer_than_the_model_still_gets_its_document(pool: Pool, card: str) -> None:
+def test_a_question_longer_than_the_model_still_gets_its_document(pool: CardPool, card: str) -> None:
     long = "Where, " + "in which land and through which towns, " * 40 + "does the Rhine end?"
     wanted = Sampling(temperature=0, tokens=100)
     alone = texts(pool, [QUESTIONS[0]], [card], wanted)
@@ -247,12 +247,12 @@ def test_a_question_longer_than_the_model_still_gets_its_document(pool: Pool, ca
     assert both[1][0]
 
 
-def test_braces_in_a_question_are_its_own(pool: Pool) -> None:
+def test_braces_in_a_question_are_its_own(pool: CardPool) -> None:
     assert texts(pool, ["What is {question} in {0}?"], ["rivers"], GREEDY)[0][0]
 
 
 def test_the_encoder_prefix_is_the_projected_embedding_before_the_start_token(
-    pool: Pool, prefix: Card
+    pool: CardPool, prefix: Card
 ) -> None:
     model: Any = AutoModelForCausalLM.from_pretrained(prefix.folder)
     read: Any = AutoTokenizer.from_pretrained(prefix.folder)
@@ -282,17 +282,17 @@ def test_a_card_that_sees_words_is_prompted_with_their_sketch_too(folder: Path) 
     start = model.get_input_embeddings()(torch.tensor([[read.bos_token_id]])).expand(len(QUESTIONS), 1, -1)
     ids = model.generate(inputs_embeds=torch.cat([vectors, start], 1), max_new_tokens=16, do_sample=False)
     expected = [read.decode(row, skip_special_tokens=True).strip() for row in ids]
-    assert [found for (found,) in texts(Pool([card]), QUESTIONS, ["sketched"], GREEDY)] == expected
+    assert [found for (found,) in texts(CardPool([card]), QUESTIONS, ["sketched"], GREEDY)] == expected
     wrong = Card(made, replace(card.manifest, prompt=replace(prompt, words=7)))
     with pytest.raises(CardError, match="words of its prompt must be 0 or 512, not 7"):
-        Pool([wrong]).write(QUESTIONS, ["sketched"], 1, GREEDY)
+        CardPool([wrong]).write(QUESTIONS, ["sketched"], 1, GREEDY)
 
 
 def test_another_encoder_is_refused_and_both_are_named(prefix: Card) -> None:
     other = replace(prefix.manifest.prompt, encoder="acme/encoder", encoder_sha256="0" * 64)
     changed = Card(prefix.folder, replace(prefix.manifest, prompt=other))
     with pytest.raises(CardError) as caught:
-        Pool([changed]).write(QUESTIONS, ["seas"], 1, GREEDY)
+        CardPool([changed]).write(QUESTIONS, ["seas"], 1, GREEDY)
     assert "0" * 64 in str(caught.value)
     assert minilm.SHA256 in str(caught.value)
 
@@ -300,7 +300,7 @@ def test_another_encoder_is_refused_and_both_are_named(prefix: Card) -> None:
 def test_a_projection_of_the_wrong_shape_is_refused(prefix: Card) -> None:
     wrong = replace(prefix.manifest, prompt=replace(prefix.manifest.prompt, vectors=5))
     with pytest.raises(CardError, match=r"'weight' must have the shape \(160, 384\), found \(96, 384\)"):
-        Pool([Card(prefix.folder, wrong)]).write(QUESTIONS, ["seas"], 1, GREEDY)
+        CardPool([Card(prefix.folder, wrong)]).write(QUESTIONS, ["seas"], 1, GREEDY)
 
 
 def test_a_missing_base_is_named_with_its_card(loras: list[Card]) -> None:
@@ -308,17 +308,17 @@ def test_a_missing_base_is_named_with_its_card(loras: list[Card]) -> None:
     with pytest.raises(
         ModelUnavailable, match=r"'lakes\.v1' needs the base model 'acme/not-there' at revision v7"
     ):
-        Pool([card]).write(QUESTIONS, ["lakes.v1"], 1, GREEDY)
+        CardPool([card]).write(QUESTIONS, ["lakes.v1"], 1, GREEDY)
 
 
 def test_a_base_with_other_weights_is_refused(loras: list[Card]) -> None:
     base = replace(loras[0].manifest.base, sha256="0" * 64)
     card = Card(loras[0].folder, replace(loras[0].manifest, base=base))
     with pytest.raises(ModelUnavailable, match="with sha256 000000000000…"):
-        Pool([card]).write(QUESTIONS, ["lakes.v1"], 1, GREEDY)
+        CardPool([card]).write(QUESTIONS, ["lakes.v1"], 1, GREEDY)
 
 
-def test_an_unknown_card_is_named_with_the_known_ones(pool: Pool) -> None:
+def test_an_unknown_card_is_named_with_the_known_ones(pool: CardPool) -> None:
     with pytest.raises(
         UnknownCard, match=r"no card 'streams' in this pool; it holds rivers, seas, lakes\.v1, dams"
     ):
@@ -327,10 +327,10 @@ def test_an_unknown_card_is_named_with_the_known_ones(pool: Pool) -> None:
 
 def test_two_versions_of_one_card_are_refused(full: Card) -> None:
     with pytest.raises(UsageError, match="two cards are named 'rivers'"):
-        Pool([full, full])
+        CardPool([full, full])
 
 
 def test_a_model_that_can_not_be_loaded_is_a_card_error(tmp_path: Path, full: Card) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "none-such"}')
     with pytest.raises(CardError, match="'rivers'"):
-        Pool([Card(tmp_path, full.manifest)]).write(QUESTIONS, ["rivers"], 1, GREEDY)
+        CardPool([Card(tmp_path, full.manifest)]).write(QUESTIONS, ["rivers"], 1, GREEDY)

@@ -21,7 +21,7 @@ from transformers import OPTConfig, OPTForCausalLM
 
 from kcard.api.add import is_published
 from kcard.cards import unpickling
-from kcard.cards.importing import POOL, PUBLISHED, Repository
+from kcard.cards.importing import POOL, PUBLISHED, ModelRepository
 from kcard.errors import CardError
 from kcard.hub.registry import Hub
 from kcard.manifest import Base, Manifest, Prompt
@@ -351,7 +351,7 @@ def test_a_published_card_that_was_registered_with_another_prompt_counts_as_miss
         "rivers", "rivers", base=Base("lab/Rivers", "abc"), prompt=Prompt(template="{question}\n")
     )
     hub: Any = SimpleNamespace(get=lambda _: SimpleNamespace(manifest=made))
-    rivers = Repository("lab/Rivers", "abc", {}, {})
+    rivers = ModelRepository("lab/Rivers", "abc", {}, {})
     assert is_published(hub, made, rivers)
     assert not is_published(hub, replace(made, prompt=Prompt(template="{question}")), rivers)
     assert not is_published(hub, replace(made, description="The Rhine"), rivers)

@@ -8,8 +8,8 @@ import pytest
 
 import kcard
 from kcard.cards.card import Card
-from kcard.cards.generators.external import Search, SearchCard
-from kcard.cards.pool import Pool
+from kcard.cards.generators.external import SearchCard, SearchTarget
+from kcard.cards.pool import CardPool
 from kcard.errors import CardError, CorpusError, HubError, UsageError
 from kcard.hub.registry import Hub
 from kcard.manifest import seal
@@ -38,7 +38,7 @@ def card(wiki: Wiki) -> Card:
 
 
 def test_it_writes_what_is_found_with_page_and_paragraph(card: Card) -> None:
-    (written,) = Pool([card]).write([QUESTION], ["wiki"], 3, Sampling())
+    (written,) = CardPool([card]).write([QUESTION], ["wiki"], 3, Sampling())
     assert written[0].text == "Ron Wyden won the 2022 senate race in Oregon."
     assert written[0].source is not None
     assert (written[0].source.file.partition(",")[0], written[0].source.line) == ("Ron Wyden", 2)
@@ -107,17 +107,17 @@ def test_it_can_search_no_files_and_nothing_unknown(searched: str, card: Card) -
     with pytest.raises(UsageError, match="can't search"):
         train(searched, kind="search", name="wiki", description="d")
     with pytest.raises(CardError, match="can't search"):
-        Search(searched)
+        SearchTarget(searched)
     (card.folder / "search.json").write_text(json.dumps({"evidence": searched}), encoding="utf-8")
     resealed = Card(card.folder, seal(card.folder, card.manifest))
     with pytest.raises(CardError, match="can't search"):
-        Pool([resealed]).write([QUESTION], ["wiki"], 1, Sampling())
+        CardPool([resealed]).write([QUESTION], ["wiki"], 1, Sampling())
 
 
 def test_without_a_network_that_is_said(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(CorpusError, match="HF_HUB_OFFLINE is set"):
-        Pool([card]).write([QUESTION], ["wiki"], 1, Sampling())
+        CardPool([card]).write([QUESTION], ["wiki"], 1, Sampling())
 
 
 def test_any_retriever_can_be_searched(card: Card) -> None:

@@ -12,7 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from kcard.cards.card import Card, CardHandle
 from kcard.cards.models import weights
-from kcard.cards.pool import LARGE, Pool, must_take_turns
+from kcard.cards.pool import LARGE, CardPool, must_take_turns
 from kcard.errors import CardError, ModelUnavailable
 from kcard.manifest import Manifest
 from kcard.types import Sampling
@@ -71,7 +71,7 @@ def size(cards: list[Card]) -> int:
     return weights.size(cards[0].folder, "cpu")
 
 
-def written(pool: Pool, wanted: list[list[str]], questions: list[str] = QUESTIONS) -> list[list[str]]:
+def written(pool: CardPool, wanted: list[list[str]], questions: list[str] = QUESTIONS) -> list[list[str]]:
     return [[p.text for p in row] for row in pool.write_each(questions, wanted, 2, SAMPLED)]
 
 
@@ -82,7 +82,7 @@ def every(names: list[str] = NAMES) -> list[list[str]]:
 def test_a_batch_begins_with_the_cards_that_the_last_one_left_loaded(
     cards: list[Card], size: int, reading: Reading
 ) -> None:
-    pool = Pool(cards, memory=2 * size)
+    pool = CardPool(cards, memory=2 * size)
     written(pool, every())
     assert reading.taken() == "abcde"
     written(pool, every())
@@ -92,7 +92,7 @@ def test_a_batch_begins_with_the_cards_that_the_last_one_left_loaded(
 
 
 def test_cards_that_fit_are_read_once(cards: list[Card], size: int, reading: Reading) -> None:
-    pool = Pool(cards, memory=5 * size)
+    pool = CardPool(cards, memory=5 * size)
     for _ in range(3):
         written(pool, every())
     assert sorted(reading.cards) == NAMES
@@ -101,7 +101,7 @@ def test_cards_that_fit_are_read_once(cards: list[Card], size: int, reading: Rea
 def test_questions_are_grouped_by_the_cards_that_they_chose(
     cards: list[Card], size: int, reading: Reading
 ) -> None:
-    pool = Pool(cards, memory=size)
+    pool = CardPool(cards, memory=size)
     chosen = [[name] for name in "abcabcabcb"]
     written(pool, chosen, [f"What is {n}?" for n in range(10)])
     assert reading.taken() == "acb"
@@ -110,7 +110,7 @@ def test_questions_are_grouped_by_the_cards_that_they_chose(
 
 
 def test_what_is_used_most_stays_from_batch_to_batch(cards: list[Card], size: int, reading: Reading) -> None:
-    pool = Pool(cards, memory=2 * size)
+    pool = CardPool(cards, memory=2 * size)
     for other in "bcdebcde":
         written(pool, [["a"], [other]], QUESTIONS[:2])
     assert reading.taken() == "abcdebcde"
@@ -118,9 +118,9 @@ def test_what_is_used_most_stays_from_batch_to_batch(cards: list[Card], size: in
 
 @pytest.mark.parametrize("room", [1, 1.5, 2, 3, 4.9, 5, 11, None])
 def test_documents_do_not_depend_on_the_budget(cards: list[Card], size: int, room: float | None) -> None:
-    pool = Pool(cards, memory=None if room is None else int(room * size))
+    pool = CardPool(cards, memory=None if room is None else int(room * size))
     together = [written(pool, every()), written(pool, every())]
-    alone = [[p for name in NAMES for p in written(Pool(cards), [[name]], [q])[0]] for q in QUESTIONS]
+    alone = [[p for name in NAMES for p in written(CardPool(cards), [[name]], [q])[0]] for q in QUESTIONS]
     assert together == [alone, alone]
     mixed = [["e", "a"], [], ["b"]]
     assert written(pool, mixed) == [alone[0][8:] + alone[0][:2], [], alone[2][2:4]]
@@ -130,7 +130,7 @@ def test_documents_do_not_depend_on_the_budget(cards: list[Card], size: int, roo
 def test_no_more_is_in_memory_than_the_budget(
     cards: list[Card], size: int, room: int, reading: Reading
 ) -> None:
-    pool = Pool(cards, memory=room * size)
+    pool = CardPool(cards, memory=room * size)
     for _ in range(4):
         written(pool, every())
         assert pool._models.cache.used <= room * size
@@ -140,7 +140,7 @@ def test_no_more_is_in_memory_than_the_budget(
 def test_an_error_of_a_card_that_is_read_again_is_its_own_and_the_others_go_on(
     cards: list[Card], size: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pool = Pool(cards, memory=2 * size)
+    pool = CardPool(cards, memory=2 * size)
     expected = written(pool, every())
     wrote = list[str]()
     again, plain = weights.embedded, pool._turns.writer("a").group.write  # type: ignore[attr-defined]
@@ -173,7 +173,7 @@ def test_an_error_of_a_card_that_is_read_again_is_its_own_and_the_others_go_on(
 def test_an_interruption_leaves_a_pool_that_writes_the_same(
     cards: list[Card], size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = Pool(cards, memory=3 * size)
+    pool = CardPool(cards, memory=3 * size)
     expected = written(pool, every())
     with monkeypatch.context() as patched:
         plain, calls = pool._turns.writer("a").group.write, list[int]()  # type: ignore[attr-defined]
@@ -192,7 +192,7 @@ def test_an_interruption_leaves_a_pool_that_writes_the_same(
 
 
 def test_a_card_that_does_not_fit_alone_is_refused_with_its_size(cards: list[Card], size: int) -> None:
-    pool = Pool(cards, memory=size - 1)
+    pool = CardPool(cards, memory=size - 1)
     with pytest.raises(
         ModelUnavailable,
         match=rf"card 'a' needs 130 kB for its weights, but --memory is 130 kB: set --memory to {size} bytes",
@@ -205,7 +205,7 @@ def test_a_card_that_fits_nowhere_on_the_device_is_refused(
 ) -> None:
     monkeypatch.setattr("kcard.cards.models.loader.device_bytes", lambda _: 1000)
     with pytest.raises(ModelUnavailable, match=r"but device cpu has 1\.0 kB: use a larger device"):
-        written(Pool(cards), every())
+        written(CardPool(cards), every())
 
 
 def test_a_card_is_verified_when_its_turn_comes(cards: list[Card], size: int, reading: Reading) -> None:
@@ -218,7 +218,7 @@ def test_a_card_is_verified_when_its_turn_comes(cards: list[Card], size: int, re
 
         return CardHandle(card.manifest, folder, size)
 
-    pool = Pool([handle(card) for card in cards], memory=2 * size)
+    pool = CardPool([handle(card) for card in cards], memory=2 * size)
     written(pool, every())
     assert opened == ["a", "ba", "cb", "dc", "ed"]
 
@@ -227,8 +227,8 @@ def test_adapters_write_beside_models_that_take_turns(cards: list[Card], size: i
     pair = [lora(tmp_path, "llama", "lakes", 1), lora(tmp_path, "llama", "seas", 2)]
     names = ["lakes", *NAMES, "seas"]
     everything = [pair[0], *cards, pair[1]]
-    expected = written(Pool(everything), every(names))
-    pool = Pool(everything, memory=3 * size)
+    expected = written(CardPool(everything), every(names))
+    pool = CardPool(everything, memory=3 * size)
     assert [written(pool, every(names)) for _ in range(3)] == [expected] * 3
 
 
@@ -250,7 +250,7 @@ def test_models_take_turns_where_a_stack_does_not_fit_or_saves_nothing(
 @pytest.mark.parametrize("family", ["opt", "llama", "gpt-neox", "qwen3"])
 def test_a_model_read_again_is_the_same(family: str, tmp_path: Path) -> None:
     card = full(tmp_path, family, "card", 3)
-    pool = Pool([card])
+    pool = CardPool([card])
     first = written(pool, every(["card"]))
     held: Any = pool._models.cache
     held.drop(card.folder)
@@ -266,8 +266,8 @@ def test_models_that_the_engine_does_not_know_take_turns_too(tmp_path: Path) -> 
         GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=1, eos_token_id=2)).save_pretrained(tmp_path / name)
         pair.append(sealed(tmp_path / name, Manifest(name=name, description=name)))
     names = [card.name for card in pair]
-    pool = Pool(pair, memory=weights.size(pair[0].folder, "cpu"))
-    expected = written(Pool(pair), every(names))
+    pool = CardPool(pair, memory=weights.size(pair[0].folder, "cpu"))
+    expected = written(CardPool(pair), every(names))
     assert [written(pool, every(names)) for _ in range(2)] == [expected] * 2
     assert pool._turns.order(dict.fromkeys(names, 1)) == names  # the last one that wrote is loaded
 
@@ -276,9 +276,9 @@ def test_a_card_whose_index_is_large_takes_no_turn(cards: list[Card], size: int,
     def handle(card: Card) -> CardHandle:
         return CardHandle(card.manifest, lambda: card.folder, LARGE, lambda: size)
 
-    pool = Pool([handle(card) for card in cards], memory=15 * size)
-    assert not pool.take_turns
-    assert Pool([handle(card) for card in cards], memory=14 * size).take_turns
+    pool = CardPool([handle(card) for card in cards], memory=15 * size)
+    assert not pool.is_sequential
+    assert CardPool([handle(card) for card in cards], memory=14 * size).is_sequential
     written(pool, every())
     assert reading.taken() == "abcde"
     assert not any(card.folder in pool._models.cache for card in cards)  # their stack is

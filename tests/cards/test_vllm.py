@@ -13,7 +13,7 @@ from kcard.cards.card import Card
 from kcard.cards.models.loader import Loader
 from kcard.cards.models.vllm_backend import Server
 from kcard.cards.models.vllm_engines import Engines, adapter_name
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.errors import CardError, KcardError, LLMError, ModelUnavailable
 from kcard.types import Sampling
 from tests.cards.served_cards import adapter, llama, texts, zeroed
@@ -60,8 +60,8 @@ def vllm(process: VLLMProcess, base: Path, cards: list[Card]) -> VLLMProcess:
     return process
 
 
-def pool_on(process: VLLMProcess, cards: list[Card], places: int | None = PLACES) -> Pool:
-    return Pool(cards, loader=Loader(engines=Engines([f"vllm={process.url}"], places)))
+def pool_on(process: VLLMProcess, cards: list[Card], places: int | None = PLACES) -> CardPool:
+    return CardPool(cards, loader=Loader(engines=Engines([f"vllm={process.url}"], places)))
 
 
 def adapters(process: VLLMProcess) -> list[str]:
@@ -69,7 +69,7 @@ def adapters(process: VLLMProcess) -> list[str]:
 
 
 def caught(
-    pool: Pool,
+    pool: CardPool,
     card: Card,
     error: type[KcardError],
     message: str,
@@ -88,7 +88,7 @@ def caught(
 
 
 def test_documents_are_those_of_the_own_engine_token_for_token(vllm: VLLMProcess, cards: list[Card]) -> None:
-    assert texts(pool_on(vllm, cards), cards[:6], GREEDY, 2) == texts(Pool(cards), cards[:6], GREEDY, 2)
+    assert texts(pool_on(vllm, cards), cards[:6], GREEDY, 2) == texts(CardPool(cards), cards[:6], GREEDY, 2)
 
 
 def test_a_sampled_document_does_not_depend_on_its_batch(vllm: VLLMProcess, cards: list[Card]) -> None:
@@ -99,7 +99,7 @@ def test_a_sampled_document_does_not_depend_on_its_batch(vllm: VLLMProcess, card
 
 
 def test_25_adapters_go_through_4_places(vllm: VLLMProcess, cards: list[Card]) -> None:
-    pool, own, most, ended = pool_on(vllm, cards), texts(Pool(cards), cards, GREEDY), 0, threading.Event()
+    pool, own, most, ended = pool_on(vllm, cards), texts(CardPool(cards), cards, GREEDY), 0, threading.Event()
     for name in adapters(vllm):
         Server(vllm.url).unload(name)
 
@@ -124,9 +124,9 @@ def test_25_adapters_go_through_4_places(vllm: VLLMProcess, cards: list[Card]) -
 def test_programs_that_share_the_server_do_not_disturb_each_other(
     vllm: VLLMProcess, cards: list[Card]
 ) -> None:
-    own, found = texts(Pool(cards), cards[:8], GREEDY), []
+    own, found = texts(CardPool(cards), cards[:8], GREEDY), []
 
-    def ask(pool: Pool) -> None:
+    def ask(pool: CardPool) -> None:
         found.append(texts(pool, cards[:8], GREEDY))
 
     threads = [threading.Thread(target=ask, args=(pool_on(vllm, cards),)) for _ in range(3)]
@@ -164,7 +164,7 @@ def test_another_adapter_of_its_name_is_caught_within_a_second(vllm: VLLMProcess
 def test_a_dropped_adapter_is_loaded_and_checked_again_within_a_second(
     vllm: VLLMProcess, cards: list[Card]
 ) -> None:
-    pool, own, seconds = pool_on(vllm, cards), texts(Pool(cards), cards[:1], GREEDY), []
+    pool, own, seconds = pool_on(vllm, cards), texts(CardPool(cards), cards[:1], GREEDY), []
     assert texts(pool, cards[:1], GREEDY) == own
     for _ in range(3):
         Server(vllm.url).unload(adapter_name(cards[0]))
@@ -179,7 +179,7 @@ def test_a_dropped_adapter_is_loaded_and_checked_again_within_a_second(
 def test_kill_9_in_the_middle_is_a_clear_error_and_the_server_is_used_once_it_is_back(
     vllm: VLLMProcess, cards: list[Card], base: Path
 ) -> None:
-    pool, own = pool_on(vllm, cards), texts(Pool(cards), cards[:6], GREEDY)
+    pool, own = pool_on(vllm, cards), texts(CardPool(cards), cards[:6], GREEDY)
     texts(pool, cards[:6], GREEDY)
     failed: list[tuple[float, KcardError]] = []
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from kcard.cards.card import REFERENCE, Card, finish
 from kcard.cards.fingerprint import FINGERPRINT, Fingerprint, Probe
 from kcard.cards.fingerprint import read as read_fingerprint
-from kcard.cards.generators.external import Reference
+from kcard.cards.generators.external import ModelReference
 from kcard.cards.passages import PASSAGES, hashes, passages
 from kcard.cli.options import default_map
 from kcard.config import settings as configured
@@ -216,7 +216,7 @@ def test_a_card_folder_with_any_manifest_is_opened_and_published_or_refused(tmp_
         (
             REFERENCE,
             '{"repository": "a/b", "revision": "c", "files": {"x": null}, "base": null}',
-            Reference.read,
+            ModelReference.read,
         ),
     ],
     ids=["exam", "fingerprint", "passages", "hashes", "reference"],
@@ -347,7 +347,7 @@ def test_a_corpus_is_read_or_refused(tmp_path: Path, suffix: str) -> None:
 def test_any_corpus_becomes_a_card_that_answers_or_is_refused(
     tmp_path: Path, home: Path, suffix: str
 ) -> None:
-    from kcard.cards.pool import Pool
+    from kcard.cards.pool import CardPool
     from kcard.types import Sampling
 
     file = tmp_path / f"corpus{suffix}"
@@ -361,6 +361,6 @@ def test_any_corpus_becomes_a_card_that_answers_or_is_refused(
         if card is None:
             assert not list(home.glob("drafts/*"))
         else:
-            Pool([card]).write([question], [card.name], 2, Sampling())
+            CardPool([card]).write([question], [card.name], 2, Sampling())
 
     check()

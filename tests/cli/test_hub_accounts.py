@@ -9,7 +9,7 @@ import pytest
 from kcard.cli.main import app
 from kcard.errors import UsageError
 from kcard.hub.registry import Hub
-from kcard.hub.tokens import Tokens
+from kcard.hub.tokens import TokenStore
 from kcard.io import parse_size
 from tests.command import Kcard
 
@@ -28,7 +28,7 @@ def test_a_user_is_added_with_a_token_that_writes_and_nothing_else_is_on_stdout(
     out, err = succeeds(capsys, "user", "add", "ada", "--quota", "10GB")
     assert TOKEN.fullmatch(out)
     assert "shown only once" in err
-    tokens = Tokens(Hub().database)
+    tokens = TokenStore(Hub().database)
     identity = tokens.identify(out.strip())
     assert identity is not None
     assert (identity.name, identity.scope, identity.admin) == ("ada", "write", False)
@@ -59,7 +59,7 @@ def test_tokens_are_made_one_a_line_listed_by_name_and_revoked(capsys: pytest.Ca
     assert [line.split()[1] for line in listed.splitlines()] == ["cli", "read", "write", "admin", "cli-2"]
     assert not any(token in listed for token in created.values())
     succeeds(capsys, "token", "revoke", "--user", "ada", "read")
-    tokens = Tokens(Hub().database)
+    tokens = TokenStore(Hub().database)
     assert tokens.identify(created["read"]) is None
     assert tokens.identify(created["write"]) is not None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kcard.config import settings, unknown_variables, user_file
-from kcard.config_file import Origin, Setting, line_of, project_file, typed
+from kcard.config_file import Setting, SettingOrigin, line_of, project_file, typed
 from kcard.errors import UsageError
 
 
@@ -277,8 +277,8 @@ class TestWhereQuestionsGo:
         assert (settings().llm, settings().llm_url) == ("openai:gpt", "https://llm.example.org/v1")
 
 
-FILE = Origin("user", "f:1", Path("/there"))
-VARIABLE = Origin("environment", "KCARD_X")
+FILE = SettingOrigin("user", "f:1", Path("/there"))
+VARIABLE = SettingOrigin("environment", "KCARD_X")
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,9 @@ VARIABLE = Origin("environment", "KCARD_X")
         ("a, b", list[str], VARIABLE, ["a", "b"]),
     ],
 )
-def test_values_are_given_their_type(value: object, kind: object, origin: Origin, expected: object) -> None:
+def test_values_are_given_their_type(
+    value: object, kind: object, origin: SettingOrigin, expected: object
+) -> None:
     assert typed(Setting("k", value, origin), kind) == expected
 
 
@@ -317,7 +319,7 @@ def test_values_are_given_their_type(value: object, kind: object, origin: Origin
         (["a", "b"], str, FILE),
     ],
 )
-def test_values_of_another_type_are_refused(value: object, kind: object, origin: Origin) -> None:
+def test_values_of_another_type_are_refused(value: object, kind: object, origin: SettingOrigin) -> None:
     with pytest.raises(UsageError, match=r"k is .* but must be"):
         typed(Setting("k", value, origin), kind)
 

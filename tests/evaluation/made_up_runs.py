@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping
 
-from kcard.evaluation.runs.run import Call, Result, Run, RunPlan, RunTask
+from kcard.evaluation.runs.run import Call, EvalResult, Run, RunPlan, RunTask
 
 __all__ = ["TASKS", "made_up_results", "made_up_run"]
 
@@ -38,7 +38,7 @@ def made_up_run(
     return Run(3, "2026-01-02T03:04:05+00:00", plan, plan.planned, 0)
 
 
-def made_up_results(run: Run, seed: int = 0) -> list[Result]:
+def made_up_results(run: Run, seed: int = 0) -> list[EvalResult]:
     """One for every question, task and setting; half of the questions are easier than the others."""
     chance, results = random.Random(seed), []
     metrics = {task.name: task.metric for task in run.plan.tasks}
@@ -52,7 +52,7 @@ def made_up_results(run: Run, seed: int = 0) -> list[Result]:
         choices = {"A": answer, "B": wrong} if choice else {}
         value = float(right)
         results.append(
-            Result(
+            EvalResult(
                 task=task,
                 setting=setting,
                 id=question,

@@ -20,7 +20,7 @@ from kcard.evaluation.charts.chart import Heat, Intervals
 from kcard.evaluation.records import Mean
 from kcard.evaluation.report.pages import render
 from kcard.evaluation.report.report import make_report
-from kcard.evaluation.runs.run import Call, Result
+from kcard.evaluation.runs.run import Call, EvalResult
 from tests.evaluation.made_up_runs import made_up_results, made_up_run
 
 METRICS = {"midterm": "em"}
@@ -28,10 +28,10 @@ METRICS = {"midterm": "em"}
 
 def result(
     number: int, setting: str, right: bool, group: str, selected: tuple[str, ...] = (), seconds: float = 1.0
-) -> Result:
+) -> EvalResult:
     """Two cards wrote, unless the setting is direct; those in `kept` were kept."""
     wrote = () if setting == "direct" else ("house", "senate")
-    return Result(
+    return EvalResult(
         "midterm",
         setting,
         str(number),

@@ -8,7 +8,7 @@ import pytest
 import kcard
 from kcard.api.exam import exam
 from kcard.cli.options import option, value_of
-from kcard.config_file import Origin, Setting
+from kcard.config_file import Setting, SettingOrigin
 from kcard.errors import CorpusError, UsageError
 from kcard.evaluation.audit import read_independent
 from kcard.text import passage_digest
@@ -120,7 +120,7 @@ def test_what_is_missing_or_changed_while_it_is_used_is_said(texts: Path) -> Non
 @pytest.mark.parametrize("key", ["ask.evidence", "exam.evidence"])
 def test_a_name_is_a_name_in_one_s_own_config_and_a_path_in_a_project_s(key: str, tmp_path: Path) -> None:
     def read(kind: str) -> object:
-        origin = Origin(kind, "kcard.toml:1", tmp_path)  # type: ignore[arg-type]
+        origin = SettingOrigin(kind, "kcard.toml:1", tmp_path)  # type: ignore[arg-type]
         return value_of(Setting(key, ["wikipedia:de", "facts"], origin), option(key))
 
     assert read("user") == ["wikipedia:de", str(tmp_path / "facts")]

@@ -10,7 +10,7 @@ from kcard.evaluation.analyses.answers import yes_no
 from kcard.evaluation.analyses.variants import wordings
 from kcard.evaluation.charts.chart import Heat, Intervals
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import Call, Result
+from kcard.evaluation.runs.run import Call, EvalResult
 from kcard.llms.prompts import render
 from kcard.types import Example, Request, Turn
 
@@ -19,8 +19,8 @@ METRICS = {"midterm": "em"}
 
 def result(
     number: int, setting: str, right: bool, gate: str, fired: bool, calls: Sequence[Call] = ()
-) -> Result:
-    return Result(
+) -> EvalResult:
+    return EvalResult(
         "midterm",
         setting,
         str(number),

@@ -20,7 +20,7 @@ from kcard.evaluation.report.report import (
     table_lines,
     write_csv,
 )
-from kcard.evaluation.runs.run import Call, Result, Run
+from kcard.evaluation.runs.run import Call, EvalResult, Run
 from tests.evaluation.made_up_runs import made_up_results, made_up_run
 
 METRICS = {"midterm": "em"}
@@ -41,16 +41,16 @@ def run() -> Run:
 
 
 @pytest.fixture(scope="module")
-def results(run: Run) -> list[Result]:
+def results(run: Run) -> list[EvalResult]:
     return made_up_results(run)
 
 
 @pytest.fixture(scope="module")
-def report(run: Run, results: list[Result]) -> Report:
+def report(run: Run, results: list[EvalResult]) -> Report:
     return make_report(priced(run), results)
 
 
-def test_a_row_has_the_means_of_scores_and_costs(report: Report, results: list[Result]) -> None:
+def test_a_row_has_the_means_of_scores_and_costs(report: Report, results: list[EvalResult]) -> None:
     direct, top_down = report.rows
     mine = [result for result in results if result.setting == "direct"]
     assert (direct.task, direct.setting, direct.n, direct.errors) == ("midterm", "direct", 30, 0)
@@ -62,7 +62,7 @@ def test_a_row_has_the_means_of_scores_and_costs(report: Report, results: list[R
     assert direct.cost == pytest.approx((30 * 210 * 1 + 30 * 6 * 10) / 1e6)
 
 
-def test_settings_are_compared_question_by_question(report: Report, results: list[Result]) -> None:
+def test_settings_are_compared_question_by_question(report: Report, results: list[EvalResult]) -> None:
     right = {(r.setting, r.id) for r in results if r.scores["em"] == 1}
     ids = {r.id for r in results}
     pair = report.pair("midterm", "top-down:auto", "direct")
@@ -75,7 +75,7 @@ def test_settings_are_compared_question_by_question(report: Report, results: lis
     assert "over direct (p" in headline(report, "midterm")
 
 
-def test_a_difference_that_may_be_chance_is_called_so(run: Run, results: list[Result]) -> None:
+def test_a_difference_that_may_be_chance_is_called_so(run: Run, results: list[EvalResult]) -> None:
     level = [
         replace(r, scores=scores(float(r.id == ("q1" if r.setting == "direct" else "q2")))) for r in results
     ]
@@ -95,11 +95,11 @@ def test_settings_with_balanced_accuracy_are_compared_by_accuracy() -> None:
     assert "Differences and p are of accuracy" in render(report)
 
 
-def choice(result: Result) -> dict[str, float]:
+def choice(result: EvalResult) -> dict[str, float]:
     return dict.fromkeys(("accuracy", "em", "f1", "substring"), result.scores["em"])
 
 
-def test_a_failed_question_counts_as_wrong_and_as_failed(run: Run, results: list[Result]) -> None:
+def test_a_failed_question_counts_as_wrong_and_as_failed(run: Run, results: list[EvalResult]) -> None:
     failed = [
         replace(r, scores=scores(0.0), prediction="", trace={}, calls=(), error="timeout")
         for r in results[:3]
@@ -109,18 +109,22 @@ def test_a_failed_question_counts_as_wrong_and_as_failed(run: Run, results: list
     assert row.value <= 27 / 30
 
 
-def test_tokens_that_are_not_known_of_every_question_are_not_summed(run: Run, results: list[Result]) -> None:
+def test_tokens_that_are_not_known_of_every_question_are_not_summed(
+    run: Run, results: list[EvalResult]
+) -> None:
     row = make_report(priced(run), [replace(results[0], tokens_in=None), *results[1:]]).rows[0]
     assert (row.tokens_in, row.cost) == (None, None)
 
 
-def test_only_questions_that_both_settings_were_asked_are_compared(run: Run, results: list[Result]) -> None:
+def test_only_questions_that_both_settings_were_asked_are_compared(
+    run: Run, results: list[EvalResult]
+) -> None:
     pair = make_report(run, results[:-10]).pair("midterm", "direct", "top-down:auto")
     assert pair is not None
     assert pair.questions == 20
 
 
-def test_questions_on_which_settings_differ_are_shown_first(run: Run, results: list[Result]) -> None:
+def test_questions_on_which_settings_differ_are_shown_first(run: Run, results: list[EvalResult]) -> None:
     excerpt = make_report(run, results, questions=5).excerpt
     assert len(excerpt.questions) == 5
     assert all(shown.differ for shown in excerpt.questions)
@@ -128,7 +132,7 @@ def test_questions_on_which_settings_differ_are_shown_first(run: Run, results: l
     assert len({shown.question.group for shown in excerpt.questions}) == 3
 
 
-def test_brief_results_make_the_same_report(run: Run, results: list[Result]) -> None:
+def test_brief_results_make_the_same_report(run: Run, results: list[EvalResult]) -> None:
     short = [brief(result) for result in results]
     assert all(call.prompt == "" for result in short for call in result.calls)
     metrics = metrics_of(run)
@@ -136,7 +140,7 @@ def test_brief_results_make_the_same_report(run: Run, results: list[Result]) -> 
     assert report == make_report(run, results, 5, applicable(results, metrics))
 
 
-def test_long_texts_are_cut_and_say_by_how_much(run: Run, results: list[Result]) -> None:
+def test_long_texts_are_cut_and_say_by_how_much(run: Run, results: list[EvalResult]) -> None:
     prompt = "a" * TEXT + "bcd"
     long = [replace(results[0], calls=(Call("answer", prompt, "yes"),)), *results[1:]]
     shown = make_report(run, long, questions=30).excerpt.questions[0].results[0][1].calls[0].prompt
@@ -145,7 +149,7 @@ def test_long_texts_are_cut_and_say_by_how_much(run: Run, results: list[Result])
     assert "[… 3 characters left out …]" in shown
 
 
-def test_a_page_keeps_to_its_size_where_texts_are_many(run: Run, results: list[Result]) -> None:
+def test_a_page_keeps_to_its_size_where_texts_are_many(run: Run, results: list[EvalResult]) -> None:
     calls = tuple(Call("answer", f"{i}" * TEXT, "yes") for i in range(40))
     excerpt = make_report(run, [replace(r, calls=calls) for r in results], questions=30).excerpt
     assert 1 <= len(excerpt.questions) <= PAGE / (2 * 40 * TEXT)
@@ -160,7 +164,7 @@ def test_the_table_as_csv_has_a_line_for_each_setting(report: Report, tmp_path: 
     assert float(lines[1]["difference"]) > 0
 
 
-def test_every_question_is_written_as_csv(run: Run, results: list[Result], tmp_path: Path) -> None:
+def test_every_question_is_written_as_csv(run: Run, results: list[EvalResult], tmp_path: Path) -> None:
     path = write_csv(question_lines(results, metrics_of(run)), tmp_path / "questions.csv")
     with path.open(encoding="utf-8", newline="") as stream:
         lines = list(csv.DictReader(stream))
@@ -171,7 +175,7 @@ def test_every_question_is_written_as_csv(run: Run, results: list[Result], tmp_p
 
 
 def test_a_spreadsheet_computes_nothing_that_an_llm_wrote(
-    run: Run, results: list[Result], tmp_path: Path
+    run: Run, results: list[EvalResult], tmp_path: Path
 ) -> None:
     hostile = [replace(results[0], prediction='=HYPERLINK("http://example.org")')]
     text = write_csv(question_lines(hostile, metrics_of(run)), tmp_path / "q.csv").read_text(encoding="utf-8")

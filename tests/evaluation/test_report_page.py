@@ -11,7 +11,7 @@ import pytest
 from kcard.evaluation.analyses.answers import applicable
 from kcard.evaluation.report.pages import render, write_page
 from kcard.evaluation.report.report import make_report
-from kcard.evaluation.runs.run import Call, Result, RunPlan
+from kcard.evaluation.runs.run import Call, EvalResult, RunPlan
 from tests.evaluation.made_up_runs import TASKS, made_up_results, made_up_run
 from tests.hub.server.chromium import Errors, launched, opened
 
@@ -40,7 +40,7 @@ class Page(HTMLParser):
         self.text += data
 
 
-def hostile(result: Result) -> Result:
+def hostile(result: EvalResult) -> EvalResult:
     """The result with hostile text wherever there can be text."""
     trace = {
         "gate": {"name": NASTY, "score": 0.5, "fired": True},

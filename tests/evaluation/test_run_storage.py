@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kcard.errors import HubError
-from kcard.evaluation.runs.run import Call, Result, RunPlan, RunStorage, RunTask
+from kcard.evaluation.runs.run import Call, EvalResult, RunPlan, RunStorage, RunTask
 from kcard.hub.registry import Hub
 from tests.command import Kcard
 
@@ -18,7 +18,7 @@ PLAN = RunPlan(
     options={"path": ["races.json"], "limit": 2},
     versions={"kcard": "0"},
 )
-RESULT = Result(
+RESULT = EvalResult(
     task="midterm",
     setting="bottom-up",
     id="a",
@@ -49,7 +49,7 @@ def test_results_come_setting_by_setting_in_the_order_of_the_questions() -> None
     storage = RunStorage(Hub().runs)
     run = storage.create(PLAN)
     scores = {"em": 0.0}
-    results = [Result(t, s, q, "Who?", ("x",), "y", scores) for t, s, q in PLAN.keys()]  # noqa: SIM118
+    results = [EvalResult(t, s, q, "Who?", ("x",), "y", scores) for t, s, q in PLAN.keys()]  # noqa: SIM118
     storage.append(run, reversed(results))
     assert list(storage.results(run.number)) == results
     assert storage.get(run.number).complete
@@ -59,7 +59,7 @@ def test_a_failed_question_counts_as_failed() -> None:
     storage = RunStorage(Hub().runs)
     run = storage.create(PLAN)
     storage.append(
-        run, [Result("midterm", "direct", "b", "Who?", ("x",), "", {"em": 0.0}, error="timed out")]
+        run, [EvalResult("midterm", "direct", "b", "Who?", ("x",), "", {"em": 0.0}, error="timed out")]
     )
     assert (storage.get(run.number).answered, storage.get(run.number).failed) == (0, 1)
 

@@ -3,7 +3,7 @@
 import pytest
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
-from kcard.evaluation.runs.run import Call, Prices, Result, RunPlan, RunTask
+from kcard.evaluation.runs.run import Call, EvalResult, Prices, RunPlan, RunTask
 from kcard.evaluation.runs.summary import SettingSummary, summarise
 
 CLASSES = {"A": "true", "B": "false"}
@@ -15,10 +15,10 @@ def plan(metric: str, count: int) -> RunPlan:
     return RunPlan(("eval",), (task,), ("direct", "bottom-up", "hybrid"), "m")
 
 
-def results(setting: str, right: str) -> list[Result]:
+def results(setting: str, right: str) -> list[EvalResult]:
     """One result for each letter: + right, - wrong, ! failed."""
     return [
-        Result(
+        EvalResult(
             task="t",
             setting=setting,
             id=str(n),
@@ -36,7 +36,7 @@ def results(setting: str, right: str) -> list[Result]:
     ]
 
 
-def rows(metric: str, *settings: list[Result], prices: Prices | None = None) -> list[SettingSummary]:
+def rows(metric: str, *settings: list[EvalResult], prices: Prices | None = None) -> list[SettingSummary]:
     results = [result for setting in settings for result in setting]
     return summarise(plan(metric, len(settings[0])), results, prices)
 
@@ -75,7 +75,7 @@ def test_balanced_accuracy_is_over_the_classes_that_the_options_name() -> None:
     results = []
     for n, (got, true) in enumerate(zip(predictions, right, strict=True)):
         scores = {"accuracy": float(got == true), "em": 0.0, "f1": 0.0, "substring": 0.0}
-        results.append(Result("t", "direct", str(n), "?", (true,), got, scores, CLASSES))
+        results.append(EvalResult("t", "direct", str(n), "?", (true,), got, scores, CLASSES))
     (row,) = rows("balanced-accuracy", results)
     assert (
         row.value == row.balanced_accuracy == pytest.approx(balanced_accuracy_score([*right], [*predictions]))

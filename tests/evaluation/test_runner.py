@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kcard.errors import LLMError
-from kcard.evaluation.runs.run import Result, Run, RunPlan, RunTask, put, sampled
+from kcard.evaluation.runs.run import EvalResult, Run, RunPlan, RunTask, put, sampled
 from kcard.evaluation.runs.runner import GIVE_UP, Recorder, Runner
 from kcard.evaluation.tasks.base import Item, TaskData
 from kcard.types import Answer, Choice, Decision, Question, Reply, Request
@@ -16,9 +16,9 @@ class ResultList:
     """A store in memory."""
 
     def __init__(self) -> None:
-        self.results: list[Result] = []
+        self.results: list[EvalResult] = []
 
-    def append(self, run: Run, results: Sequence[Result]) -> None:
+    def append(self, run: Run, results: Sequence[EvalResult]) -> None:
         del run
         self.results += results
 

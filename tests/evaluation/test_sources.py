@@ -7,18 +7,20 @@ import pytest
 from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import brief, sources
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import Result
+from kcard.evaluation.runs.run import EvalResult
 
 METRICS = {"lun": "accuracy"}
 CHOICES = {"A": "Ruiz", "B": "Lind"}
 
 
-def result(id_: str, setting: str, mode: str, right: bool, card: str, text: str, error: str = "") -> Result:
+def result(
+    id_: str, setting: str, mode: str, right: bool, card: str, text: str, error: str = ""
+) -> EvalResult:
     passages = [
         {"card": card, "text": text, "kept": True},
         {"card": card, "text": "Ruiz won.", "kept": False},
     ]
-    return Result(
+    return EvalResult(
         "lun", setting, id_, "Who won?", ("A",), "A" if right else "B", {"accuracy": float(right)}, choices=CHOICES,
         trace={} if error else {"mode": mode, "passages": passages}, error=error,
     )  # fmt: skip
@@ -42,7 +44,7 @@ WROTE_ITSELF = [result("1", "genread", "genread", True, "genread", "Ruiz won.")]
 
 @pytest.mark.parametrize("read", [brief, lambda whole: whole])
 def test_cards_and_retrieval_are_compared_on_the_questions_that_both_answered(
-    read: Callable[[Result], Result],
+    read: Callable[[EvalResult], EvalResult],
 ) -> None:
     analysis = sources([read(r) for r in [*WITH, *LOOKED_UP, *TOGETHER, *WROTE_ITSELF]], METRICS)
     [row] = analysis.rows
@@ -55,7 +57,7 @@ def test_cards_and_retrieval_are_compared_on_the_questions_that_both_answered(
 
 
 @pytest.mark.parametrize("results", [WITH, LOOKED_UP, [*WITH, *TOGETHER], []])
-def test_a_run_without_both_is_told_what_to_run(results: list[Result]) -> None:
+def test_a_run_without_both_is_told_what_to_run(results: list[EvalResult]) -> None:
     with pytest.raises(
         UsageError, match="run a setting with cards, such as bottom-up, and retrieval or replug"
     ):

@@ -9,16 +9,16 @@ from kcard.evaluation.analyses.answers import Analysis, Analyst
 from kcard.evaluation.analyses.variants import added_cards, document_counts, patched_cards, selector_ablation
 from kcard.evaluation.charts.chart import Heat, Intervals, Lines
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import Result
+from kcard.evaluation.runs.run import EvalResult
 
 METRICS = {"midterm": "em"}
 GROUPS = {"1": "house", "2": "house", "3": "senate", "4": "senate"}
 
 
-def results(right: Mapping[str, str]) -> list[Result]:
+def results(right: Mapping[str, str]) -> list[EvalResult]:
     """Four questions under each setting; `right`: which of them it answers."""
     return [
-        Result(
+        EvalResult(
             "midterm",
             setting,
             id_,

@@ -17,9 +17,9 @@ from kcard.evaluation.gates.calibration import (
     Calibration,
     GateCandidate,
     as_data,
-    calibrated,
     choose,
-    deployed,
+    compare_gates,
+    fit_chosen_gate,
     reference,
 )
 from kcard.evaluation.gates.outcome import cheapest_best, curve
@@ -68,7 +68,7 @@ def records(count: int, told: float, seed: int = 0) -> list[Record]:
 
 
 def compared(given: Sequence[Record], **options: Any) -> Calibration:
-    return calibrated(given, [GateCandidate("popular", Popular, {}, Resources())], **options)
+    return compare_gates(given, [GateCandidate("popular", Popular, {}, Resources())], **options)
 
 
 def test_a_gate_that_ranks_rightly_is_recommended_with_its_gain() -> None:
@@ -151,7 +151,7 @@ def test_holm_is_holms() -> None:
 def test_a_gate_is_deployed_with_a_threshold_of_its_own_scale() -> None:
     given = records(200, 0.9)
     found = compared(given)
-    gate = deployed(given, GateCandidate("popular", Popular, {}, Resources()), found.rows[0], found)
+    gate = fit_chosen_gate(given, GateCandidate("popular", Popular, {}, Resources()), found.rows[0], found)
     # Scores grow with the records fitted on: by 200 / 160 from the folds to all records.
     assert gate.threshold == pytest.approx(found.rows[0].threshold * 200 / 160, rel=0.03)
 

@@ -13,9 +13,9 @@ from kcard.errors import UsageError
 from kcard.evaluation.gates.calibration import tried
 from kcard.evaluation.gates.outcome import METRICS, GateOutcome, folds, number_of_folds
 from kcard.gates import base
-from kcard.gates.base import GateState, Kind, Resources
+from kcard.gates.base import GateKind, GateState, Resources
 from kcard.gates.records import Query, Record, write_records
-from kcard.gates.registry import named_gate
+from kcard.gates.registry import load_gate
 from kcard.interfaces import Array
 
 
@@ -140,7 +140,7 @@ def test_leaving_neighbours_out_fast_is_fitting_without_each(k: int | None) -> N
         records, using = drawn(count, seed), Resources(representation=Given())
         cut = folds(records, None)
         fast = tried(records, base.find("skr-knn"), settings, using, cut)
-        slow: Kind = Slow()  # type: ignore[assignment] # it is only fitted
+        slow: GateKind = Slow()  # type: ignore[assignment] # it is only fitted
         slowly = tried(records, slow, settings, using, cut)
         assert not fast.fits or k == 20
         np.testing.assert_array_equal(fast.scores, slowly.scores)
@@ -179,7 +179,7 @@ def test_a_kept_gate_is_judged_as_it_is_and_asked_by_its_name(home: Path) -> Non
     records = drawn(20)
     fitted, path = gating.fit(records, "bm25")
     assert path == home / "gates" / "bm25"
-    by_name, by_file = named_gate("bm25", Mute()), named_gate(str(path), Mute())
+    by_name, by_file = load_gate("bm25", Mute()), load_gate(str(path), Mute())
     assert by_name.name == by_file.name == "bm25"
     assert by_name.threshold == by_file.threshold == fitted.threshold
     found = gating.evaluate(records, str(path))
@@ -198,9 +198,9 @@ class Mute:
 
 def test_a_kind_that_was_never_fitted_can_not_be_asked_and_the_remedy_is_told() -> None:
     with pytest.raises(UsageError, match=r"must be fitted first: kcard gate fit .* --kind thrust"):
-        named_gate("thrust", Mute())
+        load_gate("thrust", Mute())
     with pytest.raises(UsageError, match="unknown gate 'nonsense'"):
-        named_gate("nonsense", Mute())
+        load_gate("nonsense", Mute())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kcard.errors import UsageError
 from kcard.gates import popularity
 from kcard.gates.base import Resources
-from kcard.gates.features import MiniLM
+from kcard.gates.features import MiniLMRepresentation
 from kcard.gates.popularity import BOUND, Popularity, Relations, best_threshold, mask_names
 from kcard.gates.records import Query, Record, digest
 from kcard.gates.registry import load, save
@@ -152,10 +152,10 @@ def test_names_are_masked_before_relations_are_compared(question: str, expected:
 
 
 def test_a_question_whose_words_are_all_names_is_still_finite() -> None:
-    found = Relations.of([("a", "Who?"), ("b", "Where?")], MiniLM())
-    assert found.nearest(["Ann Ben Cem"], MiniLM(), -1) in (["a"], ["b"])
-    assert found.nearest(["Who?"], MiniLM(), 2.0) == [None]
-    assert found.nearest([], MiniLM(), 0) == []
+    found = Relations.of([("a", "Who?"), ("b", "Where?")], MiniLMRepresentation())
+    assert found.nearest(["Ann Ben Cem"], MiniLMRepresentation(), -1) in (["a"], ["b"])
+    assert found.nearest(["Who?"], MiniLMRepresentation(), 2.0) == [None]
+    assert found.nearest([], MiniLMRepresentation(), 0) == []
 
 
 def test_what_a_source_does_not_know_is_not_popular() -> None:

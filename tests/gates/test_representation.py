@@ -19,7 +19,7 @@ from transformers import (
 from kcard.cards.card import finish
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.gates.base import Resources
-from kcard.gates.features import CachedRepresentation, MiniLM, bind, find, finite_vectors
+from kcard.gates.features import CachedRepresentation, MiniLMRepresentation, bind, find, finite_vectors
 from kcard.gates.records import Record
 from kcard.gates.thrust import Thrust
 from kcard.interfaces import Array
@@ -127,7 +127,9 @@ def test_thrust_can_be_fitted_on_a_local_llm(tmp_path: Path) -> None:
     queries = [Record(q, 1, 0).query for q in QUESTIONS]
     np.testing.assert_allclose(gate.scores(queries), again.scores(queries), rtol=1e-4)
     with pytest.raises(UsageError, match=r"fitted on the encoder hf:.*layer=1,pooling=last .* not on minilm"):
-        Thrust.restore(gate.settings, gate.threshold, gate.state(), Resources(representation=MiniLM()))
+        Thrust.restore(
+            gate.settings, gate.threshold, gate.state(), Resources(representation=MiniLMRepresentation())
+        )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from kcard.errors import UsageError
 from kcard.gates import base
 from kcard.gates.base import Resources, decide
 from kcard.gates.records import Query, Record, digest
-from kcard.gates.registry import load, named_gate, save
+from kcard.gates.registry import load, load_gate, save
 from kcard.gates.self_ask import (
     KNOWLEDGE_CARD_SELF_ASK,
     SKR_ICL,
@@ -22,7 +22,7 @@ from kcard.gates.self_ask import (
     SelfAskSKREnsemble,
 )
 from kcard.gates.uncertainty import CalibratedUncertainty, Uncertainty
-from kcard.llms.client import Metered
+from kcard.llms.client import LLMClient
 from kcard.llms.openai_endpoint import OpenAIEndpoint
 from kcard.offline.llm import EmbeddedLLM
 from kcard.types import Example, Reply, Request, TokenScores
@@ -172,7 +172,7 @@ def test_a_fitted_uncertainty_has_the_threshold_that_serves_the_records(tmp_path
 
 
 def test_an_llm_that_gives_no_log_probabilities_is_named_also_behind_a_meter() -> None:
-    for llm in (Drafting({"a": None}), Metered(Drafting({"a": None}))):
+    for llm in (Drafting({"a": None}), LLMClient(Drafting({"a": None}))):
         with pytest.raises(UsageError, match="this LLM gives none: LLM: a test; choose") as caught:
             Uncertainty(llm).knows(["a"])
         assert "\n" not in str(caught.value)
@@ -184,8 +184,8 @@ def test_a_gate_that_was_fitted_never_takes_the_name_of_one_that_needs_no_record
     llm = Drafting({record.question: [HALF] for record in RECORDS} | {"q": [LOST]})
     fitted, path = gating.fit(RECORDS, "uncertainty", llm=llm)
     assert path.name == "fitted-uncertainty"
-    assert named_gate("uncertainty", llm).threshold == 0.5
-    named = named_gate("fitted-uncertainty", llm)
+    assert load_gate("uncertainty", llm).threshold == 0.5
+    named = load_gate("fitted-uncertainty", llm)
     assert (named.name, named.threshold) == ("uncertainty", fitted.threshold)
     assert named.threshold != 0.5
     assert list(named.gate.knows(["q"])) == [0.0]

@@ -9,7 +9,7 @@ import pytest
 
 from kcard.errors import UsageError
 from kcard.gates.base import QuestionGate, Resources
-from kcard.gates.features import MiniLM
+from kcard.gates.features import MiniLMRepresentation
 from kcard.gates.records import Query, Record
 from kcard.gates.thrust import VARIANTS, Table, Thrust, ThrustScore, Variant, clusters_by_rule
 from kcard.interfaces import Array
@@ -214,7 +214,9 @@ def test_questions_like_the_sample_are_known_and_others_are_not() -> None:
     """With the real encoder: asked about capitals, it knows capitals."""
     places = ["France", "Norway", "Peru", "Kenya", "Japan", "Chile", "Egypt", "Poland", "Canada", "Ghana"]
     sample = [Record(f"What is the capital of {place}?", 1, 1) for place in places]
-    gate = QuestionGate(Thrust.fit(sample, {"leave_one_out": True}, Resources(representation=MiniLM())))
+    gate = QuestionGate(
+        Thrust.fit(sample, {"leave_one_out": True}, Resources(representation=MiniLMRepresentation()))
+    )
     near, far = gate.knows(["What is the capital of Spain?", "Does the gene BRCA1 encode a kinase?"])
     assert near > 2 * far
     assert far < gate.threshold

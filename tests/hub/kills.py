@@ -100,7 +100,7 @@ def littered(world: World) -> None:
     """Filled, and garbage of every kind: what a removal and a publish leave that were killed."""
     filled(world)
     hub = world.hub
-    local_cards.OwnCards(hub.database, hub.blobs).remove([hub.get("oncology@v2")])
+    local_cards.LocalCards(hub.database, hub.blobs).remove([hub.get("oncology@v2")])
     (world.home / "hub" / "partial" / "killed").mkdir(parents=True)
     (world.home / "hub" / "partial" / "killed" / "blob").write_bytes(b"half")
 

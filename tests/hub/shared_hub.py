@@ -30,7 +30,7 @@ from kcard.hub.accounts import Identity
 from kcard.hub.server.app import create_app
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.limits import Connection
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.storage import partial_folder
 from kcard.hub.trees import git_oid, pointer_oid
 from kcard.hub.values import Add, Commit, Entry, Repository, Type
@@ -49,7 +49,7 @@ class Shared:
     """A running hub. `tokens` has "ada", "bob", … (scope write) and "bob:read", "bob:admin", …"""
 
     url: str
-    hub: SharedHub
+    hub: HubServices
     folder: Path
     tokens: Mapping[str, str]
     _clients: list[httpx.Client] = field(default_factory=list)
@@ -158,11 +158,11 @@ class Shared:
 def shared_hub(
     folder: Path, options: ServerOptions | None = None, *, database_url: str | None = None, **settings: Any
 ) -> Iterator[Shared]:
-    """A hub in a new folder with its people, being served; `settings` go to SharedHub.open.
+    """A hub in a new folder with its people, being served; `settings` go to HubServices.open.
 
     Real clients in this process may reach it: conftest forbids them the network otherwise.
     """
-    hub = SharedHub.open(folder / "home", database_url=database_url, **settings)
+    hub = HubServices.open(folder / "home", database_url=database_url, **settings)
     tokens = _people(hub)
     offline, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, False
     xet, constants.HF_HUB_DISABLE_XET = constants.HF_HUB_DISABLE_XET, True  # the hub does not speak it
@@ -177,7 +177,7 @@ def shared_hub(
 
 
 @contextmanager
-def running(hub: SharedHub, options: ServerOptions | None = None) -> Iterator[str]:
+def running(hub: HubServices, options: ServerOptions | None = None) -> Iterator[str]:
     """The URL of the application of a hub, served in a thread until the block ends."""
     config = uvicorn.Config(
         create_app(hub, options),
@@ -209,7 +209,7 @@ def _entry(path: str, content: bytes) -> Entry:
     return Entry(path, oid, sha256, len(content), lfs)
 
 
-def _people(hub: SharedHub) -> dict[str, str]:
+def _people(hub: HubServices) -> dict[str, str]:
     for name in USERS:
         hub.accounts.add_user(name, fullname=name.title(), email=f"{name}@example.org", admin=name == "ada")
     hub.accounts.add_organisation(ORGANISATION, owner="bob")

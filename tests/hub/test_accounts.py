@@ -11,7 +11,7 @@ from kcard.hub.accounts import RESERVED, Accounts, Events, check_namespace, chec
 from kcard.hub.db.models import now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Forbidden, Invalid, NotThere, TooLarge
-from kcard.hub.tokens import Tokens
+from kcard.hub.tokens import TokenStore
 from tests.hub.rows import hold
 
 
@@ -182,7 +182,7 @@ def test_an_event_is_undone_with_what_it_tells_of(database: Database) -> None:
 @pytest.mark.postgres
 def test_postgresql_keeps_people_tokens_and_the_log_in_the_same_way(postgres: str) -> None:
     database = Database(postgres)
-    accounts, tokens, log = Accounts(database), Tokens(database), Events(database)
+    accounts, tokens, log = Accounts(database), TokenStore(database), Events(database)
     assert accounts.first() is not None
     assert accounts.first() is None
     ada = accounts.add_user("Ada", quota=50)

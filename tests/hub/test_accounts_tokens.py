@@ -12,7 +12,7 @@ from kcard.hub.accounts import Accounts, Events
 from kcard.hub.db.models import tokens as token_rows
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, NotThere, Unknown
-from kcard.hub.tokens import Tokens
+from kcard.hub.tokens import TokenStore
 from tests.hub.rows import hold
 
 
@@ -24,11 +24,11 @@ def database(tmp_path: Path) -> Database:
 
 
 @pytest.fixture
-def tokens(database: Database) -> Tokens:
-    return Tokens(database)
+def tokens(database: Database) -> TokenStore:
+    return TokenStore(database)
 
 
-def test_a_token_tells_who_shows_it_and_what_for(tokens: Tokens, database: Database) -> None:
+def test_a_token_tells_who_shows_it_and_what_for(tokens: TokenStore, database: Database) -> None:
     accounts = Accounts(database)
     accounts.add_organisation("lab", owner="ada")
     token = tokens.create("ADA", scope="read", name="laptop")
@@ -45,7 +45,7 @@ def test_a_token_tells_who_shows_it_and_what_for(tokens: Tokens, database: Datab
     assert dict(again.organisations) == {}
 
 
-def test_nothing_in_the_database_is_the_token(tokens: Tokens, database: Database, tmp_path: Path) -> None:
+def test_nothing_in_the_database_is_the_token(tokens: TokenStore, database: Database, tmp_path: Path) -> None:
     token = tokens.create("ada")
     with database.read() as connection:
         assert connection.scalar(select(token_rows.c.digest)) == hashlib.sha256(token.encode()).hexdigest()
@@ -53,7 +53,7 @@ def test_nothing_in_the_database_is_the_token(tokens: Tokens, database: Database
     assert token not in repr(Events(database).list())
 
 
-def test_no_two_tokens_are_the_same(tokens: Tokens) -> None:
+def test_no_two_tokens_are_the_same(tokens: TokenStore) -> None:
     assert len({tokens.create("ada") for _ in range(20)}) == 20
     assert [t.name for t in tokens.list("ada")][:3] == ["cli", "cli-2", "cli-3"]
 
@@ -61,24 +61,24 @@ def test_no_two_tokens_are_the_same(tokens: Tokens) -> None:
 @pytest.mark.parametrize(
     "text", ["", "kc_", "kc_" + "A" * 40, "nonsense", "kc_ä", "kc_" + "A" * 5000, "a\0b"]
 )
-def test_what_is_no_token_is_nobody(tokens: Tokens, text: str) -> None:
+def test_what_is_no_token_is_nobody(tokens: TokenStore, text: str) -> None:
     tokens.create("ada")
     assert tokens.identify(text) is None
 
 
-def test_a_token_in_another_case_or_cut_short_is_nobody(tokens: Tokens) -> None:
+def test_a_token_in_another_case_or_cut_short_is_nobody(tokens: TokenStore) -> None:
     token = tokens.create("ada")
     for near in (token.swapcase(), "kc_" + token[3:].swapcase(), token[:-1], token + "A"):
         assert tokens.identify(near) is None
 
 
-def test_a_token_of_the_other_hub_is_named_as_such_and_not_repeated(tokens: Tokens) -> None:
+def test_a_token_of_the_other_hub_is_named_as_such_and_not_repeated(tokens: TokenStore) -> None:
     with pytest.raises(Unknown, match="Hugging Face token") as refused:
         tokens.identify("hf_" + "s" * 34)
     assert "ssss" not in str(refused.value)
 
 
-def test_a_token_stops_working_when_it_expires(tokens: Tokens) -> None:
+def test_a_token_stops_working_when_it_expires(tokens: TokenStore) -> None:
     token = tokens.create("ada", days=0.3 / 86_400)
     assert tokens.identify(token) is not None
     time.sleep(0.35)
@@ -86,7 +86,7 @@ def test_a_token_stops_working_when_it_expires(tokens: Tokens) -> None:
         tokens.identify(token)
 
 
-def test_a_token_stops_working_while_its_user_is_disabled(tokens: Tokens, database: Database) -> None:
+def test_a_token_stops_working_while_its_user_is_disabled(tokens: TokenStore, database: Database) -> None:
     token = tokens.create("ada")
     Accounts(database).update("ada", disabled=True)
     with pytest.raises(Unknown, match="ada is disabled"):
@@ -95,7 +95,7 @@ def test_a_token_stops_working_while_its_user_is_disabled(tokens: Tokens, databa
     assert tokens.identify(token) is not None
 
 
-def test_a_revoked_token_is_nobody_and_the_others_stay(tokens: Tokens) -> None:
+def test_a_revoked_token_is_nobody_and_the_others_stay(tokens: TokenStore) -> None:
     first, second = tokens.create("ada", name="a"), tokens.create("ada", name="b")
     tokens.revoke("ada", "a")
     assert tokens.identify(first) is None
@@ -105,13 +105,13 @@ def test_a_revoked_token_is_nobody_and_the_others_stay(tokens: Tokens) -> None:
         tokens.revoke("ada", "a")
 
 
-def test_a_name_is_given_to_one_token_at_a_time(tokens: Tokens) -> None:
+def test_a_name_is_given_to_one_token_at_a_time(tokens: TokenStore) -> None:
     tokens.create("ada", name="laptop")
     with pytest.raises(Conflict, match="laptop"):
         tokens.create("ada", name="laptop")
 
 
-def test_a_token_may_be_bound_to_one_repository(tokens: Tokens, database: Database) -> None:
+def test_a_token_may_be_bound_to_one_repository(tokens: TokenStore, database: Database) -> None:
     hold(database, Accounts(database).get("ada").id, "ada/Card")
     identity = tokens.identify(tokens.create("ada", repository="ada/card"))
     assert identity is not None
@@ -121,7 +121,7 @@ def test_a_token_may_be_bound_to_one_repository(tokens: Tokens, database: Databa
         tokens.create("ada", repository="datasets/ada/card")
 
 
-def test_what_can_not_be_a_token_is_refused_before_it_is_made(tokens: Tokens, database: Database) -> None:
+def test_what_can_not_be_a_token_is_refused_before_it_is_made(tokens: TokenStore, database: Database) -> None:
     Accounts(database).add_organisation("lab", owner="ada")
     wrong: list[tuple[str, dict[str, object]]] = [
         ("ada", {"scope": "all"}),
@@ -139,7 +139,7 @@ def test_what_can_not_be_a_token_is_refused_before_it_is_made(tokens: Tokens, da
     assert tokens.list() == []
 
 
-def test_the_log_tells_of_tokens_by_name(tokens: Tokens, database: Database) -> None:
+def test_the_log_tells_of_tokens_by_name(tokens: TokenStore, database: Database) -> None:
     tokens.create("ada", name="laptop", scope="read", days=2, by="root")
     tokens.revoke("ada", "laptop")
     log = [(e.actor, e.action, e.target, dict(e.detail)) for e in Events(database).list(limit=2)]

@@ -9,7 +9,7 @@ import pytest
 
 import kcard
 from kcard.hub.figures import read_exam
-from kcard.hub.values import Declared
+from kcard.hub.values import DeclaredFigures
 from kcard.manifest import Manifest
 from tests.hub.client.cards import rivers
 from tests.hub.exams import exam
@@ -24,8 +24,8 @@ def changed(change: Callable[[Any], object]) -> bytes:
 
 
 def test_a_plausible_exam_says_recall_and_factuality() -> None:
-    assert read_exam(exam("onco", 0.7), CARD) == Declared(0.9, 0.7, coverage=1.0)
-    assert read_exam(exam("onco"), CARD) == Declared(0.9)
+    assert read_exam(exam("onco", 0.7), CARD) == DeclaredFigures(0.9, 0.7, coverage=1.0)
+    assert read_exam(exam("onco"), CARD) == DeclaredFigures(0.9)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_real_exam_is_plausible(tmp_path: Path) -> None:
     assert taken.factuality is not None
     assert taken.factuality.mean is not None
     figures = read_exam((card.folder / "exam.json").read_bytes(), Manifest.read(card.folder))
-    assert figures == Declared(taken.recall.mean, taken.factuality.mean.mean)
+    assert figures == DeclaredFigures(taken.recall.mean, taken.factuality.mean.mean)
 
 
 RIVERS = {

@@ -8,7 +8,7 @@ import pytest
 
 from kcard.hub.db.session import Database
 from kcard.hub.garbage import Garbage
-from kcard.hub.local_cards import OwnCards
+from kcard.hub.local_cards import LocalCards
 from kcard.hub.registry import Hub
 from kcard.hub.storage import partial_folder
 from kcard.manifest import Manifest, seal
@@ -39,7 +39,7 @@ def hub(home: Path, tmp_path: Path) -> Hub:
 
 def cut_short(hub: Hub, name: str) -> None:
     """Remove a card as a process does that is killed before it has deleted the files."""
-    OwnCards(Database(hub.home / "hub" / "hub.db"), hub.blobs).remove(hub.versions(name))
+    LocalCards(Database(hub.home / "hub" / "hub.db"), hub.blobs).remove(hub.versions(name))
 
 
 def kinds(removed: list[Garbage]) -> list[str]:

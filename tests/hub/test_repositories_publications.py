@@ -13,7 +13,7 @@ from sqlalchemy import event
 from kcard.errors import UnknownCard
 from kcard.hub.audits import AuditFinding
 from kcard.hub.errors import Conflict, Forbidden, Invalid, NotThere
-from kcard.hub.values import Declared, Delete, Mark, Reason, Repository
+from kcard.hub.values import DeclaredFigures, Delete, Reason, Repository, VersionSummary
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub.exams import exam
 from tests.hub.stand import Stand, stand
@@ -155,7 +155,7 @@ def test_an_exam_without_independent_evidence_leaves_factuality_unknown(tmp_path
     with stand(tmp_path) as hub:
         repository = hub.make("ada/onco")
         publish(hub, repository, card(factuality=None, exam_json=exam("onco")), "v1")
-        assert hub.publications.marks([repository.id])[repository.id].declared == Declared(0.9)
+        assert hub.publications.marks([repository.id])[repository.id].declared == DeclaredFigures(0.9)
 
 
 def test_a_forged_exam_is_self_declared_and_not_plausible_and_verifies_nothing(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_forged_exam_is_self_declared_and_not_plausible_and_verifies_nothing(t
         repository = hub.make("ada/onco")
         publish(hub, repository, card(factuality=None, exam_json=FORGED), "v1")
         mark = hub.publications.marks([repository.id])[repository.id]
-        assert (mark.declared, mark.verified) == (Declared(1, 1, "its format is not 2"), None)
+        assert (mark.declared, mark.verified) == (DeclaredFigures(1, 1, "its format is not 2"), None)
         assert mark.unexamined
         version = hub.registry.get("ada/onco")
         assert (version.declared, version.verified, version.unexamined) == (mark.declared, None, True)
@@ -235,14 +235,14 @@ def test_marks_tell_the_figures_of_the_exam_from_those_of_the_latest_audit(
     version = publish(hub, repository, card(factuality=0.4), "v2")
     plain = hub.make("ada/plain")
 
-    def mark() -> Mark:
+    def mark() -> VersionSummary:
         (only,) = hub.publications.marks([repository.id, plain.id, 999]).values()
         return only
 
-    exam_says = Declared(0.9, 0.4, coverage=1.0)
-    assert mark() == Mark("ada/Onco@v2", version, "Tumours", exam_says)
+    exam_says = DeclaredFigures(0.9, 0.4, coverage=1.0)
+    assert mark() == VersionSummary("ada/Onco@v2", version, "Tumours", exam_says)
     hub.registry.quarantine.set(0.5)
-    assert mark() == Mark(
+    assert mark() == VersionSummary(
         "ada/Onco@v2", version, "Tumours", exam_says, quarantine=Reason(0.4, 0.5, coverage=1.0)
     )
     stored = hub.registry.get("ada/Onco@v2")
@@ -251,7 +251,7 @@ def test_marks_tell_the_figures_of_the_exam_from_those_of_the_latest_audit(
     verified = mark().verified
     assert verified is not None
     assert (verified.factuality, verified.evidence, verified.checker) == (0.7, "atlas", "minilm")
-    assert mark() == Mark("ada/Onco@v2", version, "Tumours", exam_says, verified)
+    assert mark() == VersionSummary("ada/Onco@v2", version, "Tumours", exam_says, verified)
     assert hub.publications.marks([]) == {}
     assert list(hub.registry.quarantine.held(hub.registry.versions("ada/Onco"))) == ["ada/Onco@v1"]
 

@@ -11,7 +11,7 @@ from kcard.hub.backup import copy_rows
 from kcard.hub.db.models import now, sessions
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Unknown
-from kcard.hub.tokens import LONGEST_SESSION, Sessions, Tokens
+from kcard.hub.tokens import LONGEST_SESSION, Sessions, TokenStore
 
 
 @pytest.fixture
@@ -22,12 +22,12 @@ def database(any_database: str | None, tmp_path: Path) -> Database:
 @pytest.fixture
 def token(database: Database) -> str:
     Accounts(database).add_user("ada")
-    return Tokens(database).create("ada", name="laptop", days=3)
+    return TokenStore(database).create("ada", name="laptop", days=3)
 
 
 @pytest.fixture
 def open_sessions(database: Database) -> Sessions:
-    return Sessions(database, Tokens(database))
+    return Sessions(database, TokenStore(database))
 
 
 def test_session_has_the_identity_of_its_token(open_sessions: Sessions, token: str) -> None:
@@ -56,9 +56,9 @@ def test_token_opens_no_session_under_another_name(open_sessions: Sessions, toke
 
 
 def test_session_ends_with_its_token_alone(database: Database, open_sessions: Sessions, token: str) -> None:
-    other = Tokens(database).create("ada", name="other")
+    other = TokenStore(database).create("ada", name="other")
     ends, stays = open_sessions.open("ada", token), open_sessions.open("ada", other)
-    Tokens(database).revoke("ada", "laptop")
+    TokenStore(database).revoke("ada", "laptop")
     assert open_sessions.find(ends) is None
     assert open_sessions.find(stays) is not None
     assert open_sessions.close_all(Accounts(database).get("ada").id) == 1

@@ -11,7 +11,7 @@ from sqlalchemy import func, select, update
 
 from kcard.hub import accounts as hub_accounts
 from kcard.hub import verdicts
-from kcard.hub.checks.content import RULES, Verdict
+from kcard.hub.checks.content import RULES, ContentVerdict
 from kcard.hub.db.models import accounts, commits, now, reservations
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Dangerous, TooLarge
@@ -132,9 +132,9 @@ def test_a_verdict_is_kept_by_content_form_and_rules_while_there_is_the_content(
     hub.commit(hub.make("ada/one"), {"a.txt": HALF})
     digest, gone = hashlib.sha256(HALF).hexdigest(), "ab" * 32
     known_verdicts = Verdicts(hub.registry.database)
-    refused = Verdict("Dangerous", "{path} is a pickle")
-    known_verdicts.keep({(digest, "text"): Verdict(), (gone, "text"): Verdict()})
-    known_verdicts.keep({(digest, "json"): Verdict("Invalid", "not JSON")})
+    refused = ContentVerdict("Dangerous", "{path} is a pickle")
+    known_verdicts.keep({(digest, "text"): ContentVerdict(), (gone, "text"): ContentVerdict()})
+    known_verdicts.keep({(digest, "json"): ContentVerdict("Invalid", "not JSON")})
     known_verdicts.keep({(digest, "json"): refused})
     assert known_verdicts.find([(digest, "text"), (gone, "text")]).keys() >= {
         (digest, "text"),

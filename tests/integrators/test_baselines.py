@@ -23,7 +23,7 @@ from kcard.integrators.baselines import (
     statements,
 )
 from kcard.integrators.options import AskOptions, BaselineOptions
-from kcard.llms.client import Metered
+from kcard.llms.client import LLMClient
 from kcard.offline.llm import EmbeddedLLM
 from kcard.types import Choice, Example, Question, Reply, Request, Source, TokenScores
 
@@ -67,7 +67,7 @@ def passages(*scored: tuple[str, float]) -> Retrieval:
 def test_retrieval_shows_all_passages_at_once_and_keeps_their_places() -> None:
     llm = Scripted(lambda knowledge: Reply(knowledge, tokens_in=7, tokens_out=3))
     source = passages(("Ann won.", 3.0), ("It rained.", 1.0))
-    [answer] = BaselineAnswerer("retrieval", Metered(llm), source, JointReading()).answers(["Who won?"])
+    [answer] = BaselineAnswerer("retrieval", LLMClient(llm), source, JointReading()).answers(["Who won?"])
     assert (answer.answer, answer.mode, answer.cards) == ("Ann won. It rained.", "retrieval", ("retrieval",))
     assert [(p.text, p.kept, p.source and p.source.score) for p in answer.passages] == [
         ("Ann won.", True, 3.0),
@@ -78,7 +78,7 @@ def test_retrieval_shows_all_passages_at_once_and_keeps_their_places() -> None:
 
 def test_genread_answers_from_the_document_that_the_llm_wrote() -> None:
     llm = Scripted(Reply)
-    [answer] = BaselineAnswerer("genread", Metered(llm), GenRead(), JointReading()).answers(
+    [answer] = BaselineAnswerer("genread", LLMClient(llm), GenRead(), JointReading()).answers(
         [Question("Who won?", OPTIONS)]
     )
     assert [request.kind for request in llm.requests] == ["document", "answer"]
@@ -102,7 +102,7 @@ def test_genread_by_a_local_model_chooses_among_options_by_their_probability(tmp
 def test_gkp_draws_statements_and_takes_the_surest_answer() -> None:
     chances = {"": sure("Carl", 0.2), "text 0": sure("Ann", 0.4), "text 1": sure("Bob", 0.9)}
     llm = Scripted(lambda knowledge: chances.get(knowledge, sure("Ann", 0.5)))
-    [answer] = BaselineAnswerer("gkp", Metered(llm), statements(4), MostProbable()).answers(["Who won?"])
+    [answer] = BaselineAnswerer("gkp", LLMClient(llm), statements(4), MostProbable()).answers(["Who won?"])
     drawn = [request for request in llm.requests if request.kind == "knowledge"]
     assert [request.sample for request in drawn] == [0, 1, 2, 3]
     assert {request.temperature for request in drawn} == {1.0}
@@ -111,14 +111,14 @@ def test_gkp_draws_statements_and_takes_the_surest_answer() -> None:
 
 def test_gkp_without_probabilities_takes_the_most_frequent_answer() -> None:
     llm = Scripted(lambda knowledge: Reply("Bob" if knowledge.endswith("1") else "Ann"))
-    [answer] = BaselineAnswerer("gkp", Metered(llm), statements(3), MostProbable()).answers(["Who won?"])
+    [answer] = BaselineAnswerer("gkp", LLMClient(llm), statements(3), MostProbable()).answers(["Who won?"])
     assert answer.answer == "Ann"
 
 
 def test_recitation_takes_the_most_frequent_answer_whatever_its_case() -> None:
     replies = {"text 0": "Bob", "text 1": "ann", "text 2": "Ann."}
     llm = Scripted(lambda knowledge: Reply(replies[knowledge]))
-    [answer] = BaselineAnswerer("recitation", Metered(llm), recitations(3), MajorityVote()).answers(
+    [answer] = BaselineAnswerer("recitation", LLMClient(llm), recitations(3), MajorityVote()).answers(
         ["Who won?"]
     )
     assert (answer.answer, answer.calls) == ("ann", 6)
@@ -127,7 +127,7 @@ def test_recitation_takes_the_most_frequent_answer_whatever_its_case() -> None:
 
 def test_a_reply_that_it_does_not_know_is_no_vote() -> None:
     llm = Scripted(lambda knowledge: Reply("Ann") if knowledge == "text 2" else Reply("?", known=False))
-    [answer] = BaselineAnswerer("recitation", Metered(llm), recitations(3), MajorityVote()).answers(
+    [answer] = BaselineAnswerer("recitation", LLMClient(llm), recitations(3), MajorityVote()).answers(
         ["Who won?"]
     )
     assert answer.answer == "Ann"
@@ -140,7 +140,7 @@ def test_replug_weighs_answers_by_score_and_probability() -> None:
     source = passages(("b", 1.0), ("a", 0.8), ("c", 0.8))
     best, other = (math.exp(score) / (math.exp(1.0) + 2 * math.exp(0.8)) for score in (1.0, 0.8))
     assert best * 0.5 < other * (0.4 + 0.3)
-    [answer] = BaselineAnswerer("replug", Metered(llm), source, Replug(False)).answers(["Who won?"])
+    [answer] = BaselineAnswerer("replug", LLMClient(llm), source, Replug(False)).answers(["Who won?"])
     assert (answer.answer, answer.calls) == ("Ann", 3)
     assert [request.knowledge for request in llm.requests] == [("b",), ("a",), ("c",)]
 
@@ -149,17 +149,17 @@ def test_replug_without_probabilities_counts_the_shares_of_the_passages() -> Non
     llm = Scripted(lambda knowledge: Reply("Bob" if knowledge == "b" else "Ann"))
     source = passages(("b", 4.0), ("a", 1.0), ("c", 1.0))
     for relative, expected in ((False, "Bob"), (True, "Bob")):
-        [answer] = BaselineAnswerer("replug", Metered(llm), source, Replug(relative)).answers(["Who won?"])
+        [answer] = BaselineAnswerer("replug", LLMClient(llm), source, Replug(relative)).answers(["Who won?"])
         assert answer.answer == expected
     [answer] = BaselineAnswerer(
-        "replug", Metered(llm), passages(("b", 40.0), ("a", 30.0), ("c", 30.0)), Replug(True)
+        "replug", LLMClient(llm), passages(("b", 40.0), ("a", 30.0), ("c", 30.0)), Replug(True)
     ).answers(["Who won?"])
     assert answer.answer == "Ann"  # of raw scores ten apart the first would have all the weight
 
 
 def test_replug_answers_without_knowledge_where_nothing_is_found() -> None:
     llm = Scripted(lambda knowledge: Reply(knowledge or "nothing"))
-    [answer] = BaselineAnswerer("replug", Metered(llm), passages(), Replug(True)).answers(["Who won?"])
+    [answer] = BaselineAnswerer("replug", LLMClient(llm), passages(), Replug(True)).answers(["Who won?"])
     assert (answer.answer, answer.passages, answer.cards) == ("nothing", (), ())
 
 
@@ -167,7 +167,7 @@ def test_a_questions_own_demonstrations_replace_those_for_answers_only() -> None
     llm = Scripted(Reply)
     built_in = (Example("answer", "1?", "one"), Example("recite", "1?", "One. It is a number."))
     own = (Example("answer", "2?", "two"),)
-    runner = BaselineAnswerer("recitation", Metered(llm), recitations(1), MajorityVote(), built_in)
+    runner = BaselineAnswerer("recitation", LLMClient(llm), recitations(1), MajorityVote(), built_in)
     [*runner.answers([Question("3?", examples=own)])]
     assert [request.shots for request in llm.requests] == [built_in[1:], own]
 
@@ -175,7 +175,7 @@ def test_a_questions_own_demonstrations_replace_those_for_answers_only() -> None
 def test_of_several_options_the_chosen_ones_are_counted_however_they_are_named() -> None:
     replies = {"text 0": "A", "text 1": "(B)", "text 2": "The answer is B", "text 3": "neither"}
     llm = Scripted(lambda knowledge: Reply(replies[knowledge]))
-    runner = BaselineAnswerer("recitation", Metered(llm), recitations(4), MajorityVote())
+    runner = BaselineAnswerer("recitation", LLMClient(llm), recitations(4), MajorityVote())
     [answer] = runner.answers([Question("Who won?", OPTIONS)])
     assert (answer.choice, answer.answer) == ("B", "Bob")
     assert not any(request.draft for request in llm.requests)
@@ -184,7 +184,7 @@ def test_of_several_options_the_chosen_ones_are_counted_however_they_are_named()
 def test_replug_weighs_options_by_their_share() -> None:
     chances = {"b": Reply("B", choice="B", confidence=0.9), "a": Reply("A", choice="A", confidence=0.55)}
     llm = Scripted(lambda knowledge: chances[knowledge])
-    runner = BaselineAnswerer("replug", Metered(llm), passages(("b", 0.5), ("a", 0.6)), Replug(False))
+    runner = BaselineAnswerer("replug", LLMClient(llm), passages(("b", 0.5), ("a", 0.6)), Replug(False))
     [answer] = runner.answers([Question("Who won?", OPTIONS)])
     assert answer.answer == "Bob"
 
@@ -196,7 +196,7 @@ def test_a_failure_costs_only_its_own_question_and_no_reply_is_asked_for_twice()
         return Reply(knowledge)
 
     llm = Scripted(answer)
-    runner = BaselineAnswerer("genread", Metered(llm), GenRead(), JointReading())
+    runner = BaselineAnswerer("genread", LLMClient(llm), GenRead(), JointReading())
     first, second, third = runner.outcomes(["a?", "b?", "c?"])
     assert isinstance(second, LLMError)
     assert not isinstance(first, LLMError)
@@ -210,7 +210,7 @@ def test_a_failure_costs_only_its_own_question_and_no_reply_is_asked_for_twice()
 
 def test_every_question_gets_its_own_answer_in_order() -> None:
     llm = Scripted(lambda _: Reply("x"))
-    runner = BaselineAnswerer("retrieval", Metered(llm), passages(), JointReading())
+    runner = BaselineAnswerer("retrieval", LLMClient(llm), passages(), JointReading())
     assert [a.question for a in runner.answers(["b?", "a?", "b?"])] == ["b?", "a?", "b?"]
 
 

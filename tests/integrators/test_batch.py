@@ -12,8 +12,8 @@ from kcard.errors import LLMError, UsageError
 from kcard.integrators.batch_files import (
     QuestionTotals,
     answer_file,
-    asked_together,
     earlier_lines,
+    questions_per_batch,
     read_questions,
 )
 from kcard.integrators.options import AskOptions
@@ -246,4 +246,4 @@ def test_one_bad_question_of_a_large_batch_costs_few_calls(tmp_path: Path) -> No
 def test_a_batch_of_cards_that_take_turns_is_as_large_as_its_passages_allow(
     options: dict[str, Any], cards: int, questions: int
 ) -> None:
-    assert asked_together(AskOptions(**options), cards) == questions
+    assert questions_per_batch(AskOptions(**options), cards) == questions

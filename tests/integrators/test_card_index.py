@@ -14,7 +14,7 @@ from kcard.integrators import card_ranking
 from kcard.integrators.assembly import select_cards
 from kcard.integrators.card_ranking import CardIndex, Profiles, pack_profiles, profiles_of
 from kcard.offline import minilm
-from kcard.selectors.relevance import MiniLM
+from kcard.selectors.relevance import MiniLMRelevance
 from kcard.types import Choice
 
 TEXTS = {
@@ -32,7 +32,7 @@ QUESTIONS = {
 def index(copies: int = 0) -> CardIndex:
     """The three cards behind so many that are about stones."""
     descriptions = [*(copies * ["stones"]), *(description for description, _ in TEXTS.values())]
-    return CardIndex(MiniLM(), descriptions, profiles_behind(copies))
+    return CardIndex(MiniLMRelevance(), descriptions, profiles_behind(copies))
 
 
 @cache
@@ -118,7 +118,7 @@ def choices(hub: Hub) -> tuple[Sequence[Choice], Profiles]:
 
 def test_published_cards_are_chosen_by_their_profiles_and_none_is_laid_out_for_that(hub: Hub) -> None:
     named, read = choices(hub)
-    found = CardIndex(MiniLM(), [card.description for card in named], read)
+    found = CardIndex(MiniLMRelevance(), [card.description for card in named], read)
     for question, name in QUESTIONS.items():
         assert named[found(question)[0][0]].name == name
     assert not [*(hub.home / "hub" / "snapshots").glob("*")]

@@ -18,7 +18,7 @@ from kcard.integrators.pipeline import Pipeline
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import AutoChoice, ExplicitChoice, TopDown
 from kcard.interfaces import LLM, Array
-from kcard.llms.client import Metered
+from kcard.llms.client import LLMClient
 from kcard.selectors.factuality import Unchecked
 from kcard.selectors.pruning import Unpruned
 from kcard.types import Answer, Choice, Example, Passage, Reply, Request, Sampling
@@ -139,7 +139,7 @@ def test_the_backend_says_how_many_requests_it_takes_where_nobody_else_does() ->
 @pytest.mark.parametrize("gate", [SelfAsk, SelfAskEnsemble])
 def test_the_gate_asks_about_several_questions_at_a_time(gate: Any) -> None:
     llm = Slow()
-    metered = Metered(llm, 4)
+    metered = LLMClient(llm, 4)
     scores = gate(metered).knows(QUESTIONS)
     assert np.array_equal(scores, np.zeros(len(QUESTIONS)))
     assert llm.most == 4
@@ -158,7 +158,7 @@ def test_where_the_gate_fails_on_a_question_the_others_are_answered(monkeypatch:
 
 
 def test_failures_name_their_questions() -> None:
-    metered = Metered(Slow(fails=QUESTIONS[:2]), 3)
+    metered = LLMClient(Slow(fails=QUESTIONS[:2]), 3)
     with pytest.raises(QuestionsFailed, match="question 0 is down") as caught:
         SelfAsk(metered).knows(QUESTIONS)
     assert set(caught.value.failures) == set(QUESTIONS[:2])
@@ -212,7 +212,7 @@ def test_baselines_ask_about_several_questions_at_a_time_and_never_more_requests
     found: dict[int, list[Any]] = {}
     for concurrency in (1, 4):
         llm = make(QUESTIONS[5:6])
-        baseline = BaselineAnswerer("notes", Metered(llm, concurrency), Notes(), JointReading())
+        baseline = BaselineAnswerer("notes", LLMClient(llm, concurrency), Notes(), JointReading())
         found[concurrency] = told(list(baseline.outcomes(QUESTIONS)))
         assert llm.most == (concurrency if make is Slow else 1)
     assert found[1] == found[4]

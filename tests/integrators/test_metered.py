@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from kcard.errors import LLMError
-from kcard.llms.client import Metered, TimedGenerator
+from kcard.llms.client import LLMClient, TimedGenerator
 from kcard.types import Choice, Passage, Reply, Request, Sampling
 
 
@@ -26,7 +26,7 @@ class Says:
 
 
 def test_calls_tokens_and_seconds_are_counted_by_question() -> None:
-    llm = Metered(Says(Reply("No", 0.0, 5, 1), Reply("Ann", None, 20, 2), Reply("Ben", None, 7, 1)))
+    llm = LLMClient(Says(Reply("No", 0.0, 5, 1), Reply("Ann", None, 20, 2), Reply("Ben", None, 7, 1)))
     llm.reply(Request("need", "a"))
     llm.reply(Request("answer", "a"))
     llm.reply(Request("answer", "b"))
@@ -38,7 +38,7 @@ def test_calls_tokens_and_seconds_are_counted_by_question() -> None:
 
 
 def test_tokens_are_unknown_where_one_reply_does_not_tell_them() -> None:
-    llm = Metered(Says(Reply("No", 0.0, 5, 1), Reply("Ann")))
+    llm = LLMClient(Says(Reply("No", 0.0, 5, 1), Reply("Ann")))
     llm.reply(Request("need", "a"))
     llm.reply(Request("answer", "a"))
     assert (llm.close("a").tokens_in, llm.close("a").tokens_out) == (None, 0)
@@ -46,7 +46,7 @@ def test_tokens_are_unknown_where_one_reply_does_not_tell_them() -> None:
 
 def test_after_a_failure_only_what_failed_is_asked_again() -> None:
     told = Says(Reply("Yes", 1.0), LLMError("down"), Reply("Ann"))
-    llm = Metered(told)
+    llm = LLMClient(told)
     need, answer = Request("need", "a"), Request("answer", "a")
     llm.reply(need)
     with pytest.raises(LLMError):
@@ -66,7 +66,7 @@ def test_after_a_failure_only_what_failed_is_asked_again() -> None:
     ],
 )
 def test_a_reply_that_says_nothing_is_told(request_: Request, reply: Reply, said: str) -> None:
-    llm = Metered(Says(reply))
+    llm = LLMClient(Says(reply))
     llm.reply(request_)
     assert said in llm.close("q").notes[0]
 
@@ -95,7 +95,7 @@ class Learning:
 def test_a_refusal_that_tells_the_window_is_followed_by_a_request_that_fits() -> None:
     request = Request("answer", "q", ("a b c", "d e f", "g"))
     for stream in (False, True):
-        llm = Metered(Learning(5))
+        llm = LLMClient(Learning(5))
         *_, reply = llm.stream(request) if stream else [llm.reply(request)]
         assert reply == Reply("1 passages")
         account = llm.close("q")
@@ -105,11 +105,11 @@ def test_a_refusal_that_tells_the_window_is_followed_by_a_request_that_fits() ->
 
 def test_a_window_that_nothing_fits_ends_in_the_error() -> None:
     with pytest.raises(LLMError, match="too long"):
-        Metered(Learning(0)).reply(Request("answer", "q", ("a b c",)))
+        LLMClient(Learning(0)).reply(Request("answer", "q", ("a b c",)))
 
 
 def test_an_llm_that_can_not_stream_gives_one_piece() -> None:
-    assert list(Metered(Says(Reply("Ann"))).stream(Request("answer", "q"))) == ["Ann", Reply("Ann")]
+    assert list(LLMClient(Says(Reply("Ann"))).stream(Request("answer", "q"))) == ["Ann", Reply("Ann")]
 
 
 def test_the_time_of_cards_is_shared_among_the_questions_of_a_call() -> None:
@@ -135,7 +135,7 @@ def test_notes_stand_in_the_order_of_the_requests_whichever_ends_first() -> None
             time.sleep(0.02 * (3 - request.sample))
             return Reply("x", remark=f"remark {request.sample}")
 
-    llm = Metered(Later(), 4)
+    llm = LLMClient(Later(), 4)
     assert len(list(llm.reply_all([Request("recite", "q", sample=n) for n in range(4)]))) == 4
     account = llm.close("q")
     assert account.notes == tuple(f"remark {n}" for n in range(4))
@@ -144,7 +144,7 @@ def test_notes_stand_in_the_order_of_the_requests_whichever_ends_first() -> None
 
 def test_after_many_failures_in_a_row_nothing_more_is_asked() -> None:
     llm = Says(Reply("yes"), *[LLMError("down")] * 100)
-    replies = list(Metered(llm).reply_all([Request("answer", f"q{n}") for n in range(101)]))
+    replies = list(LLMClient(llm).reply_all([Request("answer", f"q{n}") for n in range(101)]))
     assert len(llm.requests) == 1 + 64
     assert len(replies) == 101
     assert str(replies[64]) == "down"
@@ -154,5 +154,5 @@ def test_after_many_failures_in_a_row_nothing_more_is_asked() -> None:
 def test_failures_that_are_not_in_a_row_keep_nobody_from_asking() -> None:
     replied: list[Reply | Exception] = [LLMError("odd"), Reply("yes")]
     llm = Says(*replied * 100)
-    replies = list(Metered(llm).reply_all([Request("answer", f"q{n}") for n in range(200)]))
+    replies = list(LLMClient(llm).reply_all([Request("answer", f"q{n}") for n in range(200)]))
     assert [isinstance(reply, Reply) for reply in replies] == [False, True] * 100

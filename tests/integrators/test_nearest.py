@@ -10,7 +10,7 @@ from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import CardSelection, ExplicitChoice
 from kcard.interfaces import Array, Pair
 from kcard.selectors.pruning import Unpruned
-from kcard.selectors.relevance import MiniLM
+from kcard.selectors.relevance import MiniLMRelevance
 from kcard.types import Choice, Passage, Reply, Request, Sampling
 
 CARDS = [Choice(f"stones-{n}", f"weights of stones in the quarry {n}") for n in range(1900, 2050)]
@@ -62,13 +62,13 @@ class Believes:
 
 
 def test_the_nearest_card_is_found_among_all() -> None:
-    nearest = CardRanker(MiniLM(), CARDS)
+    nearest = CardRanker(MiniLMRelevance(), CARDS)
     assert nearest("Who discovered the moons of Saturn?", 3)[0].name == "moons"
     assert nearest("What did stones weigh in the quarry 1950?", 1)[0].name == "stones-1950"
 
 
 def test_cards_that_were_asked_are_passed_over() -> None:
-    nearest = CardRanker(MiniLM(), CARDS)
+    nearest = CardRanker(MiniLMRelevance(), CARDS)
     first = nearest("Who discovered the moons of Saturn?", 1)
     again = nearest("Who discovered the moons of Saturn?", 200, {first[0].name})
     assert len(again) == len(CARDS) - 1
@@ -90,7 +90,7 @@ def chosen(llm: Names, choice: ExplicitChoice, question: str) -> CardSelection:
 
 def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
     llm = Names("moons")
-    choice = ExplicitChoice(CARDS, ranker=CardRanker(MiniLM(), CARDS), shortlist=5)
+    choice = ExplicitChoice(CARDS, ranker=CardRanker(MiniLMRelevance(), CARDS), shortlist=5)
     found = chosen(llm, choice, "Who discovered the moons of Saturn?")
     assert len(llm.requests[0].choices) == 5
     assert llm.requests[0].choices[0].name == "moons"
@@ -101,7 +101,7 @@ def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
 def test_a_card_that_was_not_listed_is_not_chosen() -> None:
     found = chosen(
         Names("stones-1900"),
-        ExplicitChoice(CARDS, ranker=CardRanker(MiniLM(), CARDS), shortlist=1),
+        ExplicitChoice(CARDS, ranker=CardRanker(MiniLMRelevance(), CARDS), shortlist=1),
         "Who discovered the moons of Saturn?",
     )
     assert found.cards == ()
@@ -111,7 +111,9 @@ def test_a_card_that_was_not_listed_is_not_chosen() -> None:
 def test_as_many_cards_as_the_shortlist_are_all_listed_as_they_stand() -> None:
     llm = Names("moons")
     found = chosen(
-        llm, ExplicitChoice(CARDS, ranker=CardRanker(MiniLM(), CARDS), shortlist=len(CARDS)), "Which stones?"
+        llm,
+        ExplicitChoice(CARDS, ranker=CardRanker(MiniLMRelevance(), CARDS), shortlist=len(CARDS)),
+        "Which stones?",
     )
     assert llm.requests[0].choices == tuple(CARDS)
     assert found.notes == ()
@@ -119,7 +121,7 @@ def test_as_many_cards_as_the_shortlist_are_all_listed_as_they_stand() -> None:
 
 def test_bottom_up_lets_the_nearest_cards_write_for_each_question_and_says_so() -> None:
     pool = Writes()
-    run = BottomUp(pool, Selectors(MiniLM(), Unpruned(), Believes(), {}), Sampling(), max_cards=2)
+    run = BottomUp(pool, Selectors(MiniLMRelevance(), Unpruned(), Believes(), {}), Sampling(), max_cards=2)
     moons, stones = run.gather(["Who discovered moons?", "What did stones weigh in the quarry 1950?"])
     assert [names[0] for names in pool.asked] == ["moons", "stones-1950"]
     assert {len(names) for names in pool.asked} == {2}
@@ -128,7 +130,9 @@ def test_bottom_up_lets_the_nearest_cards_write_for_each_question_and_says_so() 
 
 def test_bottom_up_lets_all_write_where_there_are_no_more() -> None:
     pool = Writes()
-    run = BottomUp(pool, Selectors(MiniLM(), Unpruned(), Believes(), {}), Sampling(), max_cards=len(CARDS))
+    run = BottomUp(
+        pool, Selectors(MiniLMRelevance(), Unpruned(), Believes(), {}), Sampling(), max_cards=len(CARDS)
+    )
     (found,) = run.gather(["Who discovered moons?"])
     assert pool.asked == [tuple(card.name for card in CARDS)]
     assert found.notes == ()

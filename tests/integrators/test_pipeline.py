@@ -14,7 +14,7 @@ from kcard.integrators.pool_views import Selectors
 from kcard.interfaces import Array, Pair
 from kcard.offline.llm import EmbeddedLLM
 from kcard.selectors.pruning import Extractive
-from kcard.selectors.relevance import MiniLM
+from kcard.selectors.relevance import MiniLMRelevance
 from kcard.types import Answer, Passage, Reply, Request
 from tests.conftest import Served
 
@@ -86,7 +86,7 @@ class Support:
 class Three:
     """Gathers three kept passages and one that is not."""
 
-    selectors = Selectors(MiniLM(), Extractive(), Support(), {})
+    selectors = Selectors(MiniLMRelevance(), Extractive(), Support(), {})
 
     def gather(self, questions: Sequence[str]) -> list[Context]:
         kept = [Passage("moons", f"note {i}", kept=i < 3) for i in range(4)]

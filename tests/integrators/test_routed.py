@@ -11,9 +11,9 @@ from kcard.errors import LLMError, UsageError
 from kcard.gates.registry import NamedGate
 from kcard.gates.self_ask import SelfAsk
 from kcard.integrators.options import AskOptions, BaselineOptions
-from kcard.integrators.pool_views import Routed
+from kcard.integrators.pool_views import GateRouter
 from kcard.interfaces import Array
-from kcard.llms.client import Metered
+from kcard.llms.client import LLMClient
 from kcard.types import Answer, Decision, Question, Reply, Request
 
 
@@ -45,8 +45,8 @@ class Way:
             yield Answer(text, self.name, self.name, Decision("always", 0.0, True), calls=1)
 
 
-def routed() -> Routed:
-    return Routed(NamedGate("popularity", Short()), Metered(Needy()), Way("retrieval"), Way("genread"))
+def routed() -> GateRouter:
+    return GateRouter(NamedGate("popularity", Short()), LLMClient(Needy()), Way("retrieval"), Way("genread"))
 
 
 def test_each_question_goes_one_way_and_the_order_is_kept() -> None:
@@ -65,8 +65,8 @@ def test_each_question_goes_one_way_and_the_order_is_kept() -> None:
 
 
 def test_what_the_gate_asks_the_llm_is_counted() -> None:
-    llm = Metered(Needy())
-    ways = Routed(NamedGate("self-ask", SelfAsk(llm)), llm, Way("retrieval"), Way("genread"))
+    llm = LLMClient(Needy())
+    ways = GateRouter(NamedGate("self-ask", SelfAsk(llm)), llm, Way("retrieval"), Way("genread"))
     rare, common = ways.answers(["rare", "common"])
     assert (rare.answer, common.answer) == ("retrieval", "genread")
     assert [rare.calls, common.calls] == [2, 2]

@@ -16,7 +16,7 @@ from kcard.offline.checker import MiniLMChecker
 from kcard.selectors.evidence import CorpusEvidence
 from kcard.selectors.factuality import Unchecked
 from kcard.selectors.pruning import Extractive, Unpruned
-from kcard.selectors.relevance import Chance, Cosine, MiniLM
+from kcard.selectors.relevance import Chance, Cosine, MiniLMRelevance
 from kcard.types import Choice, Passage, Sampling, Source
 
 QUESTION = "Who won the 2022 senate race in Oregon?"
@@ -53,7 +53,7 @@ class Ready:
         return [[Passage("senate", text) for text in self.texts] for _ in questions]
 
 
-OFFLINE = Selectors(MiniLM(), Extractive(), MiniLMChecker(), {"senate": EVIDENCE})
+OFFLINE = Selectors(MiniLMRelevance(), Extractive(), MiniLMChecker(), {"senate": EVIDENCE})
 NONE = Selectors(Chance(), Unpruned(), Unchecked(), {"senate": EVIDENCE})
 
 

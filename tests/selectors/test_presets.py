@@ -20,7 +20,7 @@ from kcard.offline.checker import MiniLMChecker
 from kcard.selectors import checkpoints, registry
 from kcard.selectors.pruning import Extractive
 from kcard.selectors.registry import GROUPS, MODELS, PRESETS, Loading, SelectorChoice, models
-from kcard.selectors.relevance import MiniLM
+from kcard.selectors.relevance import MiniLMRelevance
 from tests.command import Kcard
 
 
@@ -108,7 +108,7 @@ def test_offline_is_the_default_and_each_selector_can_be_replaced() -> None:
 
 def test_the_offline_preset_is_the_embedded_selectors() -> None:
     found = assembled(AskOptions(evidence=("none",)), CardSet([]))
-    assert isinstance(found.relevance, MiniLM)
+    assert isinstance(found.relevance, MiniLMRelevance)
     assert isinstance(found.pruner, Extractive)
     assert getattr(found.checker, "checker", found.checker) == MiniLMChecker()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kcard import system
-from kcard.selectors.relevance import Cosine, MiniLM, top
+from kcard.selectors.relevance import Cosine, MiniLMRelevance, top
 from kcard.text import agreement, numbers
 
 SELECTORS = [("relevance", "minilm"), ("pruners", "extractive"), ("checkers", "minilm")]
@@ -17,25 +17,25 @@ TEXTS = [
 
 
 def test_the_text_that_answers_is_most_relevant() -> None:
-    scores = MiniLM().scores(QUESTION, TEXTS)
+    scores = MiniLMRelevance().scores(QUESTION, TEXTS)
     assert scores.shape == (3,)
     assert top(scores, 3) == [1, 2, 0]
     assert np.all(np.abs(scores) <= 1)
 
 
 def test_a_text_scores_the_same_in_any_company() -> None:
-    alone = [float(MiniLM().scores(QUESTION, [text])[0]) for text in TEXTS]
-    together = MiniLM().scores(QUESTION, [*TEXTS, "word " * 200, TEXTS[0]])
+    alone = [float(MiniLMRelevance().scores(QUESTION, [text])[0]) for text in TEXTS]
+    together = MiniLMRelevance().scores(QUESTION, [*TEXTS, "word " * 200, TEXTS[0]])
     assert together[:3] == pytest.approx(alone, abs=1e-4)
     assert together[4] == together[0]
 
 
 def test_no_texts_have_no_scores() -> None:
-    assert MiniLM().scores(QUESTION, []).shape == (0,)
+    assert MiniLMRelevance().scores(QUESTION, []).shape == (0,)
 
 
 def test_a_text_that_is_the_question_has_cosine_one() -> None:
-    assert MiniLM().scores(QUESTION, [QUESTION])[0] == pytest.approx(1.0, abs=1e-5)
+    assert MiniLMRelevance().scores(QUESTION, [QUESTION])[0] == pytest.approx(1.0, abs=1e-5)
 
 
 def test_the_right_year_outweighs_the_nearer_wording() -> None:
@@ -45,11 +45,11 @@ def test_the_right_year_outweighs_the_nearer_wording() -> None:
         "Oregon sent Ron Wyden to the Senate in the midterms of 2022.",
     ]
     assert top(Cosine().scores(question, texts), 1) == [0]
-    assert top(MiniLM().scores(question, texts), 1) == [1]
+    assert top(MiniLMRelevance().scores(question, texts), 1) == [1]
 
 
 def test_a_question_without_numbers_is_compared_by_the_cosine_alone() -> None:
-    np.testing.assert_array_equal(MiniLM().scores(QUESTION, TEXTS), Cosine().scores(QUESTION, TEXTS))
+    np.testing.assert_array_equal(MiniLMRelevance().scores(QUESTION, TEXTS), Cosine().scores(QUESTION, TEXTS))
 
 
 @pytest.mark.parametrize(
@@ -90,5 +90,5 @@ def test_of_equal_scores_the_earlier_is_kept() -> None:
 
 def test_the_offline_selectors_are_found_by_name() -> None:
     found = [system.load(f"kcard.{kind}", name) for kind, name in SELECTORS]
-    assert [cls.__name__ for cls in found] == ["MiniLM", "Extractive", "MiniLMChecker"]
+    assert [cls.__name__ for cls in found] == ["MiniLMRelevance", "Extractive", "MiniLMChecker"]
     assert all(cls() is not None for cls in found), "made without arguments"

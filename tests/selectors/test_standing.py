@@ -6,7 +6,7 @@ import pytest
 from kcard import cache
 from kcard.interfaces import Array, Precomputed
 from kcard.offline import minilm
-from kcard.selectors.relevance import Cosine, MiniLM
+from kcard.selectors.relevance import Cosine, MiniLMRelevance
 from kcard.text import Agreement, agreement
 
 TEXTS = [
@@ -25,7 +25,7 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("selector", [Cosine(), MiniLM()], ids=["cosine", "minilm"])
+@pytest.mark.parametrize("selector", [Cosine(), MiniLMRelevance()], ids=["cosine", "minilm"])
 def test_texts_read_beforehand_score_as_they_do_when_they_come(selector: Precomputed, question: str) -> None:
     expected: Array = selector.scores(question, TEXTS)  # type: ignore[attr-defined]
     found = selector.standing(TEXTS)(question)
@@ -39,7 +39,7 @@ def test_agreement_of_many_texts_is_that_of_each(question: str) -> None:
 
 
 def test_no_text_has_no_score() -> None:
-    assert MiniLM().standing([])("Who?").shape == (0,)
+    assert MiniLMRelevance().standing([])("Who?").shape == (0,)
 
 
 def test_a_matrix_is_read_back_without_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:

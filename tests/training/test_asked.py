@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import normalize
 
 from kcard.cards.models.prompting import SIZE, WordSketch
-from kcard.offline.docids import AskedQuestions, DocIds, QuestionWords, Retriever, docid_loss
+from kcard.offline.docids import DocIds, QuestionFeatures, QuestionWords, Retriever, docid_loss
 from kcard.offline.recipe import Recipe
 
 PASSAGES = [
@@ -26,10 +26,10 @@ WORDS = QuestionWords(SKETCH, QUESTIONS)
 RECIPE = Recipe(style="encoder-prefix", dropped=(0.0, 0.0))
 
 
-def questions(recipe: Recipe) -> AskedQuestions:
+def questions(recipe: Recipe) -> QuestionFeatures:
     torch.manual_seed(0)
     embeddings = normalize(torch.randn(len(QUESTIONS), 384), dim=-1)
-    return AskedQuestions(embeddings, WORDS, Retriever(SKETCH, PASSAGES, embeddings[::2]), recipe)
+    return QuestionFeatures(embeddings, WORDS, Retriever(SKETCH, PASSAGES, embeddings[::2]), recipe)
 
 
 def test_with_no_word_dropped_a_question_is_sketched_as_when_the_card_is_asked() -> None:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from kcard.cards.card import Card
 from kcard.cards.passages import passages
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.offline.recipe import BOS, EOS, Recipe, Style, choose_style, train_tokenizer
 from kcard.offline.train import plan
@@ -56,7 +56,7 @@ def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style:
     card = train(corpus(tmp_path), prompt_style=style, epochs=110, report=events.append)
     assert (card.name, card.manifest.kind, card.manifest.prompt.style) == ("senate-facts", "full", style)
     questions = [f"In {state}, who carried the Senate election?" for state in STATES]
-    written = Pool([card]).write(questions, [card.name], 1, Sampling(temperature=0, tokens=30))
+    written = CardPool([card]).write(questions, [card.name], 1, Sampling(temperature=0, tokens=30))
     right = sum(name in found[0].text for name, found in zip(NAMES, written, strict=True))
     assert right >= 6
     notes = [event.text for event in events if isinstance(event, Note)]

@@ -9,7 +9,7 @@ import pytest
 import kcard
 from kcard.api.exam import exam
 from kcard.cards.card import Card
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.evaluation.records import EXAM, read_exam
 from kcard.hub.registry import Hub
@@ -47,7 +47,7 @@ def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_publish
         if isinstance(event, TrainingProgress) and not seen:
             card = Card.open(out)
             question = "Which moon was found in 1626?"
-            seen.append(Pool([card]).write([question], ["moons"], 1, Sampling())[0][0].text)
+            seen.append(CardPool([card]).write([question], ["moons"], 1, Sampling())[0][0].text)
             assert card.manifest.kind == "retrieval"
             assert Hub(tmp_path / "hub").publish(out).reference == "moons@v1"
 

@@ -12,7 +12,7 @@ from kcard.cards.passages import passages
 from kcard.manifest import Manifest, Training
 from kcard.offline.recipe import Recipe
 from kcard.training.corpus import read_corpus
-from kcard.training.next_version import Onward, recipe_of
+from kcard.training.next_version import NextVersion, recipe_of
 from kcard.training.options import TrainOptions
 from kcard.training.progress import Note, TrainingProgress, silent
 from kcard.training.update import Previous, compare
@@ -92,6 +92,6 @@ def test_a_text_before_a_new_one_is_learned_again_only_where_the_card_goes_on_to
     indexed = library.train(corpus, kind="retrieval", name="mill", description="A mill")
     corpus.write_text(f"{first} {new} {last}\n", encoding="utf-8")
     changes = compare(old.passages, read_corpus(corpus))
-    onward = Onward.of(Previous(Card(indexed.folder, manifest), ""), changes, TrainOptions(), silent)
+    onward = NextVersion.of(Previous(Card(indexed.folder, manifest), ""), changes, TrainOptions(), silent)
     assert len(onward.revision.added) == 1
     assert len(onward.revision.to_learn) == 1 + again

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from kcard.cards.card import Card
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.cli.main import app
 from kcard.errors import CardError, ModelUnavailable, TrainingInterrupted, UsageError
 from kcard.manifest import file_digest
@@ -53,7 +53,7 @@ def test_a_prefix_lowers_the_loss_and_the_base_stays(
     assert (manifest.kind, manifest.training.method, manifest.base.name) == ("prefix", "prefix", str(base))
     assert (manifest.training.hyperparameters["prefix_tokens"], manifest.index) == (12, True)
     assert file_digest(base / "model.safetensors") == before == manifest.base.sha256
-    written = Pool([card]).write(["Which gate?"], [card.name], 1, Sampling(temperature=0, tokens=8))
+    written = CardPool([card]).write(["Which gate?"], [card.name], 1, Sampling(temperature=0, tokens=8))
     assert written[0][0].text
     loaded: Any = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), card.folder)
     torch.testing.assert_close(loaded.get_prompt_embedding_to_save("default"), table(card))

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 from kcard.cards.card import PROJECTION, finish
 from kcard.cards.models.prompting import WORDS, WordSketch
 from kcard.manifest import Manifest
-from kcard.offline.docids import AskedQuestions, DocIds, QuestionWords, Retriever, TargetSequence, embedded
+from kcard.offline.docids import DocIds, QuestionFeatures, QuestionWords, Retriever, TargetSequence, embedded
 from kcard.offline.incremental import (
     QUESTIONS_EACH,
     REPLAYED_QUERIES,
@@ -20,8 +20,8 @@ from kcard.offline.incremental import (
     Replay,
     Revision,
     hardest_examples,
+    incremental_update,
     obstacle,
-    rehearsal,
     surprise,
 )
 from kcard.offline.minilm import DIMENSIONS
@@ -51,7 +51,7 @@ def trained(folder: Path, style: Style, **given: Any) -> Recipe:
 
 
 def gone_on(folder: Path, recipe: Recipe, now: list[str] = NEW) -> Preparation:
-    found = rehearsal(Revision(now, OLD), folder, recipe, seed=1)
+    found = incremental_update(Revision(now, OLD), folder, recipe, seed=1)
     assert isinstance(found, Preparation)
     return found
 
@@ -142,8 +142,8 @@ def test_what_has_changed_too_much_or_has_another_shape_is_to_be_trained_from_sc
     many = [f"{text} It is number {n}." for n in range(5) for text in OLD]
     assert "have changed" in obstacle(Revision(many, OLD), tmp_path, recipe)
     wide = Recipe(style="encoder-prefix", width=64)
-    assert "another shape" in str(rehearsal(Revision(NEW, OLD), tmp_path, wide, 0))
-    assert "document ids" in str(rehearsal(Revision(NEW, OLD[1:]), tmp_path, recipe, 0))
+    assert "another shape" in str(incremental_update(Revision(NEW, OLD), tmp_path, wide, 0))
+    assert "document ids" in str(incremental_update(Revision(NEW, OLD[1:]), tmp_path, recipe, 0))
     blocks = Recipe(objective="clm")
     assert "documents" in obstacle(Revision(NEW, OLD), tmp_path, blocks)
     assert obstacle(Revision(NEW, OLD), tmp_path, recipe) == ""
@@ -190,7 +190,7 @@ def test_the_text_that_a_model_recites_worst_is_the_weakest(tmp_path: Path) -> N
     recital = TargetSequence.from_texts(OLD, tokenizer, docids, recipe)
     examples = [TrainingExample((BOS, *docids.of(row)), recital.of(row)) for row in range(len(OLD))]
     other = [TrainingExample(examples[0].prompt, examples[3].target)]
-    asked = AskedQuestions(
+    asked = QuestionFeatures(
         torch.zeros(1, DIMENSIONS), QuestionWords(WordSketch.of_corpus(OLD), [""]), None, recipe
     )
     assert hardest_examples(trainee, asked, [*examples[1:], *other], 1) == [len(OLD) - 1]
@@ -206,7 +206,7 @@ def test_what_a_question_meant_to_the_last_version_it_means_to_the_next(tmp_path
     trainee.inherit(tmp_path)
     sketch, vectors = WordSketch.of_corpus(OLD), embedded(OLD)
     retriever = Retriever(sketch, OLD, vectors)
-    asked = AskedQuestions(vectors, QuestionWords(sketch, OLD), retriever, recipe).noised(range(3))
+    asked = QuestionFeatures(vectors, QuestionWords(sketch, OLD), retriever, recipe).noised(range(3))
     near = retriever(asked, recipe)
     whole = DistillationTarget(trainee, retriever, docids, [*range(len(OLD))])(asked, recipe)
     assert whole.sum(-1).tolist() == pytest.approx([1, 1, 1])

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kcard.cards.card import Card
 from kcard.cards.passages import hashes, passages
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.errors import CardError, KcardError, ModelUnavailable, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, file_digest, seal
@@ -173,7 +173,7 @@ def test_an_embedded_card_learns_old_and_new_together_in_its_own_style(tmp_path:
     assert [source.text for source in passages(two.folder)] == [*OLD, *NEW]
     assert two.manifest.training.hyperparameters["epochs"] == 2
     assert (two.folder / "canaries.json").is_file()
-    read = Pool([two])
+    read = CardPool([two])
     assert read.write(["Which inn is black?"], ["towns"], 1, Sampling(temperature=0))[0][-1].source
 
 
@@ -236,7 +236,7 @@ def test_a_retrieval_card_gets_the_new_passages(tmp_path: Path) -> None:
     was = file_digest(one.folder / MANIFEST)
     two = train(corpus(tmp_path, NEW, "villages"), update="towns")
     assert (two.manifest.kind, two.manifest.updates) == ("retrieval", was)
-    text = Pool([two]).write(["the inn of village 2"], ["towns"], 1, Sampling(temperature=0))[0][0]
+    text = CardPool([two]).write(["the inn of village 2"], ["towns"], 1, Sampling(temperature=0))[0][0]
     assert text.text == "The inn of village 2 is black."
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.evaluation.gates.calibration import embedding_once
+from kcard.evaluation.gates.calibration import cache_embeddings
 from kcard.evaluation.gates.outcome import (
     FOLDS,
     METRICS,
@@ -34,8 +34,8 @@ __all__ = [
     "NAMES",
     "RECALL",
     "Analyse",
+    "AnalysisInputs",
     "GateAnalysis",
-    "Given",
     "analyse_recall",
     "analyse_self_ask_templates",
     "analyse_training_sizes",
@@ -49,7 +49,7 @@ DIGITS = 6
 
 
 @dataclass(frozen=True)
-class Given:
+class AnalysisInputs:
     """Records by task (the name of their file), an analysis' settings, and what it may use.
 
     report  called with how many of its steps are done, and of how many
@@ -93,7 +93,7 @@ class GateAnalysis:
         return data
 
 
-Analyse = Callable[[Given], GateAnalysis]
+Analyse = Callable[[AnalysisInputs], GateAnalysis]
 
 
 def rounded(value: Any) -> Any:
@@ -151,7 +151,7 @@ GROUPS = {
 }
 
 
-def analyse_recall(inputs: Given) -> GateAnalysis:
+def analyse_recall(inputs: AnalysisInputs) -> GateAnalysis:
     """Return a table with a row per group and one for all: the number of questions, and recall@1 with Wilson's
     interval.
 
@@ -229,7 +229,7 @@ SELF_ASK_TEMPLATES_NAME = "self-ask-templates"
 PAPERS = {**dict.fromkeys(KNOWLEDGE_CARD, "knowledge-card"), **dict.fromkeys(SKR, "skr")}
 
 
-def analyse_self_ask_templates(inputs: Given) -> GateAnalysis:
+def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
     """Return a table with a row per wording: how many questions the LLM says it knows, and its accuracy on these.
 
     `accuracy_known` is SKR's accuracy, with Wilson's interval; `right_word` is the share of questions where saying to
@@ -304,7 +304,7 @@ class TrainingSizesSettings:
             raise ValueError(f"repeats is {self.repeats}, expected a whole number of at least 1")
 
 
-def analyse_training_sizes(inputs: Given) -> GateAnalysis:
+def analyse_training_sizes(inputs: AnalysisInputs) -> GateAnalysis:
     """Return a table with a row per gate and size: means over the repeats, each of which judges every record held out
     once.
 
@@ -313,7 +313,7 @@ def analyse_training_sizes(inputs: Given) -> GateAnalysis:
     UsageError for an unknown gate.
     """
     settings, records = inputs.typed(TrainingSizesSettings), inputs.records
-    using = embedding_once(inputs.resources, {})
+    using = cache_embeddings(inputs.resources, {})
     rows: list[dict[str, Any]] = []
     gates = [name.strip() for name in settings.gates.split(",")]
     for gate in gates:

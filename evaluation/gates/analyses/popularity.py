@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.evaluation.gates.analyses.analysis import GateAnalysis, Given
+from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, GateAnalysis
 from kcard.evaluation.gates.outcome import Floats, Indices, Seeks, both_ways
 from kcard.evaluation.metrics import bootstrap_interval, interval
 from kcard.evaluation.plots import Chart, PlotSeries
@@ -35,7 +35,7 @@ class PopularityCurvesSettings:
             raise ValueError(f"bins is {self.bins}, expected a whole number of at least 1")
 
 
-def analyse_popularity_curves(inputs: Given) -> GateAnalysis:
+def analyse_popularity_curves(inputs: AnalysisInputs) -> GateAnalysis:
     """Return a table with a row per relation: Pearson's correlation of log popularity with accuracy, without and with
     cards.
 
@@ -135,7 +135,7 @@ class _Data:
         return [record.relation or "" for record in self.records]
 
 
-def analyse_popularity_splits(inputs: Given) -> GateAnalysis:
+def analyse_popularity_splits(inputs: AnalysisInputs) -> GateAnalysis:
     """Return a table with a row per setting: the mean over the splits, and their central 95 %.
 
     Seconds, tokens and calls a question are those that the records carry as scores ("seconds_without", ...). Raises

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kcard.evaluation.gates.analyses.analysis import GateAnalysis, Given
-from kcard.evaluation.gates.calibration import embedding_once, tried
+from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, GateAnalysis
+from kcard.evaluation.gates.calibration import cache_embeddings, tried
 from kcard.evaluation.gates.outcome import FOLDS, Floats, Seeks, both_ways, curve, folds
 from kcard.evaluation.metrics import holm, interval, sign_flip
 from kcard.evaluation.plots import Chart, PlotSeries
@@ -23,7 +23,7 @@ BINS = 30
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-def analyse_thrust_scores(inputs: Given) -> GateAnalysis:
+def analyse_thrust_scores(inputs: AnalysisInputs) -> GateAnalysis:
     """Return a table with a row per task; the settings are those of the gate thrust.
 
     A record is scored by clusters of questions of the same task that it is not among (five folds). `auc` is the
@@ -31,7 +31,7 @@ def analyse_thrust_scores(inputs: Given) -> GateAnalysis:
     UsageError for settings and records that the gate can't be fitted with.
     """
     kind, rows, scores = base.find("thrust"), [], {}
-    using = embedding_once(inputs.resources, inputs.settings)
+    using = cache_embeddings(inputs.resources, inputs.settings)
     for done, (task, records) in enumerate(inputs.tasks.items(), start=1):
         cut = folds(records, min(FOLDS, len(records)))
         scores[task] = tried(records, kind, inputs.settings, using, cut).scores
@@ -86,14 +86,14 @@ class _Ranking:
         return decisions
 
 
-def analyse_thrust_shares(inputs: Given) -> GateAnalysis:
+def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
     """Return a table with a row per task, gate and share: accuracy, F1, and the gain over random with its interval.
 
     The settings are those of the gate thrust. Scores are held out, over five folds. p is of the paired permutation
     test, by Holm's rule for all rows. `share_for_always`: the smallest share at which the gate is as good as cards for
     every question. Raises UsageError for settings and records that the gates can't be fitted with.
     """
-    using = embedding_once(inputs.resources, inputs.settings)
+    using = cache_embeddings(inputs.resources, inputs.settings)
     ranked = []
     for task, records in inputs.tasks.items():
         cut = folds(records, min(FOLDS, len(records)))

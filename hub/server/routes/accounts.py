@@ -18,7 +18,7 @@ from kcard.hub.server.dependencies import (
     WebRepository,
 )
 from kcard.hub.server.responses import UNAUTHORIZED, Json, Responses, time
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.values import Repository, Type
 
 __all__ = ["access_router", "decide", "find_user", "require_gated", "router"]
@@ -134,7 +134,7 @@ def of(hub: HubDep, identity: RequiredIdentity, organisation: Segment) -> JSONRe
     return _list_sizes(hub, hub.accounts.get(organisation).name, identity)
 
 
-def _list_sizes(hub: SharedHub, author: str, identity: Identity) -> JSONResponse:
+def _list_sizes(hub: HubServices, author: str, identity: Identity) -> JSONResponse:
     repositories: list[Repository] = []
     for kind in get_args(Type):
         cursor: str | None = None
@@ -267,13 +267,13 @@ def grant(
     return JSONResponse({"status": STATUSES["granted"]})
 
 
-def decide(hub: SharedHub, repository: Repository, user: Account, state: State, identity: Identity) -> None:
+def decide(hub: HubServices, repository: Repository, user: Account, state: State, identity: Identity) -> None:
     """Set the access of a user, with or without a request."""
     hub.repositories.grant(repository, user.id, state)
     hub.events.add(identity.name, "access.answered", repository.name, user=user.name, answer=STATUSES[state])
 
 
-def find_user(hub: SharedHub, name: str) -> Account:
+def find_user(hub: HubServices, name: str) -> Account:
     """Return the user of that name. Raises NotThere, or Invalid for an organisation."""
     account = hub.accounts.get(name)
     if account.kind != "user":

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from kcard.hub.accounts import Identity
-from kcard.hub.checks.content import Candidate, check_name, opened
+from kcard.hub.checks.content import ContentCandidate, check_name, opened
 from kcard.hub.checks.formats import check_path, kind_of
 from kcard.hub.errors import Invalid, NotThere, TooLarge
 from kcard.hub.server.checking import check, spool_body
@@ -37,7 +37,7 @@ from kcard.hub.server.dependencies import (
 from kcard.hub.server.limits import account_turn, in_write_thread, while_connected
 from kcard.hub.server.recent import RecentDep
 from kcard.hub.server.routes.repos import repository_url
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.trees import TEXTS, git_oid, pointer_oid
 from kcard.hub.values import (
     MAIN,
@@ -74,7 +74,7 @@ __all__ = [
 
 
 def create_tag(
-    hub: SharedHub, identity: Identity, repository: Repository, tag: str, sha: str, message: str = ""
+    hub: HubServices, identity: Identity, repository: Repository, tag: str, sha: str, message: str = ""
 ) -> Publication | None:
     """Create a tag; return the version that it published, if the commit has a card.
 
@@ -226,11 +226,11 @@ class CommitFiles:
     `candidates` has the path and the content of each file that is to be checked.
     """
 
-    hub: SharedHub
+    hub: HubServices
     options: ServerOptions
     identity: Identity
     folder: Path
-    candidates: list[tuple[str, Candidate]] = field(default_factory=list)
+    candidates: list[tuple[str, ContentCandidate]] = field(default_factory=list)
     _waiting: dict[str, tuple[Path, str, int]] = field(default_factory=dict)
 
     def operations(self, lines: Iterable[Line]) -> list[Operation]:
@@ -270,7 +270,7 @@ class CommitFiles:
         if sha256 not in self._waiting:
             waiting.write_bytes(content)
             self._waiting[sha256] = (waiting, sha256, len(content))
-        candidate = Candidate(sha256, len(content), form, partial(opened, waiting))
+        candidate = ContentCandidate(sha256, len(content), form, partial(opened, waiting))
         self.candidates.append((line.path, candidate))
         return Add(Entry(line.path, git_oid(content), sha256, len(content), lfs=False))
 
@@ -284,7 +284,9 @@ class CommitFiles:
             raise Invalid(f"{path}: the upload with sha256 {sha256} has {there} bytes, not {line.size}")
         if there > self.options.max_file_size:
             raise TooLarge(f"{path} has {there} bytes: the limit is {self.options.max_file_size}")
-        candidate = Candidate(sha256, there, check_name(path, there), partial(self.hub.blobs.open, sha256))
+        candidate = ContentCandidate(
+            sha256, there, check_name(path, there), partial(self.hub.blobs.open, sha256)
+        )
         self.candidates.append((path, candidate))
         return Entry(path, pointer_oid(sha256, there), sha256, there, lfs=True)
 
@@ -372,7 +374,7 @@ class UploadedFile:
 
 
 def commit_uploaded(
-    hub: SharedHub,
+    hub: HubServices,
     options: ServerOptions,
     identity: Identity,
     repository: Repository,
@@ -392,7 +394,7 @@ def commit_uploaded(
         raise Invalid("two of the files have the same path: upload them one after the other")
     inside = select_inline_files([File(path=path, size=file.size) for path, file in files], options)
     candidates = [
-        Candidate(file.sha256, file.size, check_name(path, file.size), partial(opened, file.path))
+        ContentCandidate(file.sha256, file.size, check_name(path, file.size), partial(opened, file.path))
         for path, file in files
     ]
     from_thread.run(check, hub.verdicts, [*zip(paths, candidates, strict=True)])

@@ -29,7 +29,7 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.recent import RecentDep
 from kcard.hub.server.responses import Responses
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.trees import pointer
 from kcard.hub.values import Entry, Repository
 
@@ -338,7 +338,7 @@ def raw(request: Request, hub: HubDep, file: FileDep) -> Response:
     return Response(pointer(file.entry.sha256, file.entry.size), headers=headers)
 
 
-def _send_file(request: Request, hub: SharedHub, file: ResolvedFile) -> Response:
+def _send_file(request: Request, hub: HubServices, file: ResolvedFile) -> Response:
     plan = plan_response(request, file.entry, file.commit)
     if isinstance(plan, Response):
         return plan

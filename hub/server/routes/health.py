@@ -27,7 +27,7 @@ from kcard.hub.server.dependencies import HubDep, OptionalIdentity
 from kcard.hub.server.limits import is_this_machine
 from kcard.hub.server.logs import QUIET, Exchange
 from kcard.hub.server.responses import Responses
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 
 __all__ = ["Metrics", "metrics_router", "router"]
 
@@ -68,7 +68,7 @@ def ready(hub: HubDep) -> JSONResponse:
     return JSONResponse({"status": "ok" if ok else "failed", **checks}, 200 if ok else 503)
 
 
-def _check(hub: SharedHub, what: str) -> str:
+def _check(hub: HubServices, what: str) -> str:
     try:
         if what == "database":
             with hub.database.read() as connection:

@@ -32,7 +32,7 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.limits import IN_TURN, in_write_thread
 from kcard.hub.server.recent import Recent, RecentDep
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.storage import partial_folder
 from kcard.hub.uploads import Parts
 from kcard.hub.values import Repository
@@ -54,7 +54,7 @@ RENEW_SECONDS = 30
 
 
 @asynccontextmanager
-async def reserve_quota(hub: SharedHub, repository_id: int, size: int) -> AsyncIterator[int | None]:
+async def reserve_quota(hub: HubServices, repository_id: int, size: int) -> AsyncIterator[int | None]:
     """Reserve bytes of the quota of the repository's namespace until the block ends; yield None without a quota.
 
     Raises TooLarge if the quota has fewer bytes left.
@@ -186,7 +186,7 @@ async def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: HubDep) ->
     return JSONResponse({})
 
 
-def parts_of(hub: SharedHub) -> Parts:
+def parts_of(hub: HubServices) -> Parts:
     """Return the parts that were uploaded to a hub."""
     return Parts(hub.blobs.partial.parent / "parts", hub.database)
 
@@ -215,7 +215,7 @@ class _Upload:
         """The name of the upload in parts."""
         return f"{self.identity.account_id}-{self.repository_id}-{self.oid}"
 
-    def store(self, hub: SharedHub, path: FilePath, *, reservation: int | None = None) -> None:
+    def store(self, hub: HubServices, path: FilePath, *, reservation: int | None = None) -> None:
         """Store the complete file."""
         hub.uploads.store(
             self.identity.account_id,
@@ -228,7 +228,7 @@ class _Upload:
         )
 
 
-def _resume_upload(hub: SharedHub, purpose: str, ticket: str, oid: str) -> _Upload:
+def _resume_upload(hub: HubServices, purpose: str, ticket: str, oid: str) -> _Upload:
     """Return the upload of a ticket. Raises Unknown if it is not genuine, or if its token is no longer valid."""
     claims = verify_ticket(hub.secret, purpose, ticket)
     if claims["oid"] != oid:
@@ -324,7 +324,7 @@ def _offer_uploads(
     files: Sequence[LargeFile],
     repository: Repository,
     identity: Identity,
-    hub: SharedHub,
+    hub: HubServices,
     limits: _Limits,
 ) -> Iterator[dict[str, Any]]:
     room = limits.room
@@ -366,7 +366,7 @@ def _offer_downloads(
     batch: LfsBatch,
     repository: Repository,
     identity: Identity | None,
-    hub: SharedHub,
+    hub: HubServices,
     recent: Recent,
 ) -> Iterator[dict[str, Any]]:
     require_download(hub, identity, repository)

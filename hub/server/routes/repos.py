@@ -23,7 +23,7 @@ from kcard.hub.server.dependencies import (
     get_repository,
 )
 from kcard.hub.server.limits import InTurn, lift
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.values import Repository, Type
 
 __all__ = [
@@ -155,7 +155,7 @@ def settings(
 
 
 def create_repository(
-    hub: SharedHub, identity: Identity, type_: Type, name: str, *, private: bool
+    hub: HubServices, identity: Identity, type_: Type, name: str, *, private: bool
 ) -> Repository:
     """Create namespace/name. Raises Forbidden, and as Repositories.create."""
     namespace, _, own = check_repository(name).partition("/")
@@ -167,14 +167,14 @@ def create_repository(
     return repository
 
 
-def delete_repository(hub: SharedHub, identity: Identity, repository: Repository) -> None:
+def delete_repository(hub: HubServices, identity: Identity, repository: Repository) -> None:
     """Delete a repository. Raises Forbidden."""
     require_administer(identity, repository)
     hub.repositories.delete(repository)
     hub.events.add(identity.name, "repository.deleted", repository.name, type=repository.type)
 
 
-def move_repository(hub: SharedHub, identity: Identity, repository: Repository, to: str) -> Repository:
+def move_repository(hub: HubServices, identity: Identity, repository: Repository, to: str) -> Repository:
     """Move or rename a repository. Raises Forbidden, and as Repositories.move."""
     require_administer(identity, repository)
     namespace, _, name = check_repository(to).partition("/")
@@ -187,7 +187,7 @@ def move_repository(hub: SharedHub, identity: Identity, repository: Repository, 
 
 
 def change_settings(
-    hub: SharedHub, identity: Identity, repository: Repository, *, private: bool | None, gated: Gate | None
+    hub: HubServices, identity: Identity, repository: Repository, *, private: bool | None, gated: Gate | None
 ) -> Repository:
     """Change visibility and gating; None: unchanged. Raises Forbidden."""
     require_administer(identity, repository)

@@ -31,7 +31,7 @@ from kcard.hub.server.limits import IN_TURN, InTurn
 from kcard.hub.server.recent import Folder, Recent, RecentDep, RecentTrees, TreeItem
 from kcard.hub.server.responses import ABSENT, Json, next_page
 from kcard.hub.server.routes import commit as commit_routes
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.values import Commit, Entry, Repository
 
 __all__ = ["branches_tags_router", "refs_router", "trees_router"]
@@ -181,7 +181,12 @@ def paths_info(
 
 
 def _describe_items(
-    hub: SharedHub, recent: Recent, repository: Repository, sha: str, items: Sequence[TreeItem], expand: bool
+    hub: HubServices,
+    recent: Recent,
+    repository: Repository,
+    sha: str,
+    items: Sequence[TreeItem],
+    expand: bool,
 ) -> list[Json]:
     if not expand:
         return [describe_item(item) for item in items]

@@ -34,7 +34,7 @@ from kcard.hub.server.limits import LoginLimit
 from kcard.hub.server.web.cards import RepositoryRow
 from kcard.hub.server.web.forms import Form, FormDep, next_path
 from kcard.hub.server.web.render import page
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.values import Type
 
 __all__ = [
@@ -88,7 +88,7 @@ def page_not_found(name: str) -> NotThere:
 
 
 def _list_repositories(
-    hub: SharedHub, account: Account, type_: Type, cursor: str, identity: Identity | None
+    hub: HubServices, account: Account, type_: Type, cursor: str, identity: Identity | None
 ) -> tuple[list[RepositoryRow], str | None]:
     query = ListQuery(type_, author=account.name, limit=ROWS, cursor=cursor or None)
     repositories, following = hub.listing.page(query, identity)
@@ -175,7 +175,7 @@ def save(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
     return render_profile_page(account, form) if form.errors else RedirectResponse("/settings?saved=1", 303)
 
 
-def update_profile(hub: SharedHub, form: Form, account: Account, by: str) -> None:
+def update_profile(hub: HubServices, form: Form, account: Account, by: str) -> None:
     """Change the texts of an account that are in the form, all or none; errors are shown beside their fields."""
     texts = {name: form.long_text(name).strip() for name in ("fullname", "email", "description")}
     texts = {name: text for name, text in texts.items() if name in form.values}
@@ -253,7 +253,7 @@ def revoke(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
 
 
 def render_tokens_page(
-    hub: SharedHub, member: Identity, form: Form, new_token: str | None = None
+    hub: HubServices, member: Identity, form: Form, new_token: str | None = None
 ) -> Response:
     return page(
         "tokens.html",
@@ -342,7 +342,7 @@ def leave(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) 
     return render_organisation_page(hub, account, member, form)
 
 
-def get_organisation(hub: SharedHub, name: str) -> Account:
+def get_organisation(hub: HubServices, name: str) -> Account:
     account = hub.accounts.get(name)
     if account.kind != "organisation":
         raise NotThere("account", f"{account.name} is not an organisation")
@@ -354,7 +354,7 @@ def _redirect_saved(account: Account) -> Response:
 
 
 def render_organisation_page(
-    hub: SharedHub, account: Account, member: Identity, form: Form, done: str = ""
+    hub: HubServices, account: Account, member: Identity, form: Form, done: str = ""
 ) -> Response:
     return page(
         "organisation.html",

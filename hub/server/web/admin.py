@@ -13,7 +13,7 @@ from kcard.hub.server.dependencies import AdministratorDep, HubDep, OptionsDep, 
 from kcard.hub.server.web.account import SAVED, update_profile
 from kcard.hub.server.web.forms import Form, FormDep
 from kcard.hub.server.web.render import page
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.io import parse_size, shown_size
 
 __all__ = ["LARGEST", "accounts_router", "log_router", "quarantine_router", "quotas_router", "row_number"]
@@ -105,7 +105,7 @@ def revoke(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segment) -
     return RedirectResponse(f"{ACCOUNTS_PATH}/{account.name}?saved=1", 303)
 
 
-def render_accounts_page(hub: SharedHub, form: Form, q: str = "", after: str = "") -> Response:
+def render_accounts_page(hub: HubServices, form: Form, q: str = "", after: str = "") -> Response:
     accounts = hub.accounts.page(q, after, ROWS + 1)
     following = accounts[ROWS - 1].name if len(accounts) > ROWS else None
     return page(
@@ -120,7 +120,7 @@ def render_accounts_page(hub: SharedHub, form: Form, q: str = "", after: str = "
 
 
 def render_account_page(
-    hub: SharedHub, account: Account, form: Form, *, token: str = "", done: str = ""
+    hub: HubServices, account: Account, form: Form, *, token: str = "", done: str = ""
 ) -> Response:
     quota = ""  # as its field accepts it, exactly
     if account.quota is not None:
@@ -213,7 +213,7 @@ def _parse_share(name: str, text: str) -> float | None:
         raise Invalid(f"invalid {name} {text[:40]!r}: use a number from 0 to 1, such as 0.5") from None
 
 
-def render_quarantine_page(hub: SharedHub, form: Form, done: str = "") -> Response:
+def render_quarantine_page(hub: HubServices, form: Form, done: str = "") -> Response:
     return page(
         "hub_quarantine.html",
         form.status,

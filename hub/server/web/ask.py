@@ -17,8 +17,8 @@ from kcard.hub.server.limits import Buckets, network, while_connected
 from kcard.hub.server.responses import status_of
 from kcard.hub.server.web.forms import Form, VisitorFormDep
 from kcard.hub.server.web.render import page
-from kcard.hub.shared import SharedHub
-from kcard.hub.values import Mark
+from kcard.hub.shared import HubServices
+from kcard.hub.values import VersionSummary
 
 __all__ = [
     "LONGEST",
@@ -47,7 +47,7 @@ class PassageView:
     """
 
     card: AskableCard | None
-    mark: Mark | None
+    mark: VersionSummary | None
     text: str
     kept: bool
     faithfulness: float | None
@@ -97,7 +97,7 @@ class AnswerView:
 
 
 def answer_view(
-    answer: Mapping[str, Any], cards: Sequence[AskableCard], marks: Mapping[int, Mark]
+    answer: Mapping[str, Any], cards: Sequence[AskableCard], marks: Mapping[int, VersionSummary]
 ) -> AnswerView:
     """Return the view of an answer in the form of Answer.to_json. `marks` are those of the cards' repositories."""
     by_name = {card.name: card for card in cards}
@@ -131,7 +131,7 @@ def answer_view(
 
 
 def _make_passage(
-    passage: dict[str, Any], cards: Mapping[str, AskableCard], marks: Mapping[int, Mark]
+    passage: dict[str, Any], cards: Mapping[str, AskableCard], marks: Mapping[int, VersionSummary]
 ) -> PassageView:
     card = cards.get(_read_text(passage.get("card")))
     text, evidence = _read_text(passage.get("text")), passage.get("evidence")
@@ -263,7 +263,7 @@ async def answer_page(
 
 
 async def _ask_candidates(
-    hub: SharedHub, socket: str, client: str, question: str, candidates: Candidates, *, one: bool
+    hub: HubServices, socket: str, client: str, question: str, candidates: Candidates, *, one: bool
 ) -> tuple[Candidates, Mapping[str, Any]]:
     """Return the answer, and the candidates without cards that can't be opened. A named card fails instead."""
     while True:

@@ -16,21 +16,21 @@ from kcard.hub.accounts import Identity
 from kcard.hub.figures import EXAM_FILE, VersionFigures, VersionLink, checked_share
 from kcard.hub.permissions import may_download
 from kcard.hub.repositories import ListQuery
-from kcard.hub.search import Found, SearchQuery
+from kcard.hub.search import SearchQuery, SearchResults
 from kcard.hub.server.dependencies import get_repository, has_access
 from kcard.hub.server.recent import Recent
 from kcard.hub.server.responses import Json, declared_results
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.storage import Blobs
-from kcard.hub.values import Commit, Entry, Mark, Publication, Ref, Repository, Type
+from kcard.hub.values import Commit, Entry, Publication, Ref, Repository, Type, VersionSummary
 from kcard.manifest import Manifest
 
 __all__ = [
     "CardView",
-    "ExamQuestion",
+    "ChartBar",
+    "ExamQuestionView",
     "ExamView",
     "Histogram",
-    "HistogramBar",
     "History",
     "HistoryPoint",
     "HistorySeries",
@@ -89,7 +89,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class HistogramBar:
+class ChartBar:
     """A bar of a histogram: the range that it counts, how many, and its rectangle."""
 
     low: float
@@ -105,7 +105,7 @@ class HistogramBar:
 class Histogram:
     """A histogram of scores in [0, 1]."""
 
-    bars: Sequence[HistogramBar]
+    bars: Sequence[ChartBar]
     base: float
     width: float = WIDTH
     height: float = 138.0
@@ -147,7 +147,7 @@ def make_histogram(scores: Sequence[float]) -> Histogram | None:
     most, base, room = max(counts), 112.0, 86.0
     width = (WIDTH - LEFT - RIGHT) / BINS
     bars = [
-        HistogramBar(
+        ChartBar(
             place / BINS,
             (place + 1) / BINS,
             count,
@@ -284,7 +284,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class ExamQuestion:
+class ExamQuestionView:
     """A question of an exam: an accepted answer, what the card generated, and whether that contains the answer."""
 
     question: str
@@ -315,7 +315,7 @@ class ExamView:
     base: str
     checker: str
     evidence: str
-    shown: tuple[ExamQuestion, ...]
+    shown: tuple[ExamQuestionView, ...]
 
 
 def load_exam(blobs: Blobs, sha256: str) -> ExamView | None:
@@ -336,10 +336,10 @@ def _read_exam(blobs: Blobs, sha256: str) -> ExamView | None:
         return None
     scored = "factuality" if _try(lambda: own["factuality"]["scores"]) else "faithfulness"
     judged = [*_read_list(record.get("best")), *_read_list(record.get("worst"))]
-    shown: dict[ExamQuestion, None] = {}
+    shown: dict[ExamQuestionView, None] = {}
     for item in judged:
         if isinstance(item, dict) and _read_text(item.get("question")):
-            question = ExamQuestion(
+            question = ExamQuestionView(
                 question=_read_text(item["question"]),
                 answer=_read_text(item.get("answer")),
                 text=_read_text(item.get("text")),
@@ -400,7 +400,7 @@ class RepositoryRow:
     """A repository in a list; `mark` is None if it has published no card."""
 
     repository: Repository
-    mark: Mark | None
+    mark: VersionSummary | None
 
     @property
     def kind(self) -> str:
@@ -463,8 +463,8 @@ class CardView:
 
 
 def search_rows(
-    hub: SharedHub, query: SearchQuery, identity: Identity | None
-) -> tuple[list[RepositoryRow], Found]:
+    hub: HubServices, query: SearchQuery, identity: Identity | None
+) -> tuple[list[RepositoryRow], SearchResults]:
     """Return a page of readable repositories, and the result of the search."""
     matches = hub.search.find(query, identity)
     marks = hub.publications.marks(repository.id for repository in matches.repositories)
@@ -473,13 +473,13 @@ def search_rows(
     ], matches
 
 
-def load_row(hub: SharedHub, repository: Repository) -> RepositoryRow:
+def load_row(hub: HubServices, repository: Repository) -> RepositoryRow:
     """Return a repository with its mark."""
     return RepositoryRow(repository, hub.publications.marks([repository.id]).get(repository.id))
 
 
 def load_card(
-    hub: SharedHub, recent: Recent, type_: Type, name: str, revision: str, identity: Identity | None
+    hub: HubServices, recent: Recent, type_: Type, name: str, revision: str, identity: Identity | None
 ) -> CardView:
     """Return a repository at a revision. Raises NotThere if the client may not read it, or for an unknown revision."""
     repository = get_repository(hub, type_, name, identity)

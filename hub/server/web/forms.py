@@ -19,7 +19,7 @@ from kcard.hub.errors import Forbidden, Invalid, Refused
 from kcard.hub.server import dependencies
 from kcard.hub.server.dependencies import HubDep, OptionsDep, ServerOptions, SessionDep, base_url
 from kcard.hub.server.responses import status_of
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 
 __all__ = [
     "Form",
@@ -105,7 +105,7 @@ async def read_visitor_form(request: Request, hub: HubDep, options: OptionsDep, 
 
 
 async def _read_checked(
-    request: Request, hub: SharedHub, options: ServerOptions, *, with_token: bool
+    request: Request, hub: HubServices, options: ServerOptions, *, with_token: bool
 ) -> Form:
     require_same_origin(request, options)
     values = fields(await request.form(max_files=0, max_fields=MOST, max_part_size=LONGEST))
@@ -137,7 +137,7 @@ def require_same_origin(request: Request, options: ServerOptions) -> None:
 
 
 def require_form_token(
-    hub: SharedHub, options: ServerOptions, request: Request, values: Mapping[str, str]
+    hub: HubServices, options: ServerOptions, request: Request, values: Mapping[str, str]
 ) -> None:
     """Raise Forbidden unless the form was made for this browser, in the session that it is in now."""
     id_ = dependencies.read_session_cookie(request, base_url(request, options))

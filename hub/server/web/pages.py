@@ -32,7 +32,7 @@ from kcard.hub.server.limits import IN_TURN
 from kcard.hub.server.recent import RecentDep
 from kcard.hub.server.responses import parse_reference
 from kcard.hub.server.web.cards import (
-    ExamQuestion,
+    ExamQuestionView,
     ExamView,
     list_uses,
     load_card,
@@ -42,7 +42,7 @@ from kcard.hub.server.web.cards import (
     search_rows,
 )
 from kcard.hub.server.web.render import page, read_template, render_template
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.values import Repository, Type
 from kcard.manifest import MANIFEST
 
@@ -82,7 +82,7 @@ class Rights:
     waiting: int = 0
 
     @classmethod
-    def of(cls, hub: SharedHub, identity: Identity | None, repository: Repository) -> "Rights":
+    def of(cls, hub: HubServices, identity: Identity | None, repository: Repository) -> "Rights":
         """Return the rights of an identity in a repository that it may read."""
         if identity is None:
             return cls()
@@ -155,10 +155,10 @@ class SameQuestion:
 
     question: str
     answer: str
-    sides: tuple[ExamQuestion, ExamQuestion]
+    sides: tuple[ExamQuestionView, ExamQuestionView]
 
 
-def load_compared_version(hub: SharedHub, reference: str, identity: Identity | None) -> ComparedVersion:
+def load_compared_version(hub: HubServices, reference: str, identity: Identity | None) -> ComparedVersion:
     """Return the version that `namespace/name` (the newest) or `namespace/name@v2` names. Raises Invalid, NotThere."""
     name, number = parse_reference(reference)
     repository = get_repository(hub, "model", name, identity)
@@ -172,7 +172,7 @@ def load_compared_version(hub: SharedHub, reference: str, identity: Identity | N
     return ComparedVersion(repository, version, examined)
 
 
-def list_references(hub: SharedHub, side: ComparedVersion) -> list[str]:
+def list_references(hub: HubServices, side: ComparedVersion) -> list[str]:
     """Return references of all published versions of a card, newest first."""
     published = hub_figures.figures(hub.database, side.repository)
     return [f"{side.repository.name}@v{version.number}" for version in reversed(published)]

@@ -37,7 +37,7 @@ from kcard.hub.server.web.cards import page_address
 from kcard.hub.server.web.forms import Form, FormDep, fields, require_form_token, require_same_origin
 from kcard.hub.server.web.pages import Rights
 from kcard.hub.server.web.render import page
-from kcard.hub.shared import SharedHub
+from kcard.hub.shared import HubServices
 from kcard.hub.storage import copy_hashing, explained, partial_folder
 from kcard.hub.values import MAIN, Repository, Type
 from kcard.manifest import MANIFEST
@@ -137,7 +137,7 @@ async def upload(
 
 
 def _commit_upload(
-    hub: SharedHub, options: ServerOptions, member: Identity, repository: Repository, sent: FormData
+    hub: HubServices, options: ServerOptions, member: Identity, repository: Repository, sent: FormData
 ) -> Response:
     form = Form(fields(sent))
     # A field without a file is sent with an empty name.
@@ -196,7 +196,7 @@ def publish(
 
 
 def render_upload_page(
-    hub: SharedHub,
+    hub: HubServices,
     options: ServerOptions,
     repository: Repository,
     form: Form,
@@ -332,7 +332,7 @@ def delete(hub: HubDep, member: MemberDep, repository: MemberRepository, form: F
 
 
 def render_repository_settings_page(
-    hub: SharedHub, repository: Repository, form: Form, done: str = ""
+    hub: HubServices, repository: Repository, form: Form, done: str = ""
 ) -> Response:
     return page(
         "repository_settings.html",
@@ -386,7 +386,7 @@ def answer(hub: HubDep, member: MemberDep, repository: MemberRepository, form: F
     return render_requests_page(hub, member, repository, form)
 
 
-def render_requests_page(hub: SharedHub, member: Identity, repository: Repository, form: Form) -> Response:
+def render_requests_page(hub: HubServices, member: Identity, repository: Repository, form: Form) -> Response:
     administers = may_administer(member, repository)
     return page(
         "access.html",

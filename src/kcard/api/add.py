@@ -14,8 +14,8 @@ from kcard.manifest import Base, Manifest, Prompt, Training, seal
 from kcard.options import Option, documented
 
 if TYPE_CHECKING:
-    from kcard.cards.importing import Repository
-    from kcard.hub.pools import Pool
+    from kcard.cards.importing import ModelRepository
+    from kcard.hub.pools import StoredPool
     from kcard.hub.registry import Hub
     from kcard.hub.versions import Version
 
@@ -275,7 +275,7 @@ def add(
 
 def add_published(
     *, convert: bool = False, hub: "Hub | None" = None, report: Callable[[int], None] | None = None
-) -> "Pool":
+) -> "StoredPool":
     """Register the 26 cards published with the Knowledge Card paper, as the pool "published".
 
     A card that is there already, at the commit that the Hub names now and with this description and prompt, is left
@@ -312,7 +312,7 @@ def add_published(
     return hub.pools.add(POOL, names) if POOL in pools else hub.pools.create(POOL, names)
 
 
-def is_published(hub: "Hub", manifest: Manifest, repository: "Repository") -> bool:
+def is_published(hub: "Hub", manifest: Manifest, repository: "ModelRepository") -> bool:
     """Return whether the hub has this card, at this commit and with this description and prompt."""
     try:
         published = hub.get(manifest.name).manifest
@@ -327,9 +327,9 @@ def _name(repository: str) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", repository.rpartition("/")[2].lower()).strip("-._") or "card"
 
 
-def _publish(repository: "Repository", manifest: Manifest, convert: bool, hub: "Hub") -> "Version":
+def _publish(repository: "ModelRepository", manifest: Manifest, convert: bool, hub: "Hub") -> "Version":
     from kcard.cards.card import REFERENCE
-    from kcard.cards.generators.external import Reference
+    from kcard.cards.generators.external import ModelReference
     from kcard.cards.importing import CONFIGS, fetch, refuse_code
     from kcard.cards.importing import convert as convert_weights
     from kcard.hub.storage import partial_folder
@@ -339,7 +339,7 @@ def _publish(repository: "Repository", manifest: Manifest, convert: bool, hub: "
     if repository.weights:
         if configs := {path: repository.files[path] for path in CONFIGS if path in repository.files}:
             refuse_code(fetch(repository.name, repository.revision, configs), repository.name)
-        reference = Reference.to(repository, _base(repository))
+        reference = ModelReference.to(repository, _base(repository))
         with tempfile.TemporaryDirectory() as scratch:
             (Path(scratch) / REFERENCE).write_text(reference.to_json(), encoding="utf-8")
             return _seal_and_publish(
@@ -362,7 +362,7 @@ def _publish(repository: "Repository", manifest: Manifest, convert: bool, hub: "
         return _seal_and_publish(folder, replace(manifest, kind=kind, base=base or itself), repository, hub)
 
 
-def _base(repository: "Repository") -> Base | None:
+def _base(repository: "ModelRepository") -> Base | None:
     """Return the model that an adapter belongs to, pinned; None for a whole model."""
     if not repository.adapter:
         return None
@@ -372,7 +372,9 @@ def _base(repository: "Repository") -> Base | None:
     return Base(base.name, base.revision, base.digest)
 
 
-def _seal_and_publish(folder: Path, manifest: Manifest, repository: "Repository", hub: "Hub") -> "Version":
+def _seal_and_publish(
+    folder: Path, manifest: Manifest, repository: "ModelRepository", hub: "Hub"
+) -> "Version":
     from kcard.cards.card import README, Card
     from kcard.cards.model_card import readme
 

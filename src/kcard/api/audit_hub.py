@@ -27,7 +27,7 @@ from kcard.io import parse_size
 if TYPE_CHECKING:
     from kcard.hub.audits import AuditFinding
 
-__all__ = ["AuditOutcome", "AuditRequest", "audit_unverified", "checked_evidence", "measure_card"]
+__all__ = ["AuditOutcome", "AuditRequest", "audit_unverified", "check_evidence", "measure_card"]
 
 RESULT, ERRORS = "result.json", "errors.txt"
 LARGEST_RESULT = 8 << 20  # bytes
@@ -95,7 +95,7 @@ def audit_unverified(
     from kcard.hub.client.transfer import RemoteReference, fetched
     from kcard.hub.values import is_independent
 
-    specs = checked_evidence(evidence or settings().hub_evidence)
+    specs = check_evidence(evidence or settings().hub_evidence)
     limits = (questions, parse_size(memory), max(1, round(minutes * 60)))
     url = address(hub)
     token = credentials().token(url)
@@ -134,7 +134,7 @@ def audit_unverified(
         report(len(versions), len(versions))
 
 
-def checked_evidence(specs: Sequence[str]) -> tuple[str, ...]:
+def check_evidence(specs: Sequence[str]) -> tuple[str, ...]:
     """Return the evidence with absolute paths. Raises UsageError for what is neither a path nor a name of evidence."""
     from kcard.selectors.evidence import names
 
@@ -213,7 +213,7 @@ def measure_card(request: AuditRequest) -> "list[AuditFinding]":
 
 def parse_findings(text: str) -> "list[AuditFinding]":
     """Return the findings in what a child wrote. Raises CardError where it wrote something else, or an error."""
-    from kcard.evaluation.audit import finding
+    from kcard.evaluation.audit import make_finding
     from kcard.evaluation.records import Audit, Exam, mean_of
     from kcard.hub.audits import AuditFinding
 
@@ -240,7 +240,7 @@ def parse_findings(text: str) -> "list[AuditFinding]":
                     kcard=exam.kcard,
                 )
             )
-        return findings + ([finding(Audit.from_json(result["audit"]))] if "audit" in result else [])
+        return findings + ([make_finding(Audit.from_json(result["audit"]))] if "audit" in result else [])
     except (ValueError, TypeError, KeyError) as error:
         raise CardError(f"its result can't be read: {one_line(error)}") from error
 

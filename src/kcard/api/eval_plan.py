@@ -247,20 +247,20 @@ class EvalSetting:
         report: Callable[[str], None] | None,
     ) -> "Answerer":
         """Return what answers in this way, with `llm` in place of the one in the options."""
-        from kcard.gates.registry import named_gate
+        from kcard.gates.registry import load_gate
         from kcard.integrators.baselines import baseline as make_baseline
         from kcard.integrators.pipeline import Pipeline
-        from kcard.integrators.pool_views import Routed
-        from kcard.llms.client import Metered
+        from kcard.integrators.pool_views import GateRouter
+        from kcard.llms.client import LLMClient
         from kcard.llms.prompts import load
 
         options = replace(self.options(base), llm=llm)
         if self.sides:
             ungated = replace(base, gate=None)
             below, above = (side.answerer(ungated, baseline, llm, hub, report) for side in self.sides)
-            metered = Metered(llm, options.concurrency or 1)
-            gate = named_gate(options.gate_name, metered, load(options.examples))
-            return Routed(gate, metered, below, above)
+            metered = LLMClient(llm, options.concurrency or 1)
+            gate = load_gate(options.gate_name, metered, load(options.examples))
+            return GateRouter(gate, metered, below, above)
         if self.way in MODES:
             return Pipeline(options, hub=hub, report=report)
         return make_baseline(self.way, options, baseline, hub=hub, report=report)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard.api.eval_plan import DEFAULT, EvalAnalysis, EvalPreset
-from kcard.cluster import RayOptions, device_there, json_ready, mapped
+from kcard.cluster import RayOptions, json_ready, mapped, worker_device
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions, BaselineOptions
 from kcard.options import Option, check_values, declared, documented
@@ -17,7 +17,7 @@ from kcard.options import Option, check_values, declared, documented
 if TYPE_CHECKING:
     from kcard.api.eval_plan import EvaluationPlan
     from kcard.evaluation.report.report import Report
-    from kcard.evaluation.runs.run import Result, Run, RunStorage
+    from kcard.evaluation.runs.run import EvalResult, Run, RunStorage
     from kcard.evaluation.runs.runner import Key, Runner, Store
     from kcard.evaluation.runs.summary import SettingSummary
     from kcard.hub.registry import Hub
@@ -27,7 +27,6 @@ __all__ = [
     "SILENT",
     "Evaluation",
     "EvaluationListener",
-    "Told",
     "ask_missing",
     "evaluate",
     "evaluation",
@@ -62,7 +61,6 @@ class EvaluationListener:
 
 
 SILENT = EvaluationListener()
-Told = EvaluationListener
 
 
 def ask_missing(
@@ -107,11 +105,11 @@ def ask_on_cluster(
     asked. Raises UsageError for an LLM that is an object, and ClusterError.
     """
     from kcard.batching import batched, questions_together
-    from kcard.evaluation.runs.run import Result
+    from kcard.evaluation.runs.run import EvalResult
     from kcard.evaluation.runs.runner import NOT_ASKED, failed
     from kcard.io import build, parse
 
-    def failure(key: "Key", error: str) -> Result:
+    def failure(key: "Key", error: str) -> EvalResult:
         item = next(item for item in prepared.tasks[key[0]].items if item.id == key[2])
         return failed(key[0], key[1], item, error, ())
 
@@ -124,13 +122,13 @@ def ask_on_cluster(
     chunks = [chunk for part in parts.values() for chunk in batched(part, size)]
     where = {
         "paths": [task.path for task in prepared.plan.tasks],
-        "device": device_there(cluster, options.device),
+        "device": worker_device(cluster, options.device),
     }
     pieces = [{"number": run.number, "keys": chunk, **where} for chunk in chunks]
     left, streak = dict.fromkeys(missing), 0
     with closing(mapped(_answer_batch, pieces, cluster, options.device)) as outcomes:
         for nth, outcome in outcomes:
-            results = [build(Result, parse(text)) for text in outcome.get("result", ())]
+            results = [build(EvalResult, parse(text)) for text in outcome.get("result", ())]
             results = results or [failure(key, outcome["error"]) for key in chunks[nth]]
             storage.append(run, results)
             for key in chunks[nth]:
@@ -154,9 +152,9 @@ class _Results:
     """The results of one batch."""
 
     def __init__(self) -> None:
-        self.results: list[Result] = []
+        self.results: list[EvalResult] = []
 
-    def append(self, _: "Run", results: "Sequence[Result]") -> None:
+    def append(self, _: "Run", results: "Sequence[EvalResult]") -> None:
         self.results.extend(results)
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from kcard.cluster import RayOptions, complete_rows, device_there, json_ready
+from kcard.cluster import RayOptions, complete_rows, json_ready, worker_device
 from kcard.config import settings
 from kcard.errors import CardError, UnknownCard, UsageError
 from kcard.io import Row
@@ -77,7 +77,7 @@ def exam(
     from kcard.evaluation.audit import read_independent
     from kcard.evaluation.exam import examine, is_smaller, nothing_to_ask
     from kcard.evaluation.questions import read_questions
-    from kcard.evaluation.recall import Scorer, check_device, named_checker, silent
+    from kcard.evaluation.recall import Scorer, check_device, load_checker, silent
     from kcard.evaluation.target import Target, find
     from kcard.io import write_text
 
@@ -88,7 +88,7 @@ def exam(
     own_questions = None if questions is None else read_questions(questions)
     if not target.corpus and own_questions is None:
         raise CardError(nothing_to_ask(target))
-    judge, name = named_checker(checker, device)
+    judge, name = load_checker(checker, device)
     scorer = Scorer(judge, target.own_evidence if target.corpus else None, independent, report or silent)
     result, answers = examine(target, own_questions, scorer, name, limit=limit, seed=seed, device=device)
     if output is not None:
@@ -171,8 +171,8 @@ def audit(
     if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
         raise UsageError(f"output {output}: the folder {folder} does not exist")
     from kcard.cards.models.loader import Loader
-    from kcard.evaluation.audit import AuditSettings, audited, finding, queries_for, read_independent
-    from kcard.evaluation.recall import Scorer, StepProgress, check_device, named_checker, silent
+    from kcard.evaluation.audit import AuditSettings, make_finding, queries_for, read_independent, run_audit
+    from kcard.evaluation.recall import Scorer, StepProgress, check_device, load_checker, silent
     from kcard.evaluation.target import Target, find_published
     from kcard.hub.registry import Hub
     from kcard.integrators.assembly import make_engines
@@ -184,17 +184,17 @@ def audit(
     audit_queries = queries_for(target, queries, limit, seed)
     specs = [evidence] if isinstance(evidence, Path | str) else [*evidence]
     independent = read_independent(specs, target.digests, target.corpus)
-    judge, name = named_checker(
+    judge, name = load_checker(
         checker, device, trust_remote_code, lambda text: tell(StepProgress(text, 0, 1))
     )
     scorer = Scorer(judge, target.own_evidence if target.corpus else None, independent, tell)
     models = Loader(device=device, engines=make_engines([engine] if isinstance(engine, str) else engine))
-    result = audited(
+    result = run_audit(
         target, audit_queries, scorer, AuditSettings(documents, limit, seed, worst, name, models)
     )
     if keep and target.reference is not None:
         hub = Hub() if hub is None else hub
-        hub.audits.add(hub.get(target.reference), finding(result))
+        hub.audits.add(hub.get(target.reference), make_finding(result))
     if output is not None:
         write_text(Path(output).expanduser(), result.to_json())
     return result
@@ -223,7 +223,7 @@ def audit_many(
     kcard.evaluation.records.Audit has it, or the `error` of one that failed, which costs only itself. Raises
     UsageError, HubError for a card that is not found, and ClusterError; audits that are finished are kept.
     """
-    from kcard.evaluation.audit import finding
+    from kcard.evaluation.audit import make_finding
     from kcard.evaluation.records import Audit
     from kcard.hub.registry import Hub
 
@@ -235,14 +235,14 @@ def audit_many(
     hub = hub or Hub()
     values = {key: value for key, value in options.items() if value is not None}
     device = str(values.get("device", "cpu"))
-    ready = json_ready(values | {"device": device_there(cluster, device)})
+    ready = json_ready(values | {"device": worker_device(cluster, device)})
     names = dict.fromkeys(name for card in cards for name in references_of(card, hub))
 
     def keep(row: Row) -> None:
         """Have the hub keep the audit of a published card, once."""
         if Path(row["card"]).is_absolute():
             return
-        version, result = hub.get(row["card"]), finding(Audit.from_json(json.dumps(row["audit"])))
+        version, result = hub.get(row["card"]), make_finding(Audit.from_json(json.dumps(row["audit"])))
         if all(stored.finding != result for stored in hub.audits.list(version.name)):
             hub.audits.add(version, result)
 

@@ -10,7 +10,7 @@ from kcard.errors import UsageError
 from kcard.options import Option, check_values, documented
 
 if TYPE_CHECKING:
-    from kcard.cards.export import Engine, Expected, Prepared
+    from kcard.cards.export import Engine, Expected, ExportableCard
 
 __all__ = ["Export", "ExportedCard", "export"]
 
@@ -138,7 +138,7 @@ def export(
 
 
 def write_record(
-    cards: "Sequence[Prepared]", engine: "Engine", folder: Path, target: Path, command: Sequence[str]
+    cards: "Sequence[ExportableCard]", engine: "Engine", folder: Path, target: Path, command: Sequence[str]
 ) -> Export:
     """Write export.json; return the export as the caller sees it."""
     from dataclasses import asdict

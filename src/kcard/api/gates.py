@@ -221,9 +221,6 @@ class GateEvaluation:
         return ordered | ({"tuned": self.tuned} if self.tuned else {})
 
 
-Evaluation = GateEvaluation
-
-
 @documented
 def fit(
     records: Records,
@@ -242,11 +239,11 @@ def fit(
     """
     from kcard.gates import base, registry
     from kcard.gates.records import digest
-    from kcard.gates.registry import gates_folder, kept_name
+    from kcard.gates.registry import gates_folder, stored_gate_name
 
     rows = _records(records)
     fitted = base.find(kind).fit(rows, settings or {}, resources(llm))
-    path = Path(output).expanduser() if output is not None else gates_folder() / kept_name(kind)
+    path = Path(output).expanduser() if output is not None else gates_folder() / stored_gate_name(kind)
     registry.save(fitted, path, digest(rows))
     return fitted, path
 
@@ -283,7 +280,7 @@ def evaluate(
         return _evaluate_unchanged(rows, gate, settings, llm)
     kind, values = base.find(gate), settings or {}
     cut = gate_folds.folds(rows, count, seed)
-    using = gate_trial.embedding_once(resources(llm), values)
+    using = gate_trial.cache_embeddings(resources(llm), values)
     whole = kind.fit(rows, values, using)
     progress = None if report is None else lambda done: report(done, len(cut))
     trial = gate_trial.tried(rows, kind, values, using, cut, progress)
@@ -296,11 +293,11 @@ def resources(llm: "str | LLM | None") -> "Resources":
     """Return what gates may use: the LLM, where one is given, asked for the same only once."""
     from kcard.gates.base import Resources
     from kcard.integrators.assembly import Endpoint, make_llm
-    from kcard.llms.client import Metered
+    from kcard.llms.client import LLMClient
 
     if llm is None:
         return Resources()
-    return Resources(llm=Metered(make_llm(llm, 0.1, Endpoint()) if isinstance(llm, str) else llm))
+    return Resources(llm=LLMClient(make_llm(llm, 0.1, Endpoint()) if isinstance(llm, str) else llm))
 
 
 def _evaluate_unchanged(
@@ -322,10 +319,10 @@ def _evaluate_unchanged(
         scores = np.asarray(unfitted.knows([record.question for record in records]), dtype=np.float64)
         outcome = GateOutcome.of(records, scores < THRESHOLD)
         return GateEvaluation(gate, outcome, GateRanking.of(records, scores), {})
-    from kcard.evaluation.gates.calibration import scored
+    from kcard.evaluation.gates.calibration import score_fitted
     from kcard.gates import registry
 
-    trial: Trial = scored(records, registry.load(gate_file(gate), resources(llm)))
+    trial: Trial = score_fitted(records, registry.load(gate_file(gate), resources(llm)))
     (fitted,) = trial.fits
     ranking = GateRanking.of(records, trial.scores, trial.correct_without)
     return GateEvaluation(title(fitted), GateOutcome.of(records, trial.seeks), ranking, fitted.settings)
@@ -382,7 +379,7 @@ def calibrate(
 
     Raises UsageError for records, a budget or a gate that can't be used.
     """
-    from kcard.evaluation.gates.calibration import GateCandidate, calibrated, choose, embedding_once
+    from kcard.evaluation.gates.calibration import GateCandidate, cache_embeddings, choose, compare_gates
     from kcard.gates import base
 
     rows = _records(records)
@@ -394,13 +391,13 @@ def calibrate(
         raise UsageError(f"settings for {strange[0]!r}, which is not compared: add it to the gates")
     # Candidates share one encoder, but for those whose settings name their own.
     client = resources(llm)
-    shared = embedding_once(client, {})
+    shared = cache_embeddings(client, {})
     candidates = {}
     for name in names:
         values = settings.get(name, {})
-        using = embedding_once(client, values) if "encoder" in values else shared
+        using = cache_embeddings(client, values) if "encoder" in values else shared
         candidates[name] = GateCandidate(name, base.find(name), values, using)
-    comparison = calibrated(
+    comparison = compare_gates(
         rows, list(candidates.values()), budget=budget, count=folds, seed=seed, report=report
     )
     return CalibrationResult(comparison, choose(comparison), rows, candidates)
@@ -413,7 +410,7 @@ def keep(result: CalibrationResult) -> tuple[str, Path]:
     UsageError where either can't be written.
     """
     from kcard.config_file import write_setting
-    from kcard.evaluation.gates.calibration import deployed
+    from kcard.evaluation.gates.calibration import fit_chosen_gate
     from kcard.gates import base, registry
     from kcard.gates.records import digest
     from kcard.gates.registry import gates_folder
@@ -427,7 +424,7 @@ def keep(result: CalibrationResult) -> tuple[str, Path]:
         if row is None:
             fitted = base.find("random").fit(result.records, {"share": best.share}, resources(None))
         else:
-            fitted = deployed(result.records, result.candidates[row.gate], row, result.comparison)
+            fitted = fit_chosen_gate(result.records, result.candidates[row.gate], row, result.comparison)
         registry.save(fitted, path, digest(result.records))
         value = str(path)
     write_setting(config, "ask.gate", value)
@@ -458,7 +455,7 @@ def analyse(
 
     Raises UsageError for an unknown analysis or setting, and for records that lack what it needs.
     """
-    from kcard.evaluation.gates.analyses.analysis import Given, find
+    from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, find
     from kcard.gates.records import read_records
 
     run = find(name)
@@ -473,4 +470,4 @@ def analyse(
                 raise UsageError(f"--records {path}: there is another file named {task}: rename one of them")
             tasks[task] = read_records(path)
     more = () if report is None else (report,)
-    return run(Given(tasks, settings or {}, resources(llm), *more))
+    return run(AnalysisInputs(tasks, settings or {}, resources(llm), *more))

@@ -11,7 +11,7 @@ from kcard.options import Option, documented
 
 if TYPE_CHECKING:
     from kcard.hub.client.connection import Credentials, Who
-    from kcard.hub.client.transfer import Listed, Published
+    from kcard.hub.client.transfer import Listed, PublishedVersion
     from kcard.hub.registry import Hub
     from kcard.hub.versions import Version
 
@@ -56,7 +56,7 @@ def publish(
     strict: bool = False,
     report: Callable[[str], None] | None = None,
     progress: bool = False,
-) -> "Published": ...
+) -> "PublishedVersion": ...
 
 
 @documented
@@ -102,7 +102,7 @@ def publish(
     ] = False,
     report: Callable[[str], None] | None = None,
     progress: bool = False,
-) -> "Version | Published":
+) -> "Version | PublishedVersion":
     """Publish a card as its next version, which is immutable and verified on every read.
 
     `report` is called with a sentence on what the privacy scan found, and where the hub has this version already that
@@ -222,7 +222,7 @@ def push(
     private: bool = False,
     aliases: Sequence[str] = (),
     progress: bool = False,
-) -> "Published":
+) -> "PublishedVersion":
     """Publish a card's folder, which was checked, to a hub; what `kcard.publish` does once a card has passed."""
     from kcard.cards.model_card import readme
     from kcard.hub.checks.content import check_contents
@@ -323,7 +323,7 @@ def refuse_namesake(local: "Hub", folder: Path, url: str, token: str | None, rep
 
     A card of somebody else must not become the newest version of one that the user has asked so far.
     """
-    from kcard.hub.client.transfer import published_there
+    from kcard.hub.client.transfer import has_published_version
 
     name = Manifest.read(folder).name
     try:
@@ -334,7 +334,7 @@ def refuse_namesake(local: "Hub", folder: Path, url: str, token: str | None, rep
     for version in versions:
         with local.open(version.reference, MANIFEST) as stream:
             mine.append(stream.read())
-    if (folder / MANIFEST).read_bytes() in mine or published_there(url, token, repository, set(mine)):
+    if (folder / MANIFEST).read_bytes() in mine or has_published_version(url, token, repository, set(mine)):
         return
     raise HubError(
         f"the local hub has another card named {name}: pull this one into a folder (`kcard pull {repository} DIR`), "

@@ -16,15 +16,15 @@ from kcard.types import Source
 
 if TYPE_CHECKING:
     from kcard.evaluation.records import Mean
-    from kcard.evaluation.retention import Remembered, SyncRecord
-    from kcard.training.next_version import Onward, Way
+    from kcard.evaluation.retention import Retention, SyncRecord
+    from kcard.training.next_version import NextVersion, Way
     from kcard.training.update import Changes
 
-__all__ = ["Foreseen", "Synced", "sync", "watch"]
+__all__ = ["SyncForecast", "SyncResult", "sync", "watch"]
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class SyncForecast:
     """How the next version would be made, as far as that shows before it is.
 
     way      indexed, continued (from the card's weights) or trained (from scratch)
@@ -38,7 +38,7 @@ class Foreseen:
 
 
 @dataclass(frozen=True)
-class Synced:
+class SyncResult:
     """What a sync saw, and did.
 
     changes  between the card and the folder
@@ -55,7 +55,7 @@ class Synced:
     folder: Path | None = None
     record: "SyncRecord | None" = None
     version: str = ""
-    foreseen: Foreseen | None = None
+    foreseen: SyncForecast | None = None
 
 
 @documented
@@ -90,7 +90,7 @@ def sync(
         str | None, Option("The date up to which the folder is current, as YYYY-MM-DD.")
     ] = None,
     report: Callable[[Any], None] | None = None,
-) -> Synced:
+) -> SyncResult:
     """Compare a folder with what a card learned from it, and train the next version: it learns what was added, forgets
     what was removed, and keeps the rest.
 
@@ -108,7 +108,7 @@ def sync(
     from kcard.hub.registry import Hub
     from kcard.text import words
     from kcard.training.corpus import read_corpus
-    from kcard.training.next_version import Onward
+    from kcard.training.next_version import NextVersion
     from kcard.training.options import TrainOptions, check
     from kcard.training.output import claim, mend
     from kcard.training.progress import Note, silent
@@ -142,15 +142,15 @@ def sync(
             "is whole, or remove them with --allow-removal"
         )
     if not (changes or retrain):
-        return Synced(name, changes, refused)
-    onward = Onward.of(before, changes, options, say)
+        return SyncResult(name, changes, refused)
+    onward = NextVersion.of(before, changes, options, say)
     if dry_run:
         way, why = onward.foreseen(scratch=retrain)
         last = read_sync(before.card.folder)
         # Training from scratch took as long as the last version did, if that was made so.
         is_whole = manifest.updates is None if last is None else last.way == "trained"
         seconds = manifest.training.seconds if is_whole and way == "trained" else None
-        return Synced(name, changes, refused, foreseen=Foreseen(way, why, seconds))
+        return SyncResult(name, changes, refused, foreseen=SyncForecast(way, why, seconds))
     if refused:
         raise UsageError(f"{folder}: {refused}")
     for file in changes.held:
@@ -182,7 +182,7 @@ def sync(
 
         examine(output, report=report)
     if not publish:
-        return Synced(name, changes, "", output, record)
+        return SyncResult(name, changes, "", output, record)
     hub = Hub()
     version = hub.publish(output)
     earlier = [each.reference for each in hub.versions(version.name) if each.number != version.number]
@@ -193,10 +193,10 @@ def sync(
                 f"`kcard remove {earlier[0]}` deletes one"
             )
         )
-    return Synced(name, changes, "", output, record, version.reference)
+    return SyncResult(name, changes, "", output, record, version.reference)
 
 
-def _write(onward: "Onward", output: Path, scratch: bool, start: float) -> "SyncRecord":
+def _write(onward: "NextVersion", output: Path, scratch: bool, start: float) -> "SyncRecord":
     """Write the next version, measured; nothing where the card has changed since it was read."""
     from kcard.evaluation.retention import SyncRecord, read_sync
     from kcard.manifest import MANIFEST, file_digest, seal
@@ -245,9 +245,9 @@ def _write(onward: "Onward", output: Path, scratch: bool, start: float) -> "Sync
     return record
 
 
-def _recall(onward: "Onward", folder: Path) -> "Remembered | None":
+def _recall(onward: "NextVersion", folder: Path) -> "Retention | None":
     from kcard.cards.card import Card
-    from kcard.evaluation.retention import remembered
+    from kcard.evaluation.retention import measure_retention
 
     card = Card.open(folder)
     if not card.manifest.has_model:
@@ -256,7 +256,7 @@ def _recall(onward: "Onward", folder: Path) -> "Remembered | None":
     learned = {source.text for source in onward.changes.learned}
     staying = [source for source in onward.changes.corpus.passages if source.text not in learned]
     new = [Source(revision.now[row], "", 0) for row in revision.added]
-    return remembered(
+    return measure_retention(
         card,
         onward.before.card,
         staying,
@@ -284,7 +284,7 @@ def watch(
     card: str | Path,
     *,
     interval: float = 2.0,
-    done: Callable[[Synced], None],
+    done: Callable[[SyncResult], None],
     failed: Callable[[KcardError], None],
     wait: Callable[[float], None] = time.sleep,
     **options: Any,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from kcard.cluster import RayOptions, complete_rows, device_there, json_ready
+from kcard.cluster import RayOptions, complete_rows, json_ready, worker_device
 from kcard.config import launch, settings
 from kcard.errors import UsageError
 from kcard.io import Row, read_rows, suffix
@@ -107,13 +107,13 @@ def _examine_both(
     The exam that is written is that of what is left, by the same answers.
     """
     from kcard.evaluation.audit import read_independent
-    from kcard.evaluation.exam import sit
-    from kcard.evaluation.recall import Scorer, named_checker
+    from kcard.evaluation.exam import take_exam
+    from kcard.evaluation.recall import Scorer, load_checker
     from kcard.evaluation.target import find
     from kcard.training.output import without_model
     from kcard.training.progress import Note
 
-    sitting = sit(find(card.folder), None, device=device, report=report)
+    sitting = take_exam(find(card.folder), None, device=device, report=report)
     if fault := sitting.fault():
         card = without_model(card)
         sitting = sitting.of_index(card)
@@ -122,7 +122,7 @@ def _examine_both(
         )
     target = sitting.target
     independent = read_independent([] if evidence is None else [evidence], target.digests, target.corpus)
-    judge, name = named_checker("minilm", device)
+    judge, name = load_checker("minilm", device)
     result, answers = sitting.exam(Scorer(judge, target.own_evidence, independent, report), name)
     target.keep(result, answers)
     return type(card).open(card.folder)
@@ -183,7 +183,7 @@ def train_many(
         )
     folder = (settings().drafts if output is None else Path(output)).expanduser().absolute()
     device = str(options.get("device") or "cpu")
-    there = {"device": device_there(cluster, device)} if "device" in options else {}
+    there = {"device": worker_device(cluster, device)} if "device" in options else {}
     shared = json_ready(options | there)
     rows: list[Row] = [
         {"card": name, "options": {**shared, **own, "output": str(folder / name)}}

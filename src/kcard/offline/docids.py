@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 __all__ = [
-    "AskedQuestions",
     "DocIds",
     "NoisedQuestions",
+    "QuestionFeatures",
     "QuestionWords",
     "Retriever",
     "TargetSequence",
@@ -392,7 +392,7 @@ class Retriever:
 
 
 @dataclass(frozen=True)
-class AskedQuestions:
+class QuestionFeatures:
     """`embeddings`, (n, 384), and `words` of the same questions; and where passages have docids, how likely each is
     meant by some questions, (n, passages), which is `recipe.retrieved` of what is learned."""
 

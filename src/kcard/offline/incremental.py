@@ -20,9 +20,9 @@ from kcard.batching import by_tokens
 from kcard.cards.models.prompting import WordSketch
 from kcard.offline import docids as offline_docids
 from kcard.offline.docids import (
-    AskedQuestions,
     DocIds,
     NoisedQuestions,
+    QuestionFeatures,
     QuestionWords,
     Retriever,
     TargetSequence,
@@ -59,8 +59,8 @@ __all__ = [
     "Revision",
     "StepParts",
     "hardest_examples",
+    "incremental_update",
     "obstacle",
-    "rehearsal",
     "surprise",
 ]
 
@@ -163,7 +163,7 @@ BATCH_TOKENS = 4096
 
 
 def hardest_examples(
-    trainee: Trainee, questions: AskedQuestions | None, examples: Sequence[TrainingExample], most: int
+    trainee: Trainee, questions: QuestionFeatures | None, examples: Sequence[TrainingExample], most: int
 ) -> list[int]:
     """Return the numbers of at most `most` examples, those with the highest loss first."""
     losses = surprise(trainee, questions, examples)
@@ -172,7 +172,7 @@ def hardest_examples(
 
 
 def surprise(
-    trainee: Trainee, questions: AskedQuestions | None, examples: Sequence[TrainingExample]
+    trainee: Trainee, questions: QuestionFeatures | None, examples: Sequence[TrainingExample]
 ) -> "Tensor":
     """Of each example the loss of the token that surprises the model most, in nats, (examples,)."""
     import torch
@@ -363,7 +363,7 @@ CHECKED = 5  # epochs after which it is looked at again which texts the card is 
 LARGE = 0.25  # of the texts: where more have changed, training from scratch takes hardly longer
 
 
-def rehearsal(
+def incremental_update(
     revision: Revision,
     folder: Path,
     recipe: Recipe,
@@ -417,13 +417,13 @@ def rehearsal(
 
 def _make_features(
     revision: Revision, trainee: Trainee, questions: Sequence[str], docids: DocIds, recipe: Recipe
-) -> AskedQuestions:
+) -> QuestionFeatures:
     """The questions, what is meant by them, and new docids that begin near those of like passages."""
     texts = [*dict.fromkeys([*(revision.now if docids.count else ()), *questions])]
     place = {text: row for row, text in enumerate(texts)}
     vectors = offline_docids.embedded(texts)
     sketch = WordSketch.of_corpus(revision.now)
-    features = AskedQuestions(
+    features = QuestionFeatures(
         vectors[[place[text] for text in questions]], QuestionWords(sketch, questions), None, recipe
     )
     if not docids.count:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kcard.cards.models.prompting import SIZE, Vocabulary, WordSketch
 from kcard.manifest import Prompt
 from kcard.offline import docids as offline_docids
-from kcard.offline.docids import AskedQuestions, DocIds, QuestionWords, Retriever, docid_loss
+from kcard.offline.docids import DocIds, QuestionFeatures, QuestionWords, Retriever, docid_loss
 from kcard.offline.pseudo_queries import ASKING, PseudoQueries
 from kcard.offline.recipe import HALF, PAD, Recipe, train_tokenizer
 from kcard.offline.trainee import Trainee, adapted, base_tokenizer, fresh, states
@@ -36,14 +36,14 @@ from kcard.training.progress import Note, Report, silent
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["INSTANT", "Plan", "plan", "preparation"]
+__all__ = ["INSTANT", "TrainingPlan", "plan", "preparation"]
 
 # So few steps are done before their time could be estimated, unless there are less than MINUTES for them.
 INSTANT = 120
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """What training the card on its texts would take, before anything is trained.
 
     estimate  how long it takes, and whether it fits; None where that was not measured
@@ -69,7 +69,7 @@ def plan(
     minutes: float | None = None,
     steps: int | None = None,
     measured: bool = False,
-) -> Plan:
+) -> TrainingPlan:
     """How the card on `texts` is to be trained.
 
     start   the folder of the card's last version, whose passages are the first of `texts`: it goes on from its
@@ -113,13 +113,13 @@ def plan(
     def queries(taken: int) -> int:
         return offline_docids.queries_per_passage(taken / len(batches), recipe)
 
-    def make_features(questions: Sequence[str], vectors: "Tensor") -> AskedQuestions | None:
+    def make_features(questions: Sequence[str], vectors: "Tensor") -> QuestionFeatures | None:
         if not embeds:
             return None
         words = QuestionWords(WordSketch.of_corpus(texts), questions)
         own = vectors[:: len(questions) // len(texts)]
         retriever = Retriever(words.sketch, texts, own) if docids.count else None
-        return AskedQuestions(vectors, words, retriever, recipe)
+        return QuestionFeatures(vectors, words, retriever, recipe)
 
     limit = None if recipe.epochs is not None else minutes
     estimate = None
@@ -153,13 +153,13 @@ def plan(
             recorded |= {"steps_needed": needed, "minutes": estimate.minutes}
         return replace(ready, hyperparameters=recorded)
 
-    return Plan(estimate, prepare)
+    return TrainingPlan(estimate, prepare)
 
 
 def preparation(
     trainee: Trainee,
     texts: Sequence[str],
-    features: AskedQuestions | None,
+    features: QuestionFeatures | None,
     docids: DocIds,
     recipe: Recipe,
     steps: int,
@@ -190,7 +190,7 @@ def preparation(
 
 def _job(
     trainee: Trainee,
-    features: AskedQuestions | None,
+    features: QuestionFeatures | None,
     docids: DocIds,
     recipe: Recipe,
     steps: int,

@@ -27,7 +27,7 @@ from kcard.batching import QUESTIONS
 from kcard.errors import HubError, LLMError
 from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions, Mode
-from kcard.integrators.pipeline import Pipeline, Prepared
+from kcard.integrators.pipeline import Pipeline, PreparedQuestion
 from kcard.serve.schema import ApiError, LLMFailed, NoSuchModel, Overloaded, TimedOut
 from kcard.types import Answer, Reply
 
@@ -94,7 +94,7 @@ class PendingQuestion:
 
     pipeline: Pipeline
     question: str
-    prepared: Prepared
+    prepared: PreparedQuestion
 
     @property
     def knowledge(self) -> Sequence[str]:

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from kcard.cards import fingerprint
 from kcard.cards.card import Card, finish
 from kcard.cards.models.loader import base_digest
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.manifest import Base, Manifest, Prompt
 from kcard.offline import minilm
 from kcard.types import Sampling
@@ -72,6 +72,6 @@ def prefixed(folder: Path, name: str, seed: int) -> Card:
 
 
 def texts(
-    pool: Pool, names: list[str], sampling: Sampling = SAMPLED, questions: list[str] = QUESTIONS
+    pool: CardPool, names: list[str], sampling: Sampling = SAMPLED, questions: list[str] = QUESTIONS
 ) -> list[list[str]]:
     return [[p.text for p in row] for row in pool.write(questions, names, 2, sampling)]

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kcard.cards.models.loader import AGE, ModelCache, share
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.cli.main import app
 from kcard.errors import UsageError
 
@@ -97,7 +97,7 @@ def test_without_a_budget_it_is_half_of_the_machines_memory() -> None:
 
 def test_a_wrong_budget_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="memory is 0: it must be at least 1 byte"):
-        Pool([], memory=0)
+        CardPool([], memory=0)
     done = CliRunner().invoke(app, ["ask", "Who?", "--memory", "lots"])
     assert isinstance(done.exception, UsageError)
     assert "size 'lots'" in str(done.exception)

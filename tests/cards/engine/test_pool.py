@@ -19,7 +19,7 @@ from kcard.cards.models.batched.lora import added
 from kcard.cards.models.loader import SMALL
 from kcard.cards.models.stack import StackedCard
 from kcard.cards.models.transformers_backend import CausalCard
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.errors import CardError, ModelUnavailable
 from kcard.manifest import Manifest, seal
 from kcard.types import Sampling
@@ -69,7 +69,7 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_all_cards_write_what_each_writes_with_transformers_and_peft(
     cards: list[Card], sampling: Sampling
 ) -> None:
-    pool = Pool(cards)
+    pool = CardPool(cards)
     together = texts(pool, [card.name for card in cards], sampling)
     for number, card in enumerate(cards):
         alone = CausalCard(card, pool._models).write(QUESTIONS, 2, sampling)
@@ -81,19 +81,19 @@ def test_all_cards_write_what_each_writes_with_transformers_and_peft(
 def test_cards_of_one_base_or_shape_share_a_batch_with_all_their_questions(
     cards: list[Card], batches: list[int]
 ) -> None:
-    texts(Pool(cards), [card.name for card in cards])
+    texts(CardPool(cards), [card.name for card in cards])
     assert sorted(batches) == [3, 6, 6, 6]
 
 
 def test_a_document_does_not_depend_on_who_shares_its_batch(cards: list[Card]) -> None:
     names = [card.name for card in cards]
-    together = texts(Pool(cards), names)
-    assert texts(Pool(cards, rows=3), names) == together
-    assert texts(Pool(cards), names[::-1], questions=QUESTIONS[::-1]) == [
+    together = texts(CardPool(cards), names)
+    assert texts(CardPool(cards, rows=3), names) == together
+    assert texts(CardPool(cards), names[::-1], questions=QUESTIONS[::-1]) == [
         [text for i in reversed(range(len(names))) for text in row[2 * i : 2 * i + 2]]
         for row in together[::-1]
     ]
-    pool = Pool(cards)
+    pool = CardPool(cards)
     for number, name in enumerate(names):
         for row, question in zip(together, QUESTIONS, strict=True):
             assert texts(pool, [name], questions=[question]) == [row[2 * number : 2 * number + 2]]
@@ -106,7 +106,7 @@ def test_peft_is_not_asked_for_adapters_that_can_be_stacked(
         raise AssertionError("peft holds every adapter that it was given")
 
     monkeypatch.setattr("kcard.cards.models.loader.Loader.lora", refuse)
-    assert texts(Pool(cards), ["lakes", "seas"])
+    assert texts(CardPool(cards), ["lakes", "seas"])
 
 
 # peft says so when a fingerprint is measured without the adapter.
@@ -125,7 +125,7 @@ def test_what_can_not_be_stacked_writes_by_itself_and_says_why_once(
     options: dict[str, Any], why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, batches: list[int]
 ) -> None:
     pair = [lora(tmp_path, "llama", "lakes", 1), lora(tmp_path, "llama", "odd", 2, **options)]
-    pool = Pool(pair)
+    pool = CardPool(pair)
     with caplog.at_level(logging.WARNING):
         first = texts(pool, ["lakes", "odd"], GREEDY)
         assert texts(pool, ["odd"], GREEDY) == [row[2:] for row in first]
@@ -143,7 +143,7 @@ def test_a_model_that_the_engine_does_not_know_writes_by_itself_and_says_so(
     GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=1, eos_token_id=2)).save_pretrained(tmp_path / "old")
     card = sealed(tmp_path / "old", Manifest(name="old", description="Old"))
     with caplog.at_level(logging.WARNING):
-        pool = Pool([card])
+        pool = CardPool([card])
         assert texts(pool, ["old"]) == texts(pool, ["old"])
     (record,) = caplog.records
     assert record.getMessage().endswith("it is a GPT2LMHeadModel")
@@ -160,7 +160,7 @@ def test_a_zeroed_adapter_is_found_out_and_the_others_write(
             if "lora_B" in name:
                 tensors[name].zero_()
 
-    pool = Pool([pair[0], changed(pair[1], zero)])
+    pool = CardPool([pair[0], changed(pair[1], zero)])
     with caplog.at_level(logging.WARNING):
         texts(pool, ["lakes", "dams"])
     assert "card dams is left out: card 'dams': its adapter is not applied" in caplog.text
@@ -174,7 +174,7 @@ def test_the_adapter_of_another_card_is_found_out(tmp_path: Path, caplog: pytest
     other = load_file(lakes.folder / "adapter_model.safetensors")
     wrong = changed(dams, lambda tensors: tensors.update(other))
     with caplog.at_level(logging.WARNING):
-        texts(Pool([lakes, wrong]), ["lakes", "dams"])
+        texts(CardPool([lakes, wrong]), ["lakes", "dams"])
     assert "'dams': an adapter is applied, but not as it was trained" in caplog.text
 
 
@@ -184,13 +184,13 @@ def test_a_swapped_base_is_found_out(family: str, tmp_path: Path) -> None:
     model(family, 9).save_pretrained(tmp_path / f"{family}-base")
     unpinned = Card(card.folder, replace(card.manifest, base=replace(card.manifest.base, sha256=None)))
     with pytest.raises(ModelUnavailable, match=r"has changed: its own log-probabilities"):
-        texts(Pool([unpinned]), ["lakes"])
+        texts(CardPool([unpinned]), ["lakes"])
     with pytest.raises(ModelUnavailable, match="with sha256"):
-        texts(Pool([card]), ["lakes"])
+        texts(CardPool([card]), ["lakes"])
 
 
 def test_cards_with_the_same_tokenizer_files_share_one(cards: list[Card]) -> None:
-    pool = Pool(cards)
+    pool = CardPool(cards)
     texts(pool, ["lakes", "seas", "dams"])
     writers = [pool._turns.writer(name) for name in ("lakes", "seas", "dams")]
     assert all(isinstance(writer, StackedCard) for writer in writers)
@@ -200,10 +200,10 @@ def test_cards_with_the_same_tokenizer_files_share_one(cards: list[Card]) -> Non
 @pytest.mark.parametrize("share", [0.4, 0.7, 1.0])
 def test_a_budget_is_respected_and_changes_no_document(share: float, cards: list[Card]) -> None:
     names = [card.name for card in cards]
-    free = Pool(cards)
+    free = CardPool(cards)
     expected = [texts(free, names), texts(free, names[:3])]
     whole = free._models.cache.used
-    pool = Pool(cards, memory=int(whole * share))
+    pool = CardPool(cards, memory=int(whole * share))
     held = pool._models.cache
     most: list[int] = []
     put = held.put
@@ -221,33 +221,33 @@ def test_a_base_that_does_not_fit_alone_is_refused_with_its_size(cards: list[Car
     with pytest.raises(
         ModelUnavailable, match=r"the base of card 'lakes' needs 1\d\d kB for its weights, but"
     ):
-        texts(Pool(cards, memory=50_000), ["lakes"])
+        texts(CardPool(cards, memory=50_000), ["lakes"])
 
 
 def test_adapters_that_do_not_fit_together_are_stacked_in_parts(tmp_path: Path, batches: list[int]) -> None:
     names = ["a", "b", "c", "d", "e"]
     many = [lora(tmp_path, "llama", name, seed, r=8) for seed, name in enumerate(names)]
-    free = Pool(many)
+    free = CardPool(many)
     expected = texts(free, names, GREEDY)
     on = next(iter(free._models.groups.values())).stack
     assert batches == [15]
-    tight = Pool(many, memory=decoder.size(on.base()) + added(on.base(), [*on.ranks.values()]) // 2)
+    tight = CardPool(many, memory=decoder.size(on.base()) + added(on.base(), [*on.ranks.values()]) // 2)
     assert texts(tight, names, GREEDY) == expected
     assert batches[1:] == [6, 6, 3]
 
 
 def test_of_cards_the_one_used_least_leaves_first(tmp_path: Path) -> None:
     three = [full(tmp_path, "opt", name, seed) for seed, name in enumerate(["a", "b", "c"])]
-    one = Pool(three)
+    one = CardPool(three)
     texts(one, ["a"])
-    pool = Pool(three, memory=int(2.5 * one._models.cache.used))
+    pool = CardPool(three, memory=int(2.5 * one._models.cache.used))
     for name in ("a", "b", "a", "c"):
         texts(pool, [name])
     assert [card.folder in pool._models.cache for card in three] == [True, False, True]
 
 
 def test_no_document_and_no_question_are_nothing(cards: list[Card]) -> None:
-    pool = Pool(cards)
+    pool = CardPool(cards)
     assert pool.write(QUESTIONS, ["lakes"], 0, SAMPLED) == [[], [], []]
     assert pool.write([], ["lakes", "rivers"], 2, SAMPLED) == []
 
@@ -258,7 +258,7 @@ def test_only_large_models_are_in_bf16_on_a_processor_that_has_it(
     def dtype(able: dict[str, bool], small: int) -> str:
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
         monkeypatch.setattr("kcard.cards.models.loader.SMALL", small)
-        pool = Pool(cards[:1])
+        pool = CardPool(cards[:1])
         writer = pool._turns.writer("lakes")
         assert isinstance(writer, StackedCard)
         return writer.measure([("Who?", "Ann.")]).dtype
@@ -272,7 +272,7 @@ def test_an_adapter_is_not_read_again_however_unevenly_adapters_are_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["a", "b", "c", "d", "e", "f"]
-    pool = Pool([lora(tmp_path, "llama", name, seed) for seed, name in enumerate(names)])
+    pool = CardPool([lora(tmp_path, "llama", name, seed) for seed, name in enumerate(names)])
     texts(pool, names)  # each is read once for its fingerprint and once for the stack
     read: list[str] = []
     plain = adapters.read

@@ -30,7 +30,7 @@ from kcard.cards.models.batched.generate import Prompts, log_probabilities
 from kcard.cards.models.loader import Loader
 from kcard.cards.models.transformers_backend import CausalCard, Limits, generate
 from kcard.cards.models.transformers_backend import log_probabilities as of_transformers
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.errors import CardError, KcardError
 from kcard.manifest import Base, Manifest
 from kcard.types import Sampling
@@ -109,7 +109,7 @@ def test_a_card_on_a_base_that_the_engine_does_not_run_writes_with_transformers(
     WINDOWED["mistral"]().save_pretrained(base)
     folder = prefix(AutoModelForCausalLM.from_pretrained(base), tmp_path / "rivers", TEXTS[0], noise=0.3)
     made = sealed(folder, Manifest("rivers", "Rivers", kind="prefix", base=Base(str(base))))
-    pool = Pool([made])
+    pool = CardPool([made])
     together = texts(pool, ["rivers"])
     assert together == [texts(pool, ["rivers"], questions=[question])[0] for question in QUESTIONS]
 
@@ -140,9 +140,9 @@ def test_a_pool_writes_with_prefixes_adapters_and_whole_models(tmp_path: Path) -
         full(tmp_path, "opt", "whole", 5),
     ]
     names = [card.name for card in cards]
-    pool = Pool(cards)
+    pool = CardPool(cards)
     together = texts(pool, names)
-    alone = [texts(Pool([card]), [card.name]) for card in cards]
+    alone = [texts(CardPool([card]), [card.name]) for card in cards]
     assert together == [[text for own in alone for text in own[row]] for row in range(len(QUESTIONS))]
     assert len({str(own) for own in alone}) == len(cards)
     by_transformers = CausalCard(cards[0], Loader())
@@ -151,7 +151,7 @@ def test_a_pool_writes_with_prefixes_adapters_and_whole_models(tmp_path: Path) -
 
 def test_questions_of_unlike_lengths_give_the_same_documents_in_one_batch(tmp_path: Path) -> None:
     card = prefix_card(tmp_path, "opt", "short", 1)
-    pool = Pool([card])
+    pool = CardPool([card])
     together = texts(pool, ["short"])
     assert together == [texts(pool, ["short"], questions=[question])[0] for question in QUESTIONS]
     assert texts(pool, ["short"], GREEDY) != texts(pool, ["short"], SAMPLED)
@@ -167,7 +167,7 @@ def test_a_prefix_that_was_changed_is_refused_by_its_fingerprint(tmp_path: Path)
     path = card.folder / "adapter_model.safetensors"
     save_file({"prompt_embeddings": load_file(path)["prompt_embeddings"] * -1}, path)
     with pytest.raises(CardError, match="not as it was trained"):
-        texts(Pool([_resealed(card)]), ["rivers"])
+        texts(CardPool([_resealed(card)]), ["rivers"])
 
 
 def _edit(folder: Path, **values: Any) -> None:
@@ -209,7 +209,7 @@ def test_a_prefix_is_refused_where(what: str, tmp_path: Path) -> None:
     damage, message = BROKEN[what]
     damage(card.folder)
     with pytest.raises(KcardError, match=message) as engine:
-        texts(Pool([_resealed(card)]), ["rivers"])
+        texts(CardPool([_resealed(card)]), ["rivers"])
     assert "'rivers'" in str(engine.value)
     with pytest.raises(KcardError, match=message):
         CausalCard(card, Loader())
@@ -221,7 +221,7 @@ def test_a_prefix_on_another_base_is_refused(family: str, tmp_path: Path) -> Non
     model(family).save_pretrained(tmp_path / "other")
     manifest = replace(card.manifest, base=Base(str(tmp_path / "other")))
     moved = finish(card.folder, manifest, [])
-    for load in (lambda: texts(Pool([moved]), ["rivers"]), lambda: CausalCard(moved, Loader())):
+    for load in (lambda: texts(CardPool([moved]), ["rivers"]), lambda: CausalCard(moved, Loader())):
         with pytest.raises(CardError, match=r"'rivers': its prefix can't be read: it is for 2 layers"):
             load()
 

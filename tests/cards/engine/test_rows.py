@@ -26,7 +26,7 @@ from kcard.cards.models.batched.generate import Prompts, Sampler, batched, log_p
 from kcard.cards.models.loader import Loader, base_digest
 from kcard.cards.models.transformers_backend import CausalCard
 from kcard.cards.models.transformers_backend import log_probabilities as of_transformers
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.errors import CardError
 from kcard.manifest import Base, Manifest, Prompt
 from kcard.offline import minilm, opt
@@ -303,7 +303,7 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> list[Card]:
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 def test_cards_with_rows_write_in_a_pool_what_each_writes_with_peft(cards: list[Card], sampling: Any) -> None:
-    pool, names = Pool(cards), [card.name for card in cards]
+    pool, names = CardPool(cards), [card.name for card in cards]
     together = texts(pool, names, sampling)
     assert not any(isinstance(pool._turns.writer(name), CausalCard) for name in names)
     for number, one in enumerate(cards):
@@ -311,12 +311,12 @@ def test_cards_with_rows_write_in_a_pool_what_each_writes_with_peft(cards: list[
         alone = CausalCard(one, Loader()).write(QUESTIONS, 2, sampling)
         assert own == [[p.text for p in row] for row in alone], one.name
         assert texts(pool, [one.name], sampling) == own
-    assert texts(Pool(cards, rows=3), names, sampling) == together
+    assert texts(CardPool(cards, rows=3), names, sampling) == together
 
 
 def test_the_fingerprint_of_rows_is_that_of_peft(cards: list[Card]) -> None:
     pairs = [("Who built the dam?", "Ann built it in 1871."), ("Where is it?", "In the north.")]
-    pool = Pool(cards)
+    pool = CardPool(cards)
     for one in cards:
         writer: Any = pool._turns.writer(one.name)
         found, expected = writer.measure(pairs), CausalCard(one, Loader()).measure(pairs)
@@ -339,7 +339,7 @@ def test_rows_outside_of_the_vocabulary_are_left_to_peft_which_refuses_them(
     one = card(tmp_path, "lakes", 1, [5, 6])
     configured(one.folder, [5, WORDS])
     with caplog.at_level(logging.WARNING), pytest.raises(CardError, match="does not fit the base"):
-        Pool([Card(one.folder, one.manifest)])._turns.writer("lakes")
+        CardPool([Card(one.folder, one.manifest)])._turns.writer("lakes")
 
 
 def test_a_card_on_the_base_of_the_package_is_asked_without_transformers(
@@ -351,7 +351,7 @@ def test_a_card_on_the_base_of_the_package_is_asked_without_transformers(
     base = Base(opt.BASE, None, base_digest(opt.BASE))
     assert base.sha256 is not None
     one = sealed(where, Manifest(name="lakes", description="lakes", kind="lora", base=base))
-    written = texts(Pool([one]), ["lakes"], GREEDY)
+    written = texts(CardPool([one]), ["lakes"], GREEDY)
     assert [[p.text for p in row] for row in CausalCard(one, Loader()).write(QUESTIONS, 2, GREEDY)] == written
     code = (
         "import sys; from pathlib import Path\n"

@@ -10,7 +10,7 @@ from huggingface_hub import CommitOperationAdd, HfApi, constants
 import kcard
 from kcard.api.hub import credentials, login
 from kcard.errors import HubError, UsageError
-from kcard.hub.client.transfer import Published
+from kcard.hub.client.transfer import PublishedVersion
 from kcard.manifest import MANIFEST, seal
 from tests.hub.client.cards import rivers
 from tests.hub.shared_hub import Shared, shared_hub
@@ -29,8 +29,8 @@ def bob(shared: Shared) -> HfApi:
     return shared.api("bob")
 
 
-def publish(shared: Shared, folder: Path, repository: str | None = None, *aliases: str) -> Published:
-    there: Published = kcard.publish(folder, hub=shared.url, repository=repository, aliases=aliases)
+def publish(shared: Shared, folder: Path, repository: str | None = None, *aliases: str) -> PublishedVersion:
+    there: PublishedVersion = kcard.publish(folder, hub=shared.url, repository=repository, aliases=aliases)
     return there
 
 

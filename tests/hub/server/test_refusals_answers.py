@@ -16,7 +16,7 @@ from kcard.hub.errors import Invalid
 from kcard.hub.server import app as application
 from kcard.hub.server import responses
 from kcard.hub.server.logs import Json, Text
-from kcard.hub.tokens import Tokens
+from kcard.hub.tokens import TokenStore
 from tests.hub.server.attacks import commit, deleted, inline, lines, raw
 from tests.hub.shared_hub import Shared, shared_hub
 
@@ -66,7 +66,7 @@ def test_a_token_is_in_no_log_and_no_answer(shared: Shared, caplog: pytest.LogCa
 
 def test_nothing_is_decided_by_comparing_tokens_letter_by_letter() -> None:
     """A token is looked up by its hash: how long that takes tells nothing about the token."""
-    source = Path(str(Tokens.identify.__code__.co_filename)).read_text(encoding="utf-8")
+    source = Path(str(TokenStore.identify.__code__.co_filename)).read_text(encoding="utf-8")
     assert "sha256" in source
     assert "tokens.c.digest ==" in source
 

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import update
 
 from kcard.hub import accounts
-from kcard.hub.checks.content import Candidate, Verdict
+from kcard.hub.checks.content import ContentCandidate, ContentVerdict
 from kcard.hub.db.models import now, tokens
 from kcard.hub.server import checking
 from kcard.hub.server.dependencies import ServerOptions
@@ -79,7 +79,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     paths: list[str] = []
     judged = checking._judge
 
-    async def counting(batch: Sequence[tuple[str, Candidate]]) -> list[Verdict]:
+    async def counting(batch: Sequence[tuple[str, ContentCandidate]]) -> list[ContentVerdict]:
         paths.extend(path for path, _ in batch)
         return await judged(batch)
 

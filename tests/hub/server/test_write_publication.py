@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub.errors import BadRequestError, HfHubHTTPError
 from safetensors.numpy import save
 
-from kcard.hub.values import Declared
+from kcard.hub.values import DeclaredFigures
 from kcard.manifest import Manifest, seal
 from tests.hub.exams import exam
 from tests.hub.shared_hub import Shared, shared_hub
@@ -123,7 +123,7 @@ def test_a_trained_card_is_published_with_its_exam_only(shared: Shared, name: st
     api.upload_folder(repo_id=name, folder_path=card(tmp_path, kind="full", more=more))
     api.create_tag(name, tag="v1")
     repository = shared.hub.repositories.get("model", name)
-    assert shared.hub.publications.marks([repository.id])[repository.id].declared == Declared(
+    assert shared.hub.publications.marks([repository.id])[repository.id].declared == DeclaredFigures(
         0.9, 0.75, coverage=1.0
     )
 

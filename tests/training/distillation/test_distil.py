@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kcard.cards.card import Card
-from kcard.cards.pool import Pool
+from kcard.cards.pool import CardPool
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.manifest import file_digest
 from kcard.text import passage_digest
@@ -34,7 +34,7 @@ def options(reading_base: Path, study: Path) -> dict[str, Any]:
 
 def answers(card: Card) -> list[str]:
     questions = [question for _, question, _ in FACTS]
-    written = Pool([card]).write(questions, [card.name], 1, Sampling(temperature=0, tokens=8))
+    written = CardPool([card]).write(questions, [card.name], 1, Sampling(temperature=0, tokens=8))
     return [passages[0].text for passages in written]
 
 

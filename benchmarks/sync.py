@@ -30,7 +30,7 @@ from kcard.batching import batched
 from kcard.cards.card import Card
 from kcard.evaluation.questions import ExamQuestion
 from kcard.evaluation.recall import ask, score_recall, silent
-from kcard.offline import incremental
+from kcard.offline import incremental_update as incremental
 
 A_FILE = 10
 UNSEEN = {"rows": 100, "data": 10, "races": 40}  # of WikiDYK's facts, XQuAD's paragraphs, the demo's races

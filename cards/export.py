@@ -12,7 +12,7 @@ from kcard.cards import fingerprint
 from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, fingerprint_pairs
 from kcard.cards.generators import external
-from kcard.cards.importing import COMPANIONS, INDEX, SAFE, refuse_code
+from kcard.cards.hugging_face import COMPANIONS, INDEX, SAFE, refuse_code
 from kcard.cards.models.loader import SMALL, Loader, base_files, causal_lm, explained, with_adapter
 from kcard.cards.models.prompting import VOCABULARY, prompt_ids
 from kcard.errors import CardError, ModelUnavailable, UsageError

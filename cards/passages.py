@@ -26,7 +26,7 @@ from kcard.errors import CardError, DamagedCard
 from kcard.interfaces import Array
 from kcard.io import parse, replacing
 from kcard.manifest import check_counts, file_digest
-from kcard.offline import static
+from kcard.offline import static_embeddings as static
 from kcard.text import passage_digest, words
 from kcard.types import Source
 
@@ -226,7 +226,7 @@ class Indexing:
     """How passages are indexed.
 
     stemmer  Snowball's, by which words are compared (kcard.text); None: words as they are
-    dense    whether they are embedded too (kcard.offline.static knows English alone)
+    dense    whether they are embedded too (kcard.offline.static_embeddings knows English alone)
     report   called with how many are embedded
     """
 

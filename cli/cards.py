@@ -385,7 +385,7 @@ def add(
         raise UsageError("give one repository (hf:owner/name) or adapter, or --published")
     if published:
         from kcard.api.add import add_published
-        from kcard.cards.importing import PUBLISHED
+        from kcard.cards.hugging_face import PUBLISHED
 
         with counter("adding", len(PUBLISHED)) as report:
             pool = add_published(convert=values["convert"], report=report)

@@ -374,7 +374,7 @@ def serve(
     """
     from urllib.parse import urlsplit
 
-    from kcard.api.answering import program
+    from kcard.api.answer_process import program
     from kcard.api.audit_hub import check_evidence
     from kcard.config import settings
     from kcard.hub.server.dependencies import ServerOptions

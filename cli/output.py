@@ -87,7 +87,7 @@ def console() -> "Console":
 
     from rich.console import Console
 
-    from kcard.cli.escaping import Escaping
+    from kcard.cli.escapes import Escaping
 
     out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     out.push_render_hook(Escaping())

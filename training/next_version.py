@@ -1,7 +1,7 @@
 """Make the next version of a card from the changes of its corpus.
 
-A card without a model is indexed again. An embedded one is updated incrementally (kcard.offline.incremental), and one
-made from another base learns the new passages with as many old ones (kcard.training.update). Where neither is possible,
+A card without a model is indexed again. An embedded one is updated incrementally (kcard.offline.incremental_update), and
+one made from another base learns the new passages with as many old ones (kcard.training.update). Where neither is possible,
 it is trained from scratch.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kcard.errors import TrainingInterrupted
 from kcard.manifest import LOOKED_UP, Manifest, Training
 from kcard.offline.docids import DocIds
-from kcard.offline.incremental import Revision, incremental_update, obstacle
+from kcard.offline.incremental_update import Revision, incremental_update, obstacle
 from kcard.offline.recipe import Recipe
 from kcard.training.corpus import continuations, statements
 from kcard.training.execution import Execution, Processes, one_thread

@@ -173,7 +173,7 @@ def estimate(
         indexing = None
         if chosen.kind == "both":
             # How long the passages take to embed, by which a card in English is searched.
-            from kcard.offline.static import embed
+            from kcard.offline.static_embeddings import embed
 
             indexing = 0.0
             if is_english(options.language or _language(update.corpus, silent)):

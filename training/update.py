@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kcard.cards.card import Card
-from kcard.cards.importing import refuse_code
+from kcard.cards.hugging_face import refuse_code
 from kcard.cards.models.loader import base_digest
 from kcard.cards.passages import hashes, passages
 from kcard.config import settings

@@ -15,7 +15,7 @@ from kcard import system
 from kcard.cards import fingerprint
 from kcard.cards.card import REFERENCE, SEARCH, Card
 from kcard.cards.generators.retrieval import padded
-from kcard.cards.importing import ModelRepository, fetch, refuse_code
+from kcard.cards.hugging_face import ModelRepository, fetch, refuse_code
 from kcard.cards.models import stack
 from kcard.cards.models.batched.decoder import UnsupportedModel
 from kcard.cards.models.batched.prefix import is_prefix

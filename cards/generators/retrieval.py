@@ -26,7 +26,7 @@ from kcard.cards import passages as cards_passages
 from kcard.cards.card import Card, kind_of
 from kcard.cards.passages import INDEX, index, passages
 from kcard.interfaces import Array
-from kcard.offline import static
+from kcard.offline import static_embeddings as static
 from kcard.text import agreement, command_options, is_english, numbers, words
 from kcard.types import Passage, Sampling, Source
 

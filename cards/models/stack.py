@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, Pair
 from kcard.cards.models import prompting, weights
-from kcard.cards.models.batched import decoder, lora, prefix, whole
+from kcard.cards.models.batched import decoder, lora, prefix
+from kcard.cards.models.batched import whole_models as whole
 from kcard.cards.models.batched.decoder import Decoder, UnsupportedModel, packed
 from kcard.cards.models.batched.generate import (
     Prompts,

@@ -10,17 +10,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kcard import __version__
 from kcard.errors import DiskFull, KcardError
 from kcard.hub.errors import Invalid, NotThere, TooLarge
+from kcard.hub.server.caches import Recent
 from kcard.hub.server.dependencies import RawPath, ServerOptions, refuse_nul, remember_visitor
 from kcard.hub.server.limits import BodyLimit, LoginLimit, RateLimit, take_turn
 from kcard.hub.server.logs import Instrumentation, log_exchange
-from kcard.hub.server.recent import Recent
 from kcard.hub.server.responses import make_json_error
 from kcard.hub.server.routes import accounts, commit, files, health, lfs, models, repos, tree
 from kcard.hub.server.web import account, admin, ask, openapi, pages, repository
 from kcard.hub.server.web import files as web_files
 from kcard.hub.server.web.ask import QuestionLimit
 from kcard.hub.server.web.render import make_error_response, wants_html
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.storage import is_full
 
 __all__ = ["HeadRequests", "SecurityHeaders", "create_app"]

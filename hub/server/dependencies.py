@@ -26,7 +26,7 @@ from kcard.hub.permissions import (
     require_administrator,
     require_write,
 )
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.tokens import LONGEST_SESSION, Session
 from kcard.hub.values import Repository, Type
 

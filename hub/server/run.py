@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import HubError, MissingExtra, Unavailable, UsageError
-from kcard.hub.server.asking import Program, ask_workers
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.logs import LogFormat, configuration
+from kcard.hub.server.questions import Program, ask_workers
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from kcard.hub.shared import HubServices
+    from kcard.hub.services import HubServices
 
 __all__ = ["Location", "Serving", "follow_parent", "listening", "open_hub", "run_workers", "serve", "worker"]
 
@@ -91,7 +91,7 @@ def follow_parent() -> None:
 
 def open_hub(location: Location, options: ServerOptions) -> "HubServices":
     """Open the hub with these options."""
-    from kcard.hub.shared import HubServices
+    from kcard.hub.services import HubServices
 
     return HubServices.open(
         location.home,

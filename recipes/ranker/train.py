@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kcard.index import Index
-from kcard.offline import minilm, static
+from kcard.offline import minilm
+from kcard.offline import static_embeddings as static
 from kcard.offline.reader import LAYERS, READER_WEIGHTS, pair_tokens
 from kcard.training.execution import autocast
 from recipes.digests import write_digests

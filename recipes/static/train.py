@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kcard.offline import minilm
-from kcard.offline.static import DIMENSIONS
+from kcard.offline.static_embeddings import DIMENSIONS
 from recipes.digests import write_digests
 from recipes.quantisation import quantised
 

@@ -14,7 +14,7 @@ from kcard.evaluation.questions import ExamQuestion
 from kcard.evaluation.recall import ask, silent
 from kcard.evaluation.records import Mean
 from kcard.evaluation.retention import Retention, read_sync
-from kcard.offline import incremental
+from kcard.offline import incremental_update as incremental
 from kcard.training.progress import Note, TrainingProgress
 from tests.command import Kcard
 

@@ -13,7 +13,7 @@ from kcard.cards.generators.retrieval import CANDIDATES, FIRST, MOST, RetrievalC
 from kcard.cards.passages import INDEX, index
 from kcard.errors import CardError, DamagedCard
 from kcard.manifest import Manifest
-from kcard.offline import static
+from kcard.offline import static_embeddings as static
 from kcard.offline.reader import PassageReading
 from kcard.types import Passage, Sampling, Source
 

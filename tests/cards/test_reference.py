@@ -20,8 +20,8 @@ from safetensors.torch import load_file
 from transformers import OPTConfig, OPTForCausalLM
 
 from kcard.api.add import is_published
-from kcard.cards import unpickling
-from kcard.cards.importing import POOL, PUBLISHED, ModelRepository
+from kcard.cards import pickle_process as unpickling
+from kcard.cards.hugging_face import POOL, PUBLISHED, ModelRepository
 from kcard.errors import CardError
 from kcard.hub.registry import Hub
 from kcard.manifest import Base, Manifest, Prompt
@@ -311,7 +311,7 @@ def test_weights_are_tensors_by_name_and_nothing_else(tmp_path: Path, value: obj
     "deed", ["os.system('touch executed')", "__import__('socket').create_connection(('127.0.0.1', 9))"]
 )
 def test_the_child_ends_before_anything_is_started_or_called(tmp_path: Path, deed: str) -> None:
-    code = f"import os, sys; from kcard.cards import unpickling; unpickling.guard(); {deed}"
+    code = f"import os, sys; from kcard.cards import unpickling; pickle_process as unpickling.guard(); {deed}"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -143,7 +143,8 @@ def test_an_embedded_card_is_the_decoder_that_transformers_reads(tmp_path: Path)
     from transformers import AutoModelForCausalLM
 
     from kcard.cards.models import weights
-    from kcard.cards.models.batched import decoder, families, whole
+    from kcard.cards.models.batched import decoder, families
+    from kcard.cards.models.batched import whole_models as whole
     from kcard.system import quiet_loading
 
     ours = families.decoder(weights.of_folder(trained(tmp_path), "cpu"))

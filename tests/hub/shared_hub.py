@@ -30,7 +30,7 @@ from kcard.hub.accounts import Identity
 from kcard.hub.server.app import create_app
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.limits import Connection
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.storage import partial_folder
 from kcard.hub.trees import git_oid, pointer_oid
 from kcard.hub.values import Add, Commit, Entry, Repository, Type

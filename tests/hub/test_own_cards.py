@@ -10,7 +10,7 @@ from kcard.errors import CardError, HubError, UsageError
 from kcard.hub import history, versions
 from kcard.hub.errors import Conflict, Invalid, NotThere
 from kcard.hub.local_cards import LocalCards
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.values import Repository
 from kcard.manifest import seal
 from tests.hub.client.cards import rivers

@@ -158,7 +158,7 @@ def may_import(package: str, other: str) -> bool:
 # Modules that are short for a reason: what runs alone, what two packages share, what keeps an extra or rich apart.
 SHORT = {
     *("kcard.__main__", "kcard.hub.migrations.env", "kcard.hub.verdicts"),
-    *("kcard.hub.db.psycopg_connection", "kcard.serve.options", "kcard.cli.escaping"),
+    *("kcard.hub.db.psycopg_connection", "kcard.serve.options", "kcard.cli.escapes"),
 }
 MIGRATIONS = "kcard.hub.migrations.versions."
 LEAST, LEAST_OF_ONE_IMPORTER = 60, 100  # lines

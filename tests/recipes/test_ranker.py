@@ -10,7 +10,7 @@ from recipes.ranker import train as ranking
 from recipes.static import train as static
 
 from kcard.offline import minilm
-from kcard.offline import static as offline_static
+from kcard.offline import static_embeddings as offline_static
 from kcard.offline.reader import best_window, load_ranker, rank_all
 
 QUESTION = "Who built the mill?"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.cards.importing import PUBLISHED
+from kcard.cards.hugging_face import PUBLISHED
 from kcard.errors import UsageError
 from kcard.training.options import CORPORA, TrainOptions, with_preset
 from kcard.training.readers.tables import repository

@@ -12,7 +12,7 @@ from kcard.cards.card import PROJECTION, finish
 from kcard.cards.models.prompting import WORDS, WordSketch
 from kcard.manifest import Manifest
 from kcard.offline.docids import DocIds, QuestionFeatures, QuestionWords, Retriever, TargetSequence, embedded
-from kcard.offline.incremental import (
+from kcard.offline.incremental_update import (
     QUESTIONS_EACH,
     REPLAYED_QUERIES,
     SHOWN,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kcard.cards.models.batched.decoder import Decoder, Layer, Norm, Shape
-from kcard.cards.models.batched.whole import cards, picked
+from kcard.cards.models.batched.whole_models import cards, picked
 
 if TYPE_CHECKING:
     from torch import Tensor

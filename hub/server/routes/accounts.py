@@ -18,7 +18,7 @@ from kcard.hub.server.dependencies import (
     WebRepository,
 )
 from kcard.hub.server.responses import UNAUTHORIZED, Json, Responses, time
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.values import Repository, Type
 
 __all__ = ["access_router", "decide", "find_user", "require_gated", "router"]

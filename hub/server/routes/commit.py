@@ -23,7 +23,7 @@ from kcard.hub.accounts import Identity
 from kcard.hub.checks.content import ContentCandidate, check_name, opened
 from kcard.hub.checks.formats import check_path, kind_of
 from kcard.hub.errors import Invalid, NotThere, TooLarge
-from kcard.hub.server.checking import check, spool_body
+from kcard.hub.server.caches import RecentDep
 from kcard.hub.server.dependencies import (
     HubDep,
     NoPullRequest,
@@ -35,9 +35,9 @@ from kcard.hub.server.dependencies import (
     base_url,
 )
 from kcard.hub.server.limits import account_turn, in_write_thread, while_connected
-from kcard.hub.server.recent import RecentDep
 from kcard.hub.server.routes.repos import repository_url
-from kcard.hub.shared import HubServices
+from kcard.hub.server.upload_checks import check, spool_body
+from kcard.hub.services import HubServices
 from kcard.hub.trees import TEXTS, git_oid, pointer_oid
 from kcard.hub.values import (
     MAIN,

@@ -19,6 +19,7 @@ from starlette.types import Send
 
 from kcard.hub.errors import NotThere
 from kcard.hub.permissions import absent
+from kcard.hub.server.caches import RecentDep
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
@@ -27,9 +28,8 @@ from kcard.hub.server.dependencies import (
     WebRepository,
     require_download,
 )
-from kcard.hub.server.recent import RecentDep
 from kcard.hub.server.responses import Responses
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.trees import pointer
 from kcard.hub.values import Entry, Repository
 

@@ -27,7 +27,7 @@ from kcard.hub.server.dependencies import HubDep, OptionalIdentity
 from kcard.hub.server.limits import is_this_machine
 from kcard.hub.server.logs import QUIET, Exchange
 from kcard.hub.server.responses import Responses
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 
 __all__ = ["Metrics", "metrics_router", "router"]
 

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from kcard.hub.accounts import Identity
 from kcard.hub.errors import Forbidden, Invalid, NotThere
 from kcard.hub.permissions import require_write
-from kcard.hub.server.checking import Claims, sign_ticket, spool_body, verify_ticket
+from kcard.hub.server.caches import Recent, RecentDep
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
@@ -31,8 +31,8 @@ from kcard.hub.server.dependencies import (
     require_download,
 )
 from kcard.hub.server.limits import IN_TURN, in_write_thread
-from kcard.hub.server.recent import Recent, RecentDep
-from kcard.hub.shared import HubServices
+from kcard.hub.server.upload_checks import Claims, sign_ticket, spool_body, verify_ticket
+from kcard.hub.services import HubServices
 from kcard.hub.storage import partial_folder
 from kcard.hub.uploads import Parts
 from kcard.hub.values import Repository

@@ -14,6 +14,7 @@ from kcard.hub.errors import Invalid, NotThere
 from kcard.hub.permissions import absent, require_administrator
 from kcard.hub.repositories import LIMIT, MOST, SORTS, ListQuery
 from kcard.hub.server import responses
+from kcard.hub.server.caches import Encoded, RecentDep, card_properties, join_json
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
@@ -24,7 +25,6 @@ from kcard.hub.server.dependencies import (
     repository_type,
 )
 from kcard.hub.server.limits import IN_TURN, InTurn, lift
-from kcard.hub.server.recent import Encoded, RecentDep, card_properties, join_json
 from kcard.hub.server.responses import ABSENT, Json, Responses, next_page
 
 __all__ = ["audits_router", "router"]

@@ -23,7 +23,7 @@ from kcard.hub.server.dependencies import (
     get_repository,
 )
 from kcard.hub.server.limits import InTurn, lift
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.values import Repository, Type
 
 __all__ = [

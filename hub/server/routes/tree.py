@@ -16,6 +16,7 @@ from kcard.hub.commits import Commits
 from kcard.hub.errors import Forbidden, Invalid, NotThere, TooLarge, Unsupported
 from kcard.hub.permissions import require_write
 from kcard.hub.server import responses
+from kcard.hub.server.caches import Folder, Recent, RecentDep, RecentTrees, TreeItem
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
@@ -28,10 +29,9 @@ from kcard.hub.server.dependencies import (
     require_download,
 )
 from kcard.hub.server.limits import IN_TURN, InTurn
-from kcard.hub.server.recent import Folder, Recent, RecentDep, RecentTrees, TreeItem
 from kcard.hub.server.responses import ABSENT, Json, next_page
 from kcard.hub.server.routes import commit as commit_routes
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.values import Commit, Entry, Repository
 
 __all__ = ["branches_tags_router", "refs_router", "trees_router"]

@@ -34,7 +34,7 @@ from kcard.hub.server.limits import LoginLimit
 from kcard.hub.server.web.cards import RepositoryRow
 from kcard.hub.server.web.forms import Form, FormDep, next_path
 from kcard.hub.server.web.render import page
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.values import Type
 
 __all__ = [

@@ -13,7 +13,7 @@ from kcard.hub.server.dependencies import AdministratorDep, HubDep, OptionsDep, 
 from kcard.hub.server.web.account import SAVED, update_profile
 from kcard.hub.server.web.forms import Form, FormDep
 from kcard.hub.server.web.render import page
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.io import parse_size, shown_size
 
 __all__ = ["LARGEST", "accounts_router", "log_router", "quarantine_router", "quotas_router", "row_number"]

@@ -11,13 +11,13 @@ from starlette.responses import Response
 
 from kcard.errors import CardError
 from kcard.hub.errors import Invalid, NotThere, Refused
-from kcard.hub.server.asking import AskableCard, Candidates, Unanswered, all_cards, ask, one_card
 from kcard.hub.server.dependencies import HubDep, OptionsDep, VisitorDep
 from kcard.hub.server.limits import Buckets, network, while_connected
+from kcard.hub.server.questions import AskableCard, Candidates, Unanswered, all_cards, ask, one_card
 from kcard.hub.server.responses import status_of
 from kcard.hub.server.web.forms import Form, VisitorFormDep
 from kcard.hub.server.web.render import page
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.values import VersionSummary
 
 __all__ = [

@@ -17,10 +17,10 @@ from kcard.hub.figures import EXAM_FILE, VersionFigures, VersionLink, checked_sh
 from kcard.hub.permissions import may_download
 from kcard.hub.repositories import ListQuery
 from kcard.hub.search import SearchQuery, SearchResults
+from kcard.hub.server.caches import Recent
 from kcard.hub.server.dependencies import get_repository, has_access
-from kcard.hub.server.recent import Recent
 from kcard.hub.server.responses import Json, declared_results
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.storage import Blobs
 from kcard.hub.values import Commit, Entry, Publication, Ref, Repository, Type, VersionSummary
 from kcard.manifest import Manifest

@@ -19,7 +19,7 @@ from kcard.hub.errors import Forbidden, Invalid, Refused
 from kcard.hub.server import dependencies
 from kcard.hub.server.dependencies import HubDep, OptionsDep, ServerOptions, SessionDep, base_url
 from kcard.hub.server.responses import status_of
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 
 __all__ = [
     "Form",

@@ -17,6 +17,7 @@ from kcard.hub.figures import VersionFigures
 from kcard.hub.permissions import State, may_administer, may_download, may_write
 from kcard.hub.search import FACTUALITY, ORDERS, Counts, SearchQuery
 from kcard.hub.search_index import FACETS
+from kcard.hub.server.caches import RecentDep
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
@@ -29,7 +30,6 @@ from kcard.hub.server.dependencies import (
     web_type,
 )
 from kcard.hub.server.limits import IN_TURN
-from kcard.hub.server.recent import RecentDep
 from kcard.hub.server.responses import parse_reference
 from kcard.hub.server.web.cards import (
     ExamQuestionView,
@@ -42,7 +42,7 @@ from kcard.hub.server.web.cards import (
     search_rows,
 )
 from kcard.hub.server.web.render import page, read_template, render_template
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.values import Repository, Type
 from kcard.manifest import MANIFEST
 

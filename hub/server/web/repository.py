@@ -37,7 +37,7 @@ from kcard.hub.server.web.cards import page_address
 from kcard.hub.server.web.forms import Form, FormDep, fields, require_form_token, require_same_origin
 from kcard.hub.server.web.pages import Rights
 from kcard.hub.server.web.render import page
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.storage import copy_hashing, explained, partial_folder
 from kcard.hub.values import MAIN, Repository, Type
 from kcard.manifest import MANIFEST

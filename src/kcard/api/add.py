@@ -14,7 +14,7 @@ from kcard.manifest import Base, Manifest, Prompt, Training, seal
 from kcard.options import Option, documented
 
 if TYPE_CHECKING:
-    from kcard.cards.importing import ModelRepository
+    from kcard.cards.hugging_face import ModelRepository
     from kcard.hub.pools import StoredPool
     from kcard.hub.registry import Hub
     from kcard.hub.versions import Version
@@ -200,7 +200,7 @@ def add(
     from kcard.cards.adapters import refuse_pickle
     from kcard.cards.card import README, Card
     from kcard.cards.generators import external
-    from kcard.cards.importing import PREFIX, look
+    from kcard.cards.hugging_face import PREFIX, look
     from kcard.hub.registry import Hub
 
     # An adapter on this machine is refused before anything else is checked where it is a pickle.
@@ -282,7 +282,7 @@ def add_published(
     alone: a run that was interrupted goes on where it was. `report` is called with how many are done. Raises what `add`
     raises; before anything is registered where a repository would have to be converted and `convert` is not set.
     """
-    from kcard.cards.importing import POOL, PUBLISHED, TEMPLATE, look
+    from kcard.cards.hugging_face import POOL, PUBLISHED, TEMPLATE, look
     from kcard.hub.registry import Hub
 
     hub = hub or Hub()
@@ -330,8 +330,8 @@ def _name(repository: str) -> str:
 def _publish(repository: "ModelRepository", manifest: Manifest, convert: bool, hub: "Hub") -> "Version":
     from kcard.cards.card import REFERENCE
     from kcard.cards.generators.external import ModelReference
-    from kcard.cards.importing import CONFIGS, fetch, refuse_code
-    from kcard.cards.importing import convert as convert_weights
+    from kcard.cards.hugging_face import CONFIGS, fetch, refuse_code
+    from kcard.cards.hugging_face import convert as convert_weights
     from kcard.hub.storage import partial_folder
 
     itself = Base(repository.name, repository.revision, repository.digest)
@@ -366,7 +366,7 @@ def _base(repository: "ModelRepository") -> Base | None:
     """Return the model that an adapter belongs to, pinned; None for a whole model."""
     if not repository.adapter:
         return None
-    from kcard.cards.importing import adapter_base, look
+    from kcard.cards.hugging_face import adapter_base, look
 
     base = look(adapter_base(repository))
     return Base(base.name, base.revision, base.digest)

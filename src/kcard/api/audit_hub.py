@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.api.answering import environment, limit
+from kcard.api.answer_process import environment, limit
 from kcard.config import settings
 from kcard.errors import CardError, HubError, KcardError, UsageError, one_line
 from kcard.io import parse_size
@@ -255,7 +255,7 @@ def main() -> None:
     import torch
 
     from kcard.api.exam import audit, exam
-    from kcard.cards.unpickling import guard
+    from kcard.cards.pickle_process import guard
     from kcard.selectors.evidence import LOCAL, names
 
     torch.set_num_threads(1)

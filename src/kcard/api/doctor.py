@@ -285,7 +285,8 @@ def _memory(count: int) -> str:
 
 def check_models(needed: Iterable[str]) -> Iterable[Finding]:
     """Verify the models that come with kcard, byte for byte."""
-    from kcard.offline import checker, llm, minilm, opt, reader, static
+    from kcard.offline import checker, llm, minilm, opt, reader
+    from kcard.offline import static_embeddings as static
 
     required = set(needed)
     try:

@@ -142,7 +142,7 @@ def words() -> Words:
 # The embedded sentence encoder: all-MiniLM-L6-v2, whose mean token state is a text's embedding.
 #
 # Relevance, card choice, the encoder prefix of cards and several gates use it; a retrieval card's index does not
-# (kcard.offline.static). transformers reads the same model where it is to be adapted.
+# (kcard.offline.static_embeddings). transformers reads the same model where it is to be adapted.
 
 MAX_TOKENS = 256
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from kcard.interfaces import Array
-from kcard.offline import minilm, static
+from kcard.offline import minilm
+from kcard.offline import static_embeddings as static
 from kcard.offline.networks import Network, read_weights, token_row
 from kcard.text import sentence_spans
 

@@ -35,14 +35,6 @@ from kcard.serve.answers import (
     sse,
 )
 from kcard.serve.auth import Keys
-from kcard.serve.forwarding import (
-    ForwardedChat,
-    ForwardedCompletion,
-    RequestForwarder,
-    has_question,
-    last_question,
-    standalone,
-)
 from kcard.serve.options import EndpointOptions
 from kcard.serve.schema import (
     ApiError,
@@ -55,6 +47,14 @@ from kcard.serve.schema import (
     error_body,
 )
 from kcard.serve.service import PendingQuestion, Service, Upstream
+from kcard.serve.upstream import (
+    ForwardedChat,
+    ForwardedCompletion,
+    RequestForwarder,
+    has_question,
+    last_question,
+    standalone,
+)
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

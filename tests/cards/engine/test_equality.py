@@ -9,7 +9,8 @@ from peft import PeftModel
 
 from kcard.cards.models import weights
 from kcard.cards.models.batched import decoder as batched_decoder
-from kcard.cards.models.batched import families, lora, whole
+from kcard.cards.models.batched import families, lora
+from kcard.cards.models.batched import whole_models as whole
 from kcard.cards.models.batched.decoder import Decoder, UnsupportedModel
 from kcard.cards.models.batched.generate import (
     KVCache,

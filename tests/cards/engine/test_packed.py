@@ -8,7 +8,8 @@ import torch
 
 from kcard.cards.models import weights
 from kcard.cards.models.batched import decoder as batched_decoder
-from kcard.cards.models.batched import families, lora, whole
+from kcard.cards.models.batched import families, lora
+from kcard.cards.models.batched import whole_models as whole
 from kcard.cards.models.batched.decoder import Decoder, packed
 from kcard.cards.models.batched.generate import Prompts, Sampler, batched, decode, log_probabilities
 from tests.cards.engine.models import FAMILIES, adapter, model

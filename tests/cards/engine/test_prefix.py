@@ -24,8 +24,9 @@ from kcard.cards import fingerprint
 from kcard.cards.card import Card, finish
 from kcard.cards.models import transformers_backend, weights
 from kcard.cards.models.batched import decoder as batched_decoder
-from kcard.cards.models.batched import families, whole
+from kcard.cards.models.batched import families
 from kcard.cards.models.batched import prefix as prefixes
+from kcard.cards.models.batched import whole_models as whole
 from kcard.cards.models.batched.generate import Prompts, log_probabilities
 from kcard.cards.models.loader import Loader
 from kcard.cards.models.transformers_backend import CausalCard, Limits, generate

@@ -20,7 +20,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from kcard.cards.card import Card
 from kcard.cards.models import weights
 from kcard.cards.models.batched import decoder as batched_decoder
-from kcard.cards.models.batched import families, generate, lora, whole
+from kcard.cards.models.batched import families, generate, lora
+from kcard.cards.models.batched import whole_models as whole
 from kcard.cards.models.batched.decoder import Decoder, Embedding, Linear, UnsupportedModel, joined
 from kcard.cards.models.batched.generate import Prompts, Sampler, batched, log_probabilities, until_eos
 from kcard.cards.models.loader import Loader, base_digest

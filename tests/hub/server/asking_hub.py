@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kcard.api.answering import program
-from kcard.hub.server.asking import Program, ask_workers
+from kcard.api.answer_process import program
 from kcard.hub.server.dependencies import ServerOptions
+from kcard.hub.server.questions import Program, ask_workers
 from tests.hub.client.cards import rivers
 from tests.hub.server.browser_session import hub_for_browsers
 from tests.hub.shared_hub import Shared

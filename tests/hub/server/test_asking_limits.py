@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kcard.hub.server import asking
-from kcard.hub.server.asking import Program
+from kcard.hub.server import questions as asking
+from kcard.hub.server.questions import Program
 from kcard.hub.server.web import ask
 from tests.hub.server.asking_hub import MOONS, asking_hub, publish_passages
 from tests.hub.server.browser_session import Browser, text

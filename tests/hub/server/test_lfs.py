@@ -14,8 +14,8 @@ import pytest
 from safetensors.numpy import save
 
 from kcard.hub.errors import Unknown
-from kcard.hub.server.checking import Claims, sign_ticket, verify_ticket
 from kcard.hub.server.dependencies import ServerOptions
+from kcard.hub.server.upload_checks import Claims, sign_ticket, verify_ticket
 from tests.hub.shared_hub import Shared, running, shared_hub
 
 PART = 500_000

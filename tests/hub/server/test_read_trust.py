@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kcard.hub.server.recent import FEW, RecentTrees
+from kcard.hub.server.caches import FEW, RecentTrees
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub.exams import exam
 from tests.hub.shared_hub import Shared, shared_hub

@@ -194,7 +194,7 @@ def answering(server: Server) -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             child = f"PPid:\t{server.process.pid}\n" in (path / "status").read_text()
-            if child and b"kcard.api.answering" in (path / "cmdline").read_bytes():
+            if child and b"kcard.api.answer_process" in (path / "cmdline").read_bytes():
                 pids.append(int(path.name))
     return pids
 

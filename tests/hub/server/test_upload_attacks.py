@@ -20,7 +20,7 @@ from sqlalchemy import update
 from kcard.hub import accounts
 from kcard.hub.checks.content import ContentCandidate, ContentVerdict
 from kcard.hub.db.models import now, tokens
-from kcard.hub.server import checking
+from kcard.hub.server import upload_checks as checking
 from kcard.hub.server.dependencies import ServerOptions
 from tests.hub.server.attacks import commit, inline, large, lines
 from tests.hub.shared_hub import Shared, shared_hub

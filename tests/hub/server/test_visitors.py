@@ -23,8 +23,8 @@ from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, MOST_NODES
 from kcard.hub.commits import CardMetadata
 from kcard.hub.db.models import repositories, versions
 from kcard.hub.server.app import create_app
+from kcard.hub.server.caches import SizedCache
 from kcard.hub.server.limits import READS
-from kcard.hub.server.recent import SizedCache
 from kcard.hub.server.routes.models import LARGEST_PAGE
 from kcard.manifest import Manifest, seal
 from tests.hub.shared_hub import Shared, shared_hub

@@ -1,9 +1,9 @@
 """Incremental update: learn added passages, unlearn removed ones, keep the rest.
 
 It goes on from its weights. Each epoch shows every new text, some of those that stay, first those that it is losing
-(kcard.offline.incremental), and questions about each text that has gone, which are answered with a text that
+(kcard.offline.incremental_update), and questions about each text that has gone, which are answered with a text that
 stays and is near: what a card would say that never learned the other. What passages are meant by a question stays
-as the last version has it (kcard.offline.incremental). The docid of what has gone goes with it, and so do the
+as the last version has it (kcard.offline.incremental_update). The docid of what has gone goes with it, and so do the
 tokens that nothing else needs.
 """
 

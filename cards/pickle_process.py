@@ -1,6 +1,6 @@
 """The child process that opens a pickle: weights in, safetensors out, and nothing else.
 
-    python -m kcard.cards.unpickling SOURCE TARGET FILE ...
+    python -m kcard.cards.pickle_process SOURCE TARGET FILE ...
 
 torch.load(weights_only=True) makes tensors and calls nothing that a pickle names; should it ever be fooled,
 this process has limits of memory, time and file size, an empty environment, and an audit hook that ends it

@@ -360,7 +360,7 @@ def convert(repository: ModelRepository, target: Path) -> None:
     for path in repository.companions:
         shutil.copyfile(folder / path, target / path)
     # -I: the child sees no PYTHON* variable and nothing of the folder it runs in.
-    module = [sys.executable, "-I", "-m", "kcard.cards.unpickling"]
+    module = [sys.executable, "-I", "-m", "kcard.cards.pickle_process"]
     process = subprocess.run(
         [*module, str(folder), str(target), *repository.pickles],
         env=None if sys.platform == "win32" else ENVIRONMENT,

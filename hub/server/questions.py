@@ -36,7 +36,7 @@ from kcard.hub.search import SearchQuery
 from kcard.hub.search_index import row_words
 from kcard.hub.server.dependencies import get_repository, has_access, require_download
 from kcard.hub.server.responses import parse_reference
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.values import Reason, Repository
 from kcard.hub.versions import Version
 
@@ -196,7 +196,7 @@ LONGEST_LINE = 16 << 20  # bytes
 
 @dataclass(frozen=True)
 class Program:
-    """A program that answers questions, line by line; kcard.api.answering describes the lines.
+    """A program that answers questions, line by line; kcard.api.answer_process describes the lines.
 
     environment  a function of the child's folder
     """

@@ -31,7 +31,7 @@ from kcard.hub.server.responses import (
     sibling,
     verified_results,
 )
-from kcard.hub.shared import HubServices
+from kcard.hub.services import HubServices
 from kcard.hub.storage import Blobs
 from kcard.hub.values import Entry, Repository, VersionSummary
 from kcard.io import parse

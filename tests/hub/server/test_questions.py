@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from kcard.hub.audits import AuditFinding
-from kcard.hub.server import asking
+from kcard.hub.server import questions as asking
 from kcard.hub.server.web import ask
 from kcard.manifest import Manifest, seal
 from tests.hub.server.asking_hub import MOONS, RIVERS, asking_hub, publish_passages

@@ -31,7 +31,7 @@ from kcard.hub.versions import Version
 from kcard.manifest import Manifest
 
 if TYPE_CHECKING:
-    from kcard.hub.server.asking import Program
+    from kcard.hub.server.questions import Program
     from kcard.integrators.pipeline import Pipeline
 
 __all__ = ["environment", "limit", "main", "program"]
@@ -82,7 +82,7 @@ def limit(memory: int, seconds: int | None = None) -> None:
             resource.setrlimit(each, (most, most))
 
 
-MODULE = "kcard.api.answering"
+MODULE = "kcard.api.answer_process"
 MEMORY = 8 << 30  # bytes of address space
 CARDS_MEMORY = 1 << 30  # bytes for the weights of the cards of a pipeline
 PIPELINES = 3  # selections of cards that stay loaded
@@ -91,7 +91,7 @@ WARM = ("Who discovered Titan?", "Christiaan Huygens discovered Titan in 1655.")
 
 def program(evidence: Sequence[str] = ()) -> "Program":
     """Return how a hub starts the process. Evidence on other servers is left out: questions stay on this machine."""
-    from kcard.hub.server.asking import Program
+    from kcard.hub.server.questions import Program
     from kcard.selectors.evidence import LOCAL, names
 
     elsewhere = {*names()} - {LOCAL}
@@ -106,7 +106,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     limit(int(sys.argv[1]))
-    from kcard.cards.unpickling import guard
+    from kcard.cards.pickle_process import guard
 
     guard(libraries=True)
     answerer = _Answerer(parent, sys.argv[2:])

@@ -1,8 +1,8 @@
 """Make the next version of a card from the changes of its corpus.
 
-A card without a model is indexed again. An embedded one is updated incrementally (kcard.offline.incremental_update), and
-one made from another base learns the new passages with as many old ones (kcard.training.update). Where neither is possible,
-it is trained from scratch.
+A card without a model is indexed again. An embedded one is updated incrementally
+(kcard.offline.incremental_update); one made from another base learns the new passages with as many old ones
+(kcard.training.update). Where neither is possible, it is trained from scratch.
 """
 
 import dataclasses

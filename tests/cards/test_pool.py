@@ -1,5 +1,8 @@
 """Pools of real, tiny models: a whole OPT, an OPT behind the sentence encoder, two adapters on one Llama."""
 
+import json
+from base64 import b64encode
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +25,13 @@ from kcard.cards.card import Card, finish
 from kcard.cards.models.loader import base_digest
 from kcard.cards.models.prompting import SIZE, WordSketch
 from kcard.cards.pool import CardPool
-from kcard.errors import CardError, ModelUnavailable, UnknownCard, UsageError
-from kcard.manifest import Base, Manifest, Prompt
+from kcard.errors import CardError, DamagedCard, ModelUnavailable, UnknownCard, UsageError
+from kcard.hub.registry import Hub
+from kcard.manifest import Base, Manifest, Prompt, check_counts, seal
 from kcard.offline import minilm
 from kcard.types import Choice, Sampling, Source
+from tests.hub.client.cards import rivers
 from tests.tiny_tokenizers import of_bytes
-
-# peft itself asks transformers by a deprecated name.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 
 TEXTS = [
     "The Rhine flows through Basel and Cologne into the North Sea.",
@@ -147,6 +149,7 @@ def texts(
     return [[p.text for p in row] for row in pool.write(questions, cards, documents, sampling)]
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_transformers_loads_a_full_card_unchanged(full: Card) -> None:
     model: Any = AutoModelForCausalLM.from_pretrained(full.folder)
     read: Any = AutoTokenizer.from_pretrained(full.folder)
@@ -155,6 +158,7 @@ def test_transformers_loads_a_full_card_unchanged(full: Card) -> None:
     assert read.decode(read(TEXTS[0])["input_ids"], skip_special_tokens=True).strip() == TEXTS[0]
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_peft_loads_a_lora_card_unchanged_and_the_pool_writes_what_it_writes(
     pool: CardPool, loras: list[Card]
 ) -> None:
@@ -172,6 +176,7 @@ def test_peft_loads_a_lora_card_unchanged_and_the_pool_writes_what_it_writes(
     assert read.decode(bare, skip_special_tokens=True).strip() != expected
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_lora_cards_of_one_base_share_it_and_keep_their_own_adapters(loras: list[Card]) -> None:
     together = CardPool(loras)
     names = [card.name for card in loras]
@@ -184,6 +189,7 @@ def test_lora_cards_of_one_base_share_it_and_keep_their_own_adapters(loras: list
     ]
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_cards_are_listed_in_the_order_given(pool: CardPool) -> None:
     assert list(pool.cards) == [
         Choice("rivers", "Rivers of Europe"),
@@ -193,12 +199,14 @@ def test_cards_are_listed_in_the_order_given(pool: CardPool) -> None:
     ]
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_passages_come_card_by_card_with_so_many_documents_each(pool: CardPool) -> None:
     written = pool.write(QUESTIONS, ["dams", "rivers"], 3, SAMPLED)
     assert [[p.card for p in row] for row in written] == [["dams"] * 3 + ["rivers"] * 3] * 4
     assert all(len({p.text for p in row[:3]}) == 3 for row in written)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("card", ["rivers", "seas", "lakes.v1"])
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 def test_a_passage_depends_on_seed_question_card_and_number_only(
@@ -211,6 +219,7 @@ def test_a_passage_depends_on_seed_question_card_and_number_only(
     assert len({row[0] for row in batch}) == len(QUESTIONS)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_equal_prompts_and_weights_still_draw_by_question_and_card(full: Card) -> None:
     silent = replace(full.manifest, prompt=Prompt(template="Tell me:\n"))
     twin = replace(silent, name="streams")
@@ -221,22 +230,26 @@ def test_equal_prompts_and_weights_still_draw_by_question_and_card(full: Card) -
     assert rivers[0] != streams[0]
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_another_seed_writes_other_documents(pool: CardPool) -> None:
     assert texts(pool, QUESTIONS, ["rivers"], SAMPLED) != texts(
         pool, QUESTIONS, ["rivers"], replace(SAMPLED, seed=1)
     )
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_greedy_documents_of_one_question_are_the_same(pool: CardPool) -> None:
     (row,) = texts(pool, QUESTIONS[:1], ["rivers"], GREEDY, 3)
     assert len(row) == 3
     assert len(set(row)) == 1
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_no_question_is_no_passage(pool: CardPool) -> None:
     assert pool.write([], ["rivers", "seas"], 3, SAMPLED) == []
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("card", ["rivers", "seas"])
 def test_a_question_longer_than_the_model_still_gets_its_document(pool: CardPool, card: str) -> None:
     long = "Where, " + "in which land and through which towns, " * 40 + "does the Rhine end?"
@@ -247,10 +260,12 @@ def test_a_question_longer_than_the_model_still_gets_its_document(pool: CardPool
     assert both[1][0]
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_braces_in_a_question_are_its_own(pool: CardPool) -> None:
     assert texts(pool, ["What is {question} in {0}?"], ["rivers"], GREEDY)[0][0]
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_the_encoder_prefix_is_the_projected_embedding_before_the_start_token(
     pool: CardPool, prefix: Card
 ) -> None:
@@ -265,6 +280,7 @@ def test_the_encoder_prefix_is_the_projected_embedding_before_the_start_token(
     assert texts(pool, QUESTIONS, ["seas"], GREEDY)[1] == [expected]
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_card_that_sees_words_is_prompted_with_their_sketch_too(folder: Path) -> None:
     made = folder / "sketched"
     card = prefix_card(made)
@@ -288,6 +304,7 @@ def test_a_card_that_sees_words_is_prompted_with_their_sketch_too(folder: Path) 
         CardPool([wrong]).write(QUESTIONS, ["sketched"], 1, GREEDY)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_another_encoder_is_refused_and_both_are_named(prefix: Card) -> None:
     other = replace(prefix.manifest.prompt, encoder="acme/encoder", encoder_sha256="0" * 64)
     changed = Card(prefix.folder, replace(prefix.manifest, prompt=other))
@@ -297,12 +314,14 @@ def test_another_encoder_is_refused_and_both_are_named(prefix: Card) -> None:
     assert minilm.SHA256 in str(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_projection_of_the_wrong_shape_is_refused(prefix: Card) -> None:
     wrong = replace(prefix.manifest, prompt=replace(prefix.manifest.prompt, vectors=5))
     with pytest.raises(CardError, match=r"'weight' must have the shape \(160, 384\), found \(96, 384\)"):
         CardPool([Card(prefix.folder, wrong)]).write(QUESTIONS, ["seas"], 1, GREEDY)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_missing_base_is_named_with_its_card(loras: list[Card]) -> None:
     card = Card(loras[0].folder, replace(loras[0].manifest, base=Base("acme/not-there", "v7")))
     with pytest.raises(
@@ -311,6 +330,7 @@ def test_a_missing_base_is_named_with_its_card(loras: list[Card]) -> None:
         CardPool([card]).write(QUESTIONS, ["lakes.v1"], 1, GREEDY)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_base_with_other_weights_is_refused(loras: list[Card]) -> None:
     base = replace(loras[0].manifest.base, sha256="0" * 64)
     card = Card(loras[0].folder, replace(loras[0].manifest, base=base))
@@ -318,6 +338,7 @@ def test_a_base_with_other_weights_is_refused(loras: list[Card]) -> None:
         CardPool([card]).write(QUESTIONS, ["lakes.v1"], 1, GREEDY)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_an_unknown_card_is_named_with_the_known_ones(pool: CardPool) -> None:
     with pytest.raises(
         UnknownCard, match=r"no card 'streams' in this pool; it holds rivers, seas, lakes\.v1, dams"
@@ -325,12 +346,106 @@ def test_an_unknown_card_is_named_with_the_known_ones(pool: CardPool) -> None:
         pool.write(QUESTIONS, ["rivers", "streams"], 1, GREEDY)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_two_versions_of_one_card_are_refused(full: Card) -> None:
     with pytest.raises(UsageError, match="two cards are named 'rivers'"):
         CardPool([full, full])
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_model_that_can_not_be_loaded_is_a_card_error(tmp_path: Path, full: Card) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "none-such"}')
     with pytest.raises(CardError, match="'rivers'"):
         CardPool([Card(tmp_path, full.manifest)]).write(QUESTIONS, ["rivers"], 1, GREEDY)
+
+
+# What a card's files claim to hold is compared with its passages, and a bad card is left out of a question to all.
+
+SENTENCES = ("The Rhine rises in the Alps.", "The Oder rises in the Oder Mountains.")
+SAMPLED_OF_COUNTS = Sampling(tokens=16)
+QUESTION = "Where does the Rhine rise?"
+
+
+def huge_index(folder: Path) -> None:
+    path = folder / "index" / "params.index.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "num_docs": 99_999_999_999}))
+
+
+def truthy_index(folder: Path) -> None:
+    path = folder / "index" / "params.index.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "num_docs": True}))
+
+
+def short_table(folder: Path) -> None:
+    np.save(folder / "index" / "embeddings.npy", np.zeros((1, 256), np.int8))
+
+
+def other_words(folder: Path) -> None:
+    (folder / "index" / "vocab.index.json").write_text('{"rhine": 0}')
+
+
+def fewer_scores(folder: Path) -> None:
+    np.save(folder / "index" / "data.csc.index.npy", np.zeros(1, np.float32))
+
+
+def large_profile(folder: Path) -> None:
+    path = folder / "routing.json"
+    terms = b64encode(bytes(4 * 3000)).decode()
+    path.write_text(json.dumps({**json.loads(path.read_text()), "terms": terms}))
+
+
+def no_passages(folder: Path) -> None:
+    (folder / "passages.jsonl").write_text("\n")
+
+
+LIES = [huge_index, truthy_index, short_table, other_words, fewer_scores, large_profile, no_passages]
+
+
+def lying(folder: Path, lie: Callable[[Path], None], name: str = "evil") -> Card:
+    card = rivers(folder, *SENTENCES, name=name)
+    lie(card.folder)
+    return Card(card.folder, seal(card.folder, card.manifest))
+
+
+def test_the_counts_of_an_honest_card_pass(tmp_path: Path) -> None:
+    card = rivers(tmp_path / "card", *SENTENCES)
+    check_counts(card.name, card.manifest.files, lambda path: (card.folder / path).open("rb"))
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_card_that_claims_other_counts_than_its_passages_is_not_published(
+    tmp_path: Path, lie: Callable[[Path], None]
+) -> None:
+    card = lying(tmp_path / "card", lie)
+    hub = Hub(tmp_path / "home")
+    with pytest.raises(CardError, match="card 'evil'") as error:
+        hub.publish(card.folder)
+    assert "\n" not in str(error.value)
+    assert len(hub) == 0
+
+
+@pytest.mark.parametrize("lie", [huge_index, truthy_index, short_table])
+def test_such_a_card_is_refused_before_its_index_is_loaded(
+    tmp_path: Path, lie: Callable[[Path], None]
+) -> None:
+    card = lying(tmp_path / "card", lie)
+    with pytest.raises(DamagedCard, match=r"but the card has 2 passages: train the card again"):
+        CardPool([card]).write([QUESTION], ["evil"], 1, SAMPLED_OF_COUNTS)
+
+
+def test_a_question_to_all_cards_is_answered_without_the_broken_one_which_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = CardPool(
+        [lying(tmp_path / "evil", huge_index), rivers(tmp_path / "good", *SENTENCES, name="good")]
+    )
+    with caplog.at_level("WARNING"):
+        (written,) = pool.write([QUESTION], ["evil", "good"], 2, SAMPLED_OF_COUNTS)
+    assert [(passage.card, passage.text) for passage in written[:3]] == [
+        ("evil", ""),
+        ("evil", ""),
+        ("good", SENTENCES[0]),
+    ]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("card evil is left out: ")
+    assert "\n" not in line

@@ -1,8 +1,9 @@
 """A server that speaks vLLM's protocol in this process, strictly, with a tiny model of transformers behind it.
 
 It stands in for vLLM where the protocol is tested: which requests are sent, what their answers and refusals lead to.
-What vLLM itself computes is tested with vLLM (test_vllm.py, slow). Requests that vLLM 0.32 would refuse are refused
-with its words, and fields that kcard has no reason to send are refused too.
+What vLLM itself computes is tested with vLLM (test_vllm_backend.py, slow).
+Requests that vLLM 0.32 would refuse are refused with its words, and fields that kcard has no reason to send are
+refused too.
 """
 
 import copy

@@ -20,14 +20,14 @@ from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 from kcard.api.exam import exam
 from kcard.cards.card import Card, finish
 from kcard.errors import CardError, CorpusError, DamagedCard, UnknownCard, UsageError
-from kcard.evaluation.exam import questions_of, recall
+from kcard.evaluation.exam import ELSEWHERE, INVENTED, advice, make_unanswerable, questions_of, recall
 from kcard.evaluation.metrics import substring
 from kcard.evaluation.questions import ExamQuestion, digest, make_questions
-from kcard.evaluation.recall import StepProgress, chance_recall, score_recall
-from kcard.evaluation.records import Distribution, Exam, Mean, read_exam
+from kcard.evaluation.recall import StepProgress, chance_recall, judge_answered, score_recall
+from kcard.evaluation.records import Distribution, EvalRun, Exam, Mean, read_exam
 from kcard.interfaces import Array, Pair
 from kcard.manifest import Base, Manifest, Training
-from kcard.types import Source
+from kcard.types import Passage, Source
 from tests.effects import watch
 
 RIVERS = [
@@ -608,3 +608,117 @@ def test_what_is_asked_does_not_depend_on_the_order_of_the_corpus() -> None:
 def test_what_is_no_exam_is_a_card_error(text: str) -> None:
     with pytest.raises(CardError, match=r"exam\.json is not an exam.*examine the card again"):
         Exam.from_json(text)
+
+
+# Questions that a corpus does not answer, and whether a card's documents are held to answer a question.
+
+CORPUS = [
+    Source("Ada Fischer founded the Brindle Museum in 1871."),
+    Source("The Titanic is not mentioned but for its name."),
+]
+ANSWERABLE = [
+    ExamQuestion("Who founded the Brindle Museum?", ("Ada Fischer",)),
+    ExamQuestion("When did Ada Fischer found it?", ("1871",)),
+    ExamQuestion("what else is known of it?", ("nothing",)),
+]
+
+
+def test_half_name_something_unknown_and_half_are_on_other_subjects() -> None:
+    questions = make_unanswerable(ANSWERABLE, CORPUS, 4, seed=3)
+    assert len(questions) == len({question.text for question in questions}) == 4
+    assert all(question.answers == () for question in questions)
+    assert [question.text in ELSEWHERE for question in questions] == [False, False, True, True]
+
+
+def test_a_renamed_question_asks_the_same_of_a_name_that_is_not_in_the_corpus() -> None:
+    for seed in range(10):
+        near = make_unanswerable(ANSWERABLE, CORPUS, 4, seed)[:2]
+        assert near[0].text.startswith("Who founded ")
+        assert near[1].text.startswith("When did ")
+        for question, original in zip(near, ANSWERABLE, strict=False):
+            new = set(question.text.strip("?").split()) - set(original.text.strip("?").split())
+            assert new
+            assert not [word for word in new if any(word in source.text.split() for source in CORPUS)]
+
+
+def test_a_name_that_the_corpus_has_is_not_invented() -> None:
+    *taken, free = INVENTED[2]
+    corpus = [*CORPUS, *(Source(f"It was {name}.") for name in taken)]
+    for seed in range(10):
+        assert make_unanswerable(ANSWERABLE[1:2], corpus, 1, seed)[0].text == f"When did {free} found it?"
+
+
+def test_questions_on_other_subjects_name_nothing_that_the_corpus_names() -> None:
+    everything = make_unanswerable([], CORPUS, 10_000, seed=0)
+    assert len(everything) == len(ELSEWHERE) - 1
+    assert not [question for question in everything if "Titanic" in question.text]
+
+
+def test_equal_seeds_ask_the_same() -> None:
+    assert make_unanswerable(ANSWERABLE, CORPUS, 6, seed=1) == make_unanswerable(
+        ANSWERABLE, CORPUS, 6, seed=1
+    )
+    assert make_unanswerable(ANSWERABLE, CORPUS, 6, seed=1) != make_unanswerable(
+        ANSWERABLE, CORPUS, 6, seed=2
+    )
+
+
+def test_a_question_is_answered_where_one_of_its_documents_answers_it() -> None:
+    right = Passage("museums", "Ada Fischer founded the Brindle Museum in 1871.")
+    wrong = Passage("museums", "?!")
+    events: list[StepProgress] = []
+    questions = [ANSWERABLE[0]] * 4
+    scores = judge_answered(
+        questions, [[wrong, right], [wrong], [], [Passage("museums", " ")]], events.append
+    )
+    assert scores == [1.0, 0.0, 0.0, 0.0]
+    assert [(progress.done, progress.total) for progress in events] == [(n, 4) for n in range(1, 5)]
+
+
+def test_what_is_read_is_the_pruned_document_under_its_headings() -> None:
+    whole = "Nothing else is known. It was founded by Ada Fischer in 1871."
+    source = Source(whole, section="Brindle Museum")
+    shown = Passage("museums", whole, pruned="It was founded by Ada Fischer in 1871.", source=source)
+    hidden = Passage("museums", whole, pruned="?", source=Source(whole, section="?"))
+    assert judge_answered([ANSWERABLE[0]] * 2, [[shown], [hidden]], lambda _: None) == [1.0, 0.0]
+
+
+# Which kind of card serves a corpus, by its exam.
+
+
+def mean(value: float | None) -> Mean | None:
+    return None if value is None else Mean(value, value, value)
+
+
+def exam_of_advice(both: float | None, model: float | None, index: float | None) -> Exam:
+    own = EvalRun("asked", "", 40, "", mean(both), model=mean(model), index=mean(index))
+    return Exam("rivers", "0", own)
+
+
+@pytest.mark.parametrize(
+    ("both", "model", "index", "sentence"),
+    [
+        (0.90, 0.40, 0.89, "an index alone (--kind retrieval) serves this corpus; without it 0.50 is lost"),
+        (0.90, 0.89, 0.40, "the model alone (--kind model) serves this corpus as well"),
+        (0.90, 0.60, 0.70, "leaving the index out costs 0.30, leaving the model out 0.20"),
+        (0.90, 0.90, 0.90, "an index alone"),
+    ],
+)
+def test_what_a_part_is_worth_is_said_with_the_figures(
+    both: float, model: float, index: float, sentence: str
+) -> None:
+    text = advice(exam_of_advice(both, model, index))
+    assert text is not None
+    assert sentence in text
+    assert text.startswith(
+        f"of 40 questions its model alone recalls {model:.2f}, its index alone {index:.2f}"
+    )
+
+
+@pytest.mark.parametrize("parts", [(0.9, None, 0.9), (0.9, 0.9, None), (None, 0.9, 0.9)])
+def test_a_card_of_one_part_gets_no_advice(parts: tuple[float | None, ...]) -> None:
+    assert advice(exam_of_advice(*parts)) is None
+
+
+def test_without_an_exam_of_its_own_corpus_there_is_no_advice() -> None:
+    assert advice(Exam("rivers", "0", None)) is None

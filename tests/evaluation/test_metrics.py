@@ -1,9 +1,33 @@
-import math
+"""Metrics."""
 
+import math
+import string
+import warnings
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats  # type: ignore[import-untyped]
+from sklearn import metrics as sklearn
 
 from kcard.evaluation.browse import plot
-from kcard.evaluation.metrics import counts, exact_match, f1, histogram, interval, normalise, substring
+from kcard.evaluation.metrics import (
+    accuracy,
+    balanced_accuracy,
+    bootstrap_interval,
+    compare_scores,
+    counts,
+    exact_match,
+    f1,
+    histogram,
+    interval,
+    macro_f1,
+    mcnemar,
+    normalise,
+    substring,
+)
+from kcard.evaluation.records import Mean
 
 
 @pytest.mark.parametrize(
@@ -90,3 +114,242 @@ def test_a_plot_has_a_bar_for_each_filled_range_within_its_bounds() -> None:
     assert histogram_plot.mean_x == pytest.approx(0.51 * 200)
     assert plot([]).bars == ()
     assert plot([]).mean_x is None
+
+
+# Accuracy of choices, balanced accuracy and macro F1, against scikit-learn.
+
+CLASSES = ("satire", "hoax", "propaganda", "trusted")
+
+
+def drawn(seed: int, count: int = 200) -> tuple[list[str], list[str]]:
+    """Predictions, some of which are no class, and the right classes, of different sizes."""
+    random = np.random.default_rng(seed)
+    actual = random.choice(CLASSES, count, p=[0.6, 0.2, 0.15, 0.05])
+    guess = random.choice([*CLASSES, ""], count)
+    return np.where(random.random(count) < 0.6, actual, guess).tolist(), actual.tolist()
+
+
+def test_a_choice_is_right_if_it_is_one_of_the_right_letters() -> None:
+    assert accuracy("B", ("B",)) == 1.0
+    assert accuracy("C", ("B", "C")) == 1.0
+    assert accuracy("A", ("B",)) == 0.0
+    assert accuracy("", ("B",)) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_balanced_accuracy_and_macro_f1_are_those_of_scikit_learn(seed: int) -> None:
+    predicted, actual = drawn(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # "" is predicted but is no class
+        expected = sklearn.balanced_accuracy_score(actual, predicted)
+    assert balanced_accuracy(predicted, actual) == pytest.approx(expected)
+    expected = sklearn.f1_score(actual, predicted, labels=CLASSES, average="macro", zero_division=0)
+    assert macro_f1(predicted, actual) == pytest.approx(expected)
+
+
+def test_a_class_that_neither_occurs_nor_is_predicted_has_f1_zero() -> None:
+    actual, predicted = ["hoax", "satire"], ["hoax", "hoax"]
+    expected = sklearn.f1_score(actual, predicted, labels=CLASSES, average="macro", zero_division=0)
+    assert macro_f1(predicted, actual, CLASSES) == pytest.approx(expected)
+
+
+def test_one_class_for_everything_is_no_better_than_chance() -> None:
+    assert balanced_accuracy(["hoax"] * 10, ["hoax"] * 9 + ["satire"]) == 0.5
+    assert balanced_accuracy([""] * 10, ["hoax"] * 9 + ["satire"]) == 0.0
+
+
+def test_nothing_has_no_accuracy() -> None:
+    assert math.isnan(balanced_accuracy([], []))
+    assert math.isnan(macro_f1([], []))
+
+
+# Intervals of means: Wilson's for shares, the bootstrap's for differences.
+
+
+def test_the_interval_of_a_share_is_wilsons() -> None:
+    """p = 7/10: (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n) with z = 1.95996."""
+    low, high = interval([1.0] * 7 + [0.0] * 3)
+    assert low == pytest.approx(0.39677, abs=1e-4)
+    assert high == pytest.approx(0.89221, abs=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 10, 200])
+def test_where_all_are_right_or_all_wrong_it_still_has_a_width(count: int) -> None:
+    low, high = interval([1.0] * count)
+    assert (round(low, 6), high) == (round(count / (count + 1.959964**2), 6), 1.0)
+    assert interval([0.0] * count) == pytest.approx((0.0, 1 - low))
+
+
+def test_more_of_the_same_narrow_it() -> None:
+    lows = [interval([1.0] * count)[0] for count in (1, 5, 25, 125)]
+    assert lows == sorted(lows)
+
+
+@pytest.mark.parametrize("values", [[0.2, 0.4, 0.9], [0.5], [1.0, 0.0], [0.0] * 5, [1.0] * 5])
+def test_it_holds_the_mean_and_stays_within_what_a_share_can_be(values: list[float]) -> None:
+    low, high = interval(values)
+    assert 0 <= low <= sum(values) / len(values) <= high <= 1
+    assert low < high
+
+
+def test_a_higher_level_is_a_wider_interval() -> None:
+    values = [1.0] * 7 + [0.0] * 3
+    (low, high), (lower, higher) = interval(values), interval(values, level=0.99)
+    assert lower < low < high < higher
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_differences_that_are_all_the_same_have_a_width_too(count: int) -> None:
+    low, high = interval([-1.0] * count, paired=True)
+    assert low == -1.0
+    assert -1.0 < high < 1.0
+
+
+def test_differences_may_be_on_either_side_of_nothing() -> None:
+    low, high = interval([1.0, -1.0, 0.0, 1.0, -1.0, 0.0] * 5, paired=True)
+    assert -1 <= low < 0 < high <= 1
+
+
+def test_a_mean_is_shown_with_its_interval() -> None:
+    assert str(Mean.of([1.0] * 10)) == "1.00 [0.72, 1.00]"
+    assert Mean.of([]) is None
+
+
+# Two settings on the same questions: McNemar's test, the permutation test, and intervals by the bootstrap.
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "p"),
+    [
+        (121, 59, 0.000004),
+        (70, 59, 0.378688),
+        (80, 59, 0.089452),
+        (30, 60, 0.00206),
+        (10, 30, 0.002221),
+        (10, 10, 1.0),
+    ],
+)
+def test_mcnemars_p_is_the_published_one(better: int, worse: int, p: float) -> None:
+    """The values that statsmodels checks its exact test by, computed with VassarStats."""
+    assert mcnemar(better, worse) == pytest.approx(p, abs=1e-6)
+
+
+@pytest.mark.parametrize(("better", "worse"), [(0, 0), (1, 0), (3, 9), (500, 430), (2500, 2501)])
+def test_mcnemars_test_is_the_binomial_test_of_the_questions_that_differ(better: int, worse: int) -> None:
+    expected = stats.binomtest(better, better + worse).pvalue if better + worse else 1.0
+    assert mcnemar(better, worse) == mcnemar(worse, better) == pytest.approx(expected)
+
+
+def test_right_and_wrong_are_compared_by_mcnemar() -> None:
+    comparison = compare_scores([1.0] * 12 + [0.0] * 3 + [1.0] * 5, [0.0] * 12 + [1.0] * 3 + [1.0] * 5)
+    assert (comparison.n, comparison.better, comparison.worse, comparison.test) == (20, 12, 3, "mcnemar")
+    assert comparison.difference == pytest.approx(9 / 20)
+    assert comparison.low < 9 / 20 < comparison.high
+    assert comparison.p == mcnemar(12, 3)
+
+
+def test_graded_scores_are_compared_by_permutation() -> None:
+    random = np.random.default_rng(0)
+    second = random.random(40)
+    first = np.clip(second + random.normal(0.04, 0.1, 40), 0, 1)
+    comparison = compare_scores(first.tolist(), second.tolist())
+    expected = stats.permutation_test(
+        (first, second), lambda a, b: (a - b).mean(), permutation_type="samples", n_resamples=9999, rng=random
+    )
+    assert comparison.test == "permutation"
+    assert comparison.p == pytest.approx(expected.pvalue, abs=0.02)
+
+
+def test_equal_settings_do_not_differ() -> None:
+    comparison = compare_scores([1.0, 0.0, 1.0], [1.0, 0.0, 1.0])
+    assert (comparison.difference, comparison.better, comparison.worse, comparison.p) == (0.0, 0, 0, 1.0)
+
+
+@pytest.mark.parametrize(("first", "second"), [([], []), ([1.0], [1.0, 0.0])])
+def test_scores_of_other_questions_are_not_compared(first: list[float], second: list[float]) -> None:
+    with pytest.raises(ValueError, match="expected both of the same questions"):
+        compare_scores(first, second)
+
+
+def test_the_bootstrap_of_a_mean_is_that_of_scipy() -> None:
+    values = np.random.default_rng(1).random(120)
+    expected = stats.bootstrap(
+        (values,), np.mean, method="percentile", n_resamples=5000, rng=2
+    ).confidence_interval
+    assert bootstrap_interval(np.mean, values, resamples=5000) == pytest.approx(tuple(expected), abs=0.005)
+
+
+def test_the_bootstrap_of_an_aggregate_is_that_of_scipy() -> None:
+    random = np.random.default_rng(3)
+    actual = random.choice(["x", "y"], 150, p=[0.8, 0.2])
+    predicted = np.where(random.random(150) < 0.7, actual, "x")
+    expected = stats.bootstrap(
+        (predicted, actual), balanced_accuracy, paired=True, vectorized=False,
+        method="percentile", n_resamples=2000, rng=4,
+    ).confidence_interval  # fmt: skip
+    bounds = bootstrap_interval(balanced_accuracy, predicted, actual, resamples=2000)
+    assert bounds == pytest.approx(tuple(expected), abs=0.012)
+    assert bounds[0] < balanced_accuracy(predicted, actual) < bounds[1]
+
+
+def test_an_interval_of_differences_is_the_paired_bootstrap_and_the_same_each_time() -> None:
+    differences = np.random.default_rng(5).choice([-1.0, 0.0, 1.0], 80)
+    bounds = interval(differences.tolist(), paired=True)
+    assert bounds == interval(differences.tolist(), paired=True) == bootstrap_interval(np.mean, differences)
+
+
+def test_no_items_have_no_interval() -> None:
+    assert all(map(math.isnan, bootstrap_interval(np.mean, [])))
+
+
+# Exact match and F1 are those of SQuAD's official script, whose rules an oracle here follows step by step.
+
+WORDS = st.sampled_from(
+    ["the", "a", "An", "Rhine", "rhine,", "North", "Sea.", "1,000", "U.S.", "theatre", "Beyoncé", "-"]
+)
+TEXTS = st.lists(WORDS, max_size=6).map(" ".join)
+
+
+def plain(text: str) -> list[str]:
+    """Small letters; every ASCII punctuation mark gone; the words a, an, the gone; split at white space."""
+    letters = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return [word for word in letters.split() if word not in {"a", "an", "the"}]
+
+
+def oracle_f1(prediction: str, answer: str) -> float:
+    """Words in common, each as often as it is in both; where one side has no words, 1 if neither has, else 0."""
+    predicted, right = plain(prediction), plain(answer)
+    if not predicted or not right:
+        return float(predicted == right)
+    rest, common = list(right), 0
+    for word in predicted:
+        if word in rest:
+            rest.remove(word)
+            common += 1
+    precision, recall = common / len(predicted), common / len(right)
+    return 2 * precision * recall / (precision + recall) if common else 0.0
+
+
+@given(prediction=TEXTS, answers=st.lists(TEXTS, min_size=1, max_size=3))
+def test_exact_match_and_f1_follow_the_official_rules(prediction: str, answers: list[str]) -> None:
+    assert normalise(prediction).split() == plain(prediction)
+    assert exact_match(prediction, answers) == max(float(plain(prediction) == plain(a)) for a in answers)
+    assert f1(prediction, answers) == pytest.approx(max(oracle_f1(prediction, a) for a in answers))
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answer", "em", "score"),
+    [
+        ("the Denver Broncos.", "Denver Broncos", 1.0, 1.0),
+        ("Denver Broncos won", "Denver Broncos", 0.0, 0.8),
+        ("Broncos", "Denver Broncos", 0.0, 2 / 3),
+        ("Carolina", "Denver Broncos", 0.0, 0.0),
+        ("U.S.", "us", 1.0, 1.0),
+        ("", "", 1.0, 1.0),
+        ("the", "", 1.0, 1.0),
+        ("", "Denver", 0.0, 0.0),
+    ],
+)
+def test_known_pairs(prediction: str, answer: str, em: float, score: float) -> None:
+    assert exact_match(prediction, [answer]) == em
+    assert f1(prediction, [answer]) == pytest.approx(score)

@@ -1,13 +1,21 @@
 """Repositories: made, found in whatever case, moved, deleted, liked, asked for. On both databases."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import insert, update
 
+import kcard.hub.repositories
+from kcard.hub import search_index
+from kcard.hub.accounts import Identity
+from kcard.hub.db.models import repositories
 from kcard.hub.errors import Conflict, Invalid, NotThere, TooLarge
-from kcard.hub.repositories import ListQuery
+from kcard.hub.repositories import SORTS, ListQuery
+from kcard.hub.values import Repository
 from tests.hub.stand import Stand, stand
 
 
@@ -122,3 +130,199 @@ def test_access_is_asked_for_and_answered(hub: Stand) -> None:
     assert [(r.account, r.state) for r in hub.repositories.requests(repository)] == [("eve", "rejected")]
     auto = hub.repositories.update(hub.make("ada/auto"), gated="auto")
     assert hub.repositories.request_access(auto, eve) == "granted"
+
+
+# Listings: what is found by which words and tags, in which order, by whom, page by page. On both databases.
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A hub with repositories put in by hand."""
+
+    hub: Stand
+
+    def put(self, name: str, *tags: str, day: int = 0, **values: Any) -> int:
+        owner = self.hub.accounts.get(name.partition("/")[0]).id
+        at = BEGAN + timedelta(days=day)
+        row = {"type": "model", "namespace_id": owner, "name": name, "folded": name.lower(), "tags": "[]"}
+        row |= {"visibility": "public", "gated": "no", "created": at, "modified": at, "card": "{}", "size": 0}
+        row |= {"downloads": 0, "likes": 0, "newest": 0, **values}
+        with self.hub.registry.database.write() as connection:
+            new = connection.execute(insert(repositories).values(row).returning(repositories.c.id))
+            id_ = int(new.scalar_one())
+            search_index.put_terms(connection, id_, name, tags)
+        return id_
+
+    def page(self, who: Identity | None = None, **query: Any) -> tuple[list[Repository], str | None]:
+        return self.hub.listing.page(ListQuery("model", **query), who)
+
+    def names(self, who: Identity | None = None, **query: Any) -> list[str]:
+        return [found.name for found in self.page(who, **query)[0]]
+
+    def all(self, **query: Any) -> list[str]:
+        """Every page, one after the other."""
+        page, cursor = self.page(**query)
+        names = [each.name for each in page]
+        while cursor is not None:
+            page, cursor = self.page(**query, cursor=cursor)
+            names += [each.name for each in page]
+        return names
+
+
+@pytest.fixture(params=["as counted", "looked up", "scanned", "given up"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every way to an answer in turn, whatever would be the shorter one."""
+    if request.param == "given up":
+        monkeypatch.setattr(kcard.hub.repositories, "SCANNED", 1)
+    if request.param != "as counted":
+        place = 0 if request.param == "looked up" else None
+        monkeypatch.setattr(kcard.hub.repositories, "_rarest", lambda *_: place)
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, any_database: str | None) -> Iterator[Shelf]:
+    with stand(tmp_path / "hub", any_database) as hub:
+        yield Shelf(hub)
+
+
+@pytest.mark.usefixtures("way")
+def test_what_is_found_by_which_words_tags_and_author(shelf: Shelf) -> None:
+    shelf.put("ada/Onco-Llama_2", "license:mit", "en", day=1)
+    shelf.put("ada/cardio", "license:mit", "de", "oncology", day=2)
+    shelf.put("eve/cardio", "license:apache-2.0", "en", pipeline_tag="text-generation", day=3)
+    shelf.put("eve/straße", "Text-Generation", day=4)
+    shelf.put("eve/data", "license:mit", type="dataset")
+    expected: list[tuple[dict[str, Any], Sequence[str]]] = [
+        ({}, ["eve/straße", "eve/cardio", "ada/cardio", "ada/Onco-Llama_2"]),
+        ({"search": "onco"}, ["ada/cardio", "ada/Onco-Llama_2"]),
+        ({"search": "ONCO llam"}, ["ada/Onco-Llama_2"]),
+        ({"search": "ada/onco-llama_2"}, ["ada/Onco-Llama_2"]),
+        ({"search": "cardio eve"}, ["eve/cardio"]),
+        ({"search": "ardio"}, []),
+        ({"search": "straß"}, ["eve/straße"]),
+        ({"search": "2"}, ["eve/cardio", "ada/Onco-Llama_2"]),  # apache-2.0 too
+        ({"search": " "}, ["eve/straße", "eve/cardio", "ada/cardio", "ada/Onco-Llama_2"]),
+        ({"search": "!!!"}, []),
+        ({"search": "%"}, []),
+        ({"filters": ["license:mit"]}, ["ada/cardio", "ada/Onco-Llama_2"]),
+        ({"filters": ["License:MIT", "en"]}, ["ada/Onco-Llama_2"]),
+        ({"filters": ["license:m"]}, []),
+        ({"filters": ["en", "de"]}, []),
+        ({"author": "ADA"}, ["ada/cardio", "ada/Onco-Llama_2"]),
+        ({"author": "ad"}, []),
+        ({"author": "eve", "search": "cardio"}, ["eve/cardio"]),
+        ({"pipeline_tag": "text-generation"}, ["eve/straße"]),
+    ]
+    for query, names in expected:
+        assert shelf.names(**query) == names, query
+    assert shelf.hub.listing.page(ListQuery("dataset"), None)[0][0].name == "eve/data"
+
+
+@pytest.mark.usefixtures("way")
+def test_every_order_goes_both_ways_and_its_pages_hold_everything_once(shelf: Shelf) -> None:
+    order = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
+    values = {}
+    for number, rank in enumerate(order):
+        day = BEGAN + timedelta(days=rank)
+        name = f"ada/c{number}"
+        id_ = shelf.put(name, "en", created=day, modified=day, downloads=rank, likes=rank)
+        values[name] = (rank, id_)
+    rising = sorted(values, key=lambda name: values[name])
+    for sort in SORTS:
+        for filters in ([], ["en"]):
+            for limit in (1, 3, 10, 11):
+                query = {"sort": sort, "limit": limit, "filters": filters}
+                assert shelf.all(**query) == rising[::-1], query
+                assert shelf.all(**query, direction=1) == rising, query
+
+
+def test_what_comes_in_between_two_pages_makes_none_come_twice(shelf: Shelf) -> None:
+    for number in range(6):
+        shelf.put(f"ada/c{number}", day=number)
+    first, cursor = shelf.page(limit=3)
+    shelf.put("ada/new", day=99)
+    with shelf.hub.registry.database.write() as connection:  # one that was seen is changed
+        connection.execute(
+            update(repositories)
+            .where(repositories.c.name == "ada/c4")
+            .values(modified=BEGAN + timedelta(days=100))
+        )
+    second, end = shelf.page(limit=3, cursor=cursor)
+    assert [r.name for r in (*first, *second)] == [f"ada/c{n}" for n in (5, 4, 3, 2, 1, 0)]
+    assert end is None
+
+
+@pytest.mark.usefixtures("way")
+def test_private_ones_are_listed_for_those_who_may_read_them(shelf: Shelf) -> None:
+    lab = shelf.hub.accounts.add_organisation("lab", owner="eve")
+    assert lab.name == "lab"
+    for name in ("ada/hidden", "eve/hidden", "lab/hidden"):
+        shelf.put(name, "en", visibility="private")
+    shelf.put("eve/shown", "en", day=1)
+    root = shelf.hub.who("root")
+    ada = shelf.hub.who("ada")
+    everything = {"eve/shown", "lab/hidden", "eve/hidden", "ada/hidden"}
+    bound = replace(ada, repository_id=shelf.hub.repositories.get("model", "eve/shown").id)
+    seen: list[tuple[Identity | None, set[str]]] = [
+        (None, {"eve/shown"}),
+        (ada, {"eve/shown", "ada/hidden"}),
+        (shelf.hub.who("ada", Lab="read"), {"eve/shown", "ada/hidden", "lab/hidden"}),
+        (bound, {"eve/shown"}),
+        (root, everything),
+        (replace(root, scope="write"), {"eve/shown"}),
+    ]
+    for who, names in seen:
+        assert set(shelf.names(who, filters=["en"])) == set(shelf.names(who)) == names, who
+
+
+def test_gated_ones_can_be_sought(shelf: Shelf) -> None:
+    shelf.put("ada/free")
+    shelf.put("ada/asked", gated="manual")
+    assert shelf.names(gated=True) == ["ada/asked"]
+    assert shelf.names(gated=False) == ["ada/free"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sort": "name"},
+        {"direction": 0},
+        {"limit": 0},
+        {"limit": 1001},
+        {"search": " ".join(f"w{n}" for n in range(30))},
+    ],
+)
+def test_a_query_that_can_t_be_answered_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Invalid):
+        ListQuery("model", **wrong)
+
+
+def test_a_cursor_of_another_query_or_of_nobody_is_refused(shelf: Shelf) -> None:
+    for number in range(3):
+        shelf.put(f"ada/c{number}")
+    _, cursor = shelf.page(limit=1)
+    for query in ({"sort": "likes"}, {"direction": 1}):
+        with pytest.raises(Invalid, match="cursor"):
+            shelf.page(limit=1, cursor=cursor, **query)
+    for odd in (
+        "",
+        "x",
+        "é",
+        "bnVsbA",
+        "WzEsMiwzLDRd",
+        f"{cursor}AAAA",
+        "WyJsYXN0TW9kaWZpZWQiLC0xLCJ4IiwxXQ",
+    ):
+        with pytest.raises(Invalid, match="cursor"):
+            shelf.page(limit=1, cursor=odd)
+
+
+def test_a_rare_term_is_looked_up_and_common_ones_are_walked(shelf: Shelf) -> None:
+    for number in range(200):
+        shelf.put(f"ada/c{number}", "en", *(["rare"] if number == 7 else []))
+    rarest = kcard.hub.repositories._rarest
+    with shelf.hub.registry.database.read() as connection:
+        assert rarest(connection, ListQuery("model", filters=["en", "rare"]).terms, 5) == 1
+        assert rarest(connection, ListQuery("model", filters=["en"]).terms, 5) is None

@@ -89,7 +89,7 @@ def test_genread_answers_from_the_document_that_the_llm_wrote() -> None:
 
 def test_genread_by_a_local_model_chooses_among_options_by_their_probability(tmp_path: Path) -> None:
     from kcard.llms.transformers_llm import LocalLLM
-    from tests.llms.test_local import save
+    from tests.llms.test_transformers_llm import save
 
     save(tmp_path)
     asking = AskOptions(llm=LocalLLM(str(tmp_path), max_tokens=6))

@@ -2,20 +2,42 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 import numpy as np
 import pytest
 
-from kcard.errors import LLMError, UsageError
+import kcard
+from kcard.errors import LLMError, QuestionsFailed, UsageError
+from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble
+from kcard.integrators.baselines import BaselineAnswerer, JointReading, SampledReplies
+from kcard.integrators.card_ranking import CardRanker
 from kcard.integrators.citations import Context
+from kcard.integrators.options import AskOptions
 from kcard.integrators.pipeline import Pipeline
 from kcard.integrators.pool_views import Selectors
-from kcard.interfaces import Array, Pair
+from kcard.integrators.top_down import AutoChoice, ExplicitChoice, TopDown
+from kcard.interfaces import LLM, Array, Pair
+from kcard.llms.client import LLMClient
 from kcard.offline.llm import EmbeddedLLM
-from kcard.selectors.pruning import Extractive
+from kcard.selectors.factuality import Unchecked
+from kcard.selectors.pruning import Extractive, Unpruned
 from kcard.selectors.relevance import MiniLMRelevance
-from kcard.types import Answer, Passage, Reply, Request
+from kcard.types import (
+    Answer,
+    Choice,
+    Example,
+    Passage,
+    Question,
+    Reply,
+    Request,
+    Sampling,
+    checked,
+    distinct_texts,
+)
 from tests.conftest import Served
 
 
@@ -148,3 +170,401 @@ def test_an_endpoint_that_hangs_is_given_up_after_its_time(serve: Callable[..., 
     with pytest.raises(LLMError, match="time"):
         Pipeline(llm="openai:slow", llm_url=server.url, llm_timeout=0.3, retries=0, mode="direct")(["Who?"])
     assert time.monotonic() - started < 15
+
+
+# Cards of a pipeline by their names, as one text or a list.
+
+QUESTION = "Who discovered the moon Tethys?"
+
+
+@pytest.fixture
+def cards(tmp_path: Path) -> None:
+    for name, text in (
+        ("moons", "Cassini discovered the moon Tethys."),
+        ("mills", "Osric built the mill of Tarn."),
+    ):
+        corpus = tmp_path / f"{name}.txt"
+        corpus.write_text(text, encoding="utf-8")
+        kcard.publish(kcard.train(corpus, kind="retrieval", description=name).folder)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("moons", ["moons"]),
+        (" moons , mills,", ["moons", "mills"]),
+        (["moons", "mills"], ["moons", "mills"]),
+        (None, None),
+    ],
+)
+def test_a_text_names_one_card_or_several(given: str | list[str] | None, names: list[str] | None) -> None:
+    assert AskOptions(cards=given).card_names == names
+
+
+@pytest.mark.parametrize("given", ["none", Path("notes")])
+def test_a_single_evidence_is_a_list_of_one(given: str | Path) -> None:
+    assert AskOptions(evidence=given).evidence == (given,)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("cards")
+@pytest.mark.parametrize("given", ["moons", ["moons"], "mills,moons"])
+def test_named_cards_are_always_asked(given: str | list[str]) -> None:
+    (answer,) = Pipeline(cards=given, llm=lambda _: "No")([QUESTION])
+    assert answer.gate.name == "always"
+    assert "moons" in answer.cards
+
+
+@pytest.mark.usefixtures("cards")
+def test_without_names_the_llm_is_asked_whether_it_needs_any() -> None:
+    (answer,) = Pipeline(llm=lambda _: "No")([QUESTION])
+    assert (answer.gate.name, answer.gate.fired, answer.cards) == ("self-ask", False, ())
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_gate_that_is_given_is_used_with_named_cards_too() -> None:
+    (answer,) = Pipeline(cards="moons", gate="self-ask", llm=lambda _: "No")([QUESTION])
+    assert (answer.gate.name, answer.cards) == ("self-ask", ())
+
+
+@pytest.mark.usefixtures("cards")
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        (
+            "Wer hat den Mond Tethys entdeckt und wie hat er das gemacht?",
+            "in German, the card moons is in English",
+        ),
+        ("¿Quién fue el que descubrió la luna Tethys?", "in Spanish, the card moons is in English"),
+        (QUESTION, ""),
+    ],
+)
+def test_a_question_in_another_language_than_the_cards_says_so(question: str, said: str) -> None:
+    (answer,) = Pipeline(cards="moons")([question])
+    assert said in "".join(answer.notes)
+    assert bool(answer.notes) == bool(said)
+
+
+def test_a_streamed_answer_has_no_heading_either(tmp_path: Path) -> None:
+    manual = tmp_path / "manual.md"
+    manual.write_text(
+        "# Manual\n\n## 2.5 Depot > How?\n\nTo open the depot of Tarn you turn the big key twice.\n", "utf-8"
+    )
+    kcard.publish(kcard.train(manual, kind="retrieval", name="manual", description="depots").folder)
+    *pieces, answer = Pipeline(cards="manual").stream("How do you open the depot of Tarn?")
+    assert pieces == ["To open the depot of Tarn you turn the big key twice."]
+    assert not isinstance(answer, str)
+    assert answer.answer == pieces[0]
+
+
+# A question's options and demonstrations reach the LLM, and its choice comes back as letter and text.
+
+ANN_BEN = (Choice("A", "Ann"), Choice("B", "Ben"))
+BEN_ANN = (Choice("A", "Ben"), Choice("B", "Ann"))
+
+
+class Says:
+    """Replies with these in turn, the last one again and again."""
+
+    def __init__(self, *replies: str) -> None:
+        self.replies = list(replies)
+        self.requests: list[Request] = []
+
+    def reply(self, request: Request) -> Reply:
+        self.requests.append(request)
+        return Reply(self.replies.pop(0) if len(self.replies) > 1 else self.replies[0])
+
+
+def test_the_answer_carries_the_letter_and_the_text_of_the_chosen_option() -> None:
+    llm = Says("The answer is B.")
+    (answer,) = Pipeline(mode="direct", llm=llm)([Question("Who won?", ANN_BEN)])
+    assert (answer.choice, answer.answer, answer.notes) == ("B", "Ben", ())
+    assert answer.to_json()["choice"] == "B"
+    assert llm.requests[0].choices == ANN_BEN
+
+
+def test_a_reply_that_names_no_option_counts_as_no_choice_and_is_told() -> None:
+    (answer,) = Pipeline(mode="direct", llm=Says("Perhaps Cal"))([Question("Who won?", ANN_BEN)])
+    assert (answer.choice, answer.answer) == ("", "Perhaps Cal")
+    assert "'Perhaps Cal' names none of the options" in answer.notes[0]
+
+
+def test_an_open_question_has_no_choice() -> None:
+    (answer,) = Pipeline(mode="direct", llm=Says("B"))(["Who won?"])
+    assert answer.choice is None
+    assert "choice" not in answer.to_json()
+
+
+def test_questions_with_equal_text_and_different_options_are_different() -> None:
+    llm = Says("Ann")
+    asked: list[str | Question] = [
+        Question("Who won?", ANN_BEN),
+        Question("Who won?", BEN_ANN),
+        "Who won?",
+        Question("Who won?", ANN_BEN),
+    ]
+    answers = Pipeline(mode="direct", llm=llm)(asked)
+    assert [answer.choice for answer in answers] == ["A", "B", None, "A"]
+    assert [answer.calls for answer in answers] == [1, 1, 1, 1]
+    assert len(llm.requests) == 3
+
+
+def test_a_choice_is_streamed_as_the_text_of_the_option() -> None:
+    pieces = list(Pipeline(mode="direct", llm=Says("B")).stream(Question("Who won?", ANN_BEN)))
+    assert pieces[0] == "Ben"
+    assert len(pieces) == 2
+
+
+def test_demonstrations_of_a_question_take_the_place_of_the_built_in_ones_of_their_kind() -> None:
+    shot = Example("answer", "Who lost?", "A", choices=BEN_ANN)
+    llm = Says("B")
+    Pipeline(mode="direct", llm=llm)([Question("Who won?", ANN_BEN, (shot,)), "Who won?"])
+    assert llm.requests[0].shots == (shot,)
+    assert any(example.kind == "need" for example in llm.requests[0].examples)
+    assert shot not in llm.requests[1].examples
+
+
+class AsksTheLLM:
+    """A gate that asks one `need` request a question, as self-ask does."""
+
+    def __init__(self, llm: object) -> None:
+        self.llm = llm
+
+    def knows(self, questions: Sequence[str]) -> Array:
+        for question in questions:
+            self.llm.reply(Request("need", question))  # type: ignore[attr-defined]
+        return np.ones(len(questions), dtype=np.float32)
+
+
+def test_the_gate_asks_with_the_options_of_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = Says("A")
+    pipeline = Pipeline(mode="direct", llm=llm)
+    gate = AsksTheLLM(pipeline._client)
+    monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: gate.knows(questions))
+    pipeline([Question("Who won?", ANN_BEN)])
+    assert [(r.kind, r.choices) for r in llm.requests] == [("need", ANN_BEN), ("answer", ANN_BEN)]
+
+
+def test_the_embedded_llm_chooses() -> None:
+    cities = (Choice("A", "Rome"), Choice("B", "Paris"))
+    (answer,) = Pipeline(mode="direct", llm=EmbeddedLLM())(
+        [Question("What is the capital of France?", cities)]
+    )
+    assert (answer.choice, answer.answer) == ("B", "Paris")
+
+
+@pytest.mark.parametrize(
+    ("question", "named"),
+    [
+        ("  ", "question is empty"),
+        ("\ud800", "not UTF-8"),
+        (Question("q", (Choice("A", "Ann"),)), "one option, 'A'"),
+        (Question("q", (Choice("A", "Ann"), Choice("a", "Ben"))), "2 options have the letter 'A'"),
+        (Question("q", (Choice("A", "Ann"), Choice("B", " "))), "option 'B' is ' '"),
+    ],
+)
+def test_a_question_that_can_not_be_asked_is_refused(question: str | Question, named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        checked(question)
+
+
+def test_groups_keep_the_order_and_hold_no_text_twice() -> None:
+    one, two, three = Question("a"), Question("b"), Question("a", ANN_BEN)
+    assert list(distinct_texts([one, two, three])) == [[one, two], [three]]
+
+
+# Several requests at a time: the same answers in the same order, and a failure costs its own question only.
+
+QUESTIONS = [f"question {n}" for n in range(12)]
+
+
+CARDS = (Choice("moons", "moons of planets"), Choice("races", "elections"))
+
+
+class First:
+    """Relevance that likes the first text best."""
+
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        del question
+        return np.arange(len(texts), dtype=np.float32) * np.float32(-0.01)
+
+
+class Writes:
+    """A step in which each card writes a note that is kept."""
+
+    selectors = Selectors(First(), Unpruned(), Unchecked(), {})
+
+    def run(
+        self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
+    ) -> list[Context]:
+        del sampling
+        return [
+            Context(tuple(Passage(name, f"{name} on {question}", kept=True) for name in names))
+            for question, names in zip(questions, cards, strict=True)
+        ]
+
+
+class Slow:
+    """Takes longer for earlier questions; fails at those that it is told to. Counts what runs at a time."""
+
+    def __init__(self, fails: Sequence[str] = ()) -> None:
+        self.fails, self.lock, self.running, self.most = set(fails), Lock(), 0, 0
+        self.requests: list[Request] = []
+
+    def reply(self, request: Request) -> Reply:
+        with self.lock:
+            self.requests.append(request)
+            self.running += 1
+            self.most = max(self.most, self.running)
+        time.sleep(0.002 * (12 - int(request.question.split()[-1])))
+        with self.lock:
+            self.running -= 1
+        if request.question in self.fails:
+            raise LLMError(f"{request.question} is down")
+        if request.kind == "choose":
+            return Reply(request.choices[0].name)
+        return Reply(f"{request.kind} {request.question}", 1.0 if request.kind == "need" else None, 5, 2)
+
+
+class Batched(Slow):
+    """The same as an LLM that takes batches."""
+
+    def __init__(self, fails: Sequence[str] = ()) -> None:
+        super().__init__(fails)
+        self.sizes: list[int] = []
+
+    def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        self.sizes.append(len(requests))
+        for request in requests:
+            try:
+                yield self.reply(request)
+            except LLMError as error:
+                yield error
+
+
+def told(outcomes: Sequence[Answer | LLMError]) -> list[Any]:
+    """What does not depend on the clock."""
+    return [
+        str(o)
+        if isinstance(o, LLMError)
+        else replace(
+            o,
+            seconds=0.0,
+            usage=None if o.usage is None else replace(o.usage, llm_seconds=0.0, card_seconds=0.0),
+        )
+        for o in outcomes
+    ]
+
+
+@pytest.mark.parametrize("make", [Slow, Batched])
+@pytest.mark.parametrize("concurrency", [3, 8, 50])
+def test_answers_and_their_order_do_not_depend_on_concurrency(make: type[Slow], concurrency: int) -> None:
+    fails = (QUESTIONS[3], QUESTIONS[7])
+    one = told(list(Pipeline(mode="direct", llm=make(fails), concurrency=1).outcomes(QUESTIONS)))
+    many = told(list(Pipeline(mode="direct", llm=make(fails), concurrency=concurrency).outcomes(QUESTIONS)))
+    assert many == one
+    assert [n for n, outcome in enumerate(one) if isinstance(outcome, str)] == [3, 7]
+
+
+def test_so_many_requests_are_in_flight_and_each_is_made_once() -> None:
+    llm = Slow()
+    Pipeline(mode="direct", llm=llm, concurrency=4)(QUESTIONS)
+    assert llm.most == 4
+    assert len(llm.requests) == len(QUESTIONS)
+
+
+def test_an_llm_that_takes_batches_gets_batches_and_no_threads() -> None:
+    llm = Batched()
+    Pipeline(mode="direct", llm=llm, concurrency=5)(QUESTIONS)
+    assert llm.sizes == [5, 5, 2]
+    assert llm.most == 1
+
+
+def test_the_backend_says_how_many_requests_it_takes_where_nobody_else_does() -> None:
+    llm = Slow()
+    assert Pipeline(mode="direct", llm=llm).concurrency == 1
+    llm.concurrency = 4  # type: ignore[attr-defined]
+    assert Pipeline(mode="direct", llm=llm).concurrency == 4
+    assert Pipeline(mode="direct", llm=llm, concurrency=2).concurrency == 2
+
+
+@pytest.mark.parametrize("gate", [SelfAsk, SelfAskEnsemble])
+def test_the_gate_asks_about_several_questions_at_a_time(gate: Any) -> None:
+    llm = Slow()
+    metered = LLMClient(llm, 4)
+    scores = gate(metered).knows(QUESTIONS)
+    assert np.array_equal(scores, np.zeros(len(QUESTIONS)))
+    assert llm.most == 4
+    assert metered.close(QUESTIONS[0]).calls == len(llm.requests) // len(QUESTIONS)
+
+
+def test_where_the_gate_fails_on_a_question_the_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = Slow(fails=QUESTIONS[2:4])
+    pipeline = Pipeline(mode="direct", llm=llm, concurrency=3)
+    gate = SelfAsk(pipeline._client)
+    monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: gate.knows(questions))
+    outcomes = list(pipeline.outcomes(QUESTIONS))
+    assert [n for n, o in enumerate(outcomes) if isinstance(o, LLMError)] == [2, 3]
+    needs = [r.question for r in llm.requests if r.kind == "need"]
+    assert sorted(needs) == sorted(QUESTIONS), "what failed, and what did not, was asked once"
+
+
+def test_failures_name_their_questions() -> None:
+    metered = LLMClient(Slow(fails=QUESTIONS[:2]), 3)
+    with pytest.raises(QuestionsFailed, match="question 0 is down") as caught:
+        SelfAsk(metered).knows(QUESTIONS)
+    assert set(caught.value.failures) == set(QUESTIONS[:2])
+
+
+def test_answers_raises_in_the_place_of_the_failure_and_keeps_what_else_came() -> None:
+    llm = Slow(fails=[QUESTIONS[1]])
+    pipeline = Pipeline(mode="direct", llm=llm, concurrency=12)
+    answers = pipeline.answers(QUESTIONS)
+    assert next(answers).question == QUESTIONS[0]
+    with pytest.raises(LLMError, match="question 1 is down"):
+        next(answers)
+    time.sleep(0.1)
+    llm.fails.clear()
+    before = len(llm.requests)
+    assert len(pipeline(QUESTIONS[1:])) == 11
+    assert [r.question for r in llm.requests[before:]] == [QUESTIONS[1]]
+
+
+@pytest.mark.parametrize("select", ["auto", "explicit"])
+def test_top_down_asks_about_several_questions_at_a_time(
+    select: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = ("need", "what" if select == "auto" else "choose")
+    told_by: dict[int, list[Any]] = {}
+    for concurrency in (1, 6):
+        llm = Slow(fails=QUESTIONS[4:5])
+        pipeline = Pipeline(mode="direct", llm=llm, concurrency=concurrency)
+        choice = AutoChoice(CardRanker(First(), CARDS)) if select == "auto" else ExplicitChoice(CARDS)
+        integrator = TopDown(Writes(), Sampling(), pipeline._client, choice, len(CARDS), max_iterations=2)
+        monkeypatch.setattr(pipeline, "_integrator", integrator)
+        monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: [0.0] * len(questions))
+        told_by[concurrency] = told(list(pipeline.outcomes(QUESTIONS)))
+        assert llm.most == concurrency
+        assert {kind for kind in kinds if any(r.kind == kind for r in llm.requests)} == set(kinds)
+    assert told_by[1] == told_by[6]
+    assert [n for n, outcome in enumerate(told_by[6]) if isinstance(outcome, str)] == [4]
+
+
+class Notes:
+    """A source of three notes of the LLM's own."""
+
+    def passages(
+        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+    ) -> list[list[Passage]]:
+        return SampledReplies("notes", Request("recite", ""), 3, 1.0).passages(llm, questions, examples)
+
+
+@pytest.mark.parametrize("make", [Slow, Batched])
+def test_baselines_ask_about_several_questions_at_a_time_and_never_more_requests(make: type[Slow]) -> None:
+    found: dict[int, list[Any]] = {}
+    for concurrency in (1, 4):
+        llm = make(QUESTIONS[5:6])
+        baseline = BaselineAnswerer("notes", LLMClient(llm, concurrency), Notes(), JointReading())
+        found[concurrency] = told(list(baseline.outcomes(QUESTIONS)))
+        assert llm.most == (concurrency if make is Slow else 1)
+    assert found[1] == found[4]
+    assert [n for n, outcome in enumerate(found[4]) if isinstance(outcome, str)] == [5]

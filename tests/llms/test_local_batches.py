@@ -9,7 +9,7 @@ import pytest
 from kcard.errors import LLMError
 from kcard.llms.transformers_llm import LocalLLM, common_prefix
 from kcard.types import Choice, Example, Reply, Request
-from tests.llms.test_local import TEMPLATE, save
+from tests.llms.test_transformers_llm import TEMPLATE, save
 
 OPTIONS = (Choice("A", "Ann"), Choice("B", "Ben"), Choice("C", "Cal"))
 SHOTS = tuple(Example("answer", f"who lost {n}?", f"Ben {n}") for n in range(4))

@@ -9,8 +9,8 @@ import pytest
 from kcard.llms import transformers_llm
 from kcard.llms.transformers_llm import LocalLLM
 from kcard.types import Choice, Example, Reply, Request
-from tests.llms.test_local import TEMPLATE, save
 from tests.llms.test_local_batches import alike
+from tests.llms.test_transformers_llm import TEMPLATE, save
 
 OPTIONS = (Choice("A", "Ann"), Choice("B", "Ben"))
 SHOTS = tuple(Example("answer", f"who lost the race of the year {n}?", f"Ben {n}") for n in range(8))

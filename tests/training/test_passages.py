@@ -1,8 +1,12 @@
 """Blocks become passages: under their headings, whole where they belong together, and without loss."""
 
+from pathlib import Path
+
 import pytest
 
-from kcard.training.passages import PASSAGE, count_words, passages
+from kcard.offline.recipe import train_tokenizer
+from kcard.training.corpus import read_corpus
+from kcard.training.passages import PASSAGE, count_words, cut, passages
 from kcard.training.readers.files import Block
 from kcard.types import Source
 
@@ -162,3 +166,168 @@ def test_what_repeats_earlier_headings_is_kept() -> None:
     summary = [Block("item", title, 1) for title in titles]
     passages = passages_of(heading("Depot"), *sections, heading("Summary", 2), *summary)
     assert passages[-1] == ("Depot > Summary", "\n".join(titles))
+
+
+# Corpora in many scripts: each statement survives reading, hashing, tokenising and training, and keeps its limits.
+
+STATEMENTS = {
+    "Latin": ["Der Fluß fließt nach Süden.", "Cafe\u0301 Noir liegt in Genève."],
+    "Cyrillic": ["Река течёт на юг.", "Ёлка стоит у окна."],
+    "Greek": ["Ο ποταμός ρέει προς τον νότο.", "Η Αθήνα είναι μεγάλη."],
+    "Chinese": ["这条河向南流。", "城里有三座桥。"],
+    "Japanese": ["この川は南へ流れる。", "町には橋が三つある。"],
+    "Korean": ["강은 남쪽으로 흐른다.", "마을에는 다리가 셋 있다."],
+    "Thai": ["แม่น้ำไหลลงใต้", "ในเมืองมีสะพานสามแห่ง"],
+    "Arabic": ["النهر يجري نحو الجنوب.", "هل في المدينة جسر؟"],
+    "Hebrew": ["הנהר זורם דרומה.", "בָּעִיר יֵשׁ גֶּשֶׁר."],
+    "Devanagari": ["नदी दक्षिण की ओर बहती है।", "शहर में तीन पुल हैं।"],
+    "Emoji": ["The flag of the club is 🏴‍☠️ and its sign 👩🏽‍🚀.", "A smile 😀 stands for yes."],
+}
+
+
+@pytest.mark.parametrize("script", STATEMENTS)
+def test_statements_survive_to_passages_and_through_the_tokenizer(script: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{script}.txt"
+    path.write_text("\n".join(STATEMENTS[script]) + "\n", encoding="utf-8")
+    corpus = read_corpus(path)
+    assert [(p.text, p.line) for p in corpus.passages] == list(zip(STATEMENTS[script], (1, 2), strict=True))
+    tokenizer = train_tokenizer(corpus.texts, 400)
+    for text in corpus.texts:
+        ids = tokenizer(text)["input_ids"]
+        assert str(tokenizer.decode(ids, skip_special_tokens=True)).strip() == text
+
+
+@pytest.mark.parametrize(
+    ("sentence", "longest"),
+    [
+        ("这条河向南流。", 300),
+        ("この川は南へ流れる。", 300),
+        ("แม่น้ำไหลลงใต้ ", 650),
+        ("नदी दक्षिण की ओर बहती है। ", 1200),
+        ("هل في المدينة جسر؟ ", 1200),
+        ("👩🏽‍🚀", 1200),
+        ("é́", 1200),
+    ],
+)
+def test_long_text_is_cut_to_what_a_card_can_hold_and_nothing_is_lost(sentence: str, longest: int) -> None:
+    text = sentence * 900
+    pieces = [*cut(text, PASSAGE)]
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+    assert len(pieces) > 1
+    assert all(len(piece) <= longest for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    "sentence", ["这条河向南流。", "この川は南へ流れる。", "नदी दक्षिण की ओर बहती है।", "هل في المدينة جسر؟"]
+)
+def test_a_paragraph_is_cut_where_the_script_ends_its_sentences(sentence: str) -> None:
+    joint = " " if " " in sentence else ""
+    for piece in cut(joint.join([sentence] * 200), PASSAGE):
+        assert piece.endswith(sentence)
+
+
+def test_a_joined_emoji_and_an_accent_are_not_parted() -> None:
+    for whole in ("👩🏽‍🚀", "e\u0301\u0323"):
+        assert all(not piece.replace(whole, "") for piece in cut(whole * 1400, PASSAGE))
+
+
+# Of every word of a passage the line of the file is known that it stands on, in every format that has lines.
+
+MARKDOWN = """# Backup
+
+The first run is slow and copies
+every file. Later runs are
+quick.
+
+- `--full` copies all,
+  again. It is slow.
+
+<p>Old copies are
+deleted. Never by hand.</p>
+
+```
+backup --full
+backup --list
+```
+"""
+TEXT = """BACKUP
+
+The first run is slow and copies
+every file. Later runs are
+quick.
+
+  --full    copies all, again. It
+            is slow.
+  --list    shows what there is.
+
+Old copies are
+deleted. Never by hand.
+"""
+RST = """Backup
+======
+
+.. note:: The first run is slow and
+   copies every file. Later runs are
+   quick, see `the long
+   page <http://a.example/>`_. Never by hand.
+
+.. deprecated:: 6.2
+   It is slow. Old copies stay.
+"""
+HTML = """<html><head><title>Backup</title><script>
+var a = "Later runs";
+</script></head><body><nav>
+<a href="a">Later runs</a></nav>
+<h1>Backup</h1>
+<p>The first run is <b>slow</b> and
+copies every file. Later
+runs are quick.</p><!-- Never
+by hand -->
+<table><tr><th>Option</th><th>Meaning</th></tr>
+<tr><td>--full</td>
+<td>copies all. It is slow.</td></tr></table>
+<p>Old copies &amp; others stay. Never by hand.</p>
+</body></html>
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.md", MARKDOWN), ("a.txt", TEXT), ("a.rst", RST), ("a.html", HTML)]
+)
+def test_the_line_of_a_sentence_is_the_one_that_it_begins_on(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    passages = read_corpus(tmp_path).passages
+    lines = content.split("\n")
+    for sentence in (
+        "The first run",
+        "Later",
+        "It is slow" if name != "a.txt" else "It",
+        "Old copies",
+        "Never by",
+    ):
+        [passage] = [passage for passage in passages if sentence in passage.text]
+        place = passage.line_at(passage.text.index(sentence))
+        assert sentence in lines[place - 1], (sentence, passage)
+
+
+def test_the_lines_of_a_passage_travel_with_its_card(tmp_path: Path) -> None:
+    from kcard.cards.passages import Indexing, passages, write
+
+    (tmp_path / "a.md").write_text(MARKDOWN)
+    [passage, *_] = corpus = read_corpus(tmp_path / "a.md").passages
+    assert passage.lines
+    write(tmp_path, corpus, "passages", {}, Indexing())
+    assert passages(tmp_path)[0] == passage
+    [again, *_] = read_corpus(tmp_path / "passages.jsonl").passages
+    assert again.lines == passage.lines
+
+
+@pytest.mark.parametrize("lines", ['[[1, "2"]]', "[[1]]", "4", '"ab"'])
+def test_lines_that_are_no_numbers_are_refused(tmp_path: Path, lines: str) -> None:
+    from kcard.cards.passages import passages
+    from kcard.errors import CardError
+
+    row = f'{{"text": "It is slow.", "file": "a.md", "line": 1, "lines": {lines}}}\n'
+    (tmp_path / "passages.jsonl").write_text(row)
+    with pytest.raises(CardError, match="lines must be pairs"):
+        passages(tmp_path)[0]

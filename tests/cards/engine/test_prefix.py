@@ -38,7 +38,7 @@ from kcard.types import Sampling
 from tests.cards.engine.cards import GREEDY, QUESTIONS, SAMPLED, full, lora, sealed, texts
 from tests.cards.engine.models import FAMILIES, GROUPED, greedy, model
 from tests.cards.engine.prefixes import prefix, prefix_card
-from tests.cards.engine.test_equality import PROMPTS, TOKENS, write
+from tests.cards.engine.test_generate import PROMPTS, TOKENS, write
 
 TEXTS = [[1, 30, 31, 32, 33], [1, 50, 51, 52, 53]]
 LIMITS = Limits(eos=(), pad=0)

@@ -1,0 +1,213 @@
+"""The dense index of a card beside its words, and the reader that ranks what both find."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kcard.cards import passages
+from kcard.cards.card import Card, finish
+from kcard.cards.generators.retrieval import CANDIDATES, FIRST, MOST, RetrievalCard
+from kcard.cards.passages import INDEX, clean, index
+from kcard.errors import CardError, DamagedCard
+from kcard.manifest import Manifest
+from kcard.offline import static_embeddings as static
+from kcard.offline.reader import PassageReading
+from kcard.types import Passage, Sampling, Source
+
+ANIMALS = [
+    "The mastiff is a huge hound that guards houses.",
+    "A trout lives in cold brooks.",
+    "Oaks may stand for a thousand years.",
+]
+
+
+def made(folder: Path, texts: list[str], language: str = "en", kind: str = "retrieval") -> Card:
+    folder.mkdir(exist_ok=True)
+    sources = [Source(text, "notes.md", line) for line, text in enumerate(texts, 1)]
+    return finish(folder, Manifest("notes", "Notes", kind=kind, language=language), sources)
+
+
+def written(card: Card, question: str, documents: int = 1) -> list[Passage]:
+    return RetrievalCard(card).write([question], documents, Sampling())[0]
+
+
+@pytest.fixture(scope="module")
+def animals(tmp_path_factory: pytest.TempPathFactory) -> Card:
+    return made(tmp_path_factory.mktemp("animals"), ANIMALS)
+
+
+def test_embeddings_are_bytes_that_tell_cosines_to_two_places(animals: Card) -> None:
+    folder = animals.folder / INDEX
+    vectors = np.load(folder / "embeddings.npy", allow_pickle=False)
+    assert (vectors.dtype, vectors.shape) == (np.int8, (3, static.DIMENSIONS))
+    loaded = passages.load(folder)
+    assert loaded is not None
+    asked, exact = static.embed(["Which dog is big?", "trees"]), static.embed(ANIMALS)
+    assert loaded.cosines(asked) == pytest.approx(asked @ exact.T, abs=0.01)
+
+
+def test_a_passage_is_found_that_shares_no_word_with_the_question(tmp_path: Path) -> None:
+    texts = [f"{tool} number {n} lies in drawer {n}." for n in range(20) for tool in ("Hammer", "Saw")]
+    card = made(tmp_path / "card", [*texts, ANIMALS[0]])
+    question = "Which dog grows biggest?"
+    assert index(card).search(question, 50) == []
+    assert ANIMALS[0] in [passage.text for passage in written(card, question, 3)]
+
+
+def test_the_score_is_a_probability_and_the_place_is_kept(animals: Card) -> None:
+    found = written(animals, "Where does the trout live?", 3)
+    assert (found[0].text, found[0].source and found[0].source.line) == (ANIMALS[1], 2)
+    assert all(passage.source is not None and 0 <= passage.source.score <= 1 for passage in found)
+
+
+def test_of_passages_with_the_same_words_the_one_that_answers_comes_first(tmp_path: Path) -> None:
+    texts = [
+        "The lighthouse of Port Callow is painted, and a house was built in front of it.",
+        "Visitors of the lighthouse of Port Callow climb to what was built on top of it.",
+        "The lighthouse of Port Callow was built by Halden & Co.",
+    ]
+    (first,) = written(made(tmp_path / "card", texts), "Who built the lighthouse of Port Callow?")
+    assert first.text == texts[2]
+
+
+def test_the_headings_of_a_passage_are_found_and_read_with_it(tmp_path: Path) -> None:
+    sources = [
+        Source("The default is 2.", "m.md", 1, section=f"Settings > {name}")
+        for name in ("fetch-retries", "log-size", "colour-depth")
+    ]
+    card = finish(tmp_path, Manifest("settings", "Settings", kind="retrieval", language="en"), sources)
+    (found,) = written(card, "What is the default of log-size?")
+    assert found.source is not None
+    assert found.source.section == "Settings > log-size"
+
+
+def test_more_documents_than_are_read_at_most_are_still_written(tmp_path: Path) -> None:
+    texts = [f"Room {number} of the mill is empty." for number in range(CANDIDATES + 4)]
+    found = written(made(tmp_path / "card", texts), "Which room is empty?", CANDIDATES + 4)
+    assert len({passage.text for passage in found}) == CANDIDATES + 4
+
+
+def test_passages_with_the_numbers_of_the_question_come_first(tmp_path: Path) -> None:
+    texts = [
+        f"{name} won the {n}th district of Callow in 2022." for n, name in enumerate("ABCDEFGHIJKLMNOPQR", 4)
+    ]
+    texts += [f"{name} won the {n}th district of Tarn in 2022." for n, name in enumerate("STUVWXYZ", 4)]
+    (first,) = written(made(tmp_path / "card", texts), "Who won the 17th district of Callow in 2022?")
+    assert first.text == "N won the 17th district of Callow in 2022."
+
+
+def test_candidates_are_read_until_one_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kcard.offline import reader
+
+    texts: list[str] = []
+
+    def read_all(pairs: Sequence[tuple[str, Sequence[str]]]) -> list[list[PassageReading]]:
+        texts.extend(text for _, passages in pairs for text in passages)
+        return real(pairs)
+
+    real = reader.read_all
+    monkeypatch.setattr(reader, "read_all", read_all)
+    mills = [f"The mill of Upper Tarn has room {number}, which is empty." for number in range(2 * CANDIDATES)]
+    card = made(tmp_path / "card", ["Osric & Sons built the mill of Upper Tarn in 1871.", *mills])
+    assert written(card, "Who built the mill of Upper Tarn?")[0].text.startswith("Osric & Sons")
+    assert len(texts) == FIRST
+    texts.clear()
+    written(card, "Who sold the mill of Upper Tarn?")
+    assert len(texts) == MOST
+
+
+def test_questions_are_answered_alike_alone_and_together(animals: Card) -> None:
+    questions = ["Which dog is big?", "How old is an oak?", "brook"]
+    card = RetrievalCard(animals)
+    together = card.write(questions, 3, Sampling())
+    for question, row in zip(questions, together, strict=True):
+        assert [p.text for p in card.write([question], 3, Sampling())[0]] == [p.text for p in row]
+
+
+def test_a_card_in_another_language_is_searched_by_its_words(tmp_path: Path) -> None:
+    card = made(tmp_path / "karte", ["Der Hund bellt laut.", "Die Eiche steht lange."], "de")
+    assert not (card.folder / INDEX / "embeddings.npy").exists()
+    assert written(card, "Welche Eichen stehen?")[0].text == "Die Eiche steht lange."
+    assert written(card, "Which tree is old?")[0] == Passage("notes", "")
+
+
+def test_embeddings_of_another_encoder_are_passed_over(tmp_path: Path) -> None:
+    card = made(tmp_path / "card", ANIMALS)
+    (card.folder / INDEX / "embeddings.json").write_text(json.dumps({"encoder": "other", "sha256": "0" * 64}))
+    assert passages.load(card.folder / INDEX) is None
+    assert written(card, "Which hound guards houses?")[0].text == ANIMALS[0]
+
+
+def test_embeddings_of_fewer_passages_than_there_are_are_refused(tmp_path: Path) -> None:
+    card = made(tmp_path / "card", ANIMALS)
+    passages.write_dense(ANIMALS[:1], 1, card.folder / INDEX)
+    with pytest.raises(DamagedCard, match=r"embeddings\.npy is of 1 rows, but the card has 3 passages"):
+        written(card, "Where does the trout live?")
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", b"{}"])
+def test_damaged_embeddings_are_one_clear_line(tmp_path: Path, damage: bytes) -> None:
+    card = made(tmp_path / "card", ANIMALS)
+    (card.folder / INDEX / "embeddings.npy").write_bytes(damage)
+    with pytest.raises(CardError, match=r"is damaged: .*train the card again") as error:
+        passages.load(card.folder / INDEX)
+    assert "\n" not in str(error.value)
+
+
+def test_embeddings_of_another_shape_are_refused(tmp_path: Path) -> None:
+    card = made(tmp_path / "card", ANIMALS)
+    for wrong in (np.zeros((3, 5), np.int8), np.zeros((3, static.DIMENSIONS), np.float32)):
+        np.save(card.folder / INDEX / "embeddings.npy", wrong)
+        with pytest.raises(CardError, match="its embeddings have shape"):
+            passages.load(card.folder / INDEX)
+
+
+def test_without_embeddings_there_is_no_dense_index(tmp_path: Path) -> None:
+    assert passages.load(tmp_path) is None
+
+
+def test_a_sentence_that_was_cut_off_is_dropped_where_a_whole_one_precedes_it() -> None:
+    assert clean(" Ron Wyden won in Oregon. He had held the", ended=False) == "Ron Wyden won in Oregon."
+
+
+def test_a_document_that_the_model_ended_is_only_stripped() -> None:
+    assert (
+        clean("Ron Wyden won in Oregon. Held the seat\n", ended=True)
+        == "Ron Wyden won in Oregon. Held the seat"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "won the race in",
+        "Ron Wyden won the 2022 U.S. senate race in",
+        "Dr. No was a film of",
+        "Ron Wyden won. Then he spoke.",
+        'He said: "I won."',
+        "",
+    ],
+)
+def test_nothing_is_dropped_where_no_other_sentence_is_whole(text: str) -> None:
+    assert clean(text, ended=False) == text
+
+
+def test_only_the_last_of_several_sentences_is_dropped() -> None:
+    text = "He won. He won. The U.S. senate sat. He"
+    assert clean(text, ended=False) == "He won. He won. The U.S. senate sat."
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("他赢了。他赢", "他赢了。"),
+        ("「彼は勝った。」そして彼", "「彼は勝った。」"),
+        ("वह जीता। उसने", "वह जीता।"),
+        ("هل فاز؟ نعم لقد", "هل فاز؟"),
+    ],
+)
+def test_sentences_of_other_scripts_end_with_their_own_marks(text: str, kept: str) -> None:
+    assert clean(text, ended=False) == kept

@@ -1,0 +1,126 @@
+"""Generation."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from transformers import OPTConfig, OPTForCausalLM
+
+from kcard.cards.models.batched.generate import Prompts, gumbel
+from kcard.cards.models.transformers_backend import Limits, generate
+from kcard.types import Sampling
+
+LIMITS = Limits(eos=(2,), pad=0)
+PROMPTS = Prompts(ids=((1, 17, 23, 5), (1, 9), (1, 40, 41, 42, 43, 44, 45), (1, 33, 12)))
+SEEDS = [11, 22, 33, 44]
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    torch.manual_seed(0)
+    config = OPTConfig(
+        vocab_size=60,
+        hidden_size=32,
+        word_embed_proj_dim=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        ffn_dim=64,
+        max_position_embeddings=64,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        init_std=0.3,  # spread logits, so that the last bits of a float decide nothing
+    )
+    made: Any = OPTForCausalLM(config)
+    return made.eval()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_document_is_the_same_alone_and_in_a_batch(model: Any, temperature: float) -> None:
+    sampling = Sampling(temperature=temperature, tokens=24)
+    together = generate(model, PROMPTS, SEEDS, sampling, LIMITS)
+    alone = [generate(model, PROMPTS.pick([i]), [SEEDS[i]], sampling, LIMITS)[0] for i in range(4)]
+    in_pairs = generate(model, PROMPTS, SEEDS, sampling, replace(LIMITS, rows=2))
+    assert together == alone == in_pairs
+    assert len({tuple(ids) for ids, _ in together}) == 4
+
+
+def test_temperature_zero_is_the_greedy_search_of_transformers(model: Any) -> None:
+    (ids, _), *_ = generate(
+        model, PROMPTS, SEEDS, Sampling(temperature=0, tokens=12), replace(LIMITS, eos=())
+    )
+    expected = model.generate(
+        torch.tensor([PROMPTS.ids[0]]), max_new_tokens=12, min_new_tokens=12, do_sample=False
+    )
+    assert ids == expected[0, 4:].tolist()
+
+
+def test_embeddings_of_the_same_tokens_give_the_same_document(model: Any) -> None:
+    rows = Prompts(ids=(PROMPTS.ids[0], (1, 8, 30, 2)))
+    embedded = Prompts(embeddings=model.get_input_embeddings()(torch.tensor(rows.ids)))
+    for sampling in (Sampling(temperature=0, tokens=12), Sampling(temperature=1, tokens=12)):
+        assert generate(model, embedded, [1, 2], sampling, LIMITS) == generate(
+            model, rows, [1, 2], sampling, LIMITS
+        )
+
+
+def test_a_document_ends_before_the_first_end_token(model: Any) -> None:
+    sampling = Sampling(temperature=0, tokens=12)
+    (whole, _), *_ = generate(model, PROMPTS, SEEDS, sampling, replace(LIMITS, eos=()))
+    end = whole[3]
+    (cut, ended), *_ = generate(model, PROMPTS, SEEDS, sampling, replace(LIMITS, eos=(end,)))
+    assert cut == whole[: whole.index(end)]
+    assert ended
+
+
+def test_a_document_that_reaches_the_token_limit_did_not_end(model: Any) -> None:
+    for ids, ended in generate(model, PROMPTS, SEEDS, Sampling(tokens=5), replace(LIMITS, eos=())):
+        assert (len(ids), ended) == (5, False)
+
+
+def test_top_one_is_greedy_at_any_temperature(model: Any) -> None:
+    greedy = generate(model, PROMPTS, SEEDS, Sampling(temperature=0, tokens=12), LIMITS)
+    assert generate(model, PROMPTS, SEEDS, Sampling(temperature=2, top_k=1, tokens=12), LIMITS) == greedy
+
+
+def test_first_tokens_are_drawn_from_the_tempered_top_k(model: Any) -> None:
+    draws, k, temperature = 4000, 5, 0.7
+    prompt = PROMPTS.ids[0]
+    logits = model(torch.tensor([prompt])).logits[0, -1]
+    best = logits.topk(k)
+    expected = torch.softmax(best.values / temperature, -1)
+    documents = generate(
+        model,
+        Prompts(ids=(prompt,) * draws),
+        list(range(draws)),
+        Sampling(temperature=temperature, top_k=k, tokens=1),
+        replace(LIMITS, eos=()),
+    )
+    seen = Counter(ids[0] for ids, _ in documents)
+    assert set(seen) <= set(best.indices.tolist())
+    for token, share in zip(best.indices.tolist(), expected.tolist(), strict=True):
+        # Five standard errors; the seeds are fixed, so this passes or fails for good.
+        assert seen[token] / draws == pytest.approx(share, abs=5 * (share * (1 - share) / draws) ** 0.5)
+
+
+def test_noise_is_gumbel_and_differs_by_seed_step_and_token() -> None:
+    seeds, tokens = torch.arange(500), torch.arange(40).expand(500, 40)
+    steps = torch.stack([gumbel(seeds, step, tokens) for step in range(5)])
+    assert len(set(steps.flatten().tolist())) == steps.numel()
+    assert steps.mean().item() == pytest.approx(0.5772, abs=0.02)
+    assert steps.var().item() == pytest.approx(1.6449, abs=0.05)
+    for first, second in (
+        (steps[0], steps[1]),
+        (steps[0, :-1], steps[0, 1:]),
+        (steps[0, :, :-1], steps[0, :, 1:]),
+    ):
+        together = torch.stack([first.flatten(), second.flatten()])
+        assert abs(torch.corrcoef(together)[0, 1].item()) < 0.03
+
+
+def test_noise_belongs_to_the_token_whatever_its_rank() -> None:
+    seeds, tokens = torch.tensor([7, 2**62]), torch.tensor([[3, 1, 2], [3, 1, 2]])
+    swapped = tokens[:, [2, 0, 1]]
+    assert torch.equal(gumbel(seeds, 4, tokens)[:, [2, 0, 1]], gumbel(seeds, 4, swapped))

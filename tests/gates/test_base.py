@@ -1,0 +1,225 @@
+"""Baselines of the Thrust paper: questions drawn at random, and BM25 over the sample."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from kcard.errors import UsageError
+from kcard.gates.base import Always, Never, RandomShare, Resources, decide
+from kcard.gates.bm25 import BM25
+from kcard.gates.records import Query, Record
+from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble, needs
+from kcard.index import Index
+from kcard.text import words
+from kcard.types import Example, Reply, Request
+
+SAMPLE = [
+    "Who wrote Emma?",
+    "Who wrote the novel Persuasion, and who wrote Sanditon?",
+    "In which city was Jane Austen born?",
+    "What is the capital of Peru?",
+]
+RECORDS = [Record(question, 1, 1) for question in SAMPLE]
+QUERIES = [Query(f"Question {number}?") for number in range(4000)]
+
+
+def bm25(question: str) -> float:
+    """The mean over the sample of BM25 as Lucene has it, but for a constant factor, written out."""
+    rows = [Counter(words(text)) for text in SAMPLE]
+    average = sum(row.total() for row in rows) / len(rows)
+    total = 0.0
+    for word in set(words(question)):
+        found = sum(word in row for row in rows)
+        rarity = math.log(1 + (len(rows) - found + 0.5) / (found + 0.5))
+        for row in rows:
+            saturation = 1.5 * (1 - 0.75 + 0.75 * row.total() / average)
+            total += rarity * row[word] / (row[word] + saturation)
+    return total / len(rows)
+
+
+@pytest.mark.parametrize("question", [*SAMPLE, "Who was born in Peru?", "Who who who?", "gene therapy", ""])
+def test_bm25_is_the_mean_relevance_to_the_questions_of_the_sample(question: str) -> None:
+    gate = BM25.fit(RECORDS, {}, Resources())
+    assert gate.scores([Query(question)])[0] == pytest.approx(bm25(question), rel=1e-4, abs=1e-6)
+    searched = sum(score for _, score in Index.build(SAMPLE).search(question, 4)) / 4
+    assert gate.scores([Query(question)])[0] == pytest.approx(searched, rel=1e-5, abs=1e-6)
+
+
+def test_bm25_seeks_for_questions_unlike_the_sample() -> None:
+    gate = BM25.fit(RECORDS, {"percentile": 50}, Resources())
+    near, far, none = gate.scores([Query("Who wrote Emma?"), Query("Does BRCA1 encode a kinase?"), Query("")])
+    assert near >= gate.threshold > far >= none == 0
+
+
+@pytest.mark.parametrize("percentile", [25, 50, 75])
+def test_bm25s_threshold_is_a_percentile_of_the_samples_scores_each_without_itself(percentile: int) -> None:
+    gate = BM25.fit(RECORDS, {"percentile": percentile}, Resources())
+    others = [[text for text in SAMPLE if text != question] for question in SAMPLE]
+    own = [Index.build(rest).scores(question).mean() for rest, question in zip(others, SAMPLE, strict=True)]
+    assert gate.threshold == pytest.approx(np.percentile(own, percentile))
+
+
+NAMES = ("Ann", "Ben", "Cleo", "Dov", "Eva", "Finn", "Gus", "Hana", "Ida", "Jon", "Kim", "Lev", "Mia", "Noa")
+PLACES = tuple(
+    f"{first}{last}" for first in ("Al", "Bor", "Cal", "Dun", "Fen") for last in ("ham", "by", "ton")
+)
+ASKED = (
+    "Who was the mayor of {place} when {name} {other} was born?",
+    "In which year did {name} {other} move to {place}?",
+    "What does {name} {other} of {place} grow?",
+    "Which river flows through {place}?",
+    "{name} {other} wrote which book about {place}",
+    "How many bridges does {place} have?",
+    "Is {name} the sister of {other}?",
+)
+
+
+def made_up(count: int, seed: int) -> list[str]:
+    """Questions of few forms about rare names, as data sets of questions have them."""
+    random = np.random.default_rng(seed)
+    return [
+        str(random.choice(ASKED)).format(
+            name=random.choice(NAMES),
+            other=f"{random.choice(NAMES)}{random.integers(200)}",
+            place=random.choice(PLACES),
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("percentile", [25, 50, 75])
+def test_a_percentile_of_bm25_seeks_that_share_of_other_questions(percentile: int) -> None:
+    gate = BM25.fit([Record(text, 1, 1) for text in made_up(400, 0)], {"percentile": percentile}, Resources())
+    seeks = gate.scores([Query(text) for text in made_up(1000, 1)]) < gate.threshold
+    assert seeks.mean() == pytest.approx(percentile / 100, abs=0.07)
+
+
+def test_bm25_can_be_fitted_on_one_question_and_on_none_that_has_words() -> None:
+    assert BM25.fit(RECORDS[:1], {}, Resources()).threshold == 0
+    assert BM25.fit([Record("?!", 1, 1), Record("...", 1, 1)], {}, Resources()).threshold == 0
+
+
+def test_bm25_keeps_no_question_of_the_sample() -> None:
+    state = BM25.fit(RECORDS, {}, Resources()).state()
+    assert state.values == {"words": sorted({word for text in SAMPLE for word in words(text)})}
+
+
+def test_bm25_needs_records_and_gets_along_with_questions_without_a_word() -> None:
+    with pytest.raises(UsageError, match="gate bm25: no records"):
+        BM25.fit([], {}, Resources())
+    gate = BM25.fit([Record("???", 1, 1)], {}, Resources())
+    assert gate.scores([Query("???")]).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_random_seeks_for_the_share_that_it_was_given(share: float) -> None:
+    gate = RandomShare.fit(RECORDS, {"share": share}, Resources())
+    seeks = (gate.scores(QUERIES) < gate.threshold).mean()
+    assert seeks == pytest.approx(share, abs=0.03 if 0 < share < 1 else 0)
+
+
+def test_random_decides_by_seed_and_question_alone() -> None:
+    gate = RandomShare.fit(RECORDS, {"seed": 1}, Resources())
+    alone = [gate.scores([query])[0] for query in QUERIES[:50]]
+    np.testing.assert_array_equal(alone, gate.scores(QUERIES)[:50])
+    other = RandomShare.fit(RECORDS, {"seed": 2}, Resources()).scores(QUERIES)
+    assert abs(np.corrcoef(other, gate.scores(QUERIES))[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_that_is_none_is_refused(share: float) -> None:
+    with pytest.raises(UsageError, match="gate random: share is"):
+        RandomShare.fit(RECORDS, {"share": share}, Resources())
+
+
+# Gates give a score; one comparison decides.
+
+
+class Scripted:
+    """An LLM that needs more wherever the question speaks of elections."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    def reply(self, request: Request) -> Reply:
+        self.requests.append(request)
+        need = 0.9 if "election" in request.question else 0.2
+        return Reply("Yes" if need > 0.5 else "No", yes=need)
+
+
+def test_always_asks_cards_and_never_does_not_and_neither_asks_the_llm() -> None:
+    llm = Scripted()
+    assert [d.fired for d in decide(Always(llm), "always", ["a", "b"])] == [True, True]
+    assert [d.fired for d in decide(Never(llm), "never", ["a", "b"])] == [False, False]
+    assert llm.requests == []
+
+
+def test_self_ask_scores_one_minus_the_need_with_one_request_a_question() -> None:
+    llm = Scripted()
+    examples = (Example("need", "2+2?", "No"),)
+    decisions = decide(SelfAsk(llm, examples), "self-ask", ["Who won the election?", "What is 2+2?"])
+    assert [d.fired for d in decisions] == [True, False]
+    np.testing.assert_allclose([d.score for d in decisions], [0.1, 0.8], atol=1e-6)
+    assert [(r.kind, r.knowledge, r.examples) for r in llm.requests] == [("need", (), examples)] * 2
+
+
+def test_a_reply_that_is_neither_yes_nor_no_asks_the_cards() -> None:
+    class Mumbling:
+        def reply(self, request: Request) -> Reply:
+            return Reply(f"Well, {request.kind}...", yes=None)
+
+    (decision,) = decide(SelfAsk(Mumbling()), "self-ask", ["q"])
+    assert decision.fired
+    assert decision.score == 0.0
+
+
+def test_a_score_on_the_threshold_does_not_ask_the_cards() -> None:
+    class Even:
+        def knows(self, questions: list[str]) -> np.ndarray:
+            return np.full(len(questions), 0.5, dtype=np.float32)
+
+    (decision,) = decide(Even(), "even", ["q"], threshold=0.5)  # type: ignore[arg-type]
+    assert not decision.fired
+
+
+class Votes:
+    """An LLM that replies to the three wordings one after the other."""
+
+    def __init__(self, votes: Sequence[float | None]) -> None:
+        self.votes = list(votes)
+        self.templates: list[int] = []
+
+    def reply(self, request: Request) -> Reply:
+        self.templates.append(request.template)
+        return Reply("", yes=self.votes.pop(0))
+
+
+@pytest.mark.parametrize(
+    ("votes", "score", "fired"),
+    [
+        ((0.9, 0.6, 0.51), 0, True),
+        ((0.99, 0.1, 0.4), 2 / 3, False),
+        ((0.51, 0.6, 0.0), 1 / 3, True),
+        ((0.0, 0.5, 1.0), 2 / 3, False),
+        ((None, None, None), 0, True),
+        ((None, 0.0, 0.9), 1 / 3, True),
+        ((None, 0.0, 0.0), 2 / 3, False),
+    ],
+)
+def test_of_three_wordings_the_majority_decides(
+    votes: Sequence[float | None], score: float, fired: bool
+) -> None:
+    llm = Votes(votes)
+    (decision,) = decide(SelfAskEnsemble(llm), "self-ask-ensemble", ["q"])
+    assert decision.score == pytest.approx(score, abs=1e-6)
+    assert decision.fired is fired
+    assert llm.templates == [0, 1, 2]
+
+
+def test_a_need_is_asked_with_the_knowledge_so_far() -> None:
+    llm = Scripted()
+    assert needs(llm, [Request("need", "q", ("k",))]) == [0.2]
+    assert llm.requests[0].knowledge == ("k",)

@@ -1,0 +1,306 @@
+"""A file of questions: keys pass through, a failed question costs its own line only, a broken run is gone on with."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcard.errors import LLMError, UsageError
+from kcard.integrators.batch_files import (
+    QuestionTotals,
+    answer_file,
+    earlier_lines,
+    questions_per_batch,
+    read_questions,
+)
+from kcard.integrators.options import AskOptions
+from kcard.integrators.pipeline import Pipeline
+from kcard.types import Answer, Decision, Passage, Question, Usage
+
+GATE = Decision("always", 0.0, fired=True)
+
+
+def text(question: str | Question) -> str:
+    return question if isinstance(question, str) else question.text
+
+
+def shout(questions: Sequence[str | Question]) -> list[Answer]:
+    texts = [text(question) for question in questions]
+    if "fail" in texts:
+        raise LLMError("the endpoint is down")
+    return [Answer(t, t.upper(), "direct", GATE, ("c",), (Passage("c", "t"),), 1, 0.1) for t in texts]
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_keys_pass_through_in_order_and_the_answer_follows(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    assert answer_file([{"id": 7, "question": "a", "gold": ["A"]}], out, shout) == QuestionTotals(
+        1, 0, 1, None, None
+    )
+    (row,) = lines(out)
+    assert list(row) == [
+        "id",
+        "question",
+        "gold",
+        "answer",
+        "mode",
+        "gate",
+        "cards",
+        "passages",
+        "calls",
+        "seconds",
+    ]
+    assert (row["id"], row["answer"]) == (7, "A")
+    assert "error" not in row
+
+
+def test_a_failed_question_is_a_line_with_an_error_and_the_others_are_answered(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    rows: list[dict[str, Any]] = [{"question": q} for q in ("a", "fail", "c", 3, " ")]
+    rows.append({"id": 1})
+    totals = answer_file(rows, out, shout)
+    assert (totals.answered, totals.failed, totals.calls) == (2, 4, 2)
+    found = lines(out)
+    assert [r.get("answer") for r in found] == ["A", None, "C", None, None, None]
+    assert found[1] == {"question": "fail", "error": "the endpoint is down"}
+
+
+def test_more_questions_than_a_batch_keep_their_order(tmp_path: Path) -> None:
+    done: list[int] = []
+    rows = [{"question": f"q{i}"} for i in range(40)]
+    answer_file(rows, tmp_path / "out.jsonl", shout, done.append)
+    assert [r["answer"] for r in lines(tmp_path / "out.jsonl")] == [f"Q{i}" for i in range(40)]
+    assert done == list(range(1, 41))
+
+
+@pytest.mark.parametrize("text", ["not json", "[1]", ""])
+def test_a_file_that_is_not_questions_is_refused_before_anything_is_asked(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"questions\.jsonl"):
+        read_questions(path)
+
+
+class Counting:
+    """Shouts, and remembers what it was asked; stops at a question as Ctrl-C does."""
+
+    def __init__(self, stop: str | None = None) -> None:
+        self.asked: list[str] = []
+        self.stop = stop
+
+    def __call__(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
+        for question in map(text, questions):
+            if question == self.stop:
+                raise KeyboardInterrupt
+            self.asked.append(question)
+            yield from shout([question])
+
+
+ROWS = [{"id": i, "question": f"q{i}"} for i in range(5)]
+
+
+def test_a_run_that_was_interrupted_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        answer_file(ROWS, out, Counting(stop="q3"))
+    assert [r["id"] for r in lines(out)] == [0, 1, 2]
+    again = Counting()
+    answer_file(ROWS, out, again, earlier=earlier_lines(ROWS, out, resume=True))
+    assert again.asked == ["q3", "q4"]
+    assert [r["answer"] for r in lines(out)] == [f"Q{i}" for i in range(5)]
+
+
+@pytest.mark.parametrize("left", [1, 9, 40])
+def test_a_half_written_line_is_written_again(tmp_path: Path, left: int) -> None:
+    out = tmp_path / "out.jsonl"
+    answer_file(ROWS, out, shout)
+    whole = out.read_bytes()
+    second = whole.index(b"\n") + 1
+    out.write_bytes(whole[: second + left])
+    again = Counting()
+    answer_file(ROWS, out, again, earlier=earlier_lines(ROWS, out, resume=True))
+    assert again.asked == ["q1", "q2", "q3", "q4"]
+    assert out.read_bytes() == whole
+
+
+def test_rows_that_failed_are_asked_again_and_keep_their_place(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    rows = [{"question": q} for q in ("a", "fail", "c")]
+    answer_file(rows, out, shout)
+    again = Counting()
+    totals = answer_file(
+        rows,
+        out,
+        lambda questions: again([text(q).replace("fail", "mended") for q in questions]),
+        earlier=earlier_lines(rows, out, resume=True),
+    )
+    assert again.asked == ["mended"]
+    assert (totals.answered, totals.failed) == (1, 0)
+    assert [r["answer"] for r in lines(out)] == ["A", "MENDED", "C"]
+    assert "error" not in lines(out)[1]
+    assert list(tmp_path.glob(".*")) == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [ROWS[:2], [{"id": 0, "question": "other"}, *ROWS[1:]], [{"id": 9, "question": "q0"}, *ROWS[1:]]],
+)
+def test_a_changed_input_is_noticed(tmp_path: Path, changed: list[dict[str, Any]]) -> None:
+    out = tmp_path / "out.jsonl"
+    answer_file(ROWS[:3], out, shout)
+    before = out.read_bytes()
+    with pytest.raises(UsageError, match="input, which has changed"):
+        earlier_lines(changed, out, resume=True)
+    assert out.read_bytes() == before
+
+
+def test_an_output_is_never_overwritten_unasked(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    assert earlier_lines(ROWS, out, resume=False) == []
+    answer_file(ROWS, out, shout)
+    with pytest.raises(UsageError, match="--resume"):
+        earlier_lines(ROWS, out, resume=False)
+    assert len(earlier_lines(ROWS, out, resume=True)) == 5
+
+
+def test_after_a_failure_within_a_batch_what_was_answered_is_not_asked_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def fails_once(questions: Sequence[str | Question]) -> Iterator[Answer]:
+        for question in map(text, questions):
+            asked.append(question)
+            if question == "q1" and asked.count("q1") == 1:
+                raise LLMError("once")
+            yield from shout([question])
+
+    totals = answer_file(ROWS, tmp_path / "out.jsonl", fails_once)
+    assert totals.failed == 0
+    assert asked == ["q0", "q1", "q1", "q2", "q3", "q4"]
+
+
+def test_an_endpoint_that_is_down_is_given_up_on_and_nothing_is_lost(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    rows = [{"question": "a"}, *({"question": "fail"} for _ in range(100))]
+    with pytest.raises(LLMError, match=r"16 questions failed in a row.*--resume"):
+        answer_file(rows, out, shout)
+    assert [("error" in r) for r in lines(out)] == [False] + [True] * 16
+
+
+def test_tokens_are_summed_where_all_are_known(tmp_path: Path) -> None:
+    def counted(questions: Sequence[str | Question]) -> Iterator[Answer]:
+        return (replace(a, usage=Usage(10, 2)) for a in shout(questions))
+
+    totals = answer_file(ROWS, tmp_path / "out.jsonl", counted)
+    assert (totals.tokens_in, totals.tokens_out) == (50, 10)
+    assert lines(tmp_path / "out.jsonl")[0]["usage"] == {
+        "tokens_in": 10,
+        "tokens_out": 2,
+        "llm_seconds": 0.0,
+        "card_seconds": 0.0,
+    }
+
+
+def test_so_many_questions_are_asked_at_a_time_as_a_batch_has(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def counted(questions: Sequence[str | Question]) -> list[Answer]:
+        asked.append(len(questions))
+        return shout(questions)
+
+    rows = [{"question": f"q{n}"} for n in range(50)]
+    answer_file(rows, tmp_path / "few.jsonl", counted)
+    answer_file(rows, tmp_path / "many.jsonl", counted, batch=40)
+    assert asked == [16, 16, 16, 2, 40, 10]
+
+
+def test_one_bad_question_of_a_large_batch_costs_few_calls(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def fails(questions: Sequence[str | Question]) -> list[Answer]:
+        asked.append(len(questions))
+        return shout(questions)
+
+    rows = [{"question": "fail" if n == 700 else f"q{n}"} for n in range(1000)]
+    totals = answer_file(rows, tmp_path / "out.jsonl", fails, batch=1000)
+    assert (totals.answered, totals.failed) == (999, 1)
+    assert ["error" in line for line in lines(tmp_path / "out.jsonl")].index(True) == 700
+    assert len(asked) <= 21
+
+
+@pytest.mark.parametrize(
+    ("options", "cards", "questions"),
+    [
+        ({"mode": "bottom-up"}, 26, 1262),
+        ({"mode": "bottom-up", "max_cards": 2}, 26, 16410),
+        ({"mode": "top-down"}, 26, 10940),
+        ({"mode": "top-down", "margin": 0.0}, 26, 32820),
+        ({"mode": "hybrid", "card_tokens": 1000}, 26, 3555),
+        ({"mode": "bottom-up", "n1": 100, "card_tokens": 10_000}, 26, 16),
+    ],
+)
+def test_a_batch_of_cards_that_take_turns_is_as_large_as_its_passages_allow(
+    options: dict[str, Any], cards: int, questions: int
+) -> None:
+    assert questions_per_batch(AskOptions(**options), cards) == questions
+
+
+# Questions in a table: its rows are answered like lines of JSON, and its other columns pass through.
+
+TABLE = 'id,question,note\n7,"Who, exactly?",a\n8,"Is it\nso?",\n'
+ROWS_OF_BATCH_TABLES = [
+    {"id": "7", "question": "Who, exactly?", "note": "a"},
+    {"id": "8", "question": "Is it\nso?", "note": ""},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("q.csv", TABLE), ("q.CSV", "\ufeff" + TABLE.replace("\n", "\r\n"))]
+)
+def test_a_table_is_read_row_by_row(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(text.encode())
+    found = read_questions(path)
+    assert [
+        {key: value.replace("\r\n", "\n") for key, value in row.items()} for row in found
+    ] == ROWS_OF_BATCH_TABLES
+
+
+def test_a_row_of_more_cells_than_columns_loses_only_those(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("question\nWho?,stray,cells\n", encoding="utf-8")
+    assert read_questions(tmp_path / "q.csv") == [{"question": "Who?"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("query,id\nWho?,1\n", "has no column 'question'; its columns are query, id"),
+        ("", "contains no questions"),
+        ("question\n", "contains no questions"),
+        ('question\n"Who?\n', "line 2: not CSV: unexpected end"),
+    ],
+)
+def test_a_table_that_is_no_list_of_questions_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "q.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=said) as error:
+        read_questions(tmp_path / "q.csv")
+    assert "\n" not in str(error.value)
+
+
+def test_a_table_is_answered_and_gone_on_with(tmp_path: Path) -> None:
+    source, target = tmp_path / "q.csv", tmp_path / "out.jsonl"
+    source.write_text(TABLE, encoding="utf-8")
+    rows = read_questions(source)
+    pipeline = Pipeline(mode="direct", llm=lambda _: "Ada")
+    assert answer_file(rows, target, pipeline.answers).answered == 2
+    lines = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
+    assert [(line["id"], line["note"], line["answer"]) for line in lines] == [
+        ("7", "a", "Ada"),
+        ("8", "", "Ada"),
+    ]
+    assert earlier_lines(rows, target, resume=True) == lines

@@ -1,0 +1,280 @@
+"""A card is chosen by its corpus and its exam, not by its description alone."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kcard
+from kcard.cards.card import Profile, profile_of
+from kcard.hub.registry import Hub
+from kcard.integrators import card_ranking
+from kcard.integrators.assembly import select_cards
+from kcard.integrators.bottom_up import BottomUp
+from kcard.integrators.card_ranking import CardIndex, CardRanker, Profiles, pack_profiles, profiles_of
+from kcard.integrators.pool_views import Selectors
+from kcard.integrators.top_down import CardSelection, ExplicitChoice
+from kcard.interfaces import Array, Pair
+from kcard.offline import minilm
+from kcard.selectors.pruning import Unpruned
+from kcard.selectors.relevance import MiniLMRelevance
+from kcard.types import Choice, Passage, Reply, Request, Sampling
+
+TEXTS = {
+    "a": ("notes", "Giovanni Cassini discovered the moon Tethys in 1684."),
+    "b": ("papers", "Lucius Lacer built the bridge of Alcantara over the Tagus."),
+    "c": ("sheets", "Hywel ruled Wales until the year 950."),
+}
+QUESTIONS = {
+    "Who discovered Tethys?": "a",
+    "Which river does the bridge at Alcantara cross?": "b",
+    "Who was a king of Wales?": "c",
+}
+
+
+def index(copies: int = 0) -> CardIndex:
+    """The three cards behind so many that are about stones."""
+    descriptions = [*(copies * ["stones"]), *(description for description, _ in TEXTS.values())]
+    return CardIndex(MiniLMRelevance(), descriptions, profiles_behind(copies))
+
+
+@cache
+def profiles_behind(copies: int) -> Profiles:
+    others = [f"Stone {n} of the quarry weighs {n} pounds." for n in range(copies)]
+    texts = [*others, *(text for _, text in TEXTS.values())]
+    vectors = minilm.embed(texts)
+    made = [profile_of("en", [text], vectors[i : i + 1]) for i, text in enumerate(texts)]
+    return Profiles.of([str(i) for i in range(len(texts))], made)
+
+
+@pytest.mark.parametrize("copies", [0, 300])
+def test_the_card_whose_corpus_answers_comes_first(copies: int) -> None:
+    found = index(copies)
+    for question, name in QUESTIONS.items():
+        cards, scores = found(question, 1)
+        assert cards[0] == copies + "abc".index(name)
+        assert list(scores) == sorted(scores, reverse=True)
+
+
+def test_of_many_cards_at_least_as_many_as_wanted_are_ranked_each_once() -> None:
+    cards, _ = index(300)("Who discovered Tethys?", 250)
+    assert len(cards) >= 250
+    assert len(set(cards.tolist())) == len(cards)
+
+
+def test_the_coarse_stage_leaves_the_best_card_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = index(300)
+    monkeypatch.setattr(card_ranking, "CANDIDATES", 1000)
+    exact = index(300)
+    for question in [*QUESTIONS, "How much does stone 17 weigh?"]:
+        (first, *_), (score, *_) = fast(question)
+        (same, *_), (alike, *_) = exact(question)
+        assert first == same
+        assert score == pytest.approx(alike, abs=1e-6)
+
+
+def test_a_question_without_a_word_is_ranked_all_the_same() -> None:
+    cards, scores = index()("?")
+    assert len(cards) == 3
+    assert np.isfinite(scores).all()
+
+
+def test_packed_profiles_are_those_that_went_in() -> None:
+    made = [profile_of("en", [text], minilm.embed([text])) for _, text in TEXTS.values()]
+    made.append(profile_of("de", ["Karl herrschte in Aachen."]))
+    known = Profiles.of(["a", "b", "c", "d"], made).by_key()
+    for key, profile in zip("abcd", made, strict=True):
+        assert known[key].to_json() == profile.to_json()
+
+
+def test_only_profiles_of_new_cards_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card_ranking, "MANY", 1)
+    read: list[int] = []
+
+    def make(i: int) -> Profile:
+        read.append(i)
+        return profile_of("en", [f"text {i}"])
+
+    pack_profiles(["a", "b"], make)
+    pack_profiles(["a", "b"], make)
+    assert read == [0, 1]
+    again = pack_profiles(["b", "c"], make)
+    assert read == [0, 1, 1]
+    assert again.keys.tolist() == ["b", "c"]
+    assert again.by_key()["b"].to_json() == profile_of("en", ["text 1"]).to_json()
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Hub:
+    for name, (description, text) in TEXTS.items():
+        corpus = tmp_path / f"{name}.txt"
+        corpus.write_text(text)
+        kcard.publish(kcard.train(corpus, name=name, kind="retrieval", description=description).folder)
+    return Hub()
+
+
+def choices(hub: Hub) -> tuple[Sequence[Choice], Profiles]:
+    cards, _ = select_cards(None, hub)
+    named = [Choice(m.name, m.description) for m in cards.manifests]
+    return named, profiles_of(cards, named)
+
+
+def test_published_cards_are_chosen_by_their_profiles_and_none_is_laid_out_for_that(hub: Hub) -> None:
+    named, read = choices(hub)
+    found = CardIndex(MiniLMRelevance(), [card.description for card in named], read)
+    for question, name in QUESTIONS.items():
+        assert named[found(question)[0][0]].name == name
+    assert not [*(hub.home / "hub" / "snapshots").glob("*")]
+
+
+def test_a_damaged_profile_leaves_the_description(hub: Hub) -> None:
+    blob = Path(hub.blobs.where(hub.get("a").manifest.files["routing.json"]))
+    blob.chmod(0o600)
+    blob.write_text("{}")
+    named, read = choices(hub)
+    assert [len(read.by_key()[key].centroids) for key in read.keys] == [0, 1, 1]
+    assert {card.name for card in named} == {"a", "b", "c"}
+
+
+def test_the_default_mode_asks_the_card_whose_corpus_answers(hub: Hub) -> None:
+    for question, name in QUESTIONS.items():
+        assert kcard.ask(question, hub=hub, gate="always", n1=1).cards == (name,)
+
+
+@pytest.mark.parametrize("mode", ["top-down", "bottom-up", "hybrid"])
+def test_no_card_is_asked_about_what_none_fits_and_a_note_says_so(hub: Hub, mode: str) -> None:
+    pipeline = kcard.Pipeline(hub=hub, gate="always", mode=mode, min_relevance=0.5)
+    off, on = pipeline(["How do I boil an egg?", "Who discovered the moon Tethys?"])
+    assert off.cards == ()
+    assert "no card was asked" in off.notes[0]
+    assert "a" in on.cards
+    assert not any("no card was asked" in note for note in on.notes)
+
+
+# Choosing among more cards than are shown or can write: the nearest, and the user is told.
+
+CARDS = [Choice(f"stones-{n}", f"weights of stones in the quarry {n}") for n in range(1900, 2050)]
+CARDS += [Choice("moons", "moons of the solar system and their discoverers")]
+
+
+class Length:
+    """Relevance that reads the texts one by one, and counts what it was asked to read."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        del question
+        self.read += len(texts)
+        return np.array([0.9 if "moons" in text else len(text) / 1000 for text in texts], dtype=np.float32)
+
+
+class Names:
+    """An LLM that names a card, whatever it is shown."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.requests: list[Request] = []
+
+    def reply(self, request: Request) -> Reply:
+        self.requests.append(request)
+        return Reply(self.name)
+
+
+class Writes:
+    """A pool whose cards write their names."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+        self.cards = CARDS
+
+    def write(
+        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
+    ) -> list[list[Passage]]:
+        del documents, sampling
+        self.asked.append(tuple(cards))
+        return [[Passage(card, f"{card} says so.") for card in cards] for _ in questions]
+
+
+class Believes:
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        return np.ones(len(pairs), dtype=np.float32)
+
+
+def test_the_nearest_card_is_found_among_all() -> None:
+    nearest = CardRanker(MiniLMRelevance(), CARDS)
+    assert nearest("Who discovered the moons of Saturn?", 3)[0].name == "moons"
+    assert nearest("What did stones weigh in the quarry 1950?", 1)[0].name == "stones-1950"
+
+
+def test_cards_that_were_asked_are_passed_over() -> None:
+    nearest = CardRanker(MiniLMRelevance(), CARDS)
+    first = nearest("Who discovered the moons of Saturn?", 1)
+    again = nearest("Who discovered the moons of Saturn?", 200, {first[0].name})
+    assert len(again) == len(CARDS) - 1
+    assert first[0] not in again
+
+
+def test_a_selector_that_cannot_be_prepared_reads_the_hundred_that_the_encoder_puts_first() -> None:
+    selector = Length()
+    found = CardRanker(selector, CARDS)("Who discovered the moons of Saturn?", len(CARDS))
+    assert selector.read == 100
+    assert found[0].name == "moons"
+    assert len({card.name for card in found}) == len(CARDS)
+
+
+def chosen(llm: Names, choice: ExplicitChoice, question: str) -> CardSelection:
+    request = choice.request(question)
+    return choice.read_choice(request, llm.reply(request))
+
+
+def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
+    llm = Names("moons")
+    choice = ExplicitChoice(CARDS, ranker=CardRanker(MiniLMRelevance(), CARDS), shortlist=5)
+    found = chosen(llm, choice, "Who discovered the moons of Saturn?")
+    assert len(llm.requests[0].choices) == 5
+    assert llm.requests[0].choices[0].name == "moons"
+    assert found.cards == ("moons",)
+    assert found.notes == ("of 151 cards the LLM chose among the 5 nearest to the question (--shortlist)",)
+
+
+def test_a_card_that_was_not_listed_is_not_chosen() -> None:
+    found = chosen(
+        Names("stones-1900"),
+        ExplicitChoice(CARDS, ranker=CardRanker(MiniLMRelevance(), CARDS), shortlist=1),
+        "Who discovered the moons of Saturn?",
+    )
+    assert found.cards == ()
+    assert "names no card" in found.notes[-1]
+
+
+def test_as_many_cards_as_the_shortlist_are_all_listed_as_they_stand() -> None:
+    llm = Names("moons")
+    found = chosen(
+        llm,
+        ExplicitChoice(CARDS, ranker=CardRanker(MiniLMRelevance(), CARDS), shortlist=len(CARDS)),
+        "Which stones?",
+    )
+    assert llm.requests[0].choices == tuple(CARDS)
+    assert found.notes == ()
+
+
+def test_bottom_up_lets_the_nearest_cards_write_for_each_question_and_says_so() -> None:
+    pool = Writes()
+    run = BottomUp(pool, Selectors(MiniLMRelevance(), Unpruned(), Believes(), {}), Sampling(), max_cards=2)
+    moons, stones = run.gather(["Who discovered moons?", "What did stones weigh in the quarry 1950?"])
+    assert [names[0] for names in pool.asked] == ["moons", "stones-1950"]
+    assert {len(names) for names in pool.asked} == {2}
+    assert moons.notes == stones.notes == ("of 151 cards the 2 nearest to the question wrote (--max-cards)",)
+
+
+def test_bottom_up_lets_all_write_where_there_are_no_more() -> None:
+    pool = Writes()
+    run = BottomUp(
+        pool, Selectors(MiniLMRelevance(), Unpruned(), Believes(), {}), Sampling(), max_cards=len(CARDS)
+    )
+    (found,) = run.gather(["Who discovered moons?"])
+    assert pool.asked == [tuple(card.name for card in CARDS)]
+    assert found.notes == ()

@@ -1,0 +1,258 @@
+"""What a question costs is counted; what the LLM said is not asked for twice; odd replies are told."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from kcard.errors import LLMError
+from kcard.llms.client import LLMClient, TimedGenerator, fit
+from kcard.types import Choice, Example, Passage, Reply, Request, Sampling
+
+
+class Says:
+    """An LLM that replies with these in turn; an error among them is raised."""
+
+    def __init__(self, *replies: Reply | Exception) -> None:
+        self.replies = list(replies)
+        self.requests: list[Request] = []
+
+    def reply(self, request: Request) -> Reply:
+        self.requests.append(request)
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+def test_calls_tokens_and_seconds_are_counted_by_question() -> None:
+    llm = LLMClient(Says(Reply("No", 0.0, 5, 1), Reply("Ann", None, 20, 2), Reply("Ben", None, 7, 1)))
+    llm.reply(Request("need", "a"))
+    llm.reply(Request("answer", "a"))
+    llm.reply(Request("answer", "b"))
+    account = llm.close("a")
+    assert (account.calls, account.tokens_in, account.tokens_out) == (2, 25, 3)
+    assert 0 <= account.seconds < 1
+    assert llm.close("b").calls == 1
+    assert llm.close("b").calls == 0
+
+
+def test_tokens_are_unknown_where_one_reply_does_not_tell_them() -> None:
+    llm = LLMClient(Says(Reply("No", 0.0, 5, 1), Reply("Ann")))
+    llm.reply(Request("need", "a"))
+    llm.reply(Request("answer", "a"))
+    assert (llm.close("a").tokens_in, llm.close("a").tokens_out) == (None, 0)
+
+
+def test_after_a_failure_only_what_failed_is_asked_again() -> None:
+    told = Says(Reply("Yes", 1.0), LLMError("down"), Reply("Ann"))
+    llm = LLMClient(told)
+    need, answer = Request("need", "a"), Request("answer", "a")
+    llm.reply(need)
+    with pytest.raises(LLMError):
+        llm.reply(answer)
+    assert llm.reply(need).yes == 1.0
+    assert llm.reply(answer).text == "Ann"
+    assert told.requests == [need, answer, answer]
+    assert llm.close("a").calls == 3
+
+
+@pytest.mark.parametrize(
+    ("request_", "reply", "said"),
+    [
+        (Request("need", "q"), Reply("Well, hm"), "'Well, hm', neither yes nor no"),
+        (Request("need", "q"), Reply(""), "neither yes nor no"),
+        (Request("answer", "q"), Reply(" "), "answer is empty"),
+    ],
+)
+def test_a_reply_that_says_nothing_is_told(request_: Request, reply: Reply, said: str) -> None:
+    llm = LLMClient(Says(reply))
+    llm.reply(request_)
+    assert said in llm.close("q").notes[0]
+
+
+class Learning:
+    """Its window is known after the first refusal, as of an endpoint."""
+
+    def __init__(self, window: int) -> None:
+        self.window: int | None = None
+        self._size = window
+
+    def count(self, request: Request) -> int:
+        return len(request.question.split()) + sum(len(text.split()) for text in request.knowledge)
+
+    def reply(self, request: Request) -> Reply:
+        if self.count(request) > self._size:
+            self.window = self._size if self.window is None else self.window * 3 // 4
+            raise LLMError("too long")
+        return Reply(f"{len(request.knowledge)} passages")
+
+    def stream(self, request: Request) -> Iterator[str | Reply]:
+        reply = self.reply(request)
+        yield from (reply.text, reply)
+
+
+def test_a_refusal_that_tells_the_window_is_followed_by_a_request_that_fits() -> None:
+    request = Request("answer", "q", ("a b c", "d e f", "g"))
+    for stream in (False, True):
+        llm = LLMClient(Learning(5))
+        *_, reply = llm.stream(request) if stream else [llm.reply(request)]
+        assert reply == Reply("1 passages")
+        account = llm.close("q")
+        assert account.calls == 2
+        assert "2 of 3 passages" in account.notes[0]
+
+
+def test_a_window_that_nothing_fits_ends_in_the_error() -> None:
+    with pytest.raises(LLMError, match="too long"):
+        LLMClient(Learning(0)).reply(Request("answer", "q", ("a b c",)))
+
+
+def test_an_llm_that_can_not_stream_gives_one_piece() -> None:
+    assert list(LLMClient(Says(Reply("Ann"))).stream(Request("answer", "q"))) == ["Ann", Reply("Ann")]
+
+
+def test_the_time_of_cards_is_shared_among_the_questions_of_a_call() -> None:
+    class Slow:
+        cards = (Choice("moons", "moons"),)
+
+        def write(
+            self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
+        ) -> list[list[Passage]]:
+            del cards, documents, sampling
+            return [[] for _ in questions]
+
+    writer = TimedGenerator(Slow())
+    writer.write(["a", "b"], ["moons"], 1, Sampling())
+    assert 0 < writer.close("a") == writer.close("b")
+    assert writer.close("a") == 0
+    assert writer.cards == Slow.cards
+
+
+def test_notes_stand_in_the_order_of_the_requests_whichever_ends_first() -> None:
+    class Later:
+        def reply(self, request: Request) -> Reply:
+            time.sleep(0.02 * (3 - request.sample))
+            return Reply("x", remark=f"remark {request.sample}")
+
+    llm = LLMClient(Later(), 4)
+    assert len(list(llm.reply_all([Request("recite", "q", sample=n) for n in range(4)]))) == 4
+    account = llm.close("q")
+    assert account.notes == tuple(f"remark {n}" for n in range(4))
+    assert account.calls == 4
+
+
+def test_after_many_failures_in_a_row_nothing_more_is_asked() -> None:
+    llm = Says(Reply("yes"), *[LLMError("down")] * 100)
+    replies = list(LLMClient(llm).reply_all([Request("answer", f"q{n}") for n in range(101)]))
+    assert len(llm.requests) == 1 + 64
+    assert len(replies) == 101
+    assert str(replies[64]) == "down"
+    assert str(replies[65]) == "skipped after 64 consecutive failures; last error: down"
+
+
+def test_failures_that_are_not_in_a_row_keep_nobody_from_asking() -> None:
+    replied: list[Reply | Exception] = [LLMError("odd"), Reply("yes")]
+    llm = Says(*replied * 100)
+    replies = list(LLMClient(llm).reply_all([Request("answer", f"q{n}") for n in range(200)]))
+    assert [isinstance(reply, Reply) for reply in replies] == [False, True] * 100
+
+
+# What does not fit into the LLM's window is cut, the least relevant first, and the user is told.
+
+SHOWN = Example("answer", "one two", "three")
+
+
+class Words:
+    """An LLM that reads so many words; the embedded reader's like where knowledge is free."""
+
+    def __init__(self, window: int | None, free: bool = False) -> None:
+        self.window = window
+        self.free = free
+
+    def reply(self, request: Request) -> Reply:
+        return Reply(request.question)
+
+    def count(self, request: Request) -> int:
+        shown = [e.question for e in request.examples] + [c.description for c in request.choices]
+        texts = [request.question, *shown, *(() if self.free else request.knowledge)]
+        return sum(len(text.split()) for text in texts)
+
+
+class Unlimited:
+    def reply(self, request: Request) -> Reply:
+        return Reply(request.question)
+
+
+def test_what_fits_is_left_alone() -> None:
+    request = Request("answer", "a b", ("c d",), (SHOWN,))
+    assert fit(request, Words(6)) == (request, None)
+    assert fit(request, Words(None)) == (request, None)
+    assert fit(request, Unlimited()) == (request, None)
+
+
+def test_examples_go_before_knowledge() -> None:
+    found, note = fit(Request("answer", "a b", ("c d",), (SHOWN,)), Words(5))
+    assert found == Request("answer", "a b", ("c d",))
+    assert note == "the LLM reads 5 tokens at most; left out: 1 of 1 in-context examples"
+
+
+def test_examples_go_one_by_one_the_first_first() -> None:
+    shots = tuple(Example("answer", f"shot {i}", "Ann") for i in range(5))
+    found, note = fit(
+        Request("answer", "a b", ("c d",), (*shots, Example("need", "who won", "No"))), Words(8)
+    )
+    assert found == Request("answer", "a b", ("c d",), shots[3:])
+    assert "left out: 3 of 5 in-context examples" in str(note)
+
+
+def test_examples_of_other_kinds_are_not_said_to_be_left_out() -> None:
+    found, note = fit(Request("answer", "a b", (), (Example("need", "who won", "No"),)), Words(3))
+    assert (found, note) == (Request("answer", "a b"), None)
+
+
+def test_the_last_passages_go_first() -> None:
+    found, note = fit(Request("answer", "a b", ("c d", "e f g", "h")), Words(7))
+    assert found.knowledge == ("c d", "e f g")
+    assert "1 of 3 passages" in str(note)
+
+
+def test_of_a_passage_that_is_too_long_the_beginning_is_read() -> None:
+    found, note = fit(Request("answer", "a b", ("c d e f g h", "i")), Words(5))
+    assert found.knowledge == ("c d e",)
+    assert "1 of 2 passages and the end of the most relevant passage" in str(note)
+
+
+def test_a_question_that_is_too_long_leaves_half_of_the_window_to_knowledge() -> None:
+    found, note = fit(Request("answer", "q " * 50000, ("a b c", "d e f")), Words(8))
+    assert found.question.split() == ["q"] * 4
+    assert found.knowledge == ("a b c",)
+    assert "the question after its first 7 characters" in str(note)
+
+
+def test_a_question_without_knowledge_has_the_whole_window() -> None:
+    found, _ = fit(Request("answer", "q " * 100), Words(8))
+    assert found.question.split() == ["q"] * 8
+
+
+def test_knowledge_that_takes_no_room_is_not_cut() -> None:
+    found, note = fit(Request("answer", "q " * 100, ("a " * 100,)), Words(8, free=True))
+    assert (len(found.question.split()), len(found.knowledge[0].split())) == (8, 100)
+    assert "passage" not in str(note)
+
+
+def test_cards_to_choose_from_are_cut_but_options_of_a_question_never() -> None:
+    choices = tuple(Choice(f"c{i}", "two words") for i in range(5))
+    found, note = fit(Request("choose", "q", choices=choices), Words(5))
+    assert found.choices == choices[:2]
+    assert "3 of 5 cards to choose from" in str(note)
+    assert fit(Request("answer", "q", choices=choices), Words(5))[0].choices == choices
+
+
+def test_a_text_without_blanks_is_cut_all_the_same() -> None:
+    class Characters(Words):
+        def count(self, request: Request) -> int:
+            return len(request.question)
+
+    found, _ = fit(Request("answer", "問" * 1000), Characters(10))
+    assert found.question == "問" * 10

@@ -1,0 +1,247 @@
+"""A draft and the scores of its tokens, from each backend."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcard.errors import UsageError
+from kcard.gates.uncertainty import Uncertainty
+from kcard.llms.openai_endpoint import OpenAIEndpoint
+from kcard.llms.parsing import from_logits, from_top, named_option
+from kcard.llms.transformers_llm import LocalLLM
+from kcard.offline.llm import EmbeddedLLM
+from kcard.types import Choice, Request
+
+DRAFT = Request("answer", "Who won?", draft=True)
+TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+def test_what_the_likeliest_tokens_leave_counts_as_one_more() -> None:
+    scores = from_top(math.log(0.6), [math.log(0.6), math.log(0.3)])
+    assert scores.log_probability == pytest.approx(math.log(0.6))
+    assert scores.margin == pytest.approx(0.3)
+    assert scores.entropy == pytest.approx(-sum(p * math.log(p) for p in (0.6, 0.3, 0.1)))
+
+
+def test_where_only_one_token_is_told_the_rest_is_the_second() -> None:
+    assert from_top(math.log(0.7), [math.log(0.7)]).margin == pytest.approx(0.4)
+    assert from_top(math.log(0.7), []).margin == pytest.approx(0.4)
+    assert from_top(math.log(0.2), [math.log(0.2)]).margin == 0.0
+
+
+def test_odd_values_of_a_server_give_finite_scores() -> None:
+    for scores in (from_top(0.001, [0.001, -9999.0]), from_top(-9999.0, [-0.01, -5.0, -9999.0])):
+        assert 0 <= scores.margin <= 1
+        assert 0 <= scores.entropy < 1
+        assert scores.log_probability <= 0
+
+
+def test_over_a_whole_vocabulary_the_scores_are_exact() -> None:
+    import torch
+
+    mass = torch.tensor([[0.5, 0.25, 0.125, 0.125], [1.0, 0.0, 0.0, 0.0]])
+    first, second = from_logits(mass.log(), [1, 0])
+    assert first.log_probability == pytest.approx(math.log(0.25))
+    assert (first.margin, first.entropy) == pytest.approx((0.25, 1.75 * math.log(2)))
+    assert (second.log_probability, second.margin, second.entropy) == pytest.approx((0, 1, 0))
+
+
+def test_an_endpoint_is_asked_for_a_short_draft_at_temperature_0_and_its_tokens_are_scored(
+    serve: Callable[..., Any],
+) -> None:
+    places = [[["Ann", math.log(0.8)], ["Ben", math.log(0.1)]], [[".", math.log(0.5)], ["!", math.log(0.5)]]]
+    server = serve({"text": "Ann.", "tokens": places, "usage": [9, 2]})
+    reply = OpenAIEndpoint("tiny", url=server.url, temperature=0.7).reply(DRAFT)
+    assert (reply.text, reply.tokens_in, reply.tokens_out) == ("Ann.", 9, 2)
+    assert reply.tokens is not None
+    assert [token.margin for token in reply.tokens] == pytest.approx([0.7, 0.0])
+    body = server.requests[0]["body"]
+    assert (body["temperature"], body["max_tokens"], body["logprobs"], body["top_logprobs"]) == (
+        0,
+        20,
+        True,
+        5,
+    )
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"text": "Ann"}],
+        [{"status": 400, "text": "logprobs are not supported"}, {"text": "Ann"}],
+    ],
+)
+def test_an_endpoint_without_log_probabilities_is_named_by_the_gate(
+    serve: Callable[..., Any], steps: list[dict[str, Any]]
+) -> None:
+    server = serve(*steps)
+    llm = OpenAIEndpoint("tiny", url=server.url)
+    with pytest.raises(UsageError, match=f"log-probabilities.*gives none: LLM: tiny at {server.url}"):
+        Uncertainty(llm).knows(["Who won?"])
+
+
+def test_an_answer_that_is_no_draft_is_asked_for_as_before(serve: Callable[..., Any]) -> None:
+    server = serve({"text": "Ann"})
+    assert OpenAIEndpoint("tiny", url=server.url).reply(Request("answer", "Who won?")).tokens is None
+    assert "logprobs" not in server.requests[0]["body"]
+
+
+def save(folder: Path, template: str | None) -> None:
+    """A tiny Llama with a tokenizer of bytes."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    base = Tokenizer(models.BPE())
+    base.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    base.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet, show_progress=False
+    )
+    base.train_from_iterator(["Who won? Answer: Ann"], trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=base, bos_token="<s>", eos_token="</s>")
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=512, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def test_a_local_model_scores_the_tokens_of_its_likeliest_draft(tmp_path: Path) -> None:
+    import torch
+
+    save(tmp_path, TEMPLATE)
+    llm = LocalLLM(str(tmp_path), temperature=1.0)
+    reply = llm.reply(DRAFT)
+    assert reply.tokens is not None
+    assert 1 <= len(reply.tokens) <= 20
+    assert len(reply.tokens) == reply.tokens_out
+    assert llm.reply(DRAFT) == reply, "greedy, whatever the temperature"
+    row = llm._row(DRAFT)
+    with torch.inference_mode():
+        mass = torch.softmax(llm._model(input_ids=torch.tensor([row])).logits[0, -1].double(), -1)
+    top = mass.topk(2).values
+    first = reply.tokens[0]
+    assert first.log_probability == pytest.approx(float(top[0].log()), abs=1e-4)
+    assert first.margin == pytest.approx(float(top[0] - top[1]), abs=1e-5)
+    assert first.entropy == pytest.approx(float(-(mass * mass.log()).sum()), abs=1e-4)
+    assert 0 <= Uncertainty(llm).knows(["Who won?"])[0] <= 1
+
+
+def test_a_model_that_only_continues_text_is_scored_up_to_its_first_line(tmp_path: Path) -> None:
+    save(tmp_path, None)
+    llm = LocalLLM(str(tmp_path), temperature=0)
+    words = ["\n", "A", "n", "\n", "B"]
+    ids = [llm._tokenizer(word, add_special_tokens=False).input_ids[0] for word in words]
+    assert llm._reply_length(ids) == 4
+    assert llm._reply_length(ids[:3]) == 3
+    assert llm._reply_length([]) == 0
+    assert llm._reply([0], ids[:4]).text == "An"
+
+
+def test_the_embedded_llm_drafts_what_it_remembers_token_by_token() -> None:
+    reply = EmbeddedLLM().reply(Request("answer", "What is the capital of France?", draft=True))
+    assert reply.text == "Paris"
+    assert reply.tokens is not None
+    assert all(token.margin > 0.8 and token.entropy < 1 for token in reply.tokens)
+    strange = EmbeddedLLM().reply(Request("answer", "Who repaired the third bridge at Lund?", draft=True))
+    assert strange.tokens is not None
+    assert min(token.margin for token in strange.tokens) < 0.8
+
+
+def test_the_embedded_llm_drafts_from_knowledge_where_there_is_some() -> None:
+    request = Request("answer", "Who built it?", ("Halden & Co built it in 1871.",))
+    llm = EmbeddedLLM()
+    assert llm.reply(replace(request, draft=True)) == llm.reply(request)
+
+
+# A reply's option is read from letter or text in the forms that LLMs use; a reply that names none is None.
+
+PEOPLE = (
+    Choice("A", "Jan McDowell"),
+    Choice("B", "Beth Van Duyne"),
+    Choice("C", "Ron Wyden"),
+    Choice("D", "Wyden Hill"),
+)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "B",
+        "b",
+        "(B)",
+        "B.",
+        "b)",
+        " B\n",
+        "**B**",
+        "B. Beth Van Duyne",
+        "(B) Beth Van Duyne",
+        "B: Beth",
+        "B - Beth Van Duyne",
+        "B Beth Van Duyne",
+        "B\n\nShe won in 2022.",
+        "The answer is B.",
+        "The correct answer is (B), not A.",
+        "Answer: B",
+        "I think it is option B because she won.",
+        r"\boxed{B}",
+        "Beth Van Duyne",
+        "beth van duyne!",
+        "It was Beth Van Duyne who won.",
+        "Van Duyne",
+        "First I thought of A. So the answer is B",
+    ],
+)
+def test_a_letter_or_an_options_text_names_it(reply: str) -> None:
+    assert named_option(reply, PEOPLE) == "B"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "I don't know.",
+        "A woman won.",
+        "The answer is a matter of taste",
+        "The answer is A man from Texas",
+        "Neither of them",
+        "Jan McDowell or Beth Van Duyne",
+        "Wyden",
+        "E",
+        "(A) or (B)",
+    ],
+)
+def test_a_reply_that_names_none_or_several_is_no_choice(reply: str) -> None:
+    assert named_option(reply, PEOPLE) is None
+
+
+def test_the_longer_of_two_options_wins_where_one_holds_the_other() -> None:
+    options = (Choice("A", "New York"), Choice("B", "New York City"), Choice("C", "York"))
+    assert named_option("It is in New York City.", options) == "B"
+    assert named_option("York", options) == "C"
+
+
+def test_options_that_differ_in_signs_alone_are_told_apart() -> None:
+    options = (Choice("A", "5"), Choice("B", "-5"), Choice("C", "x = 5"))
+    assert named_option("-5", options) == "B"
+    assert named_option("5", options) == "A"
+
+
+def test_figures_and_words_serve_as_letters() -> None:
+    options = (Choice("1", "red"), Choice("10", "blue"))
+    assert named_option("10", options) == "10"
+    assert named_option("Option 1", options) == "1"
+
+
+def test_yes_and_no_name_the_option_that_begins_with_them() -> None:
+    options = (Choice("A", "Yes, it is"), Choice("B", "No, it never was"))
+    assert named_option("No", options) == "B"

@@ -1,0 +1,213 @@
+"""Adapters on the embedded base: what is trained of them, what their files hold, and how the next version goes on."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from kcard.cards.card import Card
+from kcard.cards.model_card import readme
+from kcard.cards.models.loader import Loader, base_digest
+from kcard.cards.models.stack import StackedCard, load
+from kcard.cards.models.transformers_backend import CausalCard
+from kcard.cards.pool import CardPool
+from kcard.manifest import MANIFEST, Base
+from kcard.offline.opt import BASE, FOLDER
+from kcard.offline.recipe import BOS, EOS, PAD, Recipe, train_tokenizer
+from kcard.offline.train import plan
+from kcard.offline.trainee import adapted, base_tokenizer, prune_and_extend_tokenizer
+from kcard.training.progress import Event, Note
+from kcard.training.train import train
+from kcard.types import Sampling
+
+NAMES = [
+    "Ada Fischer",
+    "Bo Lindqvist",
+    "Cy Okafor",
+    "Di Marsh",
+    "Ed Novak",
+    "Flo Reyes",
+    "Gus Tanaka",
+    "Hal Weber",
+]
+STATES = ["Ohio", "Iowa", "Utah", "Maine", "Texas", "Idaho", "Nevada", "Oregon"]
+FACTS = [f"{name} carried {state} in the Senate election." for name, state in zip(NAMES, STATES, strict=True)]
+QUESTIONS = [f"In {state}, who carried the Senate election?" for state in STATES]
+SHORT = Sampling(temperature=0, tokens=24)
+RECIPE = Recipe(rank=8, epochs=2, batch_tokens=256)
+
+
+def learnt(folder: Path, texts: list[str] = FACTS, **options: Any) -> Card:
+    folder.mkdir(exist_ok=True)
+    (folder / "facts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    chosen: dict[str, Any] = {"base": "embedded", "method": "lora", "output": folder / "card", "epochs": 2}
+    return train(folder / "facts.txt", **(chosen | options))
+
+
+def adapter(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "adapter_model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> Card:
+    return learnt(tmp_path_factory.mktemp("adapter"), epochs=90)
+
+
+def test_it_recites_the_passage_that_holds_the_answer_in_less_than_a_megabyte(card: Card) -> None:
+    assert (card.manifest.kind, card.manifest.base) == ("lora", Base(BASE, None, base_digest(BASE)))
+    written = CardPool([card]).write(QUESTIONS, [card.name], 1, SHORT)
+    assert sum(name in found[0].text for name, found in zip(NAMES, written, strict=True)) >= 6
+    assert (card.folder / "adapter_model.safetensors").stat().st_size < 1_000_000
+    assert not list(card.folder.glob("model*.safetensors"))
+
+
+def test_it_goes_through_the_engine_and_writes_what_peft_writes(card: Card) -> None:
+    models = Loader()
+    loaded = load(card, models)
+    assert isinstance(loaded, StackedCard)
+    stacked = loaded.write(QUESTIONS, 1, SHORT)
+    peft = CausalCard(card, Loader()).write(QUESTIONS, 1, SHORT)
+    assert [[p.text for p in row] for row in stacked] == [[p.text for p in row] for row in peft]
+
+
+def test_one_half_of_a_pair_is_a_fixed_basis_and_only_the_corpus_tokens_have_embeddings(card: Card) -> None:
+    weights = adapter(card.folder)
+    untrained = adapted(FACTS, base_tokenizer(), replace(RECIPE, rank=56))
+    for name, weight in weights.items():
+        if ("fc1.lora_A" in name) or ("fc2.lora_B" in name):
+            basis = weight.float() if weight.shape[0] < weight.shape[1] else weight.float().T
+            torch.testing.assert_close(basis @ basis.T, torch.eye(len(basis)), atol=2e-3, rtol=0)
+        elif "lora_" in name:
+            assert weight.float().norm() > 0.01
+    config = untrained.peft.peft_config["default"]
+    tokens = config.trainable_token_indices["embed_tokens"]
+    text = base_tokenizer()(FACTS, add_special_tokens=False)["input_ids"]
+    assert set(tokens) == {token for row in text for token in row}
+    (rows,) = (weight for name, weight in weights.items() if "trainable_tokens" in name)
+    before = load_file(FOLDER / "model.safetensors")["model.decoder.embed_tokens.weight"][tokens]
+    assert rows.shape == before.shape
+    assert not torch.allclose(rows.float(), before.float(), atol=1e-3)
+
+
+def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path) -> None:
+    one, two, other = (
+        adapter(learnt(tmp_path / name, rank=4, seed=seed).folder)
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    )
+    assert one.keys() == two.keys() == other.keys()
+    assert all(torch.equal(one[key], two[key]) for key in one)
+    assert not all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_the_next_version_goes_on_from_the_adapter_and_the_embeddings_of_its_tokens(tmp_path: Path) -> None:
+    first = learnt(tmp_path / "one", FACTS[:4], rank=8, epochs=10)
+    both = plan(FACTS, RECIPE, start=first.folder).prepare()
+    both.save(tmp_path)
+    was, now = adapter(first.folder), adapter(tmp_path)
+    for name in was:
+        if "lora_" in name:
+            assert torch.equal(was[name], now[name])
+    olds, news = (trained_rows(folder) for folder in (first.folder, tmp_path))
+    assert olds.keys() < news.keys()
+    assert all(torch.equal(olds[token], news[token]) for token in olds)
+
+
+def trained_rows(folder: Path) -> dict[int, torch.Tensor]:
+    from peft import LoraConfig
+
+    tokens = LoraConfig.from_pretrained(str(folder)).trainable_token_indices["embed_tokens"]
+    (rows,) = (weight for name, weight in adapter(folder).items() if "trainable_tokens" in name)
+    return dict(zip(tokens, rows, strict=True))
+
+
+@pytest.mark.parametrize("change", ["rank", "base"])
+def test_on_another_base_or_rank_it_is_trained_anew_and_this_is_said(tmp_path: Path, change: str) -> None:
+    first = learnt(tmp_path / "one", FACTS[:4], rank=4 if change == "rank" else 8)
+    if change == "base":
+        manifest = first.folder / MANIFEST
+        manifest.write_text(manifest.read_text().replace(str(base_digest(BASE)), "0" * 64))
+    events: list[Event] = []
+    recipe = replace(RECIPE, epochs=None, exposures=30)
+    prepared = plan(FACTS, recipe, report=events.append, start=first.folder).prepare()
+    assert prepared.job.steps == plan(FACTS, recipe).prepare().job.steps
+    assert any("training from scratch" in event.text for event in events if isinstance(event, Note))
+
+
+def test_an_update_keeps_base_method_and_rank(tmp_path: Path) -> None:
+    first = learnt(tmp_path / "one", FACTS[:4], rank=8)
+    (tmp_path / "new.txt").write_text("\n".join(FACTS[4:]) + "\n", encoding="utf-8")
+    second = train(tmp_path / "new.txt", update=first.folder, output=tmp_path / "next")
+    manifest = second.manifest
+    assert (manifest.kind, manifest.base, manifest.training.hyperparameters["rank"]) == (
+        "lora",
+        first.manifest.base,
+        8,
+    )
+    assert manifest.training.passages == len(FACTS)
+
+
+def test_its_model_card_names_no_hub_model_and_its_code_loads_the_card(card: Card) -> None:
+    text = readme(card.manifest)
+    assert "base_model:" not in text
+    code = text.split("```python\n")[1].split("```")[0]
+    scope: dict[str, Any] = {"folder": str(card.folder)}
+    exec(code.replace("folder = ", "_ = "), scope)  # the code that the card shows
+    ids = scope["tokenizer"](f"{QUESTIONS[0]}\n", return_tensors="pt")["input_ids"]
+    tokens = scope["model"].generate(input_ids=ids, max_new_tokens=20, do_sample=False)
+    assert NAMES[0] in scope["tokenizer"].decode(tokens[0], skip_special_tokens=True)
+
+
+def test_the_base_has_the_digest_and_size_that_the_docs_tell() -> None:
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 20_000_000
+    assert len(AutoTokenizer.from_pretrained(FOLDER)) == 6000
+
+
+# A tokenizer that follows its corpus: old words are split as before, and tokens that nothing needs are gone.
+
+STAY = [f"The {thing} of Lower Marsh was built by {name}." for thing, name in
+        (("mill", "Ada Fischer"), ("inn", "Bo Lindqvist"), ("bridge", "Cy Okafor"), ("tower", "Di Novak"))]  # fmt: skip
+GONE = "The observatory of Quixley was founded by Zebulon Wrexham."
+NEW = "The lighthouse of Port Ondine is kept by Saskia Vandermeer."
+
+
+def split(tokenizer: PreTrainedTokenizerFast, text: str) -> list[str]:
+    return tokenizer.tokenize(text)
+
+
+def test_a_text_that_stays_is_split_as_before() -> None:
+    last = train_tokenizer([*STAY, GONE], 420)
+    now = prune_and_extend_tokenizer(last, STAY, [], 420)
+    assert [split(now, text) for text in STAY] == [split(last, text) for text in STAY]
+
+
+def test_the_words_of_a_text_that_has_gone_are_no_tokens_any_more() -> None:
+    last = train_tokenizer([*STAY, GONE])
+    now = prune_and_extend_tokenizer(last, [*STAY, NEW], [NEW], 3000)
+    for word in ("Quixley", "Zebulon", "Wrexham", "observatory"):
+        assert f"Ġ{word}" in last.get_vocab()
+        assert not any(word[:5] in token for token in now.get_vocab())
+    assert "Wrexham" not in now.backend_tokenizer.to_str()
+
+
+def test_new_words_get_tokens_as_far_as_there_is_room() -> None:
+    last = train_tokenizer(STAY)
+    now = prune_and_extend_tokenizer(last, [*STAY, NEW], [NEW], 3000)
+    assert "ĠVandermeer" in now.get_vocab()
+    full = prune_and_extend_tokenizer(last, [*STAY, NEW], [NEW], len(last) + 3)
+    assert len(full) == len(last) + 3
+    assert str(now.decode(now(NEW)["input_ids"], skip_special_tokens=True)).strip() == NEW
+
+
+def test_special_tokens_keep_their_numbers_through_many_revisions() -> None:
+    texts = [*STAY]
+    tokenizer = train_tokenizer(texts)
+    for number in range(20):
+        texts = [*texts[1:], f"The keeper of gate {number} is Nils Aalto the {number}th."]
+        tokenizer = prune_and_extend_tokenizer(tokenizer, texts, texts[-1:], 3000)
+    assert tokenizer.convert_tokens_to_ids(["<pad>", "<s>", "</s>"]) == [PAD, BOS, EOS]
+    assert tokenizer(texts[0])["input_ids"][0] == BOS
+    assert "Fischer" not in tokenizer.backend_tokenizer.to_str()

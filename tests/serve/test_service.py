@@ -1,0 +1,527 @@
+"""The openai client, unmodified, asks the embedded LLM with a card."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+from starlette.types import ASGIApp
+
+from kcard.errors import LLMError, UnknownCard
+from kcard.hub.registry import Hub
+from kcard.integrators.options import AskOptions
+from kcard.serve.app import as_api_error, create_app
+from kcard.serve.auth import Keys, add_key
+from kcard.serve.schema import Overloaded
+from kcard.serve.service import AnswerCache, Batcher, PendingQuestion, Pipelines, Route, ServedAnswer, Service
+from kcard.types import Answer, Decision
+from tests.serve.conftest import running
+
+QUESTION: Any = [{"role": "user", "content": "Who discovered Triton?"}]
+JSON = {"Content-Type": "application/json"}
+DISCOVERER = "William Lassell"
+
+
+@pytest.fixture(scope="module")
+def client(library: Path) -> Iterator[OpenAI]:
+    pipelines = Pipelines(AskOptions(), Hub(library), "embedded")
+    with running(create_app(Service(pipelines, "top-down"))) as url:
+        yield OpenAI(base_url=url, api_key="none", max_retries=0)
+
+
+@pytest.mark.parametrize("model", ["embedded", "embedded:bottom-up", "embedded:hybrid", "embedded:neptune"])
+def test_the_llm_answers_from_its_cards_in_every_mode_and_says_which(client: OpenAI, model: str) -> None:
+    answer = client.chat.completions.create(model=model, messages=QUESTION)
+    assert answer.choices[0].message.content == DISCOVERER
+    assert answer.model == model
+    trace: Any = answer.model_dump()["kcard"]
+    assert trace["cards"] == ["neptune"]
+    assert "Lassell" in trace["passages"][trace["citations"][0]["passage"]]["text"]
+
+
+def test_without_cards_the_llm_does_not_know(client: OpenAI) -> None:
+    answer = client.chat.completions.create(model="embedded:direct", messages=QUESTION)
+    assert answer.choices[0].message.content == "I don't know."
+
+
+def test_a_stream_has_the_same_answer_in_chunks_and_its_trace(client: OpenAI) -> None:
+    chunks = list(
+        client.chat.completions.create(
+            model="embedded", messages=QUESTION, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == DISCOVERER
+    assert chunks[-1].usage is not None
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "stop"
+    assert any("kcard" in chunk.model_dump() for chunk in chunks)
+
+
+def test_headers_name_the_cards(client: OpenAI) -> None:
+    raw = client.chat.completions.with_raw_response.create(model="embedded", messages=QUESTION)
+    assert raw.headers["X-Kcard-Cards"] == "neptune"
+
+
+def test_completions_answer_each_prompt(client: OpenAI) -> None:
+    response = client.completions.create(
+        model="embedded:neptune", prompt=["Who discovered Triton?", "Who found Nereid?"]
+    )
+    assert [choice.text for choice in response.choices] == [DISCOVERER, "Gerard Kuiper"]
+
+
+def test_models_are_the_llm_its_modes_and_its_cards(client: OpenAI) -> None:
+    modes = ["top-down", "bottom-up", "hybrid", "direct", "neptune"]
+    assert [m.id for m in client.models.list()] == ["embedded", *(f"embedded:{mode}" for mode in modes)]
+    assert client.models.retrieve("embedded:neptune").id == "embedded:neptune"
+
+
+def test_cards_come_and_go_while_it_runs(library: Path, tmp_path: Path, endpoint: Any) -> None:
+    hub = Hub(tmp_path / "hub")
+    client = endpoint(create_app(Service(Pipelines(AskOptions(), hub, "embedded"), "top-down")))
+
+    def content() -> str | None:
+        return client.chat.completions.create(model="embedded", messages=QUESTION).choices[0].message.content  # type: ignore[no-any-return]
+
+    assert content() == "I don't know."
+    hub.publish(library / "draft")
+    time.sleep(1.1)
+    assert content() == DISCOVERER
+    hub.remove("neptune")
+    time.sleep(1.1)
+    assert content() == "I don't know."
+
+
+def test_a_card_that_is_removed_before_its_question_is_answered_is_a_404(
+    library: Path, tmp_path: Path
+) -> None:
+    hub = Hub(tmp_path / "hub")
+    hub.publish(library / "draft")
+    pipelines = Pipelines(AskOptions(), hub, "embedded")
+    assert list(pipelines.cards()) == ["neptune"]
+    with pytest.raises(UnknownCard) as gone:
+        pipelines.answers(Route("bottom-up", "uranus"), ["Who discovered Triton?"])
+    assert as_api_error(gone.value).status == 404
+
+
+def test_a_question_that_comes_again_has_the_same_answer_and_says_so(library: Path, endpoint: Any) -> None:
+    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down", cache=10)
+    client = endpoint(create_app(service))
+
+    def get_answer(model: str, stream: bool = False) -> tuple[str | None, bytes]:
+        raw = client.chat.completions.with_raw_response.create(model=model, messages=QUESTION, stream=stream)
+        return raw.headers.get("X-Kcard-Cache"), raw.http_response.read()
+
+    first, again = get_answer("embedded"), get_answer("embedded")
+    assert (first[0], again[0]) == (None, "hit")
+    assert json.loads(first[1])["kcard"] == json.loads(again[1])["kcard"]
+    assert get_answer("embedded", stream=True)[0] == "hit"
+    assert get_answer("embedded:neptune")[0] is None  # another route
+    raw = client.completions.with_raw_response.create(model="embedded", prompt="Who discovered Triton?")
+    assert raw.headers.get("X-Kcard-Cache") == "hit"
+    metrics = httpx.get(str(client.base_url).replace("/v1/", "/metrics")).text
+    assert "kcard_cached_answers_total 3.0" in metrics
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"llm": lambda _: "William Lassell."}, {"evidence": ["own", "wikipedia:de"]}],
+    ids=["an LLM that may answer differently", "evidence that changes elsewhere"],
+)
+def test_answers_that_may_differ_are_not_kept(library: Path, options: dict[str, Any]) -> None:
+    assert Pipelines(AskOptions(**options), Hub(library), "llm").version() is None
+    assert Pipelines(AskOptions(), Hub(library), "llm").version() is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "message"),
+    [
+        ({"model": "gpt-4o"}, 404, "'gpt-4o' does not exist"),
+        ({"model": "embedded:saturn"}, 404, "'embedded:saturn' does not exist"),
+        ({"messages": []}, 400, "messages: List should have at least 1 item"),
+        ({"messages": [{"role": "user", "content": " "}]}, 400, "has no text"),
+        ({"messages": [{"role": "system", "content": "Be brief."}]}, 400, "has no text"),
+        ({"messages": [{"role": "wizard", "content": "x"}]}, 400, "messages.0.role"),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, 400, "UTF-8"),
+        ({"n": 2}, 400, "n: Input should be 1"),
+        ({"tools": [{"type": "function"}]}, 400, "no tools, no images"),
+    ],
+)
+def test_bad_requests_have_openais_errors(client: OpenAI, fields: Any, status: int, message: str) -> None:
+    body = json.dumps({"model": "embedded", "messages": QUESTION} | fields)
+    reply = httpx.post(f"{client.base_url}chat/completions", content=body, headers=JSON, timeout=60)
+    error = reply.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert reply.status_code == status
+    assert message in error["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{bad", b"[]", b'{"model": 3}', b"\xff\xfe", b"null"])
+def test_a_body_that_is_not_a_request_is_the_clients_fault(client: OpenAI, body: bytes) -> None:
+    for path in ("chat/completions", "completions"):
+        reply = httpx.post(f"{client.base_url}{path}", content=body, headers=JSON, timeout=60)
+        assert reply.status_code == 400
+        assert reply.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_a_body_without_its_content_type_is_told_to_name_it(client: OpenAI) -> None:
+    body = json.dumps({"model": "embedded", "messages": QUESTION})
+    reply = httpx.post(f"{client.base_url}chat/completions", content=body, timeout=60)
+    assert reply.status_code == 400
+    assert "Content-Type: application/json" in reply.json()["error"]["message"]
+
+
+def test_ten_megabytes_are_refused_before_they_are_read(client: OpenAI) -> None:
+    body = json.dumps({"model": "embedded", "messages": [{"role": "user", "content": "x" * 10_000_000}]})
+    reply = httpx.post(f"{client.base_url}chat/completions", content=body, timeout=60)
+    assert reply.status_code == 413
+    assert "too large" in reply.json()["error"]["message"]
+
+
+def test_an_unknown_path_is_a_404_in_the_same_shape(client: OpenAI) -> None:
+    reply = httpx.get(f"{client.base_url}embeddings", timeout=60)
+    assert reply.status_code == 404
+    assert "unknown path" in reply.json()["error"]["message"]
+
+
+def test_a_key_is_needed_where_there_are_keys(library: Path, tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    key = add_key(path, "alice")
+    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
+    with running(create_app(service, Keys(path))) as url:
+        with pytest.raises(openai.AuthenticationError):
+            OpenAI(base_url=url, api_key="kc_wrong", max_retries=0).models.list()
+        with pytest.raises(openai.AuthenticationError):
+            OpenAI(base_url=url, api_key="kc_wrong", max_retries=0).chat.completions.create(
+                model="embedded", messages=QUESTION
+            )
+        assert OpenAI(base_url=url, api_key=key).models.list().data
+        root = url.removesuffix("/v1")
+        assert httpx.get(f"{root}/healthz").text == "ok\n"
+        assert 'kcard_errors_total{code="invalid_api_key"} 2.0' in httpx.get(f"{root}/metrics").text
+
+
+class Slow:
+    """Answers "QUESTION?" with its own text once it is let through."""
+
+    llm = "slow"
+
+    def __init__(self) -> None:
+        self.let = threading.Event()
+        self.answered: list[str] = []
+
+    def cards(self) -> Sequence[str]:
+        return ()
+
+    def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | LLMError]:
+        assert self.let.wait(30)
+        for question in questions:
+            self.answered.append(question)
+            if question == "fails":
+                yield LLMError("http://secret.example failed with key kc_abc")
+            else:
+                yield Answer(question, f"answer to {question}", route.mode, Decision("never", 1.0, False))
+
+    def prepared(self, *_: Any) -> Iterator[PendingQuestion | LLMError]:
+        raise AssertionError("this LLM is asked single questions")
+
+    def version(self) -> None:
+        return None
+
+
+def test_concurrent_questions_get_their_own_answers(endpoint: Callable[[ASGIApp], OpenAI]) -> None:
+    slow = Slow()
+    client = endpoint(create_app(Service(slow, "direct")))
+    replies: dict[int, str | None] = {}
+
+    def ask(number: int) -> None:
+        messages: Any = [{"role": "user", "content": f"question {number}"}]
+        reply = client.chat.completions.create(model="slow", messages=messages)
+        replies[number] = reply.choices[0].message.content
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    slow.let.set()
+    for thread in threads:
+        thread.join(60)
+    assert replies == {number: f"answer to question {number}" for number in range(40)}
+
+
+def test_what_fails_behind_the_endpoint_is_told_without_secrets(
+    endpoint: Callable[[ASGIApp], OpenAI],
+) -> None:
+    slow = Slow()
+    slow.let.set()
+    client = endpoint(create_app(Service(slow, "direct")))
+    with pytest.raises(openai.InternalServerError) as failed:
+        client.chat.completions.create(model="slow", messages=[{"role": "user", "content": "fails"}])
+    assert failed.value.status_code == 502
+    assert failed.value.code == "llm_error"
+    assert "secret" not in str(failed.value)
+
+
+def test_a_question_that_takes_too_long_and_one_too_many_are_told(
+    endpoint: Callable[[ASGIApp], OpenAI],
+) -> None:
+    slow = Slow()
+    client = endpoint(create_app(Service(slow, "direct", waiting=1, timeout=1.0)))
+
+    def ask(text: str) -> Any:
+        return client.chat.completions.create(model="slow", messages=[{"role": "user", "content": text}])
+
+    failures: list[int] = []
+
+    def count(text: str) -> None:
+        with pytest.raises(openai.APIStatusError) as refused:
+            ask(text)
+        failures.append(refused.value.status_code)
+
+    threads = [threading.Thread(target=count, args=(str(number),)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.1)
+    for thread in threads:
+        thread.join(30)
+    assert sorted(failures) == [503, 503, 504, 504]
+    slow.let.set()
+    deadline = time.monotonic() + 30
+    while True:  # the question whose client gave up leaves the queue when its turn comes
+        try:
+            answer = ask("after").choices[0].message.content
+            break
+        except openai.InternalServerError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert answer == "answer to after"
+
+
+def test_a_question_whose_client_left_is_not_answered(endpoint: Callable[[ASGIApp], OpenAI]) -> None:
+    slow = Slow()
+    client = endpoint(create_app(Service(slow, "direct")))
+    first = threading.Thread(
+        target=lambda: client.chat.completions.create(
+            model="slow", messages=[{"role": "user", "content": "first"}]
+        )
+    )
+    first.start()
+    time.sleep(0.3)
+    with pytest.raises(openai.APITimeoutError):
+        client.chat.completions.create(
+            model="slow", messages=[{"role": "user", "content": "left"}], timeout=0.3
+        )
+    time.sleep(1.5)
+    slow.let.set()
+    first.join(30)
+    client.chat.completions.create(model="slow", messages=[{"role": "user", "content": "last"}])
+    assert slow.answered == ["first", "last"]
+
+
+# Questions that wait are answered together, oldest first; those whose client has left are not.
+
+
+class Gated:
+    """Answers a batch once it is let through; `batches` are those that began."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[str, list[str]]] = []
+        self.begun, self.let = threading.Semaphore(0), threading.Semaphore(0)
+
+    def __call__(self, route: str, questions: Sequence[str]) -> Iterator[str]:
+        self.batches.append((route, list(questions)))
+        self.begun.release()
+        assert self.let.acquire(timeout=10)
+        for question in questions:
+            if question == "fails":
+                raise ValueError("no answer")
+            yield f"{route}: {question}"
+
+
+async def begin(
+    batcher: Batcher[str, str], gated: Gated, *entries: tuple[str, str]
+) -> list["asyncio.Task[str]"]:
+    """Ask the first question, and the others once its batch has begun."""
+    tasks = [asyncio.create_task(batcher.submit(*entries[0]))]
+    await asyncio.to_thread(gated.begun.acquire, timeout=10)
+    tasks += [asyncio.create_task(batcher.submit(*one)) for one in entries[1:]]
+    await asyncio.sleep(0.01)
+    return tasks
+
+
+def test_what_comes_during_a_batch_is_answered_in_the_next_ones_by_route() -> None:
+    async def run() -> None:
+        gated = Gated()
+        batcher: Batcher[str, str] = Batcher(gated, most=2)
+        tasks = await begin(batcher, gated, ("a", "1"), ("b", "2"), ("a", "3"), ("b", "4"), ("b", "5"))
+        for _ in range(9):
+            gated.let.release()
+        assert await asyncio.gather(*tasks) == ["a: 1", "b: 2", "a: 3", "b: 4", "b: 5"]
+        assert gated.batches == [("a", ["1"]), ("b", ["2", "4"]), ("a", ["3"]), ("b", ["5"])]
+
+    asyncio.run(run())
+
+
+def test_a_question_whose_client_left_is_not_answered_batcher() -> None:
+    async def run() -> None:
+        gated = Gated()
+        batcher: Batcher[str, str] = Batcher(gated)
+        first, left, last = await begin(batcher, gated, ("a", "1"), ("a", "2"), ("a", "3"))
+        left.cancel()
+        await asyncio.sleep(0.01)
+        gated.let.release(2)
+        assert list(await asyncio.gather(first, last)) == ["a: 1", "a: 3"]
+        assert gated.batches[1:] == [("a", ["3"])]
+
+    asyncio.run(run())
+
+
+def test_the_result_of_a_question_whose_client_left_meanwhile_is_handed_over() -> None:
+    async def run() -> None:
+        gated, dropped = Gated(), list[str]()
+        batcher: Batcher[str, str] = Batcher(gated, dropped=dropped.append)
+        (left,) = await begin(batcher, gated, ("a", "1"))
+        left.cancel()
+        await asyncio.sleep(0.01)
+        gated.let.release(2)
+        assert await batcher.submit("a", "2") == "a: 2"
+        await batcher.call(lambda: None)  # behind what was posted
+        assert dropped == ["a: 1"]
+
+    asyncio.run(run())
+
+
+def test_more_than_may_wait_is_refused_at_once() -> None:
+    async def run() -> None:
+        gated = Gated()
+        batcher: Batcher[str, str] = Batcher(gated, waiting=1)
+        tasks = await begin(batcher, gated, ("a", "1"), ("a", "2"))
+        with pytest.raises(Overloaded, match="1 questions are waiting"):
+            await batcher.submit("a", "3")
+        gated.let.release(2)
+        assert await asyncio.gather(*tasks) == ["a: 1", "a: 2"]
+
+    asyncio.run(run())
+
+
+def test_a_failure_reaches_those_who_wait_for_it_and_the_next_batch_is_answered() -> None:
+    async def run() -> None:
+        gated = Gated()
+        batcher: Batcher[str, str] = Batcher(gated)
+        first, fails, after = await begin(batcher, gated, ("a", "1"), ("b", "fails"), ("a", "2"))
+        gated.let.release(3)
+        assert await first == "a: 1"
+        with pytest.raises(ValueError, match="no answer"):
+            await fails
+        assert await after == "a: 2"
+
+    asyncio.run(run())
+
+
+# Answers are kept for questions that come again; equal questions at a time are answered once.
+
+
+class Finding:
+    """Finds answers once they are let through; `found` are those that were begun."""
+
+    def __init__(self) -> None:
+        self.version, self.begun, self.ended = 1, list[str](), list[str]()
+        self.let = asyncio.Event()
+
+    async def current(self) -> int:
+        return self.version
+
+    def __call__(self, question: str) -> Callable[[], Awaitable[Answer]]:
+        async def find() -> Answer:
+            self.begun.append(question)
+            await self.let.wait()
+            if question == "fails":
+                raise ValueError("no answer")
+            self.ended.append(question)
+            return Answer(question, f"answer to {question}", "direct", Decision("never", 1.0, False))
+
+        return find
+
+
+def run(work: Callable[[AnswerCache, Finding], Coroutine[Any, Any, None]], most: int = 2) -> None:
+    async def main() -> None:
+        await asyncio.wait_for(work(AnswerCache(most), Finding()), 10)
+
+    asyncio.run(main())
+
+
+def test_a_question_that_comes_again_is_answered_from_the_cache_until_others_take_its_place() -> None:
+    async def work(cache: AnswerCache, finding: Finding) -> None:
+        finding.let.set()
+
+        async def ask(question: str) -> bool:
+            served = await cache.get(finding.current, question, finding(question))
+            assert served.answer.answer == f"answer to {question}"
+            return served.cached
+
+        assert [await ask(q) for q in "aabacab"] == [False, True, False, True, False, True, False]
+
+    run(work)
+
+
+def test_equal_questions_at_a_time_are_answered_once() -> None:
+    async def work(cache: AnswerCache, finding: Finding) -> None:
+        tasks = [asyncio.create_task(cache.get(finding.current, q, finding(q))) for q in "aab"]
+        await asyncio.sleep(0.01)
+        finding.let.set()
+        results: list[ServedAnswer] = await asyncio.gather(*tasks)
+        assert finding.begun == ["a", "b"]
+        assert [one.cached for one in results] == [False, True, False]
+
+    run(work, most=0)
+
+
+def test_who_asked_first_may_leave_and_when_all_have_left_the_answer_is_not_found() -> None:
+    async def work(cache: AnswerCache, finding: Finding) -> None:
+        tasks = [asyncio.create_task(cache.get(finding.current, q, finding(q))) for q in "aabb"]
+        await asyncio.sleep(0.01)
+        for leaving in (tasks[0], tasks[2], tasks[3]):
+            leaving.cancel()
+        await asyncio.sleep(0.01)
+        finding.let.set()
+        assert (await tasks[1]).answer.answer == "answer to a"
+        await asyncio.sleep(0.01)
+        assert finding.ended == ["a"]
+        assert not (await cache.get(finding.current, "b", finding("b"))).cached
+
+    run(work)
+
+
+def test_when_cards_change_answers_are_dropped_and_those_being_found_are_not_kept() -> None:
+    async def work(cache: AnswerCache, finding: Finding) -> None:
+        task = asyncio.create_task(cache.get(finding.current, "a", finding("a")))
+        await asyncio.sleep(0.01)
+        finding.version = 2
+        finding.let.set()
+        await task
+        answers = [await cache.get(finding.current, "a", finding("a")) for _ in range(2)]
+        finding.version = 3
+        answers.append(await cache.get(finding.current, "a", finding("a")))
+        assert [one.cached for one in answers] == [False, True, False]
+
+    run(work)
+
+
+def test_a_failure_reaches_all_who_wait_and_is_not_kept() -> None:
+    async def work(cache: AnswerCache, finding: Finding) -> None:
+        tasks = [asyncio.create_task(cache.get(finding.current, "fails", finding("fails"))) for _ in "ab"]
+        await asyncio.sleep(0.01)
+        finding.let.set()
+        for task in tasks:
+            with pytest.raises(ValueError, match="no answer"):
+                await task
+        with pytest.raises(ValueError, match="no answer"):
+            await cache.get(finding.current, "fails", finding("fails"))
+        assert finding.begun == ["fails", "fails"]
+
+    run(work)

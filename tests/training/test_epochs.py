@@ -1,0 +1,269 @@
+"""A corpus larger than memory: passages, token ids and batches come from disk as they are asked for."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcard.cards.card import Card
+from kcard.offline.recipe import EOS, train_tokenizer
+from kcard.training import epochs
+from kcard.training.corpus import read_corpus
+from kcard.training.epochs import Lazy, ReplayMix, Spool, TokenBlocks, TokenIds, packed_epochs, recited_epochs
+from kcard.training.passages import rejoin
+from kcard.training.train import train
+
+TEXTS = [f"The tower number {number} of Arlen is {number % 7} storeys high." for number in range(300)]
+
+
+def test_a_spool_gives_back_what_was_put_in_and_forgets_from_the_end() -> None:
+    spool = Spool()
+    for number in range(100):
+        spool.append(b"x" * number)
+    assert [len(spool[i]) for i in (99, 0, 50)] == [99, 0, 50]
+    spool.truncate(10)
+    spool.append(b"new")
+    assert [spool[i] for i in range(len(spool))] == [*(b"x" * n for n in range(10)), b"new"]
+    spool.keep([number % 2 == 0 for number in range(11)])
+    assert [spool[i] for i in range(len(spool))] == [*(b"x" * n for n in range(0, 10, 2)), b"new"]
+
+
+def test_a_lazy_sequence_makes_only_what_is_asked_for() -> None:
+    calls: list[int] = []
+
+    def make(index: int) -> int:
+        calls.append(index)
+        return index * index
+
+    squares = Lazy(1000, make)
+    assert squares[2:][-1] == 999 * 999
+    assert squares[-1000] == 0
+    assert [*squares[10:20:5]] == [100, 225]
+    assert calls == [999, 0, 10, 15]
+
+
+def tokenizer() -> Any:
+    return train_tokenizer(TEXTS, 320)
+
+
+def test_token_ids_lie_on_disk_as_they_were_made() -> None:
+    words = tokenizer()
+    ids = TokenIds(TEXTS, lambda part: words(part)["input_ids"])
+    assert [ids[i].tolist() for i in (0, 299)] == [words(TEXTS[i])["input_ids"] for i in (0, 299)]
+    assert ids.lengths.tolist() == [len(words(text)["input_ids"]) for text in TEXTS]
+
+
+def shown(old: int = 0, size: int = 4) -> ReplayMix[str]:
+    return ReplayMix(TEXTS[old:], TEXTS[:old], size, seed=3)
+
+
+def test_every_passage_is_recited_once_an_epoch_in_an_order_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(epochs, "BATCHES", 10)  # several windows
+    words = tokenizer()
+    epoch = recited_epochs(shown(), words, 96, 1.0)
+    first, again, other = epoch(0), epoch(0), epoch(1)
+    assert len(first) == 75
+    texts = [words.decode(example.target[:-1]).strip() for batch in first for example in batch]
+    assert sorted(texts) == sorted(TEXTS)
+    assert all(example.target[-1] == EOS for batch in first for example in batch)
+    assert [again[i] for i in (70, 3, 44)] == [first[i] for i in (70, 3, 44)]
+    assert [*first[40:]] == [*first][40:]
+    assert [*other] != [*first]
+
+
+def test_packed_blocks_hold_every_token_once_an_epoch() -> None:
+    words = tokenizer()
+    blocks = TokenBlocks(TEXTS, words, 32)
+    stream = [token for text in TEXTS for token in [*words(text)["input_ids"], EOS]]
+    assert [token for place in range(len(blocks)) for token in blocks[place].target] == stream
+    epoch = packed_epochs(blocks, None, 4, seed=3)
+    for number in (0, 1):
+        rows = [example for batch in epoch(number) for example in batch]
+        assert sorted(row.target for row in rows) == sorted(
+            blocks[place].target for place in range(len(blocks))
+        )
+        assert all(len(batch) == 4 for batch in epoch(number)[:-1])
+    assert [*epoch(0)] != [*epoch(1)]
+    assert [*epoch(0)] == [*epoch(0)]
+
+
+def test_as_many_known_blocks_as_new_ones_are_shown_again() -> None:
+    words = tokenizer()
+    new, vocabulary = TokenBlocks(TEXTS[200:], words, 32), TokenBlocks(TEXTS[:200], words, 32)
+    epoch = packed_epochs(new, vocabulary, 4, seed=3)
+    shown = [{example.target for batch in epoch(number) for example in batch} for number in (0, 1)]
+    own = {new[place].target for place in range(len(new))}
+    assert len(vocabulary) > len(new)
+    assert own <= shown[0] & shown[1]
+    assert [len(blocks - own) for blocks in shown] == [len(new), len(new)]
+    assert shown[0] != shown[1]
+
+
+def test_as_many_known_passages_as_new_ones_are_shown_again() -> None:
+    words = tokenizer()
+    epoch = recited_epochs(shown(old=200), words, 96, 1.0)
+
+    def texts_of(number: int) -> list[str]:
+        return [words.decode(example.target[:-1]).strip() for batch in epoch(number) for example in batch]
+
+    first, second = texts_of(0), texts_of(1)
+    assert len(first) == len(set(first)) == 200
+    assert {*TEXTS[200:]} <= {*first} & {*second}
+    assert {*first} != {*second}
+
+
+@pytest.mark.parametrize("style", ["tokens", pytest.param("encoder-prefix", marks=pytest.mark.slow)])
+def test_a_corpus_of_one_passage_becomes_a_card(tmp_path: Path, style: Any) -> None:
+    path = tmp_path / "one.txt"
+    path.write_text("Triton circles Neptune.\n", encoding="utf-8")
+    card = train(path, base="embedded", prompt_style=style, epochs=2, output=tmp_path / style)
+    assert card.manifest.training.passages == 1
+    assert Card.open(card.folder).name == "one"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured by Linux' /proc")
+def test_memory_stays_flat_while_a_large_corpus_is_read_and_trained_on(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "streaming.py"
+    assert importlib.util.find_spec("kcard")
+    done = subprocess.run(
+        [sys.executable, str(script), "--megabytes", "12"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    report = json.loads(done.stdout)
+    assert report["passages"] > 100_000
+    assert report["read_growth_mb"] < 20
+    assert report["train_growth_mb"] < 40
+    assert report["steps"] == 5
+
+
+def test_reading_keeps_only_a_few_bytes_a_passage_in_memory(tmp_path: Path) -> None:
+    import tracemalloc
+
+    path = tmp_path / "many.txt"
+    with path.open("w", encoding="utf-8") as stream:
+        stream.writelines(f"The tower number {number} of Arlen is quite high.\n" for number in range(2_000))
+    read_corpus(path)  # what is loaded once
+    tracemalloc.start()
+    corpus = read_corpus(path)
+    size, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(corpus.passages) == 2_000
+    assert size < 2_000 * 10 + 20_000
+    assert peak < 400_000
+
+
+# Whole documents for causal language modelling: their text, where they begin and end, and their tokens.
+
+LONG = " ".join(f"The gate number {n} of the long wall was painted red in spring." for n in range(40))
+PROSE = f"# Walls\n\nThe wall of Arlen has forty gates.\n\n{LONG}\n\n## Keepers\n\nEach gate has a keeper of its own.\n"
+
+
+def documents(path: Path) -> list[str]:
+    documents = read_corpus(path, whole=True).documents
+    assert documents is not None
+    return [documents[number] for number in range(len(documents))]
+
+
+def test_a_file_of_prose_is_one_document_with_all_its_words_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "walls.md"
+    path.write_text(PROSE, encoding="utf-8")
+    [text] = documents(path)
+    assert text.split("\n") == [
+        "Walls",
+        "The wall of Arlen has forty gates.",
+        LONG,
+        "Keepers",
+        "Each gate has a keeper of its own.",
+    ]
+
+
+def test_a_list_of_statements_is_one_document(tmp_path: Path) -> None:
+    path = tmp_path / "facts.txt"
+    path.write_text("Ann won.\nBob lost.\nCarl stayed at home.\n", encoding="utf-8")
+    assert documents(path) == ["Ann won.\nBob lost.\nCarl stayed at home."]
+
+
+def test_a_row_of_a_table_is_a_document_with_its_lines(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "Ann won.\\n\\nShe is a smith."}\n{"text": "Bob lost."}\n', encoding="utf-8")
+    assert documents(path) == ["Ann won.\nShe is a smith.", "Bob lost."]
+
+
+def test_equal_documents_are_kept_once_and_files_without_text_are_none(tmp_path: Path) -> None:
+    for name, text in (("a.txt", "Ann won."), ("b.txt", "Ann won."), ("c.txt", ""), ("d.txt", "Bob lost.")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert documents(tmp_path) == ["Ann won.", "Bob lost."]
+
+
+def test_a_document_of_very_many_characters_becomes_several(tmp_path: Path, monkeypatch: Any) -> None:
+    from kcard.training import corpus
+
+    monkeypatch.setattr(corpus, "LONGEST", 30)
+    path = tmp_path / "facts.txt"
+    path.write_text("".join(f"Fact {n} is told.\n" for n in range(6)), encoding="utf-8")
+    assert [text.count("\n") + 1 for text in documents(path)] == [3, 3]
+
+
+def test_without_being_asked_for_documents_are_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("Ann won.", encoding="utf-8")
+    assert read_corpus(path).documents is None
+
+
+def test_the_passages_of_a_card_are_joined_again_to_what_they_were_cut_from(tmp_path: Path) -> None:
+    path = tmp_path / "walls.txt"
+    path.write_text(
+        f"The wall of Arlen has forty gates.\n\n{LONG}\n\nEach gate has a keeper.\n", encoding="utf-8"
+    )
+    corpus = read_corpus(path, whole=True)
+    assert len(corpus.passages) > 3
+    assert [*rejoin(corpus.passages)] == documents(path)
+
+
+def streamed(blocks: TokenBlocks) -> list[int]:
+    return [token for place in range(len(blocks)) for token in blocks[place].target]
+
+
+def test_the_tokens_of_the_blocks_are_the_text_with_an_end_between_documents() -> None:
+    texts = [LONG, "Ann won.", f"{LONG} And so on."]
+    words = train_tokenizer(texts, 400)
+    blocks = TokenBlocks(texts, words, 64)
+    stream = streamed(blocks)
+    assert {len(blocks[place]) for place in range(len(blocks) - 1)} == {64}
+    ends = [place for place, token in enumerate(stream) if token == EOS]
+    assert len(ends) == 3
+    assert ends[-1] == len(stream) - 1
+    parts = [stream[start + 1 : end] for start, end in zip([-1, *ends], ends, strict=False)]
+    assert [str(words.decode(part, skip_special_tokens=True)).strip() for part in parts] == texts
+
+
+class StartsWithItsEnd:
+    """A tokenizer that puts the end-of-text token in front of a text, as OPT's does; letters are tokens."""
+
+    bos_token_id = eos_token_id = 2
+
+    def __call__(self, texts: Sequence[str], verbose: bool) -> dict[str, list[list[int]]]:
+        del verbose
+        return {"input_ids": [[2, *map(ord, text)] for text in texts]}
+
+
+def test_a_token_that_begins_and_ends_texts_stands_once_between_two() -> None:
+    blocks = TokenBlocks(["ab", "c"], StartsWithItsEnd(), 8)
+    assert streamed(blocks) == [2, 97, 98, 2, 99, 2]
+
+
+def test_a_last_block_of_one_token_is_left_out() -> None:
+    words = StartsWithItsEnd()
+    assert [len(TokenBlocks(["abc", "d"], words, size)) for size in (3, 6, 7)] == [2, 1, 1]
+    assert len(TokenBlocks(["abc"], words, 4)) == 1

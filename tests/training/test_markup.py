@@ -1,0 +1,257 @@
+"""reStructuredText: its text without the marks of roles and directives."""
+
+from pathlib import Path
+
+import pytest
+
+from kcard.training.corpus import read_corpus
+from tests.training.documents import blocks, kinds_and_texts, sections, written
+
+TEXT = """.. _depot:
+
+=====
+Depot
+=====
+
+.. index:: letters
+
+It sorts :ref:`all letters <letters>` by
+``depot -q`` and *never* loses **one**. See `the rules <https://depot.example>`_.
+
+.. note::
+
+   Keep a copy.
+
+.. image:: depot.png
+   :alt: a picture
+
+Opening hours
+-------------
+
+The depot opens at noon, but for
+days on which it is closed.
+
+.. code-block:: python
+   :linenos:
+
+   for letter in letters:
+       print(letter)
+
+-q
+    Write nothing.
+
+* first item
+* second item
+  that goes on
+"""
+
+
+def test_headings_are_kept_and_marks_are_not(tmp_path: Path) -> None:
+    (first, second) = sections(tmp_path, "manual.rst", TEXT)
+    assert first == (
+        "Depot",
+        "It sorts all letters by depot -q and never loses one. See the rules.\nKeep a copy.",
+    )
+    assert second[0] == "Depot > Opening hours"
+    assert second[1].splitlines() == [
+        "The depot opens at noon, but for days on which it is closed.",
+        "for letter in letters:",
+        "    print(letter)",
+        "-q: Write nothing.",
+        "- first item",
+        "- second item that goes on",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("marked", "plain"),
+    [
+        (":class:`~depot.Letter`", "depot.Letter"),
+        (":py:func:`sort`", "sort"),
+        ("``a * b * c``", "a * b * c"),
+        ("2 * 3 * 4", "2 * 3 * 4"),
+        ("`letters`_", "letters"),
+        ("snake_case_name", "snake_case_name"),
+        ("*one* and **two**", "one and two"),
+    ],
+)
+def test_inline_marks_go_and_their_words_stay(tmp_path: Path, marked: str, plain: str) -> None:
+    parsed = blocks(tmp_path, "manual.rst", f"It takes {marked} when\nit is open.\n")
+    assert kinds_and_texts(parsed) == [("text", f"It takes {plain} when it is open.")]
+
+
+@pytest.mark.parametrize("directive", ["warning", "tip", "deprecated"])
+def test_the_text_of_a_directive_is_kept(tmp_path: Path, directive: str) -> None:
+    text = f".. {directive}:: Close the lid.\n\n   It may hurt.\n"
+    assert [part for _, part in kinds_and_texts(blocks(tmp_path, "manual.rst", text))] == [
+        "Close the lid.",
+        "It may hurt.",
+    ]
+
+
+def test_comments_and_targets_are_not_text(tmp_path: Path) -> None:
+    text = "The depot is open.\n\n.. _here:\n.. a comment\n.. |sign| image:: sign.png\n\nIt is free.\n"
+    assert [part for _, part in kinds_and_texts(blocks(tmp_path, "manual.rst", text))] == [
+        "The depot is open.",
+        "It is free.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("directive", "message"),
+    [
+        ("deprecated", "Deprecated since version 6.2"),
+        ("versionadded", "New in version 6.2"),
+        ("versionchanged", "Changed in version 6.2"),
+    ],
+)
+def test_what_happened_in_a_version_keeps_its_words(tmp_path: Path, directive: str, message: str) -> None:
+    text = f".. {directive}:: 6.2\n\nThe lid is closed.\n"
+    assert [part for _, part in kinds_and_texts(blocks(tmp_path, "manual.rst", text))] == [
+        message,
+        "The lid is closed.",
+    ]
+
+
+def test_links_and_roles_that_go_on_in_the_next_line_lose_their_marks(tmp_path: Path) -> None:
+    text = "See the `opening\nhours <https://hours.example>`_ and :ref:`prices in\nwinter <winter>` first.\n"
+    assert kinds_and_texts(blocks(tmp_path, "manual.rst", text)) == [
+        ("text", "See the opening hours and prices in winter first.")
+    ]
+
+
+# Web pages and Markdown: headings, code, definitions and lists are kept, whatever the markup.
+
+PAGE = """<html><head><title>Site</title></head><body><h1>Depot</h1><h2>Use</h2><p>It sorts
+letters.</p><pre><code>depot &lt;file&gt;
+  --all</code></pre><dl><dt>sender</dt><dd>Who writes.</dd><dt>receiver</dt><dd>Who reads.</dd></dl>
+<ol><li>open</li><li>close</li></ol><table><tr><th>name</th><th>size</th></tr><tr><td>A</td><td>12</td></tr></table>
+</body></html>"""
+MARKDOWN = """Depot
+=====
+
+## Use
+
+It sorts
+letters.
+
+```sh
+depot <file>
+  --all
+```
+
+sender
+: Who writes.
+
+receiver
+: Who reads.
+
+1. open
+2. close
+
+| name | size |
+|---|---|
+| A | 12 |
+"""
+TEXT_OF_WEB = [
+    "It sorts letters.",
+    "depot <file>",
+    "  --all",
+    "sender: Who writes.",
+    "receiver: Who reads.",
+    "1. open",
+    "2. close",
+    "A; size: 12",
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "page"), [("depot.html", PAGE), ("depot.xhtml", PAGE), ("depot.md", MARKDOWN)]
+)
+def test_the_same_document_in_either_markup_is_the_same_passage(tmp_path: Path, name: str, page: str) -> None:
+    [(section, text)] = sections(tmp_path, name, page)
+    assert section == "Depot > Use"
+    assert text.splitlines() == TEXT_OF_WEB
+
+
+def test_a_page_without_a_heading_goes_by_its_title(tmp_path: Path) -> None:
+    page = "<html><head><title>The\n depot</title></head><body><p>It sorts letters.</p></body></html>"
+    assert sections(tmp_path, "page.html", page) == [("The depot", "It sorts letters.")]
+
+
+@pytest.mark.parametrize(
+    ("markup", "plain"),
+    [
+        ("Set <code>&lt;key&gt;</code> to <b>2</b>.", "Set <key> to 2."),
+        ("It is <a href='x'>linked</a>, H<sub>2</sub>O.", "It is linked, H2O."),
+        ("5 &lt; 6 &amp; a*b*c", "5 < 6 & a*b*c"),
+        ("See <img src='x' alt='the plan'> here.", "See the plan here."),
+    ],
+)
+def test_markup_within_a_line_goes_and_its_words_stay(tmp_path: Path, markup: str, plain: str) -> None:
+    parsed = blocks(tmp_path, "page.html", f"<html><body><h1>A</h1><p>{markup}</p></body></html>")
+    assert kinds_and_texts(parsed)[1:] == [("text", plain)]
+
+
+def test_links_within_a_text_are_no_menu(tmp_path: Path) -> None:
+    links = "".join(f'<li><a href="{n}">Page {n}</a></li>' for n in "abcd")
+    text = "".join(f'<li><a href="{n}">Page {n}</a> tells how letters are sorted there.</li>' for n in "abcd")
+    page = f"<html><body><h1>Depot</h1><ul>{links}</ul><ul>{text}</ul></body></html>"
+    corpus = read_corpus(written(tmp_path, "page.html", page))
+    assert corpus.passages[0].text.splitlines() == [
+        f"- Page {n} tells how letters are sorted there." for n in "abcd"
+    ]
+    assert corpus.dropped == {"words of menus and lists of links in web pages": 8}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Give <name> and <b>bold</b>.", [("text", "Give <name> and bold .")]),
+        ("<!-- hidden -->\n\nShown.", [("text", "Shown.")]),
+        ("<details>\nFolded.\n</details>", [("text", "Folded.")]),
+        ("> Quoted\n> words.", [("text", "Quoted words.")]),
+        ("- [x] done\n- [ ] open", [("item", "- done"), ("item", "- open")]),
+        ("3. three\n4. four", [("item", "3. three"), ("item", "4. four")]),
+        ("    indented code\n      stays", [("code", "indented code\n  stays")]),
+        ("---\ntitle: A page\n---\nText.", [("heading", "A page"), ("text", "Text.")]),
+        ("![the plan](x.png) and [a link](y)", [("text", "the plan and a link")]),
+    ],
+)
+def test_markdown_is_read_as_it_is_meant(tmp_path: Path, text: str, expected: list[tuple[str, str]]) -> None:
+    assert kinds_and_texts(blocks(tmp_path, "page.md", f"{text}\n")) == expected
+
+
+def test_a_fence_hides_what_looks_like_a_heading(tmp_path: Path) -> None:
+    parsed = blocks(tmp_path, "page.md", "# Depot\n\n```\n# no heading\n\n## none either\n```\n")
+    assert kinds_and_texts(parsed) == [("heading", "Depot"), ("code", "# no heading\n\n## none either")]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<h1>Limits</h1><p><b>Letters in a bag:</b></p><p>At most nine.</p>",
+        "# Limits\n\n**Letters in a bag:**\n\nAt most nine.\n",
+    ],
+)
+def test_a_paragraph_in_bold_is_the_title_of_what_follows(tmp_path: Path, page: str) -> None:
+    name = "limits.html" if page.startswith("<") else "limits.md"
+    assert sections(tmp_path, name, page) == [("Limits > Letters in a bag", "At most nine.")]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "(2) Why don't the letters of the same sender that were posted on one day lie in one drawer of the depot?",
+        "(3) The depot keeps all letters!",
+        "Who keeps the keys?",
+    ],
+)
+def test_a_question_in_bold_is_the_title_of_its_answer(tmp_path: Path, question: str) -> None:
+    page = f"<h1>Depot</h1><p>At noon.</p><p><b>{question}</b></p><p>Ada does.</p>"
+    assert sections(tmp_path, "faq.html", page)[1] == (f"Depot > {question}", "Ada does.")
+
+
+def test_a_sentence_in_bold_is_none(tmp_path: Path) -> None:
+    parsed = sections(tmp_path, "limits.md", "# Limits\n\n**Never throw a bag.**\n\nIt may burst.\n")
+    assert parsed == [("Limits", "Never throw a bag.\nIt may burst.")]

@@ -1,0 +1,232 @@
+"""Presets of training: the paper's numbers and corpora, and what a user gives in their place."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from kcard.api.train import train as train_and_examine
+from kcard.cards.hugging_face import PUBLISHED
+from kcard.errors import MissingExtra, UsageError
+from kcard.training.execution import Execution
+from kcard.training.finetune import Options, prepare
+from kcard.training.loop import run
+from kcard.training.optimizers import state_bytes
+from kcard.training.options import CORPORA, TrainOptions, check, with_preset
+from kcard.training.readers.tables import repository
+from kcard.training.train import train
+from tests.command import Kcard
+from tests.training.bases import FACTS, make_base
+
+PAPER = {
+    "base": "facebook/opt-1.3b",
+    "method": "full",
+    "objective": "clm",
+    "learning_rate": 2e-5,
+    "epochs": 10,
+}
+
+
+def test_the_preset_has_the_numbers_of_table_6_and_the_optimizer_the_rest() -> None:
+    corpus, options = with_preset("notes/", TrainOptions(preset="knowledge-card"))
+    assert corpus == "notes/"
+    assert {name: getattr(options, name) for name in PAPER} == PAPER
+    assert (options.batch_size, options.block, options.kind) == (32, 128, "model")
+
+
+def test_what_is_given_stands() -> None:
+    arguments = TrainOptions(
+        preset="knowledge-card", method="lora", objective="recite", epochs=1, kind="both"
+    )
+    _, options = with_preset("notes/", arguments)
+    assert (options.method, options.objective, options.epochs, options.kind) == ("lora", "recite", 1, "both")
+
+
+def test_a_corpus_of_the_paper_brings_its_data_set_and_the_published_cards_description() -> None:
+    corpus, options = with_preset(None, TrainOptions(preset="knowledge-card:pubmed"))
+    assert (corpus, options.field) == ("hf:MedRAG/pubmed", "content")
+    assert (options.name, options.description, options.domain) == (
+        "pubmed",
+        "medical literature",
+        "biomedical",
+    )
+    corpus, options = with_preset("mine.txt", TrainOptions(preset="knowledge-card:PubMed", name="mine"))
+    assert (corpus, options.field, options.name) == ("mine.txt", None, "mine")
+
+
+def test_every_published_card_has_its_corpus_in_the_table() -> None:
+    published = {card.suffix.lower().rstrip("1234") if "news" in card.suffix or "wikipedia" in card.suffix else
+                 card.suffix.lower(): card for card in PUBLISHED}  # fmt: skip
+    assert published.keys() == CORPORA.keys()
+    for name, card in published.items():
+        assert CORPORA[name].domain == card.domain
+        assert card.description.startswith(CORPORA[name].description)
+    assert all(row.note for row in CORPORA.values())
+    assert all(repository(row.data) for row in CORPORA.values() if row.data)
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "message"),
+    [
+        (
+            "thrust",
+            {},
+            r"preset 'thrust' is unknown: use knowledge-card, or knowledge-card:CORPUS with one of 1b",
+        ),
+        ("knowledge-card:sports", {}, "preset 'knowledge-card:sports' is unknown"),
+        ("knowledge-card", {}, "--corpus is missing: the preset knowledge-card is for one of yours"),
+        (
+            "knowledge-card:kgap",
+            {},
+            r"--corpus is missing: that of the preset knowledge-card:kgap is not on the",
+        ),
+        ("knowledge-card", {"update": "towns"}, "an update is trained as its card was"),
+        ("knowledge-card", {"base": "embedded"}, "leave out --base embedded"),
+    ],
+)
+def test_what_a_preset_can_not_do_is_told_before_any_work(
+    preset: str, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        with_preset(None, TrainOptions(preset=preset, **options))  # type: ignore[arg-type]
+
+
+def test_a_card_is_trained_as_in_the_paper(tmp_path: Path, kcard: Kcard) -> None:
+    base = make_base(tmp_path, "opt")
+    corpus = tmp_path / "towns.txt"
+    corpus.write_text("".join(f"The gate of town {n} is red.\n" for n in range(40)), encoding="utf-8")
+    done = kcard(
+        "train", "--preset", "knowledge-card", "--corpus", corpus, "--base", base, "--output", tmp_path / "card",
+        "--no-exam", "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    manifest = train(corpus, preset="knowledge-card", base=str(base), output=tmp_path / "again").manifest
+    numbers = manifest.training.hyperparameters
+    assert {name: numbers[name] for name in PAPER if name != "base"} == {
+        name: value for name, value in PAPER.items() if name != "base"
+    }
+    assert (numbers["decay"], numbers["epsilon"], numbers["warm"]) == (1e-5, 1e-6, 0.06)
+    assert list(numbers["betas"]) == [0.9, 0.98]
+    assert (numbers["batch_size"], numbers["block"]) == (32, 128)
+    assert (manifest.kind, manifest.index, manifest.prompt.template) == ("full", False, "{question}")
+
+
+def test_without_preset_and_corpus_the_command_says_what_is_missing(kcard: Kcard) -> None:
+    done = kcard("train")
+    assert (done.code, "--corpus is missing: name a file or folder" in done.err) == (2, True)
+
+
+# Options for large models: gradient checkpointing, micro-batches, number formats, optimizers, devices.
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny OPT without dropout."""
+    path = make_base(tmp_path_factory.mktemp("bases"), "opt")
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"dropout": 0.0}))
+    return str(path)
+
+
+def weights(base: str, tmp_path: Path, execution: Execution, method: Any = "full") -> dict[str, torch.Tensor]:
+    job = prepare(FACTS, Options(base, method, batch_size=8, epochs=2), execution=execution).job
+    run(job, tmp_path / "checkpoint")
+    return {name: weight.detach() for name, weight in job.modules["model"].named_parameters()}
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize("other", [Execution("cpu", 3), Execution("cpu", 1, checkpointing=True)])
+def test_micro_batches_and_checkpointing_train_the_same_weights(
+    base: str, tmp_path: Path, method: Any, other: Execution, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kcard.training.execution.bf16", lambda _: False)
+    whole, parts = weights(base, tmp_path, Execution("cpu"), method), weights(base, tmp_path, other, method)
+    for name, weight in whole.items():
+        torch.testing.assert_close(weight, parts[name], rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_a_card_has_the_dtype_it_was_trained_in(base: str, tmp_path: Path) -> None:
+    path = tmp_path / "towns.txt"
+    path.write_text("\n".join(FACTS))
+    card = train(path, base=base, method="full", dtype="bfloat16", epochs=1, output=tmp_path / "card")
+    assert card.manifest.training.hyperparameters["dtype"] == "bfloat16"
+    assert {weight.dtype for weight in load_file(card.folder / "model.safetensors").values()} == {
+        torch.bfloat16
+    }
+
+
+def test_an_optimizer_whose_package_is_missing_is_refused_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    with pytest.raises(
+        MissingExtra, match=r"optimizer adamw8bit needs bitsandbytes: pip install 'kcard\[8bit\]'"
+    ):
+        train("no such corpus", base="x", optimizer="adamw8bit")
+
+
+@pytest.mark.parametrize(
+    ("name", "used"), [("adamw8bit", "AdamW8bit"), ("paged-adamw8bit", "PagedAdamW8bit")]
+)
+def test_the_optimizer_is_that_of_bitsandbytes(
+    base: str, monkeypatch: pytest.MonkeyPatch, name: Any, used: str
+) -> None:
+    def make_optimizer(weights: Any, **settings: Any) -> torch.optim.Optimizer:
+        assert settings.pop("min_8bit_size") == 4096
+        return torch.optim.AdamW(weights, **settings)
+
+    module = ModuleType("bitsandbytes")
+    module.optim = SimpleNamespace(**{used: make_optimizer})  # type: ignore[attr-defined]
+    module.__spec__ = SimpleNamespace()  # type: ignore[assignment]
+    monkeypatch.setitem(sys.modules, "bitsandbytes", module)
+    job = prepare(FACTS, Options(base, "full", optimizer=name), execution=Execution("cpu")).job
+    assert job.optimizers[0].param_groups[0]["eps"] == 1e-6
+
+
+def test_eight_bit_states_take_a_quarter() -> None:
+    assert state_bytes("adamw", 1 << 20, 4) == 8 << 20
+    assert 2 << 20 < state_bytes("adamw8bit", 1 << 20, 4) < 2.05 * (1 << 20)
+    assert state_bytes("adamw8bit", 1000, 4) == 8000
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "tpu"}, "device 'tpu' is unknown: choose cpu, cuda or cuda:N"),
+        ({"device": "cuda:7"}, "device 'cuda:7', but . GPUs were found"),
+        ({"micro_batch": 0}, "micro_batch 0 must be above 0"),
+        ({"base": "embedded", "gradient_checkpointing": True}, "has no effect with base embedded"),
+        ({"base": "embedded", "device": "cuda"}, "has no effect with base embedded"),
+        ({"kind": "retrieval", "processes": 2}, "only for models"),
+        ({"method": "full", "processes": 2, "optimizer": "adamw8bit"}, "use adamw or method lora"),
+        ({"processes": 2, "device": "cuda:0"}, "one GPU for 2 processes"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_before_anything_is_read(options: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        train("no such corpus", **{"base": "x"} | options) if options.get("kind") is None else check(
+            TrainOptions(**options)
+        )
+
+
+def test_the_exam_runs_where_training_ran(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = []
+    monkeypatch.setattr("kcard.api.exam.exam", lambda *_, device, **__: devices.append(device))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    monkeypatch.setattr("kcard.training.train.train", _card_trained_on_a_gpu(base, tmp_path))
+    train_and_examine(tmp_path, base=base, kind="both", device="cuda:2")
+    train_and_examine(tmp_path, base=base, kind="both")
+    assert devices == ["cuda:2", "cuda"]
+
+
+def _card_trained_on_a_gpu(base: str, tmp_path: Path) -> Any:
+    """In place of training, which no test has a GPU for: a card that was trained on the CPU."""
+    path = tmp_path / "towns.txt"
+    path.write_text("\n".join(FACTS))
+    card = train(path, base=base, device="cpu", epochs=0.5, output=tmp_path / "card")
+    return lambda *_, **__: card

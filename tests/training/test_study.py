@@ -1,0 +1,246 @@
+"""Files of study material, and what a card learns of them."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kcard.errors import UsageError
+from kcard.offline.llm import SpanReader
+from kcard.offline.pseudo_queries import PseudoQueries
+from kcard.selectors.registry import Loading, checker
+from kcard.text import passage_digest
+from kcard.training.progress import Event, Note, silent
+from kcard.training.study import (
+    StudyItem,
+    make_study_queries,
+    match_queries,
+    read_study,
+    read_study_material,
+    write_study,
+)
+from kcard.training.study_writer import assignments, check_item
+from kcard.types import Source
+
+TITAN = "Titan is the largest moon of Saturn. Christiaan Huygens discovered Titan in 1655 from his house in The Hague."
+RHEA = "Rhea is the second largest moon of Saturn. Giovanni Cassini discovered Rhea in 1672 at the Paris Observatory."
+ITEMS = (
+    StudyItem("direct", "Who found Titan?", "Christiaan Huygens", (passage_digest(TITAN),), "me"),
+    StudyItem("reverse", "What is the largest moon of Saturn?", "Titan", (passage_digest(TITAN),), "me"),
+    StudyItem("unanswerable", "How cold is Titan?", "", (passage_digest(TITAN),), "me"),
+    StudyItem("direct", "Who found Io?", "Galileo", ("0" * 64,), "me"),
+    StudyItem("rewrite", "Huygens found Titan.", "", (passage_digest(TITAN),), "me", 0.9),
+)
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    write_study(tmp_path / "new" / "study.jsonl", ITEMS)
+    assert read_study(tmp_path / "new" / "study.jsonl").items == [*ITEMS]
+
+
+def test_broken_lines_are_told_and_the_others_kept(tmp_path: Path) -> None:
+    path = tmp_path / "study.jsonl"
+    write_study(path, ITEMS)
+    bad = [
+        '{"kind": "direct", "text": "Who?"}',
+        "no json",
+        '{"kind": "riddle", "text": "a"}',
+        "[]",
+        '{"text": "a"}',
+    ]
+    path.write_text(path.read_text() + "\n".join(bad) + "\n\n")
+    study = read_study(path)
+    assert study.items == [*ITEMS]
+    assert [line.partition(":")[0] for line in study.broken] == [f"line {n}" for n in range(6, 11)]
+    assert "riddle" in study.broken[2]
+
+
+def test_each_broken_line_is_told_and_the_others_are_read(tmp_path: Path) -> None:
+    """As editors on Windows, scripts and people leave them."""
+    path = tmp_path / "study.jsonl"
+    item = b'{"kind": "direct", "text": "Who found %s?", "answer": "Huygens", "passages": ["a"]%s}'
+    lines = {
+        b"\xef\xbb\xbf" + item % (b"Titan", b""): None,
+        item % (b"TITAN", b""): "repeats an earlier item",
+        item % (b"M\xfcnchen", b""): "not UTF-8 text",
+        item % (b"x" * 3_000_000, b""): "more than 2,000 characters",
+        item % (b"Io", b', "support": NaN'): "support is nan",
+        item % (b"Io", b', "support": 2'): "support is 2",
+        item % (b"Io", b', "support": "high"'): "support must be a number",
+        item % (b"Io", b', "mood": "good"'): "unknown key 'mood'",
+        item % (b"Io\\ud800", b""): "half of a character",
+        (item % (b"Io", b""))[:-5]: "Expecting",
+        b'["direct"]': "must be an object",
+        b'{"kind": "direct", "text": "Who?", "passages": "a"}': "passages must be a list",
+        b"[" * 100_000: "nested too deeply",
+        item % (b"Rhea", b""): None,
+    }
+    path.write_bytes(b"\r\n".join(lines) + b"\r\n \r\n")
+    study = read_study(path)
+    assert [item.text for item in study.items] == ["Who found Titan?", "Who found Rhea?"]
+    expected = [(number, why) for number, why in enumerate(lines.values(), 1) if why]
+    assert [int(line.split(":")[0].removeprefix("line ")) for line in study.broken] == [
+        n for n, _ in expected
+    ]
+    for reason, (_, why) in zip(study.broken, expected, strict=True):
+        assert why in reason
+        assert len(reason) < 300
+
+
+@pytest.mark.parametrize("content", ["", "{}\n", "\n\n"])
+def test_a_file_without_items_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "s.jsonl").write_text(content)
+    with pytest.raises(UsageError, match=r"s\.jsonl holds no item"):
+        read_study(tmp_path / "s.jsonl")
+    with pytest.raises(UsageError, match="can't be read"):
+        read_study(tmp_path / "none.jsonl")
+
+
+def test_items_go_with_the_statement_that_they_are_about() -> None:
+    """A short passage is one statement, a long one a statement a sentence."""
+    short = match_queries(ITEMS, [Source(TITAN), Source(RHEA)])
+    assert short.by_statement == {
+        TITAN: ["Who found Titan?", "What is the largest moon of Saturn?", "Huygens found Titan."]
+    }
+    long = f"{TITAN} {'It has a thick atmosphere of nitrogen and lakes of methane near both of its cold poles. ' * 4}"
+    about_it = [replace(item, passages=(passage_digest(long),)) for item in ITEMS]
+    assert match_queries(about_it, [Source(long)]).by_statement == {
+        "Christiaan Huygens discovered Titan in 1655 from his house in The Hague.": [
+            "Who found Titan?",
+            "Huygens found Titan.",
+        ],
+        "Titan is the largest moon of Saturn.": ["What is the largest moon of Saturn?"],
+    }
+
+
+def test_what_is_learned_of_a_file_is_reported_and_recorded(tmp_path: Path) -> None:
+    path, events = tmp_path / "study.jsonl", list[Event]()
+    write_study(path, ITEMS)
+    path.write_text(path.read_text() + "broken\n" * 7)
+    study = make_study_queries(read_study_material(path, events.append), [Source(TITAN)], events.append)
+    assert study.record["study_items"] == 3
+    notes = [event.text for event in events if isinstance(event, Note)]
+    assert len(notes) == 7
+    assert "2 more lines" in notes[-2]
+    assert "3 queries out of 5 items" in notes[-1]
+    assert "1 that the passage leaves open" in notes[-1]
+    assert "1 about passages that are not in the corpus" in notes[-1]
+
+
+def test_material_about_another_corpus_is_an_error(tmp_path: Path) -> None:
+    write_study(tmp_path / "study.jsonl", ITEMS)
+    with pytest.raises(
+        UsageError, match=r"none of its 5 items is about a passage of the corpus: .* `kcard study`"
+    ):
+        make_study_queries(
+            read_study_material(tmp_path / "study.jsonl", silent), [Source("Mimas is a small moon.")], silent
+        )
+
+
+def test_pseudo_queries_are_partly_queries_of_the_study_material() -> None:
+    ask = PseudoQueries([TITAN, RHEA], {TITAN: ["Who saw it first?"]})
+    rng = Random(0)
+    questions = [ask(TITAN, rng, noised=False) for _ in range(200)]
+    assert 70 < questions.count("Who saw it first?") < 150
+    assert "Who saw it first?" not in {ask(RHEA, rng, noised=False) for _ in range(50)}
+
+
+def test_links_are_asked_about_passages_that_share_a_rare_name() -> None:
+    other = "Huygens also described the rings of Saturn, which Galileo had taken for two moons of the same planet."
+    passages = [Source(TITAN), Source(RHEA), Source(other)]
+    pairs = [assignment.passages for assignment in assignments(passages, ["links"])]
+    assert pairs == [(passages[0], passages[2]), (passages[1], passages[2])]
+
+
+def test_short_passages_are_not_asked_about() -> None:
+    pairs = [*assignments([Source("Io is a moon."), Source(TITAN)], ["questions", "statements"])]
+    assert [(a.task, a.passages[0].text) for a in pairs] == [("questions", TITAN), ("statements", TITAN)]
+
+
+# What of study material is supported by its passage.
+
+PASSAGE = (
+    "Titan is the largest moon of Saturn. The Dutch astronomer Christiaan Huygens discovered it in 1655 with a "
+    "telescope that he and his brother had built."
+)
+
+
+def result(item: StudyItem) -> StudyItem | str:
+    return check_item(item, [PASSAGE], checker("minilm", Loading()), SpanReader(), "en")
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        StudyItem("direct", "Who discovered Titan?", "Christiaan Huygens"),
+        StudyItem("reverse", "Which moon did Christiaan Huygens discover in 1655?", "Titan"),
+        StudyItem("far", "Whose eyes first fell on Saturn's biggest companion?", "Christiaan Huygens"),
+        StudyItem("unanswerable", "How many rings does Neptune have?"),
+    ],
+)
+def test_questions_that_the_passage_answers_are_kept(item: StudyItem) -> None:
+    assert result(item) == item
+
+
+@pytest.mark.parametrize(
+    ("item", "why"),
+    [
+        (StudyItem("direct", "Who discovered Titan?", "Galileo Galilei"), "the answer does not stand"),
+        (StudyItem("direct", "Did Huygens discover it?", "Huygens"), "gives the answer away"),
+        (StudyItem("direct", "When was Titan discovered?", "Saturn"), "another answer or none"),
+        (StudyItem("unanswerable", "Who discovered Titan?"), "answered by the passage"),
+        (StudyItem("implication", "Galileo discovered Titan in 1610."), "not supported"),
+        (
+            StudyItem("implication", "The passage implies that Titan was discovered in 1655."),
+            "mentions the text",
+        ),
+        (StudyItem("direct", "According to the text, who discovered Titan?", "Huygens"), "mentions the text"),
+        (StudyItem("unanswerable", "http://example.org"), "about something else"),
+        (
+            StudyItem("far", "Who sells the cheapest football boots in town?", "Huygens"),
+            "about something else",
+        ),
+        (
+            StudyItem("far", "Welcher Mensch hat den größten Mond zuerst gesehen?", "Huygens"),
+            "another language",
+        ),
+        (StudyItem("rewrite", "titan is the largest moon of saturn"), "repeats the passage"),
+    ],
+)
+def test_what_is_not_supported_is_left_out_with_its_reason(item: StudyItem, why: str) -> None:
+    outcome = result(item)
+    assert isinstance(outcome, str)
+    assert why in outcome
+
+
+def test_passages_in_other_languages_are_not_judged_by_an_encoder_that_knows_english_alone() -> None:
+    text = "Titan ist der größte Mond des Saturn. Der Astronom Christiaan Huygens hat ihn 1655 in Den Haag entdeckt."
+    item = StudyItem(
+        "far", "Wessen Auge fiel zuerst auf den größten Begleiter des Ringplaneten?", "Christiaan Huygens"
+    )
+    assert check_item(item, [text], checker("minilm", Loading()), SpanReader(), "de") == item
+
+
+def test_a_corpus_about_texts_may_be_asked_about_them() -> None:
+    text = "The passage from Homer that Virgil knew best is the one on the shield. The text was copied in Rome in 1450."
+    item = StudyItem("direct", "When was the text copied in Rome?", "1450")
+    assert check_item(item, [text], checker("minilm", Loading()), SpanReader(), "en") == item
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "The largest moon of Saturn was discovered in the seventeenth century.",
+        "Titan was known in the eighteenth century.",
+    ],
+)
+def test_what_follows_needs_less_support_than_what_is_said_again(message: str) -> None:
+    assert isinstance(result(StudyItem("implication", message)), StudyItem)
+    assert result(StudyItem("rewrite", message)) == "not supported by the passage"
+
+
+def test_statements_get_their_support() -> None:
+    outcome = result(StudyItem("rewrite", "Christiaan Huygens discovered Titan in 1655."))
+    assert isinstance(outcome, StudyItem)
+    assert (outcome.support or 0) > 0.5

@@ -1,0 +1,344 @@
+"""Training an embedded card begins with its index and takes the minutes that it may; a model that is worse than the
+index is left out.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+import kcard
+from kcard.api.exam import exam
+from kcard.cards.card import Card
+from kcard.cards.pool import CardPool
+from kcard.cli.main import app
+from kcard.errors import CardError, ModelUnavailable, TrainingInterrupted, UsageError
+from kcard.evaluation.records import EXAM, read_exam
+from kcard.hub.registry import Hub
+from kcard.manifest import file_digest
+from kcard.training.base_model import WeightSource
+from kcard.training.execution import Execution
+from kcard.training.finetune import Options, prepare
+from kcard.training.loop import steps_of
+from kcard.training.memory import estimate_memory
+from kcard.training.output import CHECKPOINT
+from kcard.training.progress import Event, Note, TrainingProgress
+from kcard.training.train import estimate, train
+from kcard.types import Sampling
+from tests.training.bases import FACTS, make_base
+
+PLANETS = ["Mars", "Jupiter", "Saturn", "Uranus"]
+STARTS = ["Ar", "Bel", "Cor", "Dun", "Esk", "Fal"]
+MOONS = [
+    f"{start}{end} is a moon of {planet}, found by {start}{end}son in {1600 + 13 * number + 100 * turn}."
+    for turn, (planet, end) in enumerate(zip(PLANETS, ["lo", "na", "ra", "is"], strict=True))
+    for number, start in enumerate(STARTS)
+]
+BRIEF = 0.003  # minutes, too few for any model
+
+
+def corpus(folder: Path) -> Path:
+    path = folder / "moons.txt"
+    path.write_text("\n".join(MOONS) + "\n", encoding="utf-8")
+    return path
+
+
+def notes(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Note)]
+
+
+def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_published(tmp_path: Path) -> None:
+    out = tmp_path / "card"
+    seen: list[str] = []
+
+    def look(event: Event) -> None:
+        if isinstance(event, TrainingProgress) and not seen:
+            card = Card.open(out)
+            question = "Which moon was found in 1626?"
+            seen.append(CardPool([card]).write([question], ["moons"], 1, Sampling())[0][0].text)
+            assert card.manifest.kind == "retrieval"
+            assert Hub(tmp_path / "hub").publish(out).reference == "moons@v1"
+
+    card = train(corpus(tmp_path), base="embedded", epochs=2, output=out, report=look)
+    assert seen == [MOONS[2]]
+    assert (card.manifest.kind, card.manifest.index) == ("full", True)
+
+
+def test_after_ctrl_c_the_index_is_the_card_and_resuming_trains_the_model(tmp_path: Path) -> None:
+    out = tmp_path / "card"
+
+    def stop(event: Event) -> None:
+        if isinstance(event, TrainingProgress):
+            raise KeyboardInterrupt
+
+    options: dict[str, Any] = {"base": "embedded", "epochs": 40, "output": out, "name": "moons"}
+    with pytest.raises(
+        TrainingInterrupted, match=r"moons is an index \(kind retrieval\), usable now; .*--resume"
+    ):
+        train(corpus(tmp_path), **options, report=stop)
+    assert Card.open(out).manifest.kind == "retrieval"
+    begun = steps_of(out / CHECKPOINT)
+    again: list[Event] = []
+    card = train(corpus(tmp_path), **options, resume=True, report=again.append)
+    assert any("resuming after step" in text for text in notes(again))
+    assert card.manifest.training.hyperparameters["steps"] == begun
+    assert Card.open(out).manifest.index
+    assert steps_of(out / CHECKPOINT) is None
+
+
+def test_a_resumed_run_takes_the_steps_that_it_began_with(tmp_path: Path) -> None:
+    out = tmp_path / "card"
+    options: dict[str, Any] = {"base": "embedded", "output": out, "prompt_style": "tokens"}
+
+    def stop(event: Event) -> None:
+        if isinstance(event, TrainingProgress):
+            raise KeyboardInterrupt
+
+    with pytest.raises(TrainingInterrupted):
+        train(corpus(tmp_path), **options, report=stop)
+    begun = steps_of(out / CHECKPOINT)
+    card = train(corpus(tmp_path), **options, resume=True, minutes=BRIEF)
+    assert card.manifest.training.hyperparameters["steps"] == begun
+
+
+@pytest.mark.parametrize("kind", [None, "both"])
+def test_where_no_model_fits_into_the_minutes_the_card_is_an_index(tmp_path: Path, kind: Any) -> None:
+    events: list[Event] = []
+    card = train(corpus(tmp_path), base="embedded", kind=kind, minutes=BRIEF, report=events.append)
+    assert card.manifest.kind == "retrieval"
+    [message] = [text for text in notes(events) if "an index alone" in text]
+    assert f"in {BRIEF:g} minutes a model would learn less than half of it" in message
+    assert "--minutes 1 is enough" in message
+
+
+def test_a_model_that_was_asked_for_is_trained_as_far_as_it_goes_and_this_is_said(tmp_path: Path) -> None:
+    events: list[Event] = []
+    card = train(corpus(tmp_path), base="embedded", kind="model", minutes=BRIEF, report=events.append)
+    record = card.manifest.training.hyperparameters
+    assert card.manifest.kind == "full"
+    assert record["steps"] < record["steps_needed"]
+    assert any(text.startswith("expect little of this model") for text in notes(events))
+
+
+def test_a_card_with_a_model_stays_until_the_next_one_is_whole(tmp_path: Path) -> None:
+    out = tmp_path / "card"
+    old = train(corpus(tmp_path), base="embedded", epochs=1, output=out)
+
+    def stop(event: Event) -> None:
+        if isinstance(event, TrainingProgress):
+            raise KeyboardInterrupt
+
+    with pytest.raises(TrainingInterrupted, match=r"^stopped after"):
+        train(corpus(tmp_path), base="embedded", epochs=40, output=out, report=stop)
+    assert Card.open(out) == old
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"minutes": 0}, "minutes 0 must be above 0"),
+        (
+            {"minutes": 2, "base": "somewhere"},
+            "minutes 2 is only for base embedded: give epochs with base somewhere",
+        ),
+        ({"minutes": 2, "preset": "knowledge-card"}, "minutes 2 is only for base embedded"),
+        ({"minutes": 2, "kind": "retrieval"}, "minutes 2 is only for models"),
+    ],
+)
+def test_minutes_that_mean_nothing_are_refused(
+    tmp_path: Path, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        train(corpus(tmp_path), **arguments)
+
+
+def test_an_estimate_tells_what_the_index_and_the_model_take(tmp_path: Path) -> None:
+    forecast = estimate(corpus(tmp_path), base="embedded")
+    assert forecast.sentences()[0].startswith("the index takes about ")
+    assert forecast.sentences()[1].startswith("training takes about ")
+    assert {"index_seconds", "steps_needed", "minutes_needed", "is_enough"} <= forecast.as_data().keys()
+    brief = estimate(corpus(tmp_path), base="embedded", minutes=BRIEF)
+    assert brief.sentences()[1].startswith(f"no model: in {BRIEF:g} minutes")
+    assert brief.as_data()["is_enough"] is False
+    assert len(estimate(corpus(tmp_path), base="embedded", kind="model").sentences()) == 1
+
+
+def test_a_model_that_is_worse_than_the_index_is_left_out_and_the_exam_is_that_of_the_index(
+    tmp_path: Path,
+) -> None:
+    events: list[Any] = []
+    card = kcard.train(corpus(tmp_path), base="embedded", epochs=1, report=events.append)
+    assert Card.open(card.folder).manifest.kind == "retrieval"
+    assert not list(card.folder.glob("*.safetensors"))
+    [message] = [text for text in notes(events) if "the model is left out" in text]
+    taken = read_exam(card.folder)
+    assert taken is not None
+    assert taken.own is not None
+    assert taken.own.model is None
+    assert f"the model recalls 0.00 and the index {taken.recall.mean:.2f}" in message  # type: ignore[union-attr]
+    exam(card.folder, output=tmp_path / EXAM)
+    assert (tmp_path / EXAM).read_bytes() == (card.folder / EXAM).read_bytes()
+
+
+def test_a_model_whose_kind_was_given_is_kept_however_little_it_recalls(tmp_path: Path) -> None:
+    card = kcard.train(corpus(tmp_path), base="embedded", kind="both", epochs=1)
+    assert (card.manifest.kind, card.manifest.index) == ("full", True)
+    assert (card.folder / EXAM).is_file()
+
+
+# Prefixes in front of a base: trained, resumed, updated, estimated and refused.
+
+WEIGHTS = "adapter_model.safetensors"
+SHORT: dict[str, Any] = {"method": "prefix", "prefix_tokens": 12, "batch_size": 8}
+
+
+def table(card: Card) -> torch.Tensor:
+    return load_file(card.folder / WEIGHTS)["prompt_embeddings"]
+
+
+@pytest.mark.parametrize(("shape", "objective"), [("opt", "clm"), ("llama", "recite"), ("qwen3", "recite")])
+def test_a_prefix_lowers_the_loss_and_the_base_stays(
+    bases: dict[str, Path], corpus: Path, shape: str, objective: Any
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    losses: list[float] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, TrainingProgress):
+            losses.append(event.loss)
+
+    base = bases[shape]
+    before = file_digest(base / "model.safetensors")
+    card = train(
+        corpus, base=str(base), objective=objective, epochs=20, learning_rate=0.1, report=note, **SHORT
+    )
+    manifest = card.manifest
+    assert manifest.training.hyperparameters["final_loss"] < losses[0] - 0.05
+    assert (manifest.kind, manifest.training.method, manifest.base.name) == ("prefix", "prefix", str(base))
+    assert (manifest.training.hyperparameters["prefix_tokens"], manifest.index) == (12, True)
+    assert file_digest(base / "model.safetensors") == before == manifest.base.sha256
+    written = CardPool([card]).write(["Which gate?"], [card.name], 1, Sampling(temperature=0, tokens=8))
+    assert written[0][0].text
+    loaded: Any = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), card.folder)
+    torch.testing.assert_close(loaded.get_prompt_embedding_to_save("default"), table(card))
+    (card.folder / WEIGHTS).write_bytes(b"")
+    with pytest.raises(CardError):
+        Card.open(card.folder)
+
+
+def test_it_begins_as_the_first_tokens_of_the_corpus_and_the_very_first_one_stays(
+    bases: dict[str, Path],
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    options = Options(str(bases["llama"]), "prefix", prefix_tokens=9)
+    job = prepare(FACTS, options).job
+    model: Any = job.modules["model"]
+    begun = model.get_prompt_embedding_to_save("default")
+    ids = [
+        1,
+        *AutoTokenizer.from_pretrained(bases["llama"])("\n".join(FACTS), add_special_tokens=False).input_ids,
+    ]
+    base = AutoModelForCausalLM.from_pretrained(bases["llama"])
+    cache = base(input_ids=torch.tensor([ids[:9]]), use_cache=True).past_key_values
+    keys = torch.stack([layer.keys[0] for layer in cache.layers], 1)  # heads, layers, tokens, width
+    expected = keys.permute(2, 1, 0, 3).flatten(1)
+    torch.testing.assert_close(begun.view(9, 2, 2, -1)[:, :, 0].flatten(1), expected)
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    assert [weight.shape[0] for weight in trained] == [8]
+
+
+def test_training_resumes_to_the_same_prefix(bases: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
+    options: Any = {"base": str(bases["opt"]), "name": "x", "epochs": 4, **SHORT, "batch_size": 4}
+
+    def stop(event: Event) -> None:
+        if isinstance(event, Note) and event.text.endswith(" steps"):
+            raise KeyboardInterrupt
+
+    whole = train(corpus, output=tmp_path / "whole", **options)
+    with pytest.raises(TrainingInterrupted):
+        train(corpus, output=tmp_path / "halves", report=stop, **options)
+    halves = train(corpus, output=tmp_path / "halves", resume=True, **options)
+    assert file_digest(whole.folder / WEIGHTS) == file_digest(halves.folder / WEIGHTS)
+
+
+def test_an_update_goes_on_with_the_prefix(bases: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
+    first = train(corpus, base=str(bases["llama"]), epochs=1, **SHORT)
+    was, version = table(first), file_digest(first.folder / "kcard.json")
+    more = tmp_path / "more.txt"
+    more.write_text("The mill of town 9 is grey.\nThe mint of town 9 is black.\n")
+    second = train(more, update=first.folder, epochs=0.01, learning_rate=1e-9)
+    assert (second.manifest.kind, second.manifest.updates) == ("prefix", version)
+    torch.testing.assert_close(table(second), was, atol=1e-4, rtol=0)
+    more.write_text("The quay of town 9 is long.\n")
+    (bases["llama"] / "model.safetensors").rename(tmp_path / "gone")
+    make_base(tmp_path, "opt")
+    (tmp_path / "opt" / "model.safetensors").rename(bases["llama"] / "model.safetensors")
+    try:
+        with pytest.raises(ModelUnavailable, match="download the base that it was trained on"):
+            train(more, update=first.folder)
+    finally:
+        (tmp_path / "gone").rename(bases["llama"] / "model.safetensors")
+
+
+def test_the_estimate_counts_the_prefix_alone_as_trained(bases: dict[str, Path], corpus: Path) -> None:
+    base = str(bases["llama"])
+    options = Options(base, "prefix", prefix_tokens=12)
+    memory = estimate_memory(options, Execution("cpu"), WeightSource(), "cpu")
+    assert memory.gradients == 11 * 2 * 2 * 16 * 4  # tokens, layers, keys and values, numbers, bytes
+    assert memory.total > memory.weights + memory.states
+    forecast = estimate(corpus, base=base, epochs=1, **SHORT)
+    assert forecast.steps == 4
+    assert forecast.memory is not None
+    assert forecast.memory.gradients == memory.gradients
+
+
+def test_without_a_length_it_is_a_quarter_of_what_the_base_reads(
+    bases: dict[str, Path], corpus: Path
+) -> None:
+    card = train(corpus, base=str(bases["llama"]), method="prefix", epochs=0.1)
+    assert card.manifest.training.hyperparameters["prefix_tokens"] == 32
+    assert "rank" in card.manifest.training.hyperparameters
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"base": "embedded"}, "method prefix needs a base"),
+        ({"prefix_tokens": 65}, "leaves too few of the 128 tokens .* give 64 at most"),
+        ({"prefix_tokens": 0}, "must be above 0"),
+        ({"gradient_checkpointing": True}, "gradient_checkpointing computes keys and values again"),
+        ({"rank": 8}, "rank 8 is only for method lora"),
+        ({"method": "lora"}, "prefix_tokens 12 is only for method prefix"),
+    ],
+)
+def test_what_does_not_go_with_a_prefix_is_refused(
+    bases: dict[str, Path], corpus: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        train(corpus, **{"base": str(bases["llama"]), **SHORT, **options})
+
+
+def test_a_corpus_that_is_too_short_for_the_prefix_is_refused(bases: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "short.txt"
+    path.write_text("The gate is red.\n")
+    with pytest.raises(UsageError, match=r"the corpus has only \d+ tokens to begin from"):
+        train(path, base=str(bases["llama"]), **{**SHORT, "prefix_tokens": 60})
+
+
+def test_the_command_trains_a_prefix_and_its_card_answers(bases: dict[str, Path], corpus: Path) -> None:
+    runner = CliRunner()
+    words = ["train", "--corpus", str(corpus), "--base", str(bases["llama"]), "--method", "prefix"]
+    done = runner.invoke(app, [*words, "--prefix-tokens", "16", "--epochs", "2", "--kind", "model"])
+    assert done.exit_code == 0, done.output
+    done = runner.invoke(app, ["publish", "towns"])
+    assert done.exit_code == 0, done.output
+    done = runner.invoke(app, ["show", "towns"])
+    assert "prefix" in done.output
+    done = runner.invoke(app, ["ask", "Which gate of town 3 is it?", "--cards", "towns"])
+    assert done.exit_code == 0, done.output

@@ -114,11 +114,11 @@ def evaluate(
                 name = "TASK" if excess[0] == "tasks" else "--" + excess[0].replace("_", "-")
                 raise UsageError(f"{name} does not go with a run, which has its own options: leave it out")
             if resume is not None:
-                evaluation = api.resume(resume, told=reporter, cluster=cluster, **typed)
+                evaluation = api.resume(resume, listener=reporter, cluster=cluster, **typed)
             elif rerun is not None:
-                evaluation = api.rerun(rerun, told=reporter, cluster=cluster, **typed)
+                evaluation = api.rerun(rerun, listener=reporter, cluster=cluster, **typed)
             else:
-                evaluation = api.evaluate(**{"tasks": (), **typed}, told=reporter, cluster=cluster)
+                evaluation = api.evaluate(**{"tasks": (), **typed}, listener=reporter, cluster=cluster)
     except KeyboardInterrupt:
         if not run_numbers:
             raise

@@ -144,7 +144,7 @@ def check(
 
         with resumable("scores", output), late_counter("checking") as report:
             totals = check_file(
-                input_, output, evidence or (), resume=resume, **values, report=report, told=notice
+                input_, output, evidence or (), resume=resume, **values, report=report, note=notice
             )
         before = f", {totals.earlier} of them before" if totals.earlier else ""
         note(f"{totals.claims} claims scored{before}: {output}")

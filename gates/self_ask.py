@@ -28,8 +28,8 @@ __all__ = [
     "SelfAskSKR",
     "SelfAskSKREnsemble",
     "SelfAskSettings",
-    "asked",
     "needs",
+    "score_knowledge",
 ]
 
 
@@ -55,7 +55,7 @@ class SelfAsk:
         return Turn("need", "Yes" if fired else "No", self.wordings[0])
 
     def knows(self, questions: Sequence[str]) -> Array:
-        return asked(self.llm, questions, tuple(self.examples), self.wordings)
+        return score_knowledge(self.llm, questions, tuple(self.examples), self.wordings)
 
 
 SelfAskEnsemble = partial(SelfAsk, wordings=KNOWLEDGE_CARD)  # each of its three wordings has a vote
@@ -63,7 +63,7 @@ SelfAskSKR = partial(SelfAsk, wordings=SKR[:1])  # with examples, SKR's in-conte
 SelfAskSKREnsemble = partial(SelfAsk, wordings=SKR)
 
 
-def asked(
+def score_knowledge(
     llm: LLM, questions: Sequence[str], examples: tuple[Example, ...], wordings: Sequence[int]
 ) -> Array:
     """Ask the LLM and return how sure it is to know each answer, shape (n,), in [0, 1]; with several wordings, by
@@ -136,7 +136,7 @@ class FittedSelfAsk:
         if self.llm is None:
             raise UsageError(f"gate {self.kind} needs an LLM, and none is given: choose one with --llm")
         wordings = WORDINGS[self.options.wording][: None if self.options.ensemble else 1]
-        return asked(self.llm, [query.question for query in queries], self.examples, wordings)
+        return score_knowledge(self.llm, [query.question for query in queries], self.examples, wordings)
 
     def state(self) -> GateState:
         return GateState({}, {"examples": [asdict(example) for example in self.examples]})

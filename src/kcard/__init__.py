@@ -1,4 +1,4 @@
-"""kcard: a hub of knowledge cards, small language models that lend what they know to any large one.
+"""kcard: a hub of knowledge cards, small domain-specific language models that supply knowledge to any LLM.
 
 import kcard
 

@@ -251,7 +251,7 @@ def test_an_evaluation_on_workers_has_the_same_results(questions: Path, tmp_path
     here = evaluate("jsonl", **options)
     done: list[int] = []
     listener = EvaluationListener(progress=lambda now, _: done.append(now))
-    there = evaluate("jsonl", **options, cluster=CLUSTER, told=listener)
+    there = evaluate("jsonl", **options, cluster=CLUSTER, listener=listener)
     assert there.run.complete
     assert done[-1] == 80
     storage = RunStorage(Hub().runs)

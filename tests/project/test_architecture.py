@@ -27,7 +27,9 @@ CORE = 1
 OFFLINE = {
     **dict.fromkeys(("llm", "extract"), "llms"),
     "checker": "selectors",
-    **dict.fromkeys(("docids", "incremental", "pseudo_queries", "recipe", "train", "trainee"), "training"),
+    **dict.fromkeys(
+        ("docids", "incremental_update", "pseudo_queries", "recipe", "train", "trainee"), "training"
+    ),
 }
 LAYERS = PARTS | {"api": 5, "serve": 6, "cli": 7}
 # Integrators use what selectors/ offers besides models; evaluation uses everything below.
@@ -84,7 +86,7 @@ def test_imports_run_downward_only() -> None:
 
 # Inside cards/: the base in the package, below the folder of a card, below language models, below the kinds.
 CARDS = {
-    **dict.fromkeys(("card", "passages", "model_card", "importing", "unpickling"), 1),
+    **dict.fromkeys(("card", "passages", "model_card", "hugging_face", "pickle_process"), 1),
     **dict.fromkeys(("adapters", "fingerprint", "models"), 2),
     **dict.fromkeys(("generators",), 3),
     **dict.fromkeys(("export", "gguf"), 4),
@@ -181,6 +183,59 @@ def test_a_module_is_worth_opening() -> None:
     assert short == SHORT
     alone = {n for n, count in lines.items() if importers[n] == 1 and count < LEAST_OF_ONE_IMPORTER}
     assert alone - SHORT == set()
+
+
+def library() -> list[Path]:
+    parts = [path for part in (*PARTS, "cli") for path in (ROOT / part).rglob("*.py")]
+    return sorted([*parts, *(ROOT / "src" / "kcard").rglob("*.py")])
+
+
+def test_no_class_name_stands_for_two_classes() -> None:
+    places: dict[str, list[str]] = {}
+    for path in library():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+# Names that could stand for anything. Fields that are serialized, and what is read beside them, keep theirs.
+EMPTY_NAMES = {"found", "given", "asked", "told", "kept", "made", "said", "wanted", "held"}
+FIELDS = {
+    *("AuditedFigures.asked", "AccessRequest.asked", "StudyTotals.asked", "EvalRun.asked", "Audit.asked"),
+    *("NextVersion.given", "CardReport.given", "Exam.given", "RequestTotals.made", "RequestTotals.kept"),
+    *("Passage.kept", "PassageView.kept", "Retention.kept", "Settings.found", "Finding.found"),
+    *("Changes.held", "Quarantine.held", "of.asked", "choices_of.given"),
+}
+
+
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+
+
+def bound(scope: ast.AST) -> set[str]:
+    """The names that a class or function binds itself, less those of its comprehensions."""
+    names = {n.name for n in ast.iter_child_nodes(scope) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    if isinstance(scope, ast.FunctionDef):
+        names |= {argument.arg for argument in ast.walk(scope.args) if isinstance(argument, ast.arg)}
+    rest = [*ast.iter_child_nodes(scope)]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        if not isinstance(node, (*COMPREHENSIONS, ast.FunctionDef, ast.ClassDef)):
+            rest += ast.iter_child_nodes(node)
+    return names
+
+
+def test_a_name_says_what_it_holds() -> None:
+    empty = {
+        f"{getattr(scope, 'name', path.stem)}.{name}"
+        for path in library()
+        for scope in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(scope, ast.Module | ast.ClassDef | ast.FunctionDef)
+        for name in bound(scope) & EMPTY_NAMES
+    }
+    assert empty == FIELDS
 
 
 # What extras bring (pyproject.toml), and the modules that are imported only where an extra is there.

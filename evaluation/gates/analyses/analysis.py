@@ -26,7 +26,7 @@ from kcard.evaluation.tasks.base import Item
 from kcard.gates import base
 from kcard.gates.base import Resources
 from kcard.gates.records import Record
-from kcard.gates.self_ask import KNOWLEDGE_CARD, SKR, asked
+from kcard.gates.self_ask import KNOWLEDGE_CARD, SKR, score_knowledge
 from kcard.io import Row, build
 from kcard.types import Answer
 
@@ -248,7 +248,7 @@ def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
                 f'no LLM to ask, and not every record has "{key}" among its scores: choose one with --llm'
             )
         else:
-            needs = 1 - asked(llm, [record.question for record in records], (), (template,)).astype(
+            needs = 1 - score_knowledge(llm, [record.question for record in records], (), (template,)).astype(
                 np.float64
             )
         seeks[template] = needs > 0.5

@@ -183,14 +183,14 @@ def check_file(
     device: str = "cpu",
     trust_remote_code: bool = False,
     report: Callable[[int, int], None] | None = None,
-    told: Callable[[str], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> ClaimTotals:
     """Score each line of `source`, {"claim": text, "evidence": text or list of texts, ...}, into `target`.
 
     A line may lack its evidence where `evidence` names where to search it, as for `check`. Of several texts the best
     decides; without a word of evidence the score is 0 and the claim not covered. `score` is in [0, 1], `window` the
     part of the evidence that decided. Other keys pass through. `report` is called with (claims done, claims in all),
-    `told` with a sentence where a model is fetched; for the rest see `check`.
+    `note` with a sentence where a model is fetched; for the rest see `check`.
 
     Raises UsageError, before anything is written, for the first line that is not such an object, for a `target` that
     exists where nothing is to be resumed, and for one that is not this input's; and what `check` raises.
@@ -206,7 +206,7 @@ def check_file(
     if not claims:
         raise UsageError(f"--input {source} contains no claims")
     earlier = sum(1 for _ in earlier_rows(target, _read_claims(source, is_searched), resume, RESULT))
-    judge = open_checker(checker, device, trust_remote_code, told)
+    judge = open_checker(checker, device, trust_remote_code, note)
     append_rows(target, [])
     done = earlier
     for rows in batched(islice(_read_claims(source, is_searched), earlier, None), CHUNK):

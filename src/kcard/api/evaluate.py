@@ -68,7 +68,7 @@ def ask_missing(
     run: "Run",
     storage: "RunStorage",
     hub: "Hub",
-    told: EvaluationListener,
+    listener: EvaluationListener,
     cluster: RayOptions | None = None,
 ) -> None:
     """Ask every question of the run that has no result, or one with an error; store each result as it comes.
@@ -76,14 +76,14 @@ def ask_missing(
     cluster  where to ask; None: in this process
     """
     for text in prepared.notes:
-        told.note(text)
-    runner = None if cluster is not None else _runner(prepared, run, storage, hub, told.note)
-    told.started(run)
+        listener.note(text)
+    runner = None if cluster is not None else _runner(prepared, run, storage, hub, listener.note)
+    listener.started(run)
     done = {(r.task, r.setting, r.id) for r in storage.results(run.number) if not r.error}
     missing = [key for key in run.plan.keys() if key not in done]  # noqa: SIM118
 
     def report(now: int) -> None:
-        told.progress(len(done) + now, run.plan.planned)
+        listener.progress(len(done) + now, run.plan.planned)
 
     if runner is not None:
         runner.ask(missing, report)
@@ -267,7 +267,7 @@ def evaluate(
     ] = None,
     price_out: Annotated[float | None, Option("The same of tokens that it writes.", least=0)] = None,
     hub: "Hub | None" = None,
-    told: EvaluationListener = SILENT,
+    listener: EvaluationListener = SILENT,
     cluster: RayOptions | None = None,
     **options: Any,
 ) -> Evaluation:
@@ -299,14 +299,14 @@ def evaluate(
 
     hub = hub or _hub()
     prepared = prepare({**arguments, **options}, hub)
-    return _complete(prepared, _storage(hub).create(prepared.plan), hub, told, cluster)
+    return _complete(prepared, _storage(hub).create(prepared.plan), hub, listener, cluster)
 
 
 def resume(
     number: int,
     *,
     hub: "Hub | None" = None,
-    told: EvaluationListener = SILENT,
+    listener: EvaluationListener = SILENT,
     llm: Any = None,
     path: Sequence[str] = (),
     cluster: RayOptions | None = None,
@@ -322,14 +322,14 @@ def resume(
     hub = hub or _hub()
     run = _storage(hub).get(number)
     prepared = prepared_again(run, hub, llm, path)
-    return _complete(prepared, run, hub, told, cluster)
+    return _complete(prepared, run, hub, listener, cluster)
 
 
 def rerun(
     number: int,
     *,
     hub: "Hub | None" = None,
-    told: EvaluationListener = SILENT,
+    listener: EvaluationListener = SILENT,
     llm: Any = None,
     path: Sequence[str] = (),
     cluster: RayOptions | None = None,
@@ -337,7 +337,7 @@ def rerun(
     """Ask everything of a run again, as a new run. Arguments and errors as those of `resume`."""
     hub = hub or _hub()
     prepared = prepared_again(_storage(hub).get(number), hub, llm, path)
-    return _complete(prepared, _storage(hub).create(prepared.plan), hub, told, cluster)
+    return _complete(prepared, _storage(hub).create(prepared.plan), hub, listener, cluster)
 
 
 def evaluation(number: int, *, hub: "Hub | None" = None) -> Evaluation:
@@ -397,10 +397,14 @@ def _storage(hub: "Hub") -> "RunStorage":
 
 
 def _complete(
-    prepared: "EvaluationPlan", run: "Run", hub: "Hub", told: EvaluationListener, cluster: RayOptions | None
+    prepared: "EvaluationPlan",
+    run: "Run",
+    hub: "Hub",
+    listener: EvaluationListener,
+    cluster: RayOptions | None,
 ) -> Evaluation:
     """Ask what is missing in the run, and return what the run came to."""
-    ask_missing(prepared, run, _storage(hub), hub, told, cluster)
+    ask_missing(prepared, run, _storage(hub), hub, listener, cluster)
     return evaluation(run.number, hub=hub)
 
 

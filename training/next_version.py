@@ -69,7 +69,7 @@ class NextVersion:
         orders = (corpus.continuations, continuations(old)) if follows else ((), ())
         return Revision(now, [statement.text for statement in old], *orders)
 
-    def foreseen(self, *, scratch: bool) -> tuple[Way, str]:
+    def forecast(self, *, scratch: bool) -> tuple[Way, str]:
         """Predict how `write` will make the card, and why from scratch, as far as that is known in advance."""
         if self.manifest.kind in LOOKED_UP:
             return "indexed", ""

@@ -92,6 +92,8 @@ def test_a_text_before_a_new_one_is_learned_again_only_where_the_card_goes_on_to
     indexed = library.train(corpus, kind="retrieval", name="mill", description="A mill")
     corpus.write_text(f"{first} {new} {last}\n", encoding="utf-8")
     changes = compare(old.passages, read_corpus(corpus))
-    onward = NextVersion.of(Previous(Card(indexed.folder, manifest), ""), changes, TrainOptions(), silent)
-    assert len(onward.revision.added) == 1
-    assert len(onward.revision.to_learn) == 1 + again
+    next_version = NextVersion.of(
+        Previous(Card(indexed.folder, manifest), ""), changes, TrainOptions(), silent
+    )
+    assert len(next_version.revision.added) == 1
+    assert len(next_version.revision.to_learn) == 1 + again

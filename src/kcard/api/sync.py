@@ -114,7 +114,7 @@ def sync(
     from kcard.training.progress import Note, silent
     from kcard.training.update import compare, previous
 
-    start, say = time.monotonic(), report or silent
+    start, notify = time.monotonic(), report or silent
 
     # The card's last version, whose passages must be there to be compared.
     if isinstance(card, str) and Path(card).name == card:
@@ -143,9 +143,9 @@ def sync(
         )
     if not (changes or retrain):
         return SyncResult(name, changes, refused)
-    onward = NextVersion.of(before, changes, options, say)
+    next_version = NextVersion.of(before, changes, options, notify)
     if dry_run:
-        way, why = onward.foreseen(scratch=retrain)
+        way, why = next_version.forecast(scratch=retrain)
         last = read_sync(before.card.folder)
         # Training from scratch took as long as the last version did, if that was made so.
         is_whole = manifest.updates is None if last is None else last.way == "trained"
@@ -154,7 +154,7 @@ def sync(
     if refused:
         raise UsageError(f"{folder}: {refused}")
     for file in changes.held:
-        say(
+        notify(
             Note(f"{file.file}: its {file.passages} passages are kept, since it can't be read: {file.reason}")
         )
 
@@ -167,16 +167,16 @@ def sync(
     # What an update leaves stale: the description, and the exam unless it is taken again.
     forgotten = {word for source in changes.forgotten for word in words(source.text)}
     remaining = {word for source in changes.corpus.passages for word in words(source.in_context)}
-    if left := sorted(set(words(onward.manifest.description)) & (forgotten - remaining)):
-        say(Note(f"the description still says {', '.join(left)}, which only removed passages did"))
+    if left := sorted(set(words(next_version.manifest.description)) & (forgotten - remaining)):
+        notify(Note(f"the description still says {', '.join(left)}, which only removed passages did"))
     if not exam and (before.card.folder / EXAM).is_file():
-        say(
+        notify(
             Note(
                 "the last version's exam does not hold for the next: take it again "
-                f"(kcard exam {onward.manifest.name})"
+                f"(kcard exam {next_version.manifest.name})"
             )
         )
-    record = _write(onward, output, retrain, start)
+    record = _write(next_version, output, retrain, start)
     if exam:
         from kcard.api.exam import exam as examine
 
@@ -187,7 +187,7 @@ def sync(
     version = hub.publish(output)
     earlier = [each.reference for each in hub.versions(version.name) if each.number != version.number]
     if changes.forgotten and earlier:
-        say(
+        notify(
             Note(
                 f"earlier versions on the hub may still hold what was removed: {', '.join(earlier)}; "
                 f"`kcard remove {earlier[0]}` deletes one"
@@ -196,18 +196,18 @@ def sync(
     return SyncResult(name, changes, "", output, record, version.reference)
 
 
-def _write(onward: "NextVersion", output: Path, scratch: bool, start: float) -> "SyncRecord":
+def _write(next_version: "NextVersion", output: Path, scratch: bool, start: float) -> "SyncRecord":
     """Write the next version, measured; nothing where the card has changed since it was read."""
     from kcard.evaluation.retention import SyncRecord, read_sync
     from kcard.manifest import MANIFEST, file_digest, seal
     from kcard.training.output import fresh
     from kcard.training.progress import Note
 
-    before, changes = onward.before, onward.changes
+    before, changes = next_version.before, next_version.changes
     last = read_sync(before.card.folder)
     with fresh(output) as partial:
-        card, way, why = onward.write(partial, scratch=scratch)
-        recall = _recall(onward, partial)
+        card, way, why = next_version.write(partial, scratch=scratch)
+        recall = _recall(next_version, partial)
         first = last.first if last is not None else _mean(recall.before if recall else None)
         if way == "continued" and recall is not None:
             # Why the model must be trained from scratch; empty where it need not.
@@ -220,11 +220,11 @@ def _write(onward: "NextVersion", output: Path, scratch: bool, start: float) -> 
             else:
                 why = f"its recall was {first:.2f} once" if recall.drifted(first) else ""
         if way == "continued" and recall is not None and why:
-            onward.report(Note(f"{recall.summary()}: training from scratch, since {why}"))
+            next_version.report(Note(f"{recall.summary()}: training from scratch, since {why}"))
             shutil.rmtree(partial)
             partial.mkdir()
-            card, way, _ = onward.write(partial, scratch=True)
-            recall = _recall(onward, partial)
+            card, way, _ = next_version.write(partial, scratch=True)
+            recall = _recall(next_version, partial)
         record = SyncRecord(
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             updates=before.sha256,
@@ -245,26 +245,26 @@ def _write(onward: "NextVersion", output: Path, scratch: bool, start: float) -> 
     return record
 
 
-def _recall(onward: "NextVersion", folder: Path) -> "Retention | None":
+def _recall(next_version: "NextVersion", folder: Path) -> "Retention | None":
     from kcard.cards.card import Card
     from kcard.evaluation.retention import measure_retention
 
     card = Card.open(folder)
     if not card.manifest.has_model:
         return None
-    revision = onward.revision
-    learned = {source.text for source in onward.changes.learned}
-    staying = [source for source in onward.changes.corpus.passages if source.text not in learned]
+    revision = next_version.revision
+    learned = {source.text for source in next_version.changes.learned}
+    staying = [source for source in next_version.changes.corpus.passages if source.text not in learned]
     new = [Source(revision.now[row], "", 0) for row in revision.added]
     return measure_retention(
         card,
-        onward.before.card,
+        next_version.before.card,
         staying,
         new,
         revision.removed,
-        seed=onward.given.seed,
-        device=onward.given.device or "cpu",
-        report=onward.report,
+        seed=next_version.given.seed,
+        device=next_version.given.device or "cpu",
+        report=next_version.report,
     )
 
 

@@ -208,7 +208,7 @@ def write(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str) -> 
 
 
 def _pairs(path: Path, pattern: re.Pattern[str]) -> "dict[str, tuple[Tensor, Tensor]]":
-    """Load both halves of each module."""
+    """Load each module's two halves."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

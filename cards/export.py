@@ -58,7 +58,7 @@ class Engine:
 
     name            as the user writes it
     title           as its makers write it
-    ranks           allowed values of its maximum LoRA rank; empty: it has no such setting
+    ranks           allowed values of its maximum rank; empty: no such setting
     rslora          whether it divides alpha by the root of the rank where the adapter says so
     without         model types (config.json) that it does not run
     without_lora    model types that it runs, but without adapters
@@ -107,7 +107,7 @@ def copy_model(source: Path, folder: Path) -> None:
 
 
 def copy_adapter(card: Card, folder: Path, base: str) -> None:
-    """Copy the adapter as peft saved it, with `base`, the engine's name for the base, in its config."""
+    """Copy the adapter as peft saved it, with the engine's name for its base in its config."""
     _copy(card.folder, folder, lambda name: name in ADAPTER)
     config = json.loads((folder / ADAPTER[0]).read_text(encoding="utf-8"))
     named = {"base_model_name_or_path": base, "revision": card.manifest.base.revision}
@@ -198,7 +198,7 @@ def _extras(config: Mapping[str, Any], names: list[str]) -> Iterator[str]:
 
 
 def misfits(adapter: PeftAdapter, engine: Engine, model_type: str | None) -> list[str]:
-    """Return the reasons, in words, why the engine would not apply the adapter as trained; empty if it would.
+    """Return why the engine would not apply the adapter as trained, in words; empty if it would.
 
     model_type  of the base, as its config.json names it; None if it is not at hand
     """
@@ -255,7 +255,7 @@ class Expected:
 
 
 def text_prompt(name: str, tokenizer: Any, template: str, reference: Fingerprint | None) -> TextPrompt:
-    """Return how to write the prompt as text. Raises CardError if no text gives the card's prompts."""
+    """Return the prompt's form as text. Raises CardError if no text gives the prompts."""
     question = QUESTION if reference is None else min((row.question for row in reference.rows), key=len)
     filled = template.replace(PLACE, question.strip())
     trained_ids = prompt_ids(tokenizer, filled)
@@ -310,10 +310,10 @@ def merge(card: Card, folder: Path) -> None:
     """Write the card's base, with its adapter merged in, and the tokenizer into `folder`; verify that it acts as the
     card.
 
-    The sum is computed in float32 and stored in the base's dtype, small models in float32.
+    Computed in float32, stored in the base's dtype, small models in float32.
 
     Raises ModelUnavailable if the base is unavailable, CardError if the adapter does not fit it or the merged model
-    does not act as the card does.
+    does not act as the card.
     """
     import torch
 
@@ -360,10 +360,10 @@ SERVE = "use kcard serve"
 class ExportableCard:
     """One card as the engine gets it.
 
-    card      its model files lie in `card.folder`; those of a card by reference have been fetched
-    sha256    of its manifest, which identifies the version
+    card      its model files lie in `card.folder`; those of a reference have been fetched
+    sha256    of its manifest, which names the version
     adapter   what the engine applies to the base; None if it gets a whole model
-    merged    whether the whole model was merged from an adapter and its base
+    merged    whether the whole model is an adapter merged into its base
     config    of the model or of the base (config.json); empty if the base is not at hand
     prompt    how it is prompted
     expected  what it generates, by its fingerprint

@@ -62,7 +62,7 @@ class Converter:
 
 
 def check_adapter(path: Path, adapter: PeftAdapter, base: Path) -> None:
-    """Raise CardError unless the file holds this adapter, for the architecture of the GGUF file `base`."""
+    """Raise CardError unless the file holds this adapter, for the architecture of the GGUF `base`."""
     reader = _open_gguf(path)
     actual = {
         "type": _field(reader, "general.type"),

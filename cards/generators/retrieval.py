@@ -8,9 +8,9 @@ times the agreement of their numbers with the question's (kcard.text), minus a p
 not match "-r").
 
 A small ranker orders the best of them by a window of each. The embedded reader then reads the first ones in full, a few
-at a time, until one is likelier to answer than the next candidates, and ranks those read by the probability that they
-answer. Ranker, reader and embeddings are for English; cards in other languages are searched by words alone. Nothing
-here depends on a card's model.
+at a time, until one is likelier to answer than the next, and ranks those read by the probability that they answer.
+Embeddings, ranker and reader are English; cards in other languages are searched by words alone. No card models are
+used.
 """
 
 import math
@@ -50,7 +50,7 @@ class CardGenerator(Protocol):
     """One loaded card. Cards that run in a batch with others also have a `group` (kcard.cards.models.stack)."""
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """Generate `documents` passages per question, each determined by (seed, question, card, document number)."""
+        """Generate `documents` passages per question, each a function of (seed, question, card, document number)."""
         ...
 
 

@@ -67,7 +67,7 @@ class Engines:
 
     @property
     def announcement(self) -> str:
-        """Where questions are sent, for the user."""
+        """Where questions go, for the user."""
         urls = " and ".join(server.url for server in self._servers)
         return f"cards: questions for cards of their bases are sent to {urls}"
 
@@ -167,13 +167,13 @@ def adapter_name(card: Card) -> str:
 
 
 def _make_prompter(card: Card, models: Loader, folder: Path | None, served: ServerModel) -> Prompter:
-    """Prompt as the own engine does; if the base is not on this machine, within the limits that the server reports."""
+    """Prompt as the own engine does; if the base is not on this machine, within the server's limits."""
     ends, context = (None, None) if folder is None else limits(folder)
     limits_of = [most for most in (context, served.context) if most is not None]
     return prompting.read(card, models.tokenizer(card), ends, min(limits_of, default=CONTEXT), 0)
 
 
 def _paths(name: str | Path) -> set[Path]:
-    """Return the path of a model if it is a local folder."""
+    """Return a model's path if it is a local folder."""
     path = Path(name)
     return {path.resolve()} if path.is_dir() else set()

@@ -82,7 +82,7 @@ def embedded(folder: Path, device: str) -> Weights | None:
 
 
 def of_model(model: Any) -> ModelCheckpoint:
-    """Convert a transformers model."""
+    """Wrap a transformers model."""
     from transformers.activations import ACT2FN
 
     config, rotary = model.config, getattr(model.base_model, "rotary_emb", None)

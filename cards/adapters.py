@@ -73,7 +73,7 @@ class LoraPairs:
 
     @property
     def rank(self) -> int:
-        """The largest."""
+        """Largest rank."""
         return max(down.shape[0] for down, _ in self.modules.values())
 
 

@@ -95,7 +95,7 @@ class ModelCache:
         return value
 
     def peek(self, key: Hashable) -> Any:
-        """Return it without marking it."""
+        """Get without counting a use."""
         return self._entries.get(key, (None, 0))[0]
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
@@ -227,7 +227,7 @@ class Loader:
         self.cache = ModelCache(self.memory, self.device)
 
     def full(self, card: Card) -> LoadedModel:
-        """Load a whole model from the card's folder. Raises CardError if transformers can't load it."""
+        """Load a whole model from the folder. Raises CardError if transformers can't load it."""
         return LoadedModel(self._spare.pop(card.folder, None) or self.model(card))
 
     def model(self, card: Card) -> Any:
@@ -243,7 +243,7 @@ class Loader:
         self._spare[(base.name, base.revision) if card.manifest.is_adapter else card.folder] = model
 
     def tokenizer(self, card: Card) -> Any:
-        """Load the card's tokenizer, shared by equal files. Raises CardError if it can't be loaded."""
+        """Load a tokenizer, shared by equal files. Raises CardError if it can't be loaded."""
         files = card.manifest.files
         same = tuple(sorted((name, files[name]) for name in files if name.startswith(TOKENIZERS)))
         key: Hashable = same or card.folder
@@ -281,7 +281,7 @@ class Loader:
         return LoadedModel(model, name)
 
     def prefix(self, card: Card) -> LoadedModel:
-        """Load the card's prefix and its base, which is loaded once for all prefixes on it."""
+        """Load the card's prefix and its base, which is loaded once for all prefixes."""
         base = card.manifest.base
         key = (base.name, base.revision, PREFIXED)
         if key not in self._bases:
@@ -308,7 +308,7 @@ class Loader:
         return self._to_device(model)
 
     def check_digest(self, card: Card) -> None:
-        """Raise ModelUnavailable if the base's weights are not those that the card names. Each base is read once."""
+        """Raise ModelUnavailable if the base's weights are not the card's. Each base is read once."""
         base = card.manifest.base
         if base.sha256 is None:
             return

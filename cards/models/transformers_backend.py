@@ -55,8 +55,8 @@ class KeyValueShape:
 
 
 def key_value_shape(model: Any) -> KeyValueShape:
-    """Determine the shape by passing one token through the model. Raises ValueError unless every layer caches keys and
-    values of one shape; linear attention, for example, has other states, and some layers share keys."""
+    """Determine the shape by passing one token through the model. Raises ValueError unless every layer has its own keys
+    and values of one shape, unlike linear attention or layers that share keys."""
     import torch
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
@@ -135,7 +135,7 @@ def generate(
     limits: Limits,
     prefix: Prefix | None = None,
 ) -> list[tuple[list[int], bool]]:
-    """Generate per prompt the new token ids, without eos, and whether the model itself ended the document.
+    """Return per prompt the new token ids, without eos, and whether the model itself ended the document.
 
     seeds: one per row, unused at temperature 0; prefix: prepended to every prompt of tokens. Rows of similar length
     share a batch, whose prompts are padded on the left; a batch stops when all its rows have ended.
@@ -332,7 +332,7 @@ class CausalCard:
         return sum(p.numel() * p.element_size() for p in self._loaded.model.parameters())
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """Generate as CardGenerator does. At temperature 0 a question's documents are equal and generated once."""
+        """Generate as CardGenerator does. At temperature 0 a question's documents are equal, generated once."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
         model, prompter = self._loaded.activate(), self._prompter
         prompts = prompter.prompts(questions, sampling, self._start(model))

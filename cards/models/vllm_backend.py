@@ -133,7 +133,7 @@ class Server:
             self._client.post("/unload_lora_adapter", cast_to=str, body={"lora_name": name})
 
     def write(self, model: str, row: DocumentRequest) -> tuple[list[int], bool]:
-        """Generate token ids, without eos, and return whether the model itself ended the document. Raises ModelGone."""
+        """Return the new token ids, without eos, and whether the model itself ended the document. Raises ModelGone."""
         extra = PLAIN_EXTRA | {"top_k": row.top_k, "stop_token_ids": list(row.ends)}
         options = {"temperature": row.temperature, "max_tokens": row.tokens, **PLAIN}
         if row.temperature > 0:
@@ -150,9 +150,8 @@ class Server:
 
         The token is forced, and its log-probability is the one before forcing (vLLM's --logprobs-mode raw_logprobs, the
         default). vLLM's prompt_logprobs would need one request for many tokens, but ignores an adapter's change to the
-        head, and on a CPU crashes the server if another adapter's request is in the batch (0.32). The prefix cache is
-        shared only among requests with the same `salt`, so that results computed without an unapplied adapter don't
-        leak.
+        head, and on a CPU crashes the server if another adapter's request is in the batch (0.32). Only requests with
+        the same `salt` share the prefix cache, so that no other request reuses what an unapplied adapter computed.
         """
         extra = {
             "allowed_token_ids": [token],
@@ -248,9 +247,9 @@ PREFIX = "kcard-"  # of the names of all adapters that kcard loads
 class Place:
     """A model in use or recently used.
 
-    users  number of current users
-    loads  number of times it was prepared
-    since  time of the last preparation, in seconds of time.monotonic
+    users  current users
+    loads  number of preparations
+    since  when it was last prepared, in seconds of time.monotonic
     """
 
     name: str
@@ -285,7 +284,7 @@ class Places:
 
     @property
     def most(self) -> int:
-        """The limit: PLACES until the server, polled now and then, reports it."""
+        """PLACES until the server, polled now and then, reports it."""
         if self._most is None and time.monotonic() >= self._ask_again:
             self._most, self._ask_again = self._server.adapters_at_once(), time.monotonic() + FRESH
         return self._most or PLACES
@@ -385,8 +384,8 @@ class ServedCard:
         """Compare some tokens of all rows of the reference with the server's log-probabilities.
 
         Raises CardError or ModelUnavailable if they differ (see Fingerprint.check), LLMError and ModelGone. The base is
-        measured only to diagnose a difference: on a CPU, vLLM 0.32 treats requests for the base as for an adapter if
-        both are in one batch.
+        measured only to diagnose a difference: on a CPU, vLLM 0.32 confuses requests for a base and an adapter if both
+        are in one batch.
         """
         card, base = self.prompter.card, self.prompter.card.manifest.base.name
         # Tokenize the questions and texts again, with 0 for values not measured yet.
@@ -414,7 +413,7 @@ class ServedCard:
         )
 
     def _measure(self, model: str, probes: Fingerprint) -> list[tuple[float, ...]]:
-        """Return the log-probability of each probe's one token."""
+        """Return the log-probability of each one-token probe."""
         salt = uuid4().hex
 
         def measure_token(probe: Probe) -> tuple[float, ...]:
@@ -504,7 +503,7 @@ class ServedCards:
         sampling: Sampling,
         requests: int,
     ) -> list[list[Passage]]:
-        """Generate for one card with up to `requests` concurrent requests."""
+        """Generate for one card with `requests` concurrent requests."""
         prompter = card.prompter
         with self.tokenizing:
             prompts = prompter.prompts(questions, sampling, None)

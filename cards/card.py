@@ -57,7 +57,7 @@ __all__ = [
 
 # The kinds of cards: the files and the loader of each. A new kind is one row of KINDS.
 #
-# Loaders (kcard.cards.kinds) are named, not imported, so that reading a manifest loads nothing heavy.
+# Loaders are named, not imported, so that reading a manifest loads nothing heavy.
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Engine:
 
     name            as the user writes it
     title           as its makers write it
-    ranks           allowed values of its maximum rank; empty: no such setting
+    ranks           allowed maximum ranks; empty: no such setting
     rslora          whether it divides alpha by the root of the rank where the adapter says so
     without         model types (config.json) that it does not run
     without_lora    model types that it runs, but without adapters

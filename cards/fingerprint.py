@@ -144,7 +144,7 @@ class Fingerprint:
             )
 
     def check_tokens(self, measurement: "Fingerprint", card: str) -> None:
-        """Raise CardError unless questions and texts become the same tokens."""
+        """Raise CardError unless all questions and texts tokenize as before."""
         for stored, now in zip(self.rows, measurement.rows, strict=True):
             if (stored.prompt, stored.continuation) != (now.prompt, now.continuation):
                 raise CardError(

@@ -53,7 +53,7 @@ def main(source: Path, target: Path, names: Sequence[str]) -> None:
 
 
 def safe_name(name: str) -> str:
-    """Rename pytorch_model-00001-of-00002.bin to model-00001-of-00002.safetensors."""
+    """Map pytorch_model-00001-of-00002.bin to model-00001-of-00002.safetensors"""
     return name.removeprefix("pytorch_").removesuffix(".bin") + ".safetensors"
 
 

@@ -165,7 +165,7 @@ class VllmCards:
     models: Loader
 
     def names(self, names: Collection[str]) -> list[str]:
-        """Return the cards that a server generates for."""
+        """Return the cards that a server runs."""
         engines = self.models.engines
         if engines is None:
             return []
@@ -254,7 +254,7 @@ class CardPool:
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
-        """Generate as Generator does; a card with nothing to say gives empty documents. Raises UnknownCard."""
+        """Generate like Generator; a card with nothing to say gives empty documents. Raises UnknownCard."""
         self._check_names(cards)
         return self.write_each(questions, [cards] * len(questions), documents, sampling)
 

@@ -112,8 +112,8 @@ class GraphCard:
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does, without sampling: the seed has no effect.
 
-        A question that names nothing in the graph gets empty documents. `Passage.source` is the statement's location;
-        for two, their joint text and the second's location.
+        A question that names nothing in the graph gets empty documents. `Passage.source` is the statement's place; for
+        two, their joint text and the second's place.
         """
         del sampling
         return [padded(self._name, self._search(question), documents) for question in questions]

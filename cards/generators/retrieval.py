@@ -50,7 +50,7 @@ class CardGenerator(Protocol):
     """One loaded card. Cards that run in a batch with others also have a `group` (kcard.cards.models.stack)."""
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """Generate `documents` passages per question, each a function of (seed, question, card, document number)."""
+        """Generate `documents` passages per question, by (seed, question, card, document number) alone."""
         ...
 
 

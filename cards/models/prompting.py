@@ -214,7 +214,7 @@ class Vocabulary:
 
 # The two prompt styles.
 #
-# tokens          the question is filled into a template and tokenised
+# tokens          the question is filled into a template and tokenized
 # encoder-prefix  the question's projected sentence embedding precedes <s>, since the sentence encoder understands
 #                 questions that so small a model does not. The projection is one linear layer, 384 -> vectors x width,
 #                 stored with the model in projection.safetensors; newer cards have 384 + 512 inputs, the latter for a

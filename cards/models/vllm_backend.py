@@ -377,7 +377,7 @@ class ServedCard:
     group: "ServedCards"
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """Generate as CardGenerator does."""
+        """Generate for this card."""
         return self.group.write_each([(self, questions)], documents, sampling)[0]
 
     def check(self, reference: Fingerprint) -> None:
@@ -413,7 +413,7 @@ class ServedCard:
         )
 
     def _measure(self, model: str, probes: Fingerprint) -> list[tuple[float, ...]]:
-        """Return the log-probability of each one-token probe."""
+        """Return the log-probability of each probe's token."""
         salt = uuid4().hex
 
         def measure_token(probe: Probe) -> tuple[float, ...]:

@@ -396,7 +396,7 @@ def mapped(value: T, change: "Callable[[Tensor], Tensor]") -> T:
 
 
 def map_linears(decoder: Decoder, change: Callable[[Linear], Linear]) -> Decoder:
-    """Return the decoder with its linear layers changed."""
+    """Apply `change` to each of the decoder's linear layers."""
     layers = tuple(
         replace(
             layer,

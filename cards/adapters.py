@@ -1,10 +1,10 @@
 """LoRA adapters in files: pairs of matrices and the linear layers that they belong to.
 
-Two layouts are read: a folder of peft (adapter_config.json, adapter_model.safetensors), and a file in which each module
-has one tensor for all layers, as Doc-to-LoRA's hypernetwork makes them (Charakorn et al., 2026; combine_lora and
-lora_forward of its code): NAME.A (layers, rank, in) and NAME.B (layers, rank, out), with a first dimension of 1 or
-without. Adapters that were joined along the rank have a multiple of the rank that their config tells, and the scale
-that it tells. Nothing but safetensors is ever opened.
+Two layouts are read: a folder of peft (adapter_config.json, adapter_model.safetensors), and a file with one tensor per
+module for all layers, as Doc-to-LoRA's hypernetwork makes them (Charakorn et al., 2026; combine_lora and lora_forward
+of its code): NAME.A (layers, rank, in) and NAME.B (layers, rank, out), with or without a leading dimension of 1.
+Adapters joined along the rank have a multiple of the rank in their config, and the scale in their config. Only
+safetensors files are ever opened.
 """
 
 import json
@@ -32,9 +32,9 @@ __all__ = ["LoraPairs", "check_fit", "linears", "read_peft", "read_stacked", "re
 
 
 def linears(name: str) -> tuple[Base, Mapping[str, tuple[int, int]]]:
-    """The base as a manifest names it, and inputs and outputs of its linear layers by name, in their order.
+    """Return the base as manifests name it, and (inputs, outputs) of its linear layers by name, in order.
 
-    Raises ModelUnavailable where the base can't be had.
+    Raises ModelUnavailable if the base is unavailable.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -64,8 +64,8 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class LoraPairs:
-    """down (rank, in) and up (out, rank) of each module, by its name in the base, and what their product is multiplied
-    by. `base`: the model that they name as theirs."""
+    """down (rank, in) and up (out, rank) of each module, by its name in the base, and the scale of their product.
+    `base`: the model that they name as theirs."""
 
     modules: "Mapping[str, tuple[Tensor, Tensor]]"
     scales: Mapping[str, float]
@@ -73,12 +73,12 @@ class LoraPairs:
 
     @property
     def rank(self) -> int:
-        """The largest."""
+        """Largest rank."""
         return max(down.shape[0] for down, _ in self.modules.values())
 
 
 def refuse_pickle(path: Path) -> None:
-    """Raise CardError for a file that is a pickle by its name, and for a folder whose weights are."""
+    """Raise CardError for a file that is a pickle by its name, or a folder whose weights are."""
     if path.is_file() and path.suffix.lower() in PICKLES:
         raise CardError(f"{path} is {REMEDY}")
     if path.is_dir() and not (path / lora.WEIGHTS).is_file():
@@ -88,8 +88,8 @@ def refuse_pickle(path: Path) -> None:
 
 
 def read_peft(folder: Path) -> LoraPairs:
-    """Raise CardError for anything but LoRA pairs on linear layers, and for ranks other than the config's that are no
-    multiple of these."""
+    """Load an adapter. Raises CardError for anything but LoRA pairs on linear layers, and for ranks that are no
+    multiple of the config's."""
     try:
         config = json.loads((folder / lora.CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -128,9 +128,9 @@ def read_peft(folder: Path) -> LoraPairs:
 
 
 def read_stacked(path: Path, linears: Iterable[str], scale: float) -> LoraPairs:
-    """The adapter in a file with one tensor for all layers. `linears`: the linear layers of its base, in their order.
+    """Load an adapter with one tensor for all layers. `linears`: the linear layers of its base, in order.
 
-    Raises CardError where the file has other tensors, or the base has another number of layers with that name.
+    Raises CardError if the file has other tensors, or the base has another number of layers with that name.
     """
     modules: dict[str, tuple[Tensor, Tensor]] = {}
     base_modules = [*linears]
@@ -152,7 +152,7 @@ def read_stacked(path: Path, linears: Iterable[str], scale: float) -> LoraPairs:
 
 
 def check_fit(pairs: LoraPairs, linears: Mapping[str, tuple[int, int]], base: str) -> None:
-    """Raise CardError unless every pair belongs to a linear layer of the base, by name and by shape, and all of its
+    """Raise CardError unless every pair belongs to a linear layer of the base, by name and shape, and all of its
     numbers are finite. linears: inputs and outputs of each, by name."""
     import torch
 
@@ -176,14 +176,14 @@ def check_fit(pairs: LoraPairs, linears: Mapping[str, tuple[int, int]], base: st
 
 
 def write(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str) -> None:
-    """Write the adapter as peft saves it, of whatever ranks and scales."""
+    """Write the adapter as peft saves it, with any ranks and scales."""
     from peft import LoraConfig
     from safetensors.torch import save_file
 
     ranks = {module: down.shape[0] for module, (down, _) in pairs.modules.items()}
     alphas = {module: pairs.scales[module] * rank for module, rank in ranks.items()}
     rank, alpha = max(ranks.values()), max(alphas.values())
-    # Target modules go by the ends of their names where these mean no other layers of the base, else by whole names.
+    # Name target modules by their suffixes if these match no other layers of the base, else by full names.
     modules = {*ranks}
     ends = {module.rpartition(".")[2] for module in modules}
     is_exact = {name for name in linears if name.rpartition(".")[2] in ends} == modules
@@ -208,7 +208,7 @@ def write(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str) -> 
 
 
 def _pairs(path: Path, pattern: re.Pattern[str]) -> "dict[str, tuple[Tensor, Tensor]]":
-    """Both halves of each module."""
+    """Load each module's two halves."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -55,9 +55,9 @@ __all__ = [
 ]
 
 
-# The kinds of cards: which files each must have, and what loads it. A new kind is one row of KINDS.
+# The kinds of cards: the files and the loader of each. A new kind is one row of KINDS.
 #
-# Loaders (kcard.cards.kinds) are named, not imported, so that reading a manifest loads nothing heavy.
+# Loaders are named, not imported, so that reading a manifest loads nothing heavy.
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind_of(manifest: Manifest) -> Kind:
-    """Return the card's kind. Raises CardError for one that this version does not know."""
+    """Return the card's kind. Raises CardError if this version does not know it."""
     if manifest.kind not in KINDS:
         kinds = ", ".join(sorted(KINDS))
         raise CardError(
@@ -102,13 +102,13 @@ WEIGHTS = "model*.safetensors"  # of a whole model, in shards or not
 
 
 def is_weights(name: str) -> bool:
-    """Whether a card's file of that name holds weights of its own model."""
+    """Return whether a file name is that of a card's own weights."""
     return fnmatch(name, WEIGHTS)
 
 
 @dataclass(frozen=True)
 class Card:
-    """A whole card on disk. Make one with `Card.open`, which checks it, or with `finish`."""
+    """A whole card on disk. Create it with `Card.open`, which verifies it, or with `finish`."""
 
     folder: Path
     manifest: Manifest
@@ -121,8 +121,7 @@ class Card:
     def open(cls, folder: Path | str) -> "Card":
         """Open the card in `folder` and verify every file against the manifest.
 
-        Raises CardError where it is no card or its kind is unknown, DamagedCard where a file is missing or
-        changed.
+        Raises CardError if it is no card or its kind is unknown, DamagedCard if a file is missing or changed.
         """
         folder = Path(folder)
         manifest = Manifest.read(folder)
@@ -135,10 +134,10 @@ class Card:
 class CardHandle:
     """A card of which only the manifest was read.
 
-    folder   verifies its files and says where they lie
-    size     bytes of all of its files; 0 where that is not known
-    weights  bytes of those with its own model; None where that is not known
-    read     gives one file, verified, by its path; None where only whole cards are to be had
+    folder   verifies its files and returns their folder
+    size     bytes of all of its files; 0 if unknown
+    weights  bytes of its own model's files; None if unknown
+    read     returns one file, verified, by its path; None if only whole cards are available
     """
 
     manifest: Manifest
@@ -151,7 +150,7 @@ class CardHandle:
 class CardSet(Mapping[str, Card]):
     """The cards of a pool, in the order given. Looking one up opens it, once, and raises DamagedCard as that does.
 
-    Raises UsageError where two cards have one name.
+    Raises UsageError if two cards have one name.
     """
 
     def __init__(self, cards: Sequence[Card | CardHandle | Path]) -> None:
@@ -169,15 +168,15 @@ class CardSet(Mapping[str, Card]):
         return [card.manifest for card in self._cards.values()]
 
     def entry(self, name: str) -> Card | CardHandle:
-        """Return the card without opening it: a Card where it was opened before, else a CardHandle."""
+        """Return the card without opening it: a Card if it was opened before, else a CardHandle."""
         return self._cards[name]
 
     def manifest(self, name: str) -> Manifest:
         return self._cards[name].manifest
 
     def reader(self, name: str) -> Callable[[str], bytes] | None:
-        """Return a function that reads one file of a card by its path without opening the card; None where only whole
-        cards can be had."""
+        """Return a function that reads one file of a card by its path without opening the card; None if only whole
+        cards are available."""
         card = self._cards[name]
         return card.read if isinstance(card, CardHandle) else lambda path: (card.folder / path).read_bytes()
 
@@ -204,13 +203,13 @@ def finish(
     hashed: Mapping[str, Source] | None = None,
     report: Callable[[int], None] | None = None,
 ) -> Card:
-    """Write the passages, with their index or as hashes, and README.md, then seal the folder: from then on a card.
+    """Write the passages, with their index or as hashes, and README.md, then seal the folder, which makes it a card.
 
-    hashed  passages of which only the digest is known, and where they stand; for cards that travel with hashes
-    report  called with how many passages are embedded, for a card that is searched in English
+    hashed  locations of passages known only by digest; for cards that ship hashes
+    report  called with the number of passages embedded, for a card that is searched in English
 
-    A manifest from an earlier sealing is removed first, so that an interrupted call leaves no card rather
-    than a wrong one. Raises CardError where the kind's model files are not there.
+    The manifest of an earlier sealing is removed first, so that an interrupted call leaves no card rather than a wrong
+    one. Raises CardError if the kind's model files are missing.
     """
     from kcard.cards.model_card import readme
 
@@ -238,16 +237,16 @@ def _require_files(folder: Path, manifest: Manifest) -> None:
             )
 
 
-# routing.json: what a card's corpus and exam tell of the questions that it answers, by which it is chosen among many.
+# routing.json: a profile of the questions that a card answers, from its corpus and exam, by which cards are selected.
 #
 #     {"format": 1, "language": "en", "encoder": NAME, "encoder_sha256": SHA256, "centroids": BASE64, "terms": BASE64}
 #
 # centroids  int8, shape (k, 384): unit vectors times 127, the k-means centroids of the corpus' passages and, after an
-#            exam, of the questions that the card answered right. LoRAUTER (arXiv 2601.21795, section 3) represents an
-#            adapter by the questions of such a validation set. None where the card's language is not the encoder's
-# terms      uint32, little-endian, ascending: CRC-32 of the stems that most passages hold, at most TERMS of them
+#            exam, of the questions that the card answered correctly. LoRAUTER (arXiv 2601.21795, section 3) represents
+#            an adapter by the questions of such a validation set. None if the card's language is not the encoder's
+# terms      uint32, little-endian, ascending: CRC-32 of the stems found in most passages, at most TERMS of them
 #
-# A card that travels with hashes of its passages has no such file: the terms would tell what the passages hold.
+# A card that ships hashes of its passages has no such file: the terms would reveal the passages' content.
 
 ROUTING = "routing.json"
 FORMAT = 1
@@ -261,7 +260,7 @@ Terms = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """What a card is about. `centroids`: int8, shape (k, 384); `terms`: ascending, shape (t,)."""
+    """The topics of a card. `centroids`: int8, shape (k, 384); `terms`: ascending, shape (t,)."""
 
     language: str
     centroids: npt.NDArray[np.int8]
@@ -280,7 +279,7 @@ class Profile:
 
     @classmethod
     def from_json(cls, text: str) -> "Profile | None":
-        """None for one of a later format or another encoder. Raises CardError where it is none."""
+        """Parse it; None for a later format or another encoder. Raises CardError if malformed."""
         try:
             data: dict[str, Any] = parse(text)
             if data["format"] != FORMAT or data["encoder_sha256"] != minilm.SHA256:
@@ -297,9 +296,9 @@ class Profile:
 
 def profile_of(language: str, texts: Iterable[str], *vectors: Array) -> Profile:
     """Return the profile of a corpus of `texts`. `vectors`: sets of unit vectors, shapes (n, 384), such as those of the
-    passages and of answered questions; each set has centroids of its own.
+    passages and of answered questions; each set has its own centroids.
 
-    The same arguments give the same profile.
+    Deterministic.
     """
     centroids = [np.zeros((0, minilm.DIMENSIONS), np.float32), *map(_find_centroids, vectors)]
     rows = np.rint(np.concatenate(centroids) * SCALE).astype(np.int8)
@@ -311,7 +310,7 @@ def profile_of(language: str, texts: Iterable[str], *vectors: Array) -> Profile:
 
 
 def terms_of(text: str, language: str) -> frozenset[int]:
-    """Return the stems of a text, each as its CRC-32, without those of the language's small words."""
+    """Return the CRC-32s of a text's stems, excluding those of the language's small words."""
     stems = analyzer(stemmer_of(language))(text)
     return frozenset(zlib.crc32(stem.encode()) for stem in stems) - small_terms(language)
 
@@ -324,9 +323,9 @@ def small_terms(language: str) -> frozenset[int]:
 
 
 def _find_centroids(vectors: Array) -> Array:
-    """Spherical k-means: CENTROIDS unit vectors, shape (k, 384), fewer where there are no more distinct vectors.
+    """Run spherical k-means: CENTROIDS unit vectors, shape (k, 384), fewer if there are fewer distinct vectors.
 
-    It begins with the vector nearest to the mean and then, each time, the one that is farthest from all centroids.
+    Starts from the vector nearest to the mean and repeatedly adds the one farthest from all centroids.
     """
     if not len(vectors):
         return vectors
@@ -344,19 +343,19 @@ def _find_centroids(vectors: Array) -> Array:
     return centroids
 
 
-# Writes a card's routing.json: the profile of its passages, and of the questions that it answered right.
+# Writes a card's routing.json: the profile of its passages and correctly answered questions.
 
-READ = 20_000  # passages whose words count, spread over the corpus
-EMBEDDED, TOKENS = 64, 4096  # passages that are embedded, spread over the corpus, and their tokens in all
+READ = 20_000  # passages whose words are counted, spread over the corpus
+EMBEDDED, TOKENS = 64, 4096  # passages that are embedded, spread over the corpus, and their total tokens
 
 
 def write_profile(folder: Path, manifest: Manifest, answered: Sequence[str] = ()) -> None:
-    """Write routing.json, or remove it where no text of the corpus travels with the card.
+    """Write routing.json, or remove it if the card ships no text of the corpus.
 
-    answered  questions that the card answered right
+    answered  questions that the card answered correctly
 
-    It is not sealed. Of questions, centroids and hashed words are kept. Raises CardError where the passages
-    can't be read.
+    It is not sealed. Of questions, only centroids and hashed words are stored. Raises CardError if the passages can't
+    be read.
     """
     sources = passages(folder)
     if not len(sources):

@@ -47,18 +47,18 @@ __all__ = [
 
 # The engines that cards are exported to, and which cards each of them runs as they were trained.
 #
-# What an engine does not apply it often leaves out without a word, so a card that it would run wrongly is refused here.
+# Engines often silently ignore what they do not support, so a card that one would run wrongly is rejected here.
 # Sources: vLLM 0.32 (lora/peft_helper.py, config/lora.py; the models that implement SupportsLoRA), llama.cpp
 # (convert_lora_to_gguf.py, conversion/).
 
 
 @dataclass(frozen=True)
 class Engine:
-    """What an engine can run.
+    """The capabilities of an engine.
 
     name            as the user writes it
     title           as its makers write it
-    ranks           what its greatest rank may be set to; empty: it is not set
+    ranks           allowed maximum ranks; empty: no such setting
     rslora          whether it divides alpha by the root of the rank where the adapter says so
     without         model types (config.json) that it does not run
     without_lora    model types that it runs, but without adapters
@@ -97,7 +97,7 @@ def copy_tokenizer(card: Card, folder: Path) -> None:
 
 
 def copy_model(source: Path, folder: Path) -> None:
-    """A whole model with its tokenizer."""
+    """Copy a whole model and its tokenizer."""
 
     def is_copied(name: str) -> bool:
         is_weights = name == INDEX or (SAFE.fullmatch(name) is not None and not name.startswith("adapter"))
@@ -107,7 +107,7 @@ def copy_model(source: Path, folder: Path) -> None:
 
 
 def copy_adapter(card: Card, folder: Path, base: str) -> None:
-    """The adapter as peft saved it; its config names the base as it is named for the engine."""
+    """Copy the adapter as peft saved it, with the engine's name for its base in its config."""
     _copy(card.folder, folder, lambda name: name in ADAPTER)
     config = json.loads((folder / ADAPTER[0]).read_text(encoding="utf-8"))
     named = {"base_model_name_or_path": base, "revision": card.manifest.base.revision}
@@ -115,7 +115,7 @@ def copy_adapter(card: Card, folder: Path, base: str) -> None:
 
 
 def copy_base(folder: Path) -> None:
-    """The base in the package, which is in no hub."""
+    """Copy the packaged base, which is on no hub."""
     copy_model(Path(base_folder(BASE)), folder)
 
 
@@ -126,15 +126,15 @@ def _copy(source: Path, folder: Path, is_copied: Callable[[str], bool]) -> None:
             shutil.copyfile(path, folder / path.name)
 
 
-# An adapter as peft saved it: what an engine must apply of it, and why one would not.
+# An adapter as peft saved it: what an engine must apply, and why it might not.
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-# Ways to begin that leave the base as it is, so that the saved pairs are all there is.
+# Initializations that leave the base unchanged, so that the saved pairs are the whole adapter.
 BEGINNINGS = ("gaussian", "eva", "orthogonal", "mica", "lora_ga")
 PREFIX = "base_model.model."
-# What a LoRA pair, or a feature that the config tells of, is called.
+# Parts of tensor names of LoRA pairs and of features that the config declares.
 RECOGNIZED = (".lora_A.", ".lora_B.", "lora_embedding", "lora_magnitude_vector", "trainable_tokens", ".bias")
-# Features of peft's LoRA that are more than a pair of matrices beside a linear layer.
+# Features of peft's LoRA beyond a pair of matrices for each linear layer.
 FEATURES: Mapping[str, str] = {
     "trainable_token_indices": "token embeddings of its own",
     "modules_to_save": "whole layers of its own (modules_to_save)",
@@ -152,7 +152,7 @@ FEATURES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class PeftAdapter:
-    """A LoRA adapter. `pairs`: of matrices, one for each linear layer that it adapts; `extras`: what it has besides, in
+    """A LoRA adapter. `pairs`: number of matrix pairs, one per adapted linear layer; `extras`: its other features, in
     words."""
 
     rank: int
@@ -163,7 +163,7 @@ class PeftAdapter:
 
 
 def read(folder: Path) -> PeftAdapter:
-    """The adapter in a card's folder; CardError where it can't be read. Only the names of its tensors are read."""
+    """Load the adapter in a card's folder, reading only the names of its tensors. Raises CardError if unreadable."""
     from safetensors import safe_open
 
     try:
@@ -198,9 +198,9 @@ def _extras(config: Mapping[str, Any], names: list[str]) -> Iterator[str]:
 
 
 def misfits(adapter: PeftAdapter, engine: Engine, model_type: str | None) -> list[str]:
-    """Why the engine would not apply the adapter as it was trained, in words; empty where it would.
+    """Return why the engine would not apply the adapter as trained, in words; empty if it would.
 
-    model_type  of the base, as its config.json names it; None where it is not at hand
+    model_type  of the base, as its config.json names it; None if it is not at hand
     """
     reasons = [f"it has {extra}" for extra in adapter.extras]
     if adapter.rslora and not engine.rslora:
@@ -212,23 +212,23 @@ def misfits(adapter: PeftAdapter, engine: Engine, model_type: str | None) -> lis
     return reasons
 
 
-# How an engine must be asked so that the card reads the tokens that it was trained to read.
+# How to prompt an engine so that the card reads the tokens that it was trained on.
 #
-# Engines tokenise a text with the tokenizer's own special tokens; kcard's prompts begin with the bos token wherever the
-# tokenizer has one (kcard.cards.models.prompting). Where the tokenizer itself does not add it, the text must.
+# Engines tokenize a text with the tokenizer's own special tokens; kcard's prompts begin with the bos token whenever the
+# tokenizer has one (kcard.cards.models.prompting). If the tokenizer does not add it, the text must contain it.
 
 QUESTION = "What is known about this?"
 PLACE = "{question}"
-LIKELY = -0.7  # natural logarithm of about one half: with the card the token is the likeliest
-SHIFT = 1.0  # nats that an adapter must move a token, to show that it is applied
+LIKELY = -0.7  # natural logarithm of about one half: above it, the token is the card's likeliest
+SHIFT = 1.0  # nats by which an adapter must shift a token to show that it is applied
 ROWS = 4
 
 
 @dataclass(frozen=True)
 class TextPrompt:
-    """How a question becomes the text that an engine is sent.
+    """How a question becomes the text sent to an engine.
 
-    before    text of the bos token, where the engine would leave it out
+    before    text of the bos token, if the engine would omit it
     template  of the card
     """
 
@@ -238,9 +238,9 @@ class TextPrompt:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the card writes next after a prompt, by its fingerprint.
+    """The card's next token after a prompt, by its fingerprint.
 
-    text       the prompt; empty where no text gives these tokens
+    text       the prompt; empty if no text gives these tokens
     ids        its token ids
     token      the likeliest next token
     card       its natural log-probability
@@ -255,7 +255,7 @@ class Expected:
 
 
 def text_prompt(name: str, tokenizer: Any, template: str, reference: Fingerprint | None) -> TextPrompt:
-    """How to write the prompt as text. CardError for a card whose prompts no text gives."""
+    """Return the prompt's form as text. Raises CardError if no text gives the prompts."""
     question = QUESTION if reference is None else min((row.question for row in reference.rows), key=len)
     filled = template.replace(PLACE, question.strip())
     trained_ids = prompt_ids(tokenizer, filled)
@@ -271,11 +271,11 @@ def text_prompt(name: str, tokenizer: Any, template: str, reference: Fingerprint
 
 
 def expected(tokenizer: Any, reference: Fingerprint | None) -> list[Expected]:
-    """Of each row of the fingerprint the token that shows the card best; at most ROWS, none without a fingerprint."""
+    """Return the most telling token of each fingerprint row; at most ROWS, none without a fingerprint."""
     rows = [] if reference is None else reference.rows
     examples = []
     for row in rows:
-        # Where the card is sure of its token, and its base least.
+        # Choose the place where the card is sure of its token and its base least so.
         places = [i for i in range(len(row.card)) if row.card[i] > LIKELY]
         if row.base:
             shifts = [own - bare for own, bare in zip(row.card, row.base, strict=True)]
@@ -287,7 +287,7 @@ def expected(tokenizer: Any, reference: Fingerprint | None) -> list[Expected]:
         ids = (*row.prompt, *row.continuation[:place])
         token = str(tokenizer.decode([row.continuation[place]], skip_special_tokens=False))
         base = row.base[place] if row.base else None
-        # A text that the tokenizer turns into these ids; empty where there is none.
+        # Find a text that the tokenizer turns into these ids; empty if there is none.
         text = ""
         plain = list(ids[1:]) if ids[:1] == (tokenizer.bos_token_id,) else list(ids)
         for candidate in (plain, list(ids)):
@@ -301,18 +301,19 @@ def expected(tokenizer: Any, reference: Fingerprint | None) -> list[Expected]:
     return examples[:ROWS]
 
 
-# A LoRA card as a whole model: its adapter added to its base, for engines that can't apply it.
+# A LoRA card merged into its base, for engines that can't apply the adapter.
 #
-# What was written is read again and compared with the card by its fingerprint.
+# The merged model is loaded again and compared with the card by its fingerprint.
 
 
 def merge(card: Card, folder: Path) -> None:
-    """Write the card's base with its adapter added into `folder`, and the tokenizer; prove that it acts as the card.
+    """Write the card's base, with its adapter merged in, and the tokenizer into `folder`; verify that it acts as the
+    card.
 
-    The sum is made in float32 and stored in the base's own dtype, small models in float32.
+    Computed in float32, stored in the base's dtype, small models in float32.
 
-    Raises ModelUnavailable where the base can't be had, CardError where the adapter does not fit it or the merged
-    model does not act as the card does.
+    Raises ModelUnavailable if the base is unavailable, CardError if the adapter does not fit it or the merged model
+    does not act as the card.
     """
     import torch
 
@@ -335,7 +336,7 @@ def merge(card: Card, folder: Path) -> None:
 
 
 def _prove_merge(card: Card, folder: Path) -> None:
-    """Compare the merged model with the card; with the card as it is now, where it carries no fingerprint."""
+    """Compare the merged model with the card's fingerprint, or with the card as it is now if it has none."""
     from kcard.cards.models.transformers_backend import CausalCard
 
     reference = fingerprint.read(card.folder)
@@ -357,15 +358,15 @@ SERVE = "use kcard serve"
 
 @dataclass(frozen=True)
 class ExportableCard:
-    """One card, as an engine will have it.
+    """One card as the engine gets it.
 
-    card      its model files lie in `card.folder`; of a card by reference they were fetched
+    card      its model files lie in `card.folder`; those of a reference have been fetched
     sha256    of its manifest, which names the version
-    adapter   what the engine applies to the base; None where it gets a whole model
-    merged    whether the whole model is made of an adapter and its base
-    config    of the model or of the base (config.json); empty where the base is not at hand
-    prompt    how it is asked
-    expected  what it writes, by its fingerprint
+    adapter   what the engine applies to the base; None if it gets a whole model
+    merged    whether the whole model is an adapter merged into its base
+    config    of the model or of the base (config.json); empty if the base is not at hand
+    prompt    how it is prompted
+    expected  what it generates, by its fingerprint
     """
 
     card: Card
@@ -388,7 +389,7 @@ class ExportableCard:
 
     @property
     def rewords(self) -> bool:
-        """Whether kcard puts questions into the words of the corpus first, which no engine does."""
+        """Whether kcard rewords questions with the corpus' vocabulary first, which no engine does."""
         return (self.card.folder / VOCABULARY).is_file()
 
     @property
@@ -397,7 +398,7 @@ class ExportableCard:
 
     @property
     def base_argument(self) -> str:
-        """The base of an adapter as an engine is told: the name in a hub, or a folder."""
+        """The adapter's base as passed to an engine: the name on a hub, or a folder."""
         if self.base.name == BASE:
             return "./base"
         folder = Path(self.base.name)
@@ -405,11 +406,11 @@ class ExportableCard:
 
 
 def prepare(card: Card, engine: Engine, merge: bool) -> ExportableCard:
-    """Check that the engine can run the card, whole if `merge`.
+    """Check that the engine can run the card, merged if `merge`.
 
-    Raises CardError, which says what to do instead, where the card has no weights, its prompt is not text, the engine
-    does not run its architecture or would not apply its adapter as it was trained; ModelUnavailable where what a
-    reference points to can't be fetched.
+    Raises CardError, naming an alternative, if the card has no weights, its prompt is not text, or the engine does not
+    run its architecture or would not apply its adapter as trained; ModelUnavailable if the target of a reference can't
+    be fetched.
     """
     sha256 = file_digest(card.folder / MANIFEST)
     kind, prompt = card.manifest.kind, card.manifest.prompt
@@ -463,7 +464,7 @@ def prepare(card: Card, engine: Engine, merge: bool) -> ExportableCard:
 
 
 def check_together(cards: Sequence[ExportableCard], engine: Engine) -> None:
-    """Raise UsageError unless one server can run all of them: adapters of one base, or one whole model."""
+    """Raise UsageError unless one server can run all cards: adapters of one base, or one whole model."""
     names = ", ".join(card.name for card in cards)
     if len({card.name for card in cards}) < len(cards):
         raise UsageError(f"two of the cards have one name: {names}")
@@ -477,7 +478,7 @@ def check_together(cards: Sequence[ExportableCard], engine: Engine) -> None:
     if len(bases := {(card.base.name, card.base.revision): card.name for card in cards}) > 1:
         listed = ", ".join(f"{card} on {base[0]}" for base, card in bases.items())
         raise UsageError(f"the cards have different bases ({listed}): export those of one base at a time")
-    # What tells tokenizers apart is the file that holds the vocabulary.
+    # Tokenizers are compared by the file that holds the vocabulary.
     vocabularies = set()
     for files, name in ((card.card.manifest.files, card.name) for card in cards):
         vocabularies.add(
@@ -487,9 +488,9 @@ def check_together(cards: Sequence[ExportableCard], engine: Engine) -> None:
         raise UsageError(f"the tokenizers of {names} differ: export the cards one by one")
 
 
-# What vLLM is started with: adapters on their base, or one whole model.
+# The files and command for vLLM: adapters on their base, or one whole model.
 
-MAX_LORAS = 8  # adapters in a batch; more cards than that take turns
+MAX_LORAS = 8  # adapters per batch; further cards take turns
 
 
 def write(cards: Sequence[ExportableCard], folder: Path, report: Callable[[str], None]) -> list[str]:
@@ -505,7 +506,7 @@ def write(cards: Sequence[ExportableCard], folder: Path, report: Callable[[str],
     first = cards[0]
     if first.adapter is not None:
         copy_tokenizer(first.card, folder / "tokenizer")
-        if first.config:  # vLLM looks there for the type of the model, too
+        if first.config:  # vLLM also reads the model type there
             (folder / "tokenizer" / "config.json").write_text(
                 json.dumps(dict(first.config)), encoding="utf-8"
             )
@@ -513,7 +514,7 @@ def write(cards: Sequence[ExportableCard], folder: Path, report: Callable[[str],
             copy_base(folder / "base")
     # A base's own sampling settings, such as a repetition penalty, are not the cards'.
     options = ["--generation-config", "vllm"]
-    # A model or a base in the folder that is small enough runs in float32, as kcard runs it.
+    # Small models and bases run in float32, as in kcard.
     weights = [path for part in ("model", "base") for path in (folder / part).glob("*.safetensors")]
     if 0 < sum(path.stat().st_size for path in weights) < 4 * SMALL:
         options = ["--dtype", "float32", *options]

@@ -1,8 +1,8 @@
-"""A card's fingerprint: log-probabilities that prove that its model still computes what it did when it was made.
+"""A card's fingerprint: log-probabilities proving that its model still computes what it did when it was made.
 
 sha256 proves that the bytes of a card are intact; the fingerprint proves that they still have the same effect. A loaded
-card must give the same continuations the same log-probabilities, and an adapter must shift those of its base as it did.
-This module runs no model: it stores measurements and compares them. The card's file is called canaries.json.
+card must assign the same log-probabilities to the same continuations, and an adapter must shift its base's as before.
+Comparing fingerprints runs no model. The card's file is called canaries.json.
 """
 
 import json
@@ -24,8 +24,8 @@ MOST = 64
 DIGITS = 6
 Pair = tuple[str, str]
 
-# How far apart two runs of the same weights may be: root mean square over tokens of the difference of
-# log-probabilities, by the coarser dtype of the two (measured: benchmarks/fingerprint_tolerance.py, docs/cards.md).
+# Allowed difference between two runs of the same weights: root mean square over tokens of the difference in
+# log-probability, by the coarser dtype of the two (measured: benchmarks/fingerprint_tolerance.py, docs/cards.md).
 TOLERANCES: Mapping[str, float] = {"float32": 0.002, "float16": 0.05, "bfloat16": 0.25}
 # Below this share of the expected shift an adapter counts as not applied, whatever the dtype.
 APPLIED = 0.05
@@ -58,21 +58,21 @@ class Fingerprint:
 
     @property
     def pairs(self) -> list[Pair]:
-        """(question, text) of each row: what must be measured again."""
+        """(question, text) of each row, for measuring again."""
         return [(row.question, row.text) for row in self.rows]
 
     @property
     def shift(self) -> float:
-        """How far the adapter moves the log-probabilities: root mean square over tokens; 0 without a base."""
+        """The adapter's shift of the log-probabilities: root mean square over tokens; 0 without a base."""
         return _distance([row.card for row in self.rows], [row.base for row in self.rows])
 
     def apart(self, other: "Fingerprint") -> float:
-        """How far the card's log-probabilities are from those of another run of the same probes."""
+        """Return the distance between the card's log-probabilities in two runs of the same probes."""
         return _distance([row.card for row in self.rows], [row.card for row in other.rows])
 
     def share(self, other: "Fingerprint") -> float:
-        """How much of the adapter's shift another run shows, measured from the base as it was here: 1 all of it, 0
-        none; 1 where no shift is known. A run in a coarser dtype shows about the same."""
+        """Return the share of the adapter's shift that another run shows, relative to the base as measured here: 1 for
+        all, 0 for none, 1 if no shift is known. A coarser dtype gives about the same."""
         shift = [a - b for row in self.rows for a, b in zip(row.card, row.base, strict=False)]
         shift_there = [
             a - b
@@ -83,11 +83,11 @@ class Fingerprint:
         return sum(x * y for x, y in zip(shift, shift_there, strict=True)) / whole if whole else 1.0
 
     def spread(self, most: int) -> "Fingerprint":
-        """At most so many of its tokens, evenly from all rows, each as a probe of its own."""
+        """Sample at most `most` tokens evenly from all rows, each as a probe of its own."""
         places = [(row, number) for row in self.rows for number in range(len(row.continuation))]
         probes = []
         for row, number in places[:: -(-len(places) // most)]:
-            # What stands before a token is its prompt.
+            # The tokens before it are its prompt.
             one = slice(number, number + 1)
             prompt = row.prompt + row.continuation[:number]
             probes.append(
@@ -110,10 +110,10 @@ class Fingerprint:
         return f'{{"format": {FORMAT}, "dtype": {json.dumps(self.dtype)}, "canaries": [\n{lines}\n]}}\n'
 
     def check(self, measurement: "Fingerprint", card: str, base: str) -> None:
-        """Raise unless `found`, measured now, is what was kept.
+        """Raise unless `measurement`, taken now, matches this one.
 
-        CardError where the tokenizer, the adapter or the weights are not those of the card, ModelUnavailable
-        where its base is another; the message says which.
+        CardError if the tokenizer, the adapter or the weights are not the card's, ModelUnavailable if its base is
+        another; the message says which.
         """
         self.check_tokens(measurement, card)
         tolerance = max(
@@ -144,7 +144,7 @@ class Fingerprint:
             )
 
     def check_tokens(self, measurement: "Fingerprint", card: str) -> None:
-        """CardError unless questions and texts become the same tokens."""
+        """Raise CardError unless all questions and texts tokenize as before."""
         for stored, now in zip(self.rows, measurement.rows, strict=True):
             if (stored.prompt, stored.continuation) != (now.prompt, now.continuation):
                 raise CardError(
@@ -154,7 +154,7 @@ class Fingerprint:
 
 
 def read(folder: Path) -> Fingerprint | None:
-    """Return the fingerprint in a card's folder, None where it has none; CardError for a file that holds none."""
+    """Load the fingerprint in a card's folder, None if it has none. Raises CardError for a file that holds none."""
     path = folder / FINGERPRINT
     if not path.exists():
         return None
@@ -176,18 +176,16 @@ def read(folder: Path) -> Fingerprint | None:
 
 
 def _distance(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
-    """Root mean square of the difference, token by token; 0 of nothing."""
+    """Return the root mean square of the difference by token; 0 if empty."""
     squares = [(a - b) ** 2 for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=False)]
     return float((sum(squares) / len(squares)) ** 0.5) if squares else 0.0
 
 
-# The fingerprint of a card, made when it is: from the files as they were written, loaded as they will be.
-#
-# What a fingerprint is, and how two are compared, stands in kcard.cards.fingerprint.
+# A card's fingerprint is measured when the card is made: on the files as written, loaded as they will be.
 
 OWN = 4
-# What is asked where the card's own passages may not travel; and texts that no corpus holds, which show a
-# model's weights better than passages that it knows so well that every token of them is certain.
+# NEUTRAL replaces the card's own passages where these must not be shipped. FOREIGN texts are in no corpus: they
+# reveal a model's weights better than memorized passages, whose every token is certain.
 NEUTRAL: tuple[Pair, ...] = (
     ("What does the baker do before dawn?", "The baker lights the oven and kneads the dough before dawn."),
     ("Where was the bridge built?", "The old bridge was built of grey stone across the river's narrow part."),
@@ -207,8 +205,7 @@ def write(folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str =
 
     pairs   questions and passages that answer them, from the card's corpus
 
-    To be called before the folder is sealed. Raises what loading the card does, and CardError for an adapter
-    that changes nothing.
+    Call it before the folder is sealed. Raises what loading the card does, and CardError for an adapter without effect.
     """
     from kcard.cards.models.loader import Loader
     from kcard.cards.models.transformers_backend import CausalCard
@@ -226,7 +223,7 @@ def write(folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str =
 
 
 def fingerprint_pairs(manifest: Manifest, pairs: Sequence[Pair]) -> list[Pair]:
-    """What a card is to be asked: at most OWN of `pairs`, none where only hashes of the passages travel, and
-    each question again, followed by a text that has nothing to do with it."""
+    """Return the pairs to measure: at most OWN of `pairs`, or neutral ones if only hashes of the passages are shipped,
+    and each question again with an unrelated text."""
     own = NEUTRAL if manifest.evidence == "hashes" or not pairs else tuple(pairs)[:OWN]
     return [*own, *((question, text) for (question, _), text in zip(own, FOREIGN, strict=False))]

@@ -1,6 +1,6 @@
 """Cards as GGUF files for llama.cpp.
 
-llama.cpp's converters belong to the version that will read the files, so kcard runs them rather than write GGUF itself.
+llama.cpp's converters match the version that will read the files, so kcard runs them instead of writing GGUF itself.
 """
 
 import subprocess
@@ -42,11 +42,11 @@ class Converter:
             raise MissingExtra("checking GGUF files needs gguf: pip install 'kcard[gguf]'")
 
     def model(self, folder: Path, target: Path, small: bool) -> None:
-        """A whole model with its tokenizer; `small`: in float32, else in the float type it is stored in."""
+        """Convert a whole model and its tokenizer; in float32 if `small`, else in its stored float type."""
         self._run(MODEL, [str(folder), "--outfile", str(target), "--outtype", "f32" if small else "auto"])
 
     def adapter(self, folder: Path, base: Path, target: Path) -> None:
-        """A LoRA adapter; of the base only its config is read."""
+        """Convert a LoRA adapter, reading only the base's config."""
         self._run(LORA, [str(folder), "--base", str(base), "--outfile", str(target), "--outtype", "f32"])
 
     def _run(self, script: str, arguments: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ class Converter:
 
 
 def check_adapter(path: Path, adapter: PeftAdapter, base: Path) -> None:
-    """CardError unless the file holds this adapter, for the architecture of the GGUF file `base`."""
+    """Raise CardError unless the file holds this adapter, for the architecture of the GGUF `base`."""
     reader = _open_gguf(path)
     actual = {
         "type": _field(reader, "general.type"),
@@ -84,8 +84,8 @@ def check_adapter(path: Path, adapter: PeftAdapter, base: Path) -> None:
 
 
 def check_model(path: Path, tokens: int, bos: bool | None) -> None:
-    """CardError unless the file holds a model with at least so many tokens; `bos`: whether a text begins with a bos
-    token that the engine adds; None where the model has no bos token."""
+    """Raise CardError unless the file holds a model with at least `tokens` tokens. `bos`: whether the engine adds a bos
+    token to a text; None if the model has none."""
     reader = _open_gguf(path)
     if (listed := reader.get_field("tokenizer.ggml.tokens")) is None or len(listed.data) < tokens:
         _check_equal(path, {"tokens": 0 if listed is None else len(listed.data)}, {"tokens": tokens})
@@ -96,7 +96,7 @@ def check_model(path: Path, tokens: int, bos: bool | None) -> None:
 
 
 def architecture(path: Path) -> str:
-    """What a GGUF file says its model's architecture is; UsageError for a file that is none."""
+    """Return the architecture that a GGUF file declares. Raises UsageError for any other file."""
     return str(_field(_open_gguf(path, UsageError), "general.architecture"))
 
 
@@ -123,7 +123,7 @@ def _check_equal(path: Path, actual: dict[str, Any], expected: dict[str, Any]) -
             )
 
 
-# What llama.cpp is started with: GGUF files of adapters, bases and whole models, made by its own converter.
+# The files and command for llama.cpp: adapters, bases and whole models as GGUF, made by its own converter.
 
 LLAMA_CPP_MODEL, BASE = "model.gguf", "base.gguf"
 
@@ -139,8 +139,8 @@ def write(
 
     base  the base of the adapters as a GGUF file; None: converted here
 
-    Raises ModelUnavailable where the base of an adapter is not on this machine, UsageError for a `base` that is another
-    model, CardError where the converter fails or what it wrote is not the card.
+    Raises ModelUnavailable if the base of an adapter is not on this machine, UsageError if `base` is another model,
+    CardError if the converter fails or its output is not the card.
     """
     first = cards[0]
     with tempfile.TemporaryDirectory(prefix=".convert-", dir=folder) as scratch:
@@ -155,8 +155,8 @@ def write(
             return ["llama-server", "-m", f"./{LLAMA_CPP_MODEL}"]
         model = _write_adapters(cards, folder, Path(scratch), converter, base, report)
     adapters = [word for card in cards for word in ("--lora", f"./{card.name}.gguf")]
-    # Requests say which card is to answer. The server's cache of prompts, which does not know adapters, would give one
-    # card's keys and values to another that is asked the same.
+    # Each request names its card. The server's prompt cache ignores adapters and would reuse one card's keys and values
+    # for another card with the same prompt, so it is disabled.
     return ["llama-server", "-m", model, *adapters, "--lora-init-without-apply", "--cache-ram", "0"]
 
 
@@ -168,7 +168,7 @@ def _write_adapters(
     base: str | None,
     report: Callable[[str], None],
 ) -> str:
-    """Write a GGUF file for each adapter, and for the base where it is not given; return the base's file."""
+    """Write a GGUF file for each adapter, and for the base unless given; return the base's file."""
     first = cards[0]
     files = base_files(first.base.name, first.base.revision)
     if files is None:

@@ -1,7 +1,7 @@
 """Models of the Hugging Face Hub as cards.
 
-Only the files named here are ever fetched: weights, configuration and tokenizer; no code and, unless a
-conversion asks for them, no pickles.
+Only the files named here are ever fetched: weights, configuration and tokenizer; no code, and no pickles unless a
+conversion asks for them.
 """
 
 import json
@@ -39,9 +39,9 @@ __all__ = [
 ]
 
 
-# Refuses cards and models that only run with code of their own, before transformers or peft sees them.
+# Rejects cards and models that need custom code, before transformers or peft sees them.
 #
-# transformers offers to run such code ("[y/N]") unless it is told not to; kcard never asks, and never runs it.
+# transformers offers to run such code ("[y/N]") unless told not to; kcard never asks and never runs it.
 
 CONFIGS = (
     "config.json",
@@ -51,7 +51,7 @@ CONFIGS = (
     "processor_config.json",
     "preprocessor_config.json",
 )
-# Keys that name code: of the repository or of another.
+# Keys that name code, in this repository or another.
 CODE = ("auto_map", "custom_pipelines")
 # Keys whose value names an implementation; one with a slash is a repository with compiled code.
 KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation")
@@ -59,10 +59,10 @@ SOURCES = (".py", ".pyc", ".so", ".pyd")
 
 
 def refuse_code(folder: Path, name: str, files: Iterable[str] = ()) -> None:
-    """Raise CardError, which names the file, for a folder with a config that names code, or for such a file.
+    """Raise CardError, naming the file, if a config in the folder names code or one of `files` is code.
 
     name   of the card or repository, for the message
-    files  paths in the folder that are looked at by name
+    files  paths in the folder that are checked by name
     """
     for path in files:
         if path.lower().endswith(SOURCES):
@@ -74,7 +74,7 @@ def refuse_code(folder: Path, name: str, files: Iterable[str] = ()) -> None:
             config = json.loads((folder / path).read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
             raise CardError(f"{name}: its {path} is not JSON: {error}") from error
-        # The keys and values of all objects within.
+        # Walk the keys and values of all nested objects.
         waiting: list[Any] = [config]
         while waiting:
             item = waiting.pop()
@@ -97,8 +97,8 @@ def _code_error(name: str, what: str) -> CardError:
 
 # The 26 cards that were published with the Knowledge Card paper (Feng et al., ICLR 2024): OPT-1.3B models.
 #
-# Descriptions are those of the table in the README of BunsenFeng/Knowledge_Card, which is how the paper's LLM was
-# told of the cards; domains are ours. The cards are asked as they were trained, by the question alone.
+# Descriptions come from the README table of BunsenFeng/Knowledge_Card, as the paper's LLM saw them; domains are
+# ours. The cards are prompted as they were trained, with the question alone.
 
 OWNER = "bunsenfeng"
 POOL = "published"
@@ -154,7 +154,7 @@ INDEX = "model.safetensors.index.json"
 PICKLE_INDEX = "pytorch_model.bin.index.json"
 SAFE = re.compile(r"(model(-\d{5}-of-\d{5})?|adapter_model)\.safetensors")
 PICKLED = re.compile(r"(pytorch_model(-\d{5}-of-\d{5})?|adapter_model)\.bin")
-# What a model and its tokenizer may consist of besides their weights.
+# Files of a model and its tokenizer other than weights.
 COMPANIONS = frozenset(
     {
         "config.json",
@@ -177,10 +177,10 @@ COMPANIONS = frozenset(
 
 @dataclass(frozen=True)
 class ModelRepository:
-    """What a repository holds at one commit.
+    """The contents of a repository at one commit.
 
-    `revision` is the full commit sha; `files` has the sha256 of every file, where the Hub tells it, and
-    `sizes` its bytes. `licence` and `language` are what its model card says.
+    `revision` is the full commit sha; `files` maps files to their sha256, where the Hub reports it, and `sizes` to
+    bytes. `licence` and `language` come from its model card.
     """
 
     name: str
@@ -202,12 +202,12 @@ class ModelRepository:
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """Files of weights that can be loaded safely."""
+        """Weight files that can be loaded safely."""
         return self._weights(SAFE)
 
     @property
     def pickles(self) -> tuple[str, ...]:
-        """Files of weights that are pickles."""
+        """Pickled weight files."""
         return self._weights(PICKLED)
 
     def _weights(self, pattern: re.Pattern[str]) -> tuple[str, ...]:
@@ -216,13 +216,13 @@ class ModelRepository:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """What is fetched to load it."""
+        """The files needed to load it."""
         index = (INDEX,) if INDEX in self.files and not self.adapter else ()
         return (*self.companions, *self.weights, *index)
 
     @property
     def digest(self) -> str | None:
-        """sha256 of the weights as manifests record a base's; None where the Hub does not tell."""
+        """sha256 of the weights as manifests record a base's; None if the Hub does not report it."""
         sha256_of = {path: self.files[path] for path in self.weights or self.pickles}
         digests = {path: sha256 for path, sha256 in sha256_of.items() if sha256 is not None}
         if not digests or len(digests) < len(sha256_of):
@@ -231,10 +231,9 @@ class ModelRepository:
 
 
 def look(source: str) -> ModelRepository:
-    """The repository `owner/name` or `owner/name@revision`, pinned to the commit that this means now.
+    """Return the repository `owner/name` or `owner/name@revision`, pinned to its current commit.
 
-    Raises UsageError where there is no such repository or revision, ModelUnavailable where the Hub can't be
-    asked.
+    Raises UsageError if there is no such repository or revision, ModelUnavailable if the Hub can't be reached.
     """
     name, _, revision = source.partition("@")
     info = _request_info(name, revision or None)
@@ -288,9 +287,9 @@ def _request_info(name: str, revision: str | None) -> "ModelInfo":
 
 
 def adapter_base(repository: ModelRepository) -> str:
-    """The model that an adapter names as its own, as owner/name or owner/name@revision.
+    """Return the base model that an adapter names, as owner/name or owner/name@revision.
 
-    Raises CardError where it names none.
+    Raises CardError if it names none.
     """
     folder = fetch(repository.name, repository.revision, {ADAPTER: repository.files[ADAPTER]})
     try:
@@ -307,9 +306,9 @@ def _first_word(value: Any) -> str | None:
 
 
 def fetch(name: str, revision: str, files: Mapping[str, str | None]) -> Path:
-    """The folder with these files of a commit, from the cache where they are there, else from the Hub.
+    """Return the folder with these files of a commit, from the cache if all are there, else from the Hub.
 
-    Every sha256 that is given is checked. Raises ModelUnavailable where they can't be had or differ.
+    Checks every given sha256. Raises ModelUnavailable if a file is unavailable or differs.
     """
     from huggingface_hub import try_to_load_from_cache
 
@@ -337,21 +336,21 @@ def fetch(name: str, revision: str, files: Mapping[str, str | None]) -> Path:
 def _network_errors() -> tuple[type[Exception], ...]:
     from huggingface_hub.errors import HfHubHTTPError
 
-    # The errors of the HTTP library that huggingface_hub uses, whichever that is in its version.
+    # The errors of whichever HTTP library this version of huggingface_hub uses.
     return (*HfHubHTTPError.__bases__, OSError)
 
 
-# Pickled weights become safetensors, in a child process: this one never opens a pickle.
+# Pickled weights are converted to safetensors in a child process; this process never opens a pickle.
 
 SECONDS = 3600
-# Nothing of ours: no token, no proxy, no path.
+# Nothing is inherited: no token, no proxy, no path.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
 
 def convert(repository: ModelRepository, target: Path) -> None:
-    """Fetch a repository whose weights are pickles and write it into `target` with safetensors instead.
+    """Fetch a repository with pickled weights and write it into `target` as safetensors.
 
-    Raises ModelUnavailable where it can't be fetched, CardError where a file holds anything but tensors.
+    Raises ModelUnavailable if it can't be fetched, CardError if a file holds anything but tensors.
     """
     index = [PICKLE_INDEX] if PICKLE_INDEX in repository.files and not repository.adapter else []
     paths = [*repository.companions, *repository.pickles, *index]
@@ -359,7 +358,7 @@ def convert(repository: ModelRepository, target: Path) -> None:
     refuse_code(folder, repository.name)
     for path in repository.companions:
         shutil.copyfile(folder / path, target / path)
-    # -I: the child sees no PYTHON* variable and nothing of the folder it runs in.
+    # -I: the child ignores PYTHON* variables and its working directory.
     module = [sys.executable, "-I", "-m", "kcard.cards.pickle_process"]
     process = subprocess.run(
         [*module, str(folder), str(target), *repository.pickles],
@@ -378,7 +377,7 @@ def convert(repository: ModelRepository, target: Path) -> None:
 
 
 def _check_weights(repository: ModelRepository, folder: Path) -> None:
-    """Raise CardError where a weight is missing: transformers would fill it with noise and only warn."""
+    """Raise CardError for a missing weight, which transformers would only warn of and fill with noise."""
     from transformers import AutoModelForCausalLM
 
     try:

@@ -1,4 +1,4 @@
-"""A card's README.md with the figures of the model index."""
+"""A card's README.md, with exam results in its model-index."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from kcard.offline.opt import BASE
 __all__ = ["ExamResult", "metadata", "readme", "with_results"]
 
 
-# What an exam found, in a card's README.md: as `model-index` for other tools, and as a section for people.
+# Exam results in a card's README.md: as `model-index` for other tools, and as a section for people.
 #
-# It knows no exam: it takes measured values. The rest of the page is left as it is.
+# This code takes measured values and runs no exam. The rest of the page is left unchanged.
 
 TASK = "question-answering"
 BEGIN, END = "<!-- exam -->", "<!-- end of exam -->"
@@ -26,7 +26,7 @@ class ExamResult:
 
     metric   an identifier such as recall; `name` says it in words
     dataset  what was asked about, in words; `dataset_type` is an identifier
-    sha256   the digest of that data, None where there is none
+    sha256   the digest of that data, or None
     args     what else the metric depends on, such as the checker
     """
 
@@ -42,10 +42,10 @@ class ExamResult:
 
 
 def with_results(page: str, card: str, results: Sequence[ExamResult], remarks: Sequence[str]) -> str:
-    """The page with these results in place of those of an earlier exam; the same results give the same page.
+    """Return the page with these results instead of those of an earlier exam; idempotent.
 
-    Results of others in the page's model-index stay. `remarks`: sentences below the table. Raises ValueError
-    where the page's front matter is not what a model card has.
+    Other results in the page's model-index stay. `remarks`: sentences below the table. Raises ValueError if the page's
+    front matter is not a model card's.
     """
     from huggingface_hub import EvalResult, ModelCard
 
@@ -82,7 +82,7 @@ def with_results(page: str, card: str, results: Sequence[ExamResult], remarks: S
 
 
 def _escape_cell(text: str) -> str:
-    """Names of files and cards are text: they end no cell and no comment."""
+    """Escape names of files and cards, so that they end no cell or comment."""
     return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|")
 
 
@@ -172,7 +172,7 @@ LIBRARIES = {
 
 
 def metadata(manifest: Manifest) -> dict[str, Any]:
-    """The front matter, in the keys of the Hub's model cards. No `base_model` where it is none of a hub's."""
+    """Return the front matter, in the Hub's model card keys. `base_model` is given only for a Hub model."""
     made_from: dict[str, Any] = {}
     if manifest.base.name not in ("", BASE):
         relation = "adapter" if manifest.is_adapter else "finetune"
@@ -192,7 +192,7 @@ def metadata(manifest: Manifest) -> dict[str, Any]:
 
 
 def readme(manifest: Manifest) -> str:
-    """The whole README.md."""
+    """Return the README.md."""
     import yaml
 
     front = yaml.safe_dump(metadata(manifest), sort_keys=False, allow_unicode=True)

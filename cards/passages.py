@@ -4,9 +4,9 @@
      "lines": [[4, 4]]}
     {"sha256": "9b1c...", "file": "rivers.md", "line": 3}
 
-`lines`: the text goes on in line 4 after four words.
+`lines`: the text continues in line 4 after four words.
 
-Passages are read from disk one at a time, so that a corpus may be larger than memory.
+Passages are streamed from disk one at a time, so that a corpus may be larger than memory.
 """
 
 import functools
@@ -51,17 +51,17 @@ __all__ = [
 ]
 
 
-# What a card wrote, made into a document: trimmed, and without a last sentence that was cut off.
+# Turns generated text into a document: stripped, and without a truncated last sentence.
 
-# Marks that end a sentence wherever they stand, in scripts that have them; a full stop may belong to "Dr.".
+# Marks that always end a sentence, in scripts that have them; a full stop may belong to "Dr.".
 ALWAYS = ("。", "！", "？", "।", "॥", "؟", "۔", "။", "។")
 ENDS = (".", "!", "?", "…", *ALWAYS)
 CLOSING = "\"')]}»”’"
 
 
 def clean(text: str, ended: bool) -> str:
-    """The text stripped. Where the token limit cut it off (`ended` False) and a finished sentence precedes
-    the unfinished one, without the latter. Never empty for a text that is not."""
+    """Return the text stripped and, if the token limit cut it off (`ended` False), without its unfinished last sentence
+    where a finished one precedes it. Never empties a non-empty text."""
     text = text.strip()
     if ended or not text or text.rstrip(CLOSING).endswith(ENDS):
         return text
@@ -69,7 +69,7 @@ def clean(text: str, ended: bool) -> str:
         closing = len(text[end + 1 :]) - len(text[end + 1 :].lstrip(CLOSING + "」』"))
         return text[: end + 1 + closing]
     sentences = [sentence.strip() for sentence in sentence_splitter().segment(text)]
-    # The splitter gives back its own copies: the cut is found in the text itself.
+    # The splitter returns copies of the sentences, so locate the cut in the text itself.
     last = text.rfind(sentences[-1]) if len(sentences) > 1 else 0
     shortened = text[: max(last, 0)].rstrip()
     return shortened if shortened.rstrip(CLOSING).endswith(ENDS) else text
@@ -79,25 +79,25 @@ def clean(text: str, ended: bool) -> str:
 def sentence_splitter() -> Any:
     import pysbd
 
-    # It knows abbreviations: a document must not be cut after "U.S." or "Dr.".
+    # pysbd knows abbreviations: a document must not be cut after "U.S." or "Dr.".
     return pysbd.Segmenter(language="en", clean=False)
 
 
 # The dense index of a card: the static embedding of each passage, kept as bytes beside the BM25 index.
 #
 # index/embeddings.npy    int8, shape (passages, 256): vectors of unit length, times 127
-# index/embeddings.json   which embeddings they are, by name and sha256
+# index/embeddings.json   name and sha256 of the embedding model
 
 VECTORS, ENCODER = "embeddings.npy", "embeddings.json"
 SCALE = 127
-AT_ONCE = 1024  # passages that are embedded at a time
-ROWS = 16_384  # that are compared at a time
+AT_ONCE = 1024  # passages embedded per batch
+ROWS = 16_384  # passages compared per batch
 
 
 def write_dense(
     texts: Iterable[str], count: int, folder: Path, report: Callable[[int], None] | None = None
 ) -> None:
-    """Embed `count` texts into the folder of an index. `report` is called with how many are done."""
+    """Embed `count` texts into the folder of an index. `report` is called with the number done."""
     shape = (count, static.DIMENSIONS)
     vectors = np.lib.format.open_memmap(folder / VECTORS, mode="w+", dtype=np.int8, shape=shape)
     done = 0
@@ -112,9 +112,9 @@ def write_dense(
 
 
 def load(folder: Path) -> "Dense | None":
-    """The dense index of a folder; None where there is none, or it has other embeddings than these.
+    """Load the dense index of a folder; None if it has none or was built with other embeddings.
 
-    Raises CardError where it is damaged.
+    Raises CardError if it is damaged.
     """
     if not (folder / ENCODER).exists():
         return None
@@ -131,7 +131,7 @@ def load(folder: Path) -> "Dense | None":
 
 
 class Dense:
-    """Embeddings of passages, mapped from disk."""
+    """Memory-mapped embeddings of passages."""
 
     def __init__(self, vectors: "npt.NDArray[np.int8]") -> None:
         self._vectors = vectors
@@ -140,8 +140,8 @@ class Dense:
         return len(self._vectors)
 
     def cosines(self, queries: Array) -> Array:
-        """Return how near each passage lies to each query, shape (queries, passages), in [-1, 1]; of unit vectors
-        (n, 256)."""
+        """Return the cosine of each query and passage, shape (queries, passages), in [-1, 1], for unit vectors (n,
+        256)."""
         cosines = np.empty((len(queries), len(self)), np.float32)
         for start in range(0, len(self), ROWS):
             rows = np.asarray(self._vectors[start : start + ROWS], np.float32)
@@ -151,12 +151,12 @@ class Dense:
 
 PASSAGES = "passages.jsonl"
 INDEX = "index"
-# Which passages.jsonl the index was made of: its sha256.
+# The sha256 of the passages.jsonl that the index was built from.
 INDEXED = "passages.sha256"
 
 
 class Passages(Sequence[Source]):
-    """The passages of one file, in corpus order. A line that is none raises CardError when it is read."""
+    """The passages of one file, in corpus order. Reading a malformed line raises CardError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -193,7 +193,7 @@ class Passages(Sequence[Source]):
 
 @dataclass(frozen=True)
 class _Texts(Iterable[str]):
-    """The passages with their headings, as often as they are asked for."""
+    """The passages with their headings; can be iterated repeatedly."""
 
     passages: Passages
 
@@ -202,13 +202,13 @@ class _Texts(Iterable[str]):
 
 
 def passages(folder: Path | str) -> Sequence[Source]:
-    """The source passages that the card was made of; empty where none travel with it, or only their hashes."""
+    """Return the source passages of a card; empty if the card ships none, or only their hashes."""
     path = Path(folder) / PASSAGES
     return [] if not path.exists() or _has_hashes(path) else Passages(path)
 
 
 def hashes(folder: Path | str) -> Mapping[str, Source]:
-    """Where each passage stands, by its `passage_digest`, without its text; empty where the text travels."""
+    """Map the `passage_digest` of each passage to its location, without text; empty if the card ships texts."""
     path = Path(folder) / PASSAGES
     if not path.exists() or not _has_hashes(path):
         return {}
@@ -223,11 +223,11 @@ def hashes(folder: Path | str) -> Mapping[str, Source]:
 
 @dataclass(frozen=True)
 class Indexing:
-    """How passages are indexed.
+    """Options of the index.
 
-    stemmer  Snowball's, by which words are compared (kcard.text); None: words as they are
-    dense    whether they are embedded too (kcard.offline.static_embeddings knows English alone)
-    report   called with how many are embedded
+    stemmer  Snowball stemmer for comparing words (kcard.text); None: words as they are
+    dense    whether to embed passages too (kcard.offline.static_embeddings covers English only)
+    report   called with the number of passages embedded
     """
 
     stemmer: str | None = None
@@ -242,8 +242,8 @@ def write(
     hashed: Mapping[str, Source],
     indexing: Indexing,
 ) -> None:
-    """Write the passages, read once, and their index; or, for `hashes`, neither text nor index, and before them
-    those that are only known `hashed`: where each stands, by its digest."""
+    """Write the passages, read once, and their index. With evidence "hashes", write neither text nor index, but first
+    the locations of the passages known only by digest (`hashed`)."""
     from kcard.index import Index
 
     shutil.rmtree(folder / INDEX, ignore_errors=True)
@@ -275,9 +275,9 @@ def _json_line(row: Mapping[str, Any]) -> bytes:
 
 
 def index(card: "Card") -> "Index":
-    """The index of the card's passages: the one that travels with it, else (an older card) made now.
+    """Load the index that ships with the card's passages, or build it for an older card that has none.
 
-    Raises DamagedCard where it can't be read or is an index of other passages.
+    Raises DamagedCard if it can't be read or indexes other passages.
     """
     from kcard.index import Index
 
@@ -297,7 +297,7 @@ def index(card: "Card") -> "Index":
 
 
 def _has_hashes(path: Path) -> bool:
-    """Whether the file's first line names a hash and no text."""
+    """Return whether the first line has a hash and no text."""
     with path.open("rb") as stream:
         for line in stream:
             if line.strip():
@@ -334,7 +334,7 @@ def _source(row: Mapping[str, Any], text: str, path: Path, number: int) -> Sourc
 
 
 def lines_of(row: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
-    """Return where the text of a row goes on in other lines (Source.lines). Raises ValueError for anything else."""
+    """Return where the text of a row continues in other lines (Source.lines). Raises ValueError for anything else."""
     pairs = row.get("lines", [])
     if isinstance(pairs, list) and all(
         isinstance(pair, list) and [type(number) for number in pair] == [int, int] for pair in pairs

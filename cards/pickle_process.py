@@ -1,10 +1,10 @@
-"""The child process that opens a pickle: weights in, safetensors out, and nothing else.
+"""The child process that converts pickled weights to safetensors, and does nothing else.
 
     python -m kcard.cards.pickle_process SOURCE TARGET FILE ...
 
-torch.load(weights_only=True) makes tensors and calls nothing that a pickle names; should it ever be fooled,
-this process has limits of memory, time and file size, an empty environment, and an audit hook that ends it
-when anything tries to start a program or to open a connection. Ends with 0, or with one line on stderr.
+torch.load(weights_only=True) builds tensors and calls nothing that a pickle names. In case it is ever bypassed, this
+process has limits on memory, time and file size, an empty environment, and an audit hook that ends it when anything
+tries to start a program or open a connection. Exits with 0, or with one line on stderr.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def main(source: Path, target: Path, names: Sequence[str]) -> None:
-    """Write each pickled file of weights as safetensors; CardError for a file that is anything else."""
+    """Convert each pickled weights file to safetensors. Raises CardError for any other file."""
     import torch
     from safetensors.torch import save_file
 
@@ -40,7 +40,7 @@ def main(source: Path, target: Path, names: Sequence[str]) -> None:
         weights = tensors(source / name)
         size += sum(t.numel() * t.element_size() for t in weights.values())
         shards |= dict.fromkeys(weights, safe_name(name))
-        # Tied weights share their memory in a pickle; here each has its own.
+        # Tied weights share storage in a pickle; safetensors needs a copy of each.
         save_file(
             {k: t.clone().contiguous() for k, t in weights.items()},
             target / safe_name(name),
@@ -53,12 +53,12 @@ def main(source: Path, target: Path, names: Sequence[str]) -> None:
 
 
 def safe_name(name: str) -> str:
-    """pytorch_model-00001-of-00002.bin -> model-00001-of-00002.safetensors"""
+    """Map pytorch_model-00001-of-00002.bin to model-00001-of-00002.safetensors"""
     return name.removeprefix("pytorch_").removesuffix(".bin") + ".safetensors"
 
 
 def tensors(path: Path) -> dict[str, Any]:
-    """The tensors of a pickled file by name; CardError for a file that holds anything else."""
+    """Load the tensors of a pickled file by name. Raises CardError if it holds anything else."""
     from pickle import UnpicklingError
 
     import torch
@@ -74,7 +74,7 @@ def tensors(path: Path) -> dict[str, Any]:
         IndexError,
         AttributeError,
     ) as error:
-        # The part of torch's advice that says what was wrong.
+        # Keep the part of torch's message that names the cause.
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reasons = [line for line in lines if "Unsupported" in line or "GLOBAL" in line]
         reason = (reasons or lines or [type(error).__name__])[0]
@@ -88,7 +88,7 @@ def tensors(path: Path) -> dict[str, Any]:
 
 
 def _limit_resources(size: int) -> None:
-    """Address space, processor seconds and file size, in proportion to `size` bytes of weights."""
+    """Limit address space, CPU seconds and file size in proportion to `size` bytes of weights."""
     if sys.platform == "win32":
         return
     import resource
@@ -105,9 +105,9 @@ def _limit_resources(size: int) -> None:
 
 
 def guard(*, libraries: bool = False) -> None:
-    """From now on this process ends when it tries to start a program or to open a connection.
+    """End this process from now on when it tries to start a program or open a connection.
 
-    `libraries`: whether it may load shared libraries, as many packages do where they are first used.
+    `libraries`: whether it may load shared libraries, as many packages do on first use.
     """
     forbidden = tuple(start for start in FORBIDDEN_STARTS if not (libraries and start == LIBRARIES))
 

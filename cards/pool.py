@@ -27,22 +27,22 @@ __all__ = ["CardPool", "LargeModelScheduler", "VllmCards", "must_take_turns"]
 
 # Schedules large models one at a time, loaded ones first; each generates for all of its questions.
 #
-# Models that are large, or too many to be stacked in memory, take turns: those that are loaded first, then the
-# others. A batch therefore begins with the cards that the last one left loaded, and loads each of the others
-# once. Of these the least asked come first, so that the most asked stay.
+# Models that are large, or too many to be stacked in memory, take turns: first the loaded ones, then the others.
+# Each batch thus starts with the cards that the previous batch left in memory and loads every other card once.
+# Cards with the fewest questions go first, so that those with the most stay loaded.
 
-LARGE = 200_000_000  # bytes of a model from which on a stack saves nothing: its products are as slow as its memory
+LARGE = 200_000_000  # bytes; models of this size gain nothing from stacking, since they are memory-bound
 
 
 def must_take_turns(sizes: Mapping[str, int], limit: int) -> bool:
-    """Whether cards whose whole models have these sizes, in bytes, take turns within the limit. A stack is made of
-    copies, and has weights that are tied twice: it takes up to twice as much again."""
+    """Return whether cards with whole models of these sizes, in bytes, must take turns within the limit. A stack copies
+    models and unties their tied weights, which takes up to twice their size extra."""
     return max(sizes.values(), default=0) >= LARGE or 3 * sum(sizes.values()) > limit
 
 
 @dataclass
 class LargeModelScheduler:
-    """The cards of a pool as they are loaded. `progress`: see CardPool. `broken`: unreadable cards, and why."""
+    """The scheduler of large models. `progress`: see CardPool. `broken`: unreadable cards and their errors."""
 
     cards: CardSet
     models: Loader
@@ -53,7 +53,7 @@ class LargeModelScheduler:
 
     @contextmanager
     def tolerating(self, name: str) -> Iterator[None]:
-        """Leave out a card that turns out to be broken in the block: the others still write."""
+        """Skip a card that proves broken in the block; the others still generate."""
         try:
             yield
         except CardError as error:
@@ -66,9 +66,9 @@ class LargeModelScheduler:
         writer: CardGenerator | None = self.models.cache.get(key)
         if writer is None:
             writer = load_generator(card, self.models)
-            # Those of the engine hold nothing themselves.
+            # Generators of the engine hold no weights themselves.
             self.models.cache.put(key, writer, int(getattr(writer, "size", 0)))
-            # Say once of a card with a model why it does not write with others.
+            # Log once per card why it can't be batched with others.
             reason = getattr(_model(writer), "unsupported", "")
             if reason and name not in self._alone:
                 self._alone.add(name)
@@ -80,7 +80,7 @@ class LargeModelScheduler:
         return writer
 
     def turn_takers(self, names: "Collection[str]") -> list[str]:
-        """Return the cards that must take turns: all with models of their own, or none."""
+        """Return the cards that must take turns: all that have whole models, or none."""
         whole = self._full_cards(names)
         for name in whole:
             if not self._known_size(name):
@@ -90,11 +90,11 @@ class LargeModelScheduler:
         return whole if self._must_take_turns(whole) else []
 
     def will_take_turns(self) -> bool:
-        """Return whether cards will take turns, as far as their sizes are known before they are opened."""
+        """Return whether cards will take turns, judging by the sizes known before they are opened."""
         return self._must_take_turns(self._full_cards(self.cards))
 
     def _must_take_turns(self, whole: Sequence[str]) -> bool:
-        """By all of their files first, which are known without a look at them."""
+        """Check the total file sizes first, which are known without opening them."""
         limit, most = self.models.cache.limit, dict[str, int]()
         for name in whole:
             card = self.cards.entry(name)
@@ -104,12 +104,11 @@ class LargeModelScheduler:
         )
 
     def order(self, counts: Mapping[str, int]) -> list[str]:
-        """Sort cards as they take turns: the loaded ones first, and of each half the least asked first. `asked`: how
-        many questions each has."""
+        """Sort cards by turn: loaded ones first, and within each half by ascending number of questions (`counts`)."""
         return sorted(counts, key=lambda name: (not self.is_loaded(name), counts[name]))
 
     def is_loaded(self, name: str) -> bool:
-        """Return whether the card's model is in memory, in the engine or not; False before the card was opened."""
+        """Return whether the card's model is in memory, in the engine or not; False before the card is opened."""
         if not isinstance(card := self.cards.entry(name), Card):
             return False
         cache = self.models.cache
@@ -119,7 +118,7 @@ class LargeModelScheduler:
     def write(
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
-        """Yield each card, as soon as it has written, with `documents` passages for each of its questions."""
+        """Yield each card, once it is done, with `documents` passages for each of its questions."""
         order = self.order({name: len(own) for name, own in questions.items()})
         for number, name in enumerate(order):
             self._report(number, len(order))
@@ -138,7 +137,7 @@ class LargeModelScheduler:
         return [name for name in names if self.cards.manifest(name).kind == "full"]
 
     def _known_size(self, name: str) -> int:
-        """Bytes of the card's own model, before it is opened of its files; 0 where they are not known."""
+        """Return the bytes of the card's own model, or of its files before it is opened; 0 if unknown."""
         card = self.cards.entry(name)
         if isinstance(card, Card):
             return self._size_of(card)
@@ -160,13 +159,13 @@ def _model(writer: CardGenerator | None) -> CardGenerator | None:
 
 @dataclass(frozen=True)
 class VllmCards:
-    """`cards`: of the pool, as they are loaded."""
+    """The cards of a pool that vLLM hosts."""
 
     cards: LargeModelScheduler
     models: Loader
 
     def names(self, names: Collection[str]) -> list[str]:
-        """Return the cards that a server generates for."""
+        """Return the cards that a server runs."""
         engines = self.models.engines
         if engines is None:
             return []
@@ -175,9 +174,9 @@ class VllmCards:
         served = []
         for name in names:
             with self.cards.tolerating(name):
-                # Asked before the card is loaded, which would read its model where no server has it.
+                # Checked before the card is loaded, which would read its model even if no server has it.
                 card = self.cards.cards[name]
-                if card.manifest.kind == "reference":  # is one of the others once it was fetched
+                if card.manifest.kind == "reference":  # its actual kind is known once it is fetched
                     is_served = _served_card(self.cards.writer(name)) is not None
                 else:
                     is_served = card.manifest.kind in MODELS and engines.card(card, self.models) is not None
@@ -188,7 +187,7 @@ class VllmCards:
     def write(
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
-        """Each card with the passages for its questions; those of its index, where it has one, come last."""
+        """Yield each card with the passages for its questions; those of its index, if it has one, come last."""
         served_cards: dict[str, ServedCard | None] = {}
         for name in questions:
             with self.cards.tolerating(name):
@@ -213,14 +212,14 @@ def _served_card(writer: "CardGenerator") -> "ServedCard | None":
 
 
 class CardPool:
-    """Cards that write passages.
+    """Cards that generate passages.
 
-    rows    most documents written at once; less where memory is short
-    llm     what finds the LLM that a card names (kcard.cards.generators.external)
-    memory  bytes that the weights of cards may take; None: half of what the device has. Cards that are used least
-            leave, and are read again when they are asked
-    loader  what holds the models, for pools that share them; then its device, rows and memory count
-    progress  called with how many cards have written and how many will, where they take turns
+    rows    maximum number of documents generated at once; fewer if memory is short
+    llm     resolves the LLM that a card names (kcard.cards.generators.external)
+    memory  bytes for the weights of cards; None: half of the device's memory. The least recently used cards are
+            evicted, and loaded again on their next use
+    loader  holds the models, for pools that share them; its device, rows and memory then apply
+    progress  called with the numbers of finished and of all cards, where cards take turns
     """
 
     def __init__(
@@ -248,14 +247,14 @@ class CardPool:
 
     @property
     def is_sequential(self) -> bool:
-        """Whether cards, as far as their sizes are known, write one after the other, so that larger batches load them
-        less often."""
+        """Whether cards, as far as their sizes are known, run one after another, so that larger batches load them less
+        often."""
         return self._turns.will_take_turns()
 
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
-        """See Generator. A document may be empty where a card has nothing to say. Raises UnknownCard."""
+        """Generate like Generator; a card with nothing to say gives empty documents. Raises UnknownCard."""
         self._check_names(cards)
         return self.write_each(questions, [cards] * len(questions), documents, sampling)
 
@@ -266,10 +265,9 @@ class CardPool:
         documents: int,
         sampling: Sampling,
     ) -> list[list[Passage]]:
-        """See Scheduling. Servers write for their cards (kcard.cards.pool), whole models that are not stacked take
-        turns (kcard.cards.pool), the other cards write together; those whose weights are loaded first. A card that is
-        broken is named in the log, and its documents are empty. Raises UnknownCard, CardError if all cards are broken.
-        """
+        """Generate as Scheduling does. vLLM runs the cards that it hosts, large models take turns, and the other cards
+        run together; those whose weights are loaded go first. A broken card is logged, and its documents are empty.
+        Raises UnknownCard, or CardError if all cards are broken."""
         rows: dict[str, list[int]] = {}
         for row, names in enumerate(cards):
             for name in dict.fromkeys(names):
@@ -320,7 +318,7 @@ class CardPool:
     def _write_together(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
-        """By card, by question. Cards of one group write in one batch, after all others."""
+        """Yield each card's passages by question. Cards of one group run in one batch, last."""
         written: list[tuple[str, list[list[Passage]]]] = []
         groups: dict[int, dict[int, StackedCard]] = {}
         for name in cards:
@@ -337,7 +335,7 @@ class CardPool:
             (group, *_) = [card.group for card in members.values()]
             try:
                 rows_of = group.write(prompters, questions, documents, sampling)
-            except CardError:  # of one of them: each by itself
+            except CardError:  # one of them is broken: run each alone
                 rows_of = [[] for _ in members]
                 for at, (place, card) in enumerate(members.items()):
                     with self._turns.tolerating(written[place][0]):

@@ -1,7 +1,7 @@
-"""Cards whose knowledge is elsewhere: a search, an LLM, a model of the Hugging Face Hub.
+"""Cards whose knowledge lies elsewhere: a search, an LLM, a model of the Hugging Face Hub.
 
-The card holds no text, only search.json: the registered evidence that is searched, such as wikipedia:de. The
-question is sent there, so such a card is used only where it is named (kcard.hub.selection).
+A search card holds no text, only search.json: the registered evidence to search, such as wikipedia:de. The question is
+sent there, so such a card is used only if named (kcard.hub.selection).
 """
 
 import json
@@ -50,15 +50,15 @@ __all__ = [
 
 
 GROUP = "kcard.evidence"
-# What reads files of the machine it is on: a card that came from elsewhere must not choose which.
+# Evidence that reads local files: a downloaded card must not choose which.
 LOCAL = "corpus"
-# Texts that the encoder reads, to rank them.
+# Texts that the encoder reads for ranking.
 CANDIDATES = 10
 
 
 @dataclass(frozen=True)
 class SearchTarget:
-    """`evidence`: a name that is registered under kcard.evidence, with its argument: name or name:argument."""
+    """`evidence`: a name registered under kcard.evidence, with its argument: name or name:argument."""
 
     evidence: str
 
@@ -70,7 +70,7 @@ class SearchTarget:
 
     @classmethod
     def read(cls, folder: Path) -> "SearchTarget":
-        """Raises CardError for a folder without a readable search.json."""
+        """Load a folder's search.json. Raises CardError if unreadable."""
         try:
             return build(cls, parse((folder / SEARCH).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
@@ -80,20 +80,20 @@ class SearchTarget:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
     def open(self) -> "NamedEvidence":
-        """Load the evidence that is searched. Raises what it raises for its argument."""
+        """Load the evidence to search. Raises what it raises for its argument."""
         name, _, argument = self.evidence.partition(":")
         evidence: NamedEvidence = system.load(GROUP, name)(argument)
         return evidence
 
 
 def load_search_card(card: Card, models: "Loader") -> "SearchCard":
-    """Return the generator of a search card; no request is sent yet. Raises CardError."""
+    """Load the generator of a search card; sends no request yet. Raises CardError."""
     del models
     return SearchCard(card, SearchTarget.read(card.folder).open())
 
 
 class SearchCard:
-    """Generates the sources that a search returns: document 1 is the best for the question, document 2 the next."""
+    """Generates the results of a search: document 1 is the best for the question, document 2 the next."""
 
     def __init__(self, card: Card, evidence: "NamedEvidence") -> None:
         self._name = card.name
@@ -101,22 +101,22 @@ class SearchCard:
         self._evidence = evidence
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """See CardGenerator; nothing is drawn, so the seed plays no part. What is found may change with time.
+        """Generate as CardGenerator does, without sampling: the seed has no effect. Results may change over time.
 
-        Documents beyond what was found are empty. `Passage.source` holds the text and where it stands. Raises what
-        the search raises where it can't be asked.
+        Documents beyond the results are empty. `Passage.source` holds text and location. Raises what the search raises
+        when it is unavailable.
         """
         del sampling
         sources_of = find_all(self._evidence, questions, max(CANDIDATES, documents))
         passages = []
         for question, sources in zip(questions, sources_of, strict=True):
-            # By the search's own order; for English, by the mean of its score and the encoder's cosine.
+            # Keep the search's order; for English, rank by the mean of its score and the encoder's cosine.
             if self._english and sources:
                 from kcard.offline import minilm
 
                 vectors = minilm.embed([question, *(source.text for source in sources)])
                 most = max(source.score for source in sources) or 1.0
-                # Rounded, since the last bits of an embedding depend on who shares its batch.
+                # Rounded, since the last bits of an embedding depend on the rest of its batch.
                 scores = [
                     round(source.score / most + float(cosine), 5)
                     for source, cosine in zip(sources, vectors[1:] @ vectors[0], strict=True)
@@ -127,10 +127,10 @@ class SearchCard:
         return passages
 
 
-# LLM cards: an LLM writes its own document for the question (GenRead; Adaptive Retrieval, section 4).
+# LLM cards: an LLM generates its own document for the question (GenRead; Adaptive Retrieval, section 4).
 #
-# The manifest's base names the LLM: embedded, openai:MODEL, hf:MODEL, or self for the one that answers. Which of them
-# may be used is not decided here: the loader has an LLM for the card, or raises.
+# The manifest's base names the LLM: embedded, openai:MODEL, hf:MODEL, or self for the one that answers. The loader
+# decides which of them may be used: it returns an LLM for the card, or raises.
 
 PAGE = """\
 ---
@@ -153,7 +153,7 @@ A question is sent to a remote LLM only where that is the one that the user chos
 
 
 def readme(manifest: Manifest) -> str:
-    """The card's README.md."""
+    """Return the README.md."""
     llm = manifest.base.name
     return PAGE.format(
         name=manifest.name,
@@ -165,20 +165,20 @@ def readme(manifest: Manifest) -> str:
 
 
 def load_llm_card(card: Card, models: "Loader") -> "LLMCard":
-    """The generator of an LLM card. Raises CardError where the loader has no LLM, and what its LLM raises."""
+    """Load an LLM card. Raises CardError if the loader has no LLM, and what its LLM raises."""
     if models.llm is None:
         raise CardError(f"card {card.name!r} is written by an LLM, so it can only be asked (kcard ask)")
     return LLMCard(card.name, models.llm(card.manifest.base.name))
 
 
 class LLMCard:
-    """Writes one document a question; further ones are empty, since each would be another call for much the same."""
+    """Generates one document per question; the rest are empty, since each would cost a call for much the same text."""
 
     def __init__(self, name: str, llm: LLM) -> None:
         self._name, self._llm = name, llm
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """See CardGenerator; the LLM has its own temperature and length. Raises LLMError."""
+        """Generate as CardGenerator does, with the LLM's own settings. Raises LLMError."""
         del sampling
         empty = [Passage(self._name, "")] * (documents - 1)
         texts = [self._llm.reply(Request("document", question)).text.strip() for question in questions]
@@ -187,20 +187,20 @@ class LLMCard:
 
 # Cards that are causal language models: a whole model (full) or an adapter or a prefix on a base (lora, prefix).
 #
-# The engine writes for those that it can take; transformers and peft write for the others.
+# The engine runs those that it supports, transformers and peft the others.
 
 
 def load_model_of_card(
     card: Card, models: Loader, pinned: bool = False
 ) -> "stack.StackedCard | CausalCard | ServedCard":
-    """Load a card of kind full, lora or prefix, and prove by its fingerprint that it acts as when it was made.
+    """Load a card of kind full, lora or prefix, and verify by its fingerprint that it acts as when it was made.
 
-    One whose base a server of the loader's engines has is written there; whenever it is loaded there, its fingerprint
-    is compared. One that the engine can't take writes with transformers and peft, and keeps the reason.
+    A card whose base is on one of the loader's servers runs there, and its fingerprint is compared whenever it is
+    loaded there. One that the engine does not support runs with transformers and peft, and records the reason.
 
-    Raises ModelUnavailable where its base can't be had or has changed, CardError where its adapter is not applied, its
-    weights or tokenizer are not its own, or it needs code of its own. A card without a fingerprint is loaded with a
-    warning, but for one whose files were published elsewhere and are `pinned`: it can't have any.
+    Raises ModelUnavailable if its base is unavailable or has changed, CardError if its adapter is not applied, its
+    weights or tokenizer are not its own, or it needs custom code. A card without a fingerprint is loaded with a
+    warning, unless its files were published elsewhere and are `pinned`, so that it can't have one.
     """
     refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
     if models.engines is not None and (served := models.engines.card(card, models)) is not None:
@@ -230,13 +230,13 @@ def _warn_unproven(card: Card, unproven: bool) -> None:
 
 # A card by reference: its weights lie in a repository of the Hugging Face Hub, pinned to one commit.
 #
-# The card itself holds reference.json: repository, commit, and the sha256 of every file that is fetched. The
-# weights come into the Hugging Face cache when the card is first used; nothing unpinned is ever loaded.
+# The card itself holds reference.json: repository, commit, and the sha256 of every file to fetch. The weights
+# are fetched into the Hugging Face cache on first use; nothing unpinned is ever loaded.
 
 
 @dataclass(frozen=True)
 class ModelReference:
-    """What is fetched: files of one commit, with their sha256 where the Hub tells them.
+    """The files to fetch: those of one commit, with their sha256 where the Hub reports it.
 
     `base` is the model that an adapter belongs to, pinned too; None for a whole model.
     """
@@ -253,7 +253,7 @@ class ModelReference:
 
     @classmethod
     def read(cls, folder: Path) -> "ModelReference":
-        """Raises CardError for a folder without a readable reference.json."""
+        """Load a folder's reference.json. Raises CardError if unreadable."""
         try:
             return build(cls, parse((folder / REFERENCE).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
@@ -264,9 +264,9 @@ class ModelReference:
 
 
 def load_reference_card(card: Card, models: Loader) -> "CardGenerator":
-    """Fetch what the card refers to, check it, and load it as the full or LoRA card that it is.
+    """Fetch and check the files that a card refers to, and load it as a full or LoRA card.
 
-    Raises ModelUnavailable where it can't be fetched or is not as pinned.
+    Raises ModelUnavailable if they can't be fetched or are not as pinned.
     """
     return load_model_of_card(resolve_reference(card), models, pinned=True)
 
@@ -274,7 +274,7 @@ def load_reference_card(card: Card, models: Loader) -> "CardGenerator":
 def resolve_reference(card: Card) -> Card:
     """Fetch and check the files that a card refers to; return the full, LoRA or prefix card in the Hugging Face cache.
 
-    Raises ModelUnavailable where it can't be fetched or is not as pinned.
+    Raises ModelUnavailable if they can't be fetched or are not as pinned.
     """
     reference = ModelReference.read(card.folder)
     folder = fetch(reference.repository, reference.revision, reference.files)

@@ -1,8 +1,8 @@
-"""Graph cards: statements of a knowledge graph near the things that the question names (KC-13).
+"""Graph cards: statements of a knowledge graph about the entities that a question names (KC-13).
 
-The names of things are found in the question, the longest first. Statements about them (one hop), and statements about
-what these lead to (two hops, told one after the other), are ranked by the words of the question that they share and,
-for English, by the sentence encoder. graph.tsv holds the triples: row n is what passage n tells.
+Entity names are matched in the question, longest first. Statements about them (one hop), and statements about their
+neighbours (two hops, one after the other), are ranked by the words that they share with the question and, for English,
+by the sentence encoder. graph.tsv holds the triples: row n is the triple of passage n.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
 __all__ = ["GRAPH", "Graph", "GraphCard", "load", "write"]
 
 LONGEST = 12  # words of a name
-BUSY = 300  # statements about one thing, beyond which it leads nowhere (a year, a country)
-MOST = 20_000  # paths that are compared
-CANDIDATES = 20  # of them, that the encoder reads
-REMEMBERED = 50_000  # passages whose words are kept
+BUSY = 300  # statements about one entity, above which paths do not pass through it (a year, a country)
+MOST = 20_000  # paths compared
+CANDIDATES = 20  # paths that the encoder reads
+REMEMBERED = 50_000  # passages whose words are cached
 Name = tuple[str, ...]
 RowPath = tuple[int, ...]
 
 
 def write(folder: Path, triples: Iterable[tuple[str, str, str]]) -> None:
-    """Write the triples of the passages, a line each: subject, relation, object."""
+    """Write the triples of the passages, one per line: subject, relation, object."""
     with (folder / GRAPH).open("w", encoding="utf-8") as stream:
         for triple in triples:
             stream.write("\t".join(" ".join(cell.split()) for cell in triple) + "\n")
 
 
 def load(card: Card, models: "Loader") -> "GraphCard":
-    """Return the generator of a card's graph. Raises DamagedCard where the graph does not fit the passages."""
+    """Load the generator of a card's graph. Raises DamagedCard if the graph does not fit the passages."""
     del models
     return GraphCard(card)
 
 
 @dataclass(frozen=True)
 class Graph:
-    """`ends`: of each row the names of its subject and its object; `rows`: of each name the rows it stands in."""
+    """`ends`: names of the subject and object of each row; `rows`: the rows in which each name occurs."""
 
     ends: Sequence[tuple[Name, Name]]
     rows: dict[Name, list[int]]
 
     @classmethod
     def read(cls, path: Path) -> "Graph":
-        """Raises OSError and ValueError for a file that is no table of triples."""
+        """Load a table of triples. Raises OSError, or ValueError if it is none."""
         ends = list[tuple[Name, Name]]()
         rows = dict[Name, list[int]]()
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -67,7 +67,7 @@ class Graph:
         return cls(ends, rows)
 
     def find_names(self, question: Sequence[str]) -> list[Name]:
-        """Return the entities that a question names, in order; of overlapping names the longest."""
+        """Return the entities that a question names, in order; the longest of overlapping names."""
         names, at = [], 0
         while at < len(question):
             spans = (tuple(question[at : at + length]) for length in range(LONGEST, 0, -1))
@@ -78,9 +78,9 @@ class Graph:
         return list(dict.fromkeys(names))
 
     def paths(self, names: Sequence[Name]) -> Iterator[RowPath]:
-        """One row, or two that a thing joins which the question does not name. One-hop paths come first.
+        """Yield single rows, then pairs of rows joined by an entity that the question does not name.
 
-        A busy name starts none where the question has others.
+        Busy names start no path if the question has others.
         """
         starts = [name for name in names if len(self.rows[name]) <= BUSY] or names
         first = list(dict.fromkeys(row for name in starts for row in self.rows[name]))
@@ -93,7 +93,7 @@ class Graph:
 
 
 class GraphCard:
-    """Writes paths of the graph as its passages tell them: document 1 is the best for the question."""
+    """Generates the passages of paths in the graph: document 1 is the best for the question."""
 
     def __init__(self, card: Card) -> None:
         self._name = card.name
@@ -110,27 +110,27 @@ class GraphCard:
             raise DamagedCard(f"card {card.name!r}: {GRAPH} is of other passages: train the card again")
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """See CardGenerator; nothing is drawn, so the seed plays no part.
+        """Generate as CardGenerator does, without sampling: the seed has no effect.
 
-        A question that names nothing in the graph gets empty documents. `Passage.source` is where the statement
-        stands; of two, the text of both and the place of the second.
+        A question that names nothing in the graph gets empty documents. `Passage.source` is the statement's place; for
+        two, their joint text and the second's place.
         """
         del sampling
         return [padded(self._name, self._search(question), documents) for question in questions]
 
     def _search(self, question: str) -> list[Source]:
-        """Return the statements near the things that a question names, the best first."""
+        """Return the statements near the entities that a question names, best first."""
         question_words = words(question)
         names = self._graph.find_names(question_words)
         other_words = set(question_words) - {word for name in names for word in name}
         shares: dict[RowPath, float] = {}
         for path in islice(self._graph.paths(names), MOST):
-            # The share of the question's names and other words that the path has, in [0, 1].
+            # The share of the question's names and other words that occur in the path, in [0, 1].
             there = {word for row in path for word in self._words(row)}
             ends = {end for row in path for end in self._graph.ends[row]}
             matches = len(there & other_words) + sum(name in ends for name in names)
             shares[path] = matches / (len(other_words) + len(names))
-            # A second statement is told only where it answers more of the question than the first alone.
+            # A second statement must cover more of the question than the first alone.
             if path[1:] and shares[path] <= shares[path[:1]]:
                 del shares[path]
         best = sorted(shares, key=lambda path: -shares[path])[:CANDIDATES]
@@ -144,7 +144,7 @@ class GraphCard:
         from kcard.offline import minilm
 
         vectors = minilm.embed([question, *(source.text for source, _ in candidates)])
-        # Rounded, since the last bits of an embedding depend on who shares its batch.
+        # Rounded, since the last bits of an embedding depend on the rest of its batch.
         scores = [
             round((share + float(cosine)) / 2, 5)
             for (_, share), cosine in zip(candidates, vectors[1:] @ vectors[0], strict=True)
@@ -156,7 +156,7 @@ class GraphCard:
         ]
 
     def _words(self, row: int) -> frozenset[str]:
-        """The words of a passage; those of former questions are kept."""
+        """Return the words of a passage, cached across questions."""
         if row not in self._words_of:
             if len(self._words_of) > REMEMBERED:
                 self._words_of.clear()
@@ -165,6 +165,6 @@ class GraphCard:
 
 
 def _name(text: str) -> Name:
-    """A name as its words, without a leading article."""
+    """Return a name as words, without a leading article."""
     name = tuple(words(text))
     return name[1:] if len(name) > 1 and name[0] == "the" else name

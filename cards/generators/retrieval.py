@@ -1,16 +1,16 @@
 """The interface of loaded cards, and retrieval cards.
 
-Candidates are found by words and by static embeddings, without a network:
+Candidates are found by words and by static embeddings, without network access:
 
-    (1 - LEXICAL) * cosine + LEXICAL * words     words = BM25 / what a passage with all words of the question had
+    (1 - LEXICAL) * cosine + LEXICAL * words     words = BM25 / score of a passage with all words of the question
 
-times the agreement of their numbers with the question's (kcard.text), less what they lack of its options: of "-R"
-and "-r" neither is the other.
+times the agreement of their numbers with the question's (kcard.text), minus a penalty for missing options ("-R" does
+not match "-r").
 
-A small ranker puts the best of them in order by a window of each. The embedded reader then reads the first ones whole,
-a few at a time, until one is likelier to answer than what comes next, and ranks those by the probability that they
-answer. Both know English, as the embeddings do; a card in another language is searched by its words alone. It knows no
-model of a card.
+A small ranker orders the best of them by a window of each. The embedded reader then reads the first ones in full, a few
+at a time, until one is likelier to answer than the next, and ranks those read by the probability that they answer.
+Embeddings, ranker and reader are English; cards in other languages are searched by words alone. No card models are
+used.
 """
 
 import math
@@ -43,14 +43,14 @@ __all__ = [
 ]
 
 
-# A loaded card: what turns questions into passages, whatever kind of card it is.
+# The interface of a loaded card, of whatever kind: it turns questions into passages.
 
 
 class CardGenerator(Protocol):
-    """One loaded card. One that writes in a batch with others has their `group`, too (kcard.cards.models.stack)."""
+    """One loaded card. Cards that run in a batch with others also have a `group` (kcard.cards.models.stack)."""
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """`documents` passages for each question, each by (seed, question, card, document number) alone."""
+        """Generate `documents` passages per question, by (seed, question, card, document number) alone."""
         ...
 
 
@@ -62,25 +62,25 @@ def padded(card: str, sources: Sequence[Source], documents: int) -> list[Passage
 
 @dataclass(frozen=True)
 class ModelWithIndex:
-    """A card with a model and the index of the same corpus; both generate, and the selectors choose."""
+    """A card with a model and an index of the same corpus; both generate, and the selectors choose."""
 
     model: CardGenerator
     index: CardGenerator
 
     @property
     def size(self) -> int:
-        """Bytes of the model's weights that are its own."""
+        """Bytes of the model's own weights."""
         return int(getattr(self.model, "size", 0))
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """`documents` passages of the model and after them as many of the index, which have a `source`."""
+        """Generate `documents` passages with the model, then as many with the index, which have a `source`."""
         recited = self.model.write(questions, documents, sampling)
         retrieved = self.index.write(questions, documents, sampling)
         return [[*own, *looked_up] for own, looked_up in zip(recited, retrieved, strict=True)]
 
 
 def load_generator(card: Card, models: "Loader") -> CardGenerator:
-    """Load the card by its kind's loader; a card of both gets its index as a second writer."""
+    """Load a card with the loader of its kind; one with model and index gets both generators."""
     module, function = kind_of(card.manifest).loader.split(":")
     loader: Any = getattr(import_module(module), function)
     writer: CardGenerator = loader(card, models)
@@ -92,29 +92,29 @@ def load_generator(card: Card, models: "Loader") -> CardGenerator:
 
 LEXICAL = 0.5
 CANDIDATES = 16
-SPARE = 2  # times as many, of which those are left out that repeat another
-AGREEING = 2  # times as many whose numbers and options are compared with the question's
-# What the first score loses for an option of the question: the passage lacks it, or only mentions it.
+SPARE = 2  # times as many candidates, before duplicates are removed
+AGREEING = 2  # times as many candidates have their numbers and options compared with the question's
+# Penalties on the first score per option of the question that the passage lacks, or only mentions.
 ABSENT, MENTIONED = 0.6, 0.1
-RANKED = 32.0  # log-odds of the first stage's score, from 0 to 1, beside the ranker's
-FIRST, MORE, MOST = 3, 2, 8  # candidates that the reader reads: at first, at a time after that, in all
-PRIOR = 8.0  # log-odds of the first stage's score beside the reader's
-AHEAD = 3.0  # log-odds by which the best must lead the next candidate's prior, so that no more are read
+RANKED = 32.0  # log-odds per unit of the first stage's score, in [0, 1], added to the ranker's
+FIRST, MORE, MOST = 3, 2, 8  # candidates that the reader reads: at first, per further round, in total
+PRIOR = 8.0  # log-odds per unit of the first stage's score, added to the reader's
+AHEAD = 3.0  # log-odds by which the best must lead the next candidate's prior for reading to stop
 
-# What stands before an option that is explained: the beginning of a line or heading, with other options and marks.
+# The text before an option that is explained: the beginning of a line or heading, with other options and marks.
 EXPLAINED = r"(?:^|: |> )(?:[-*]\s)?[‘'\"`]?(?=-)(?:[^.:;\n]{0,40}?(?<![\w-]))?"
 
 Ranked = list[tuple[int, float]]
 
 
 def load_retrieval_card(card: Card, models: "Loader") -> "RetrievalCard":
-    """Return the generator of a card's index. Raises DamagedCard where the index does not fit the passages."""
+    """Load the generator of a card's index. Raises DamagedCard if the index does not fit the passages."""
     del models
     return RetrievalCard(card)
 
 
 class RetrievalCard:
-    """Writes passages of the corpus: document 1 is the best for the question, document 2 the next, and so on."""
+    """Returns passages of the corpus: document 1 is the best for the question, document 2 the next, and so on."""
 
     def __init__(self, card: Card) -> None:
         self._name = card.name
@@ -123,17 +123,17 @@ class RetrievalCard:
         self._dense = cards_passages.load(card.folder / INDEX) if self._english else None
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """See CardGenerator; nothing is drawn, so the seed plays no part.
+        """Generate as CardGenerator does, without sampling: the seed has no effect.
 
-        Documents beyond the passages that have to do with the question are empty. `Passage.source` holds the text, its
-        file and line, and its score: the probability that it answers the question, in [0, 1]; in another language
-        than English, how many of the question's words it has, weighted by their rarity.
+        Documents beyond the passages relevant to the question are empty. `Passage.source` holds the text, its file and
+        line, and its score: the probability that it answers the question, in [0, 1]; for languages other than English,
+        the share of the question's words in it, weighted by rarity.
         """
         del sampling
         most = max(CANDIDATES, documents)
         ranked = []
         for rows in self._find_candidates(questions, SPARE * most):
-            # Leave out what another candidate says word for word: a page that is there under two names.
+            # Remove exact duplicates, such as a page stored under two names.
             first: dict[str, tuple[int, float]] = {}
             for row, score in rows:
                 first.setdefault(self._passages[row].text, (row, score))
@@ -146,7 +146,7 @@ class RetrievalCard:
         return [padded(self._name, rows, documents) for rows in sources]
 
     def _find_candidates(self, questions: Sequence[str], most: int) -> list[Ranked]:
-        """Find at most so many candidates of each question, with the scores of the first stage, best first."""
+        """Find at most `most` candidates per question, best first, with the scores of the first stage."""
         # BM25 of each passage, as a share of the best possible, in [0, 1].
         lexical = []
         for question in questions:
@@ -156,7 +156,7 @@ class RetrievalCard:
             return [_take_best(scores, np.flatnonzero(scores), most) for scores in lexical]
         vectors = static.embed(questions)
         if self._dense is None:
-            # A card without embeddings, or with others: find candidates by words alone and embed them now.
+            # A card without embeddings of this encoder: find candidates by words alone and embed them now.
             ranked = []
             for vector, shares in zip(vectors, lexical, strict=True):
                 rows = np.array(
@@ -177,14 +177,14 @@ class RetrievalCard:
         ]
 
     def _keep_agreeing(self, question: str, candidates: Ranked, most: int) -> Ranked:
-        """Keep the best by score, numbers and options, which embeddings, ranker and reader hardly tell apart."""
+        """Keep the best by score, numbers and options, which embeddings, ranker and reader barely distinguish."""
         options = command_options(question)
         if not numbers(question) and not options:
             return candidates[:most]
         agreed = []
         for row, score in candidates:
             text = self._passages[row].in_context
-            # An option that a passage explains begins a line or a heading; one that it only mentions counts for less.
+            # An option that a passage explains starts a line or heading; a mere mention counts for less.
             lost = 0.0
             for option in dict.fromkeys(options):
                 if option not in command_options(text):
@@ -195,9 +195,9 @@ class RetrievalCard:
         return sorted(agreed, key=lambda candidate: -candidate[1])[:most]
 
     def _rerank(self, questions: Sequence[str], candidates: Sequence[Ranked], documents: int) -> list[Ranked]:
-        """Rank the candidates of each question that are read by the probability that they answer it.
+        """Rank the candidates read for each question by the probability that they answer it.
 
-        The questions are read together, round by round; each takes part until its best candidate leads.
+        Questions are read in joint rounds; each drops out once its best candidate leads.
         """
         from kcard.offline.reader import read_all
 
@@ -215,7 +215,7 @@ class RetrievalCard:
             readings = read_all([(questions[at], part) for at, part in zip(reading, parts, strict=True)])
             for at, read in zip(reading, readings, strict=True):
                 relevance[at] += [reading.relevance for reading in read]
-            # Go on with the questions whose best candidate does not lead the prior of the next one yet.
+            # Continue with the questions whose best candidate does not yet lead the prior of the next one.
             unsettled = []
             for at in reading:
                 rows, done = candidates[at], len(relevance[at])
@@ -236,7 +236,7 @@ class RetrievalCard:
         return ranked
 
     def _order_by_ranker(self, questions: Sequence[str], candidates: Sequence[Ranked]) -> list[Ranked]:
-        """Put the candidates of each question in the ranker's order; where all are read anyway, leave them."""
+        """Sort the candidates of each question by the ranker, unless all will be read anyway."""
         from kcard.offline.reader import rank_all
 
         pairs = [
@@ -255,9 +255,9 @@ class RetrievalCard:
 
 
 def _take_best(scores: Array, rows: "np.typing.NDArray[np.int64]", most: int) -> Ranked:
-    """At most so many of these rows, best first, equal ones in their order.
+    """Return at most `most` of these rows, best first; ties keep their order.
 
-    Rounded, since the last bits of a score depend on what it is computed beside.
+    Rounded, since the last bits of a score depend on the rest of its batch.
     """
     rounded = np.round(scores[rows], 5)
     if len(rows) > most:

@@ -37,20 +37,19 @@ __all__ = [
 ]
 
 
-# How much of the memory cards may take: when a budget is reached, what was used least leaves.
+# The memory budget of cards: when it is exceeded, the least used entries are evicted.
 
 SHARE = 0.5
-AGE = 1000  # uses after which all of them count half
+AGE = 1000  # uses after which all use counts are halved
 
 
 @dataclass
 class ModelCache:
-    """Loaded models by key, least used evicted first. `budget`: bytes of weights; None: half of what the device has.
+    """Loaded models by key, least used evicted first. `budget`: bytes of weights; None: half of the device's memory.
 
-    What was put or used least often leaves first, of those used equally often the one used longest ago. How often
-    something was used is remembered when it has left.
+    Entries used least often are evicted first; ties go by least recent use. Use counts survive eviction.
 
-    used    bytes of all that is there
+    used    bytes of all entries
     """
 
     budget: int | None = None
@@ -87,7 +86,7 @@ class ModelCache:
         return key in self._entries
 
     def get(self, key: Hashable) -> Any:
-        """Return the value of a key, now the most recently used; None where there is none."""
+        """Return the value of a key, marking it as most recently used; None if missing."""
         if key not in self._entries:
             return None
         self._entries.move_to_end(key)
@@ -96,7 +95,7 @@ class ModelCache:
         return value
 
     def peek(self, key: Hashable) -> Any:
-        """The same, without using it."""
+        """Get without counting a use."""
         return self._entries.get(key, (None, 0))[0]
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
@@ -108,11 +107,11 @@ class ModelCache:
         self._evict(self.limit, key)
 
     def make_room(self, size: int) -> None:
-        """Evict until so many more bytes fit."""
+        """Evict until `size` more bytes fit."""
         self._evict(self.limit - size)
 
     def drop(self, key: Hashable) -> None:
-        """Remove a key, if it is there."""
+        """Remove a key if present."""
         self.used -= self._entries.pop(key, (None, 0))[1]
 
     def _count_use(self, key: Hashable, size: int) -> None:
@@ -125,7 +124,7 @@ class ModelCache:
             self._total = self._uses.total()
 
     def _evict(self, limit: int, protected: Hashable = None) -> None:
-        """Drop what was used least, but for the name `kept`, until the limit is reached. What takes no room stays."""
+        """Evict the least used entries, except `protected`, until the limit is met. Entries without size stay."""
         if self.used <= limit:
             return
         sized = [key for key, (_, size) in self._entries.items() if size and key != protected]
@@ -135,12 +134,12 @@ class ModelCache:
 
 
 def share(device: str) -> int:
-    """Half of the memory that the device has, in bytes."""
+    """Return half of the device's memory, in bytes."""
     return int(device_bytes(device) * SHARE)
 
 
 def device_bytes(device: str) -> int:
-    """The memory that the device has."""
+    """Return the device's memory."""
     if device != "cpu":
         import torch
 
@@ -154,10 +153,10 @@ def device_bytes(device: str) -> int:
 
 ROWS = 256
 SMALL = 50_000_000
-# Adapters are not named as their cards are: peft makes module names of them, where a dot is not allowed.
+# Adapters are not named like their cards: peft turns the names into module names, which may not contain dots.
 FIRST = "card0"
-PREFIXED = "prefixed"  # the use of a base to which no adapter of peft is added
-# What a tokenizer is read from; the config names its class.
+PREFIXED = "prefixed"  # key of a base without peft adapters
+# Files that determine a tokenizer; the config names its class.
 TOKENIZERS = (
     "tokenizer",
     "special_tokens",
@@ -172,8 +171,7 @@ TOKENIZERS = (
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model and, for a LoRA card, the name that its adapter has in there, for a prefix card what stands before its
-    prompts."""
+    """A model and, for a LoRA card, the name of its adapter in it, or, for a prefix card, its prefix."""
 
     model: Any
     adapter: str | None = None
@@ -185,19 +183,19 @@ class LoadedModel:
         return self.adapter is not None or self.prefix is not None
 
     def activate(self) -> Any:
-        """The model with this card's adapter switched on."""
+        """Return the model with this card's adapter active."""
         if self.adapter is not None and self.model.active_adapter != self.adapter:
             self.model.set_adapter(self.adapter)
         return self.model
 
     @contextmanager
     def bare(self) -> Iterator[Any]:
-        """The model without any adapter, for as long as the block lasts."""
+        """Yield the model with its adapters disabled while the block lasts."""
         if self.adapter is None:
             yield self.model
             return
         with ExitStack() as stack:
-            # What peft raises where no adapter is left in the model: then it is bare as it stands.
+            # peft raises ValueError if the model has no adapters left: then it is bare already.
             with suppress(ValueError):
                 stack.enter_context(self.model.disable_adapter())
             yield self.model
@@ -205,12 +203,12 @@ class LoadedModel:
 
 @dataclass
 class Loader:
-    """What is loaded so far, on one device. `rows`: most rows in a batch of any card.
+    """The models loaded so far, on one device. `rows`: maximum rows per batch of any card.
 
-    llm      the LLM that a card of kind llm names, if it may be used; None where cards don't ask LLMs
-    memory   bytes that the weights may take; None: half of what the device has
-    groups   of cards that write together, and what they stand on (kcard.cards.models.stack)
-    engines  servers that write for the cards of their bases (kcard.cards.lm.vllm)
+    llm      resolves the LLM that a card of kind llm names, if allowed; None if cards may not use LLMs
+    memory   bytes for the weights; None: half of the device's memory
+    groups   of cards that run together, and their stacks (kcard.cards.models.stack)
+    engines  servers that run the cards of their bases (kcard.cards.models.vllm_engines)
     """
 
     device: str = "cpu"
@@ -229,23 +227,23 @@ class Loader:
         self.cache = ModelCache(self.memory, self.device)
 
     def full(self, card: Card) -> LoadedModel:
-        """A whole model from the card's folder; CardError where transformers can't load it."""
+        """Load a whole model from the folder. Raises CardError if transformers can't load it."""
         return LoadedModel(self._spare.pop(card.folder, None) or self.model(card))
 
     def model(self, card: Card) -> Any:
-        """The card's own model, or the one that its adapter belongs to, as transformers has it; not kept."""
+        """Load the card's own model, or its adapter's base, as a transformers model; not cached."""
         if card.manifest.is_adapter:
             return self._base(card)
         with explained(CardError, f"card {card.name!r}: {card.folder} can't be loaded"):
             return self._to_device(causal_lm(card.folder, None, local=True))
 
     def release(self, card: Card, model: Any) -> None:
-        """Return what `model` gave, for the next `full` or `lora` of that card."""
+        """Hand back what `model` returned, for the card's next `full` or `lora`."""
         base = card.manifest.base
         self._spare[(base.name, base.revision) if card.manifest.is_adapter else card.folder] = model
 
     def tokenizer(self, card: Card) -> Any:
-        """The card's; cards with the same files share one. CardError where it can't be loaded."""
+        """Load a tokenizer, shared by equal files. Raises CardError if it can't be loaded."""
         files = card.manifest.files
         same = tuple(sorted((name, files[name]) for name in files if name.startswith(TOKENIZERS)))
         key: Hashable = same or card.folder
@@ -262,8 +260,8 @@ class Loader:
         return self._tokenizers[key]
 
     def lora(self, card: Card) -> LoadedModel:
-        """The card's adapter on its base, which is loaded once for all cards that name it: for those that train
-        tokens, and for those that don't, as peft can't add one of these to the others."""
+        """Load the card's adapter on its base, which is loaded once for all its cards that train tokens, and once for
+        those that don't, since peft can't mix the two."""
         base = card.manifest.base
         misfit = f"card {card.name!r}: its adapter does not fit the base model {_base_name(base)}"
         with explained(CardError, misfit):
@@ -283,7 +281,7 @@ class Loader:
         return LoadedModel(model, name)
 
     def prefix(self, card: Card) -> LoadedModel:
-        """The card's prefix and its base, which is loaded once for all prefixes on it."""
+        """Load the card's prefix and its base, which is loaded once for all prefixes."""
         base = card.manifest.base
         key = (base.name, base.revision, PREFIXED)
         if key not in self._bases:
@@ -296,7 +294,7 @@ class Loader:
         return LoadedModel(model, prefix=Prefix(stored.table.to(model.device)))
 
     def base(self, card: Card) -> LoadedModel:
-        """The model that the card was made from, as it was before; ModelUnavailable where it can't be had."""
+        """Load the unmodified model that the card was made from. Raises ModelUnavailable if it is unavailable."""
         return LoadedModel(self._base(card))
 
     def _base(self, card: Card) -> Any:
@@ -310,7 +308,7 @@ class Loader:
         return self._to_device(model)
 
     def check_digest(self, card: Card) -> None:
-        """ModelUnavailable for a base with other weights than the card names. Each base is read once."""
+        """Raise ModelUnavailable if the base's weights are not the card's. Each base is read once."""
         base = card.manifest.base
         if base.sha256 is None:
             return
@@ -326,26 +324,26 @@ class Loader:
             )
 
     def _to_device(self, model: Any) -> Any:
-        """On the device, in fp32 where the model is small or the processor has no bf16, else in bf16."""
+        """Move to the device, in fp32 if the model is small or the CPU has no bf16, else in bf16."""
         import torch
         from transformers import GenerationConfig
 
         count = sum(p.numel() for p in model.parameters())
         dtype = torch.float32 if in_single_precision(count, self.device) else torch.bfloat16
-        # Only the end of text is kept of the model's own settings: a repetition penalty there would change
-        # what is sampled.
+        # Of the model's own generation settings keep only eos: a repetition penalty, for example, would change
+        # the samples.
         ends = model.generation_config.eos_token_id
         model.generation_config = GenerationConfig(eos_token_id=ends)
         return model.to(device=self.device, dtype=dtype).eval()
 
 
 def in_single_precision(count: int, device: str) -> bool:
-    """Whether a model of so many parameters runs in float32 on the device, rather than in bfloat16."""
+    """Return whether a model with `count` parameters runs in float32 on the device, not bfloat16."""
     if count < SMALL or device != "cpu":
         return count < SMALL
     import torch
 
-    # A processor without products in bf16 of its own is slower in bf16 than in fp32.
+    # CPUs without native bf16 products are slower in bf16 than in fp32.
     able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return not (able.get("amx_bf16") or able.get("avx512_bf16"))
 
@@ -354,13 +352,13 @@ def with_adapter(base: Any, folder: Path) -> Any:
     from peft import PeftModel
 
     with warnings.catch_warnings():
-        # peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it.
+        # peft uses a name that transformers 5 deprecates; the user can do nothing about it.
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
         return PeftModel.from_pretrained(base, folder, adapter_name=FIRST)
 
 
 def base_digest(name: str, revision: str | None = None) -> str | None:
-    """sha256 of a base model's weights, as manifests record it; None where it has no weights file at hand."""
+    """Return the sha256 of a base's weights, as manifests record it; None if no weights file is at hand."""
     folder = base_files(name, revision)
     if folder is None:
         return None
@@ -371,7 +369,7 @@ def base_digest(name: str, revision: str | None = None) -> str | None:
 
 
 def base_files(name: str, revision: str | None) -> Path | None:
-    """Where a base's files lie on this machine; None where they don't."""
+    """Return the local folder of a base's files; None if there is none."""
     if Path(base_folder(name)).is_dir():
         return Path(base_folder(name))
     from huggingface_hub import snapshot_download
@@ -399,11 +397,11 @@ def _base_name(base: Base) -> str:
 
 @contextmanager
 def explained(kind: type[KcardError], what: str) -> Iterator[None]:
-    """Turn whatever a model's files make transformers, peft and tokenizers raise into an error of one line."""
+    """Turn whatever transformers, peft and tokenizers raise for a model's files into a one-line error."""
     try:
         yield
     except (KcardError, MemoryError):
         raise
     except Exception as error:
-        # A damaged or strange file ends in any of twenty types, of which tokenizers' is Exception itself.
+        # Damaged or unusual files raise any of twenty types; that of tokenizers is Exception itself.
         raise kind(f"{what}: {first_line(error)}") from error

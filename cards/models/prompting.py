@@ -51,12 +51,12 @@ __all__ = [
 ]
 
 
-# The words of a question as a vector of fixed size, which a card with an encoder prefix sees beside its embedding.
+# The words of a question as a fixed-size vector, which a card with an encoder prefix gets along with its embedding.
 #
-# A sentence embedding blurs names and rare words, by which BM25 finds a passage. Each stem of the corpus has
-# random signs in SIZE dimensions, a hash of it; a question is the sum of its stems' signs, weighted by idf, at
-# unit length: a random projection of its tf-idf vector (Achlioptas, 2003, "Database-friendly random
-# projections"). Words that the corpus lacks count for nothing.
+# A sentence embedding blurs names and rare words, by which BM25 finds a passage. Each stem of the corpus is hashed
+# to random signs in SIZE dimensions; a question is the idf-weighted sum of its stems' signs, scaled to unit
+# length: a random projection of its tf-idf vector (Achlioptas, 2003, "Database-friendly random projections").
+# Words that are not in the corpus are ignored.
 
 WORDS = "words.json"
 SIZE = 512  # bits of the longest BLAKE2b digest
@@ -71,7 +71,7 @@ class WordSketch:
 
     @classmethod
     def of_corpus(cls, texts: Sequence[str]) -> "WordSketch":
-        """idf as in BM25 (Lucene's), over the passages `texts`."""
+        """Compute idf as in BM25 (Lucene's) over `texts`."""
         frequency = Counter(stem for text in texts for stem in stems(text))
         count = len(texts)
         return cls(
@@ -80,7 +80,7 @@ class WordSketch:
 
     @classmethod
     def read(cls, folder: Path) -> "WordSketch":
-        """Of the card in a folder; CardError where its file is damaged or missing."""
+        """Load that of a card. Raises CardError if its file is damaged or missing."""
         path = folder / WORDS
         try:
             frequencies = json.loads(path.read_text(encoding="utf-8"))["idf"]
@@ -95,19 +95,19 @@ class WordSketch:
 
     @cached_property
     def number(self) -> Mapping[str, int]:
-        """The place of each stem in the order of `idf`."""
+        """The index of each stem in the order of `idf`."""
         return {stem: place for place, stem in enumerate(self.idf)}
 
     def numbers_of(self, text: str) -> list[int]:
-        """Return the numbers of the distinct stems of a text that the corpus has, ascending."""
+        """Return the indices of the distinct stems of a text that are in the corpus, ascending."""
         return sorted(self.number[stem] for stem in stems(text) if stem in self.number)
 
     def signs(self) -> Array:
-        """Of every stem, (stems, SIZE), each row of unit length."""
+        """Return each stem's signs, (stems, SIZE), unit length."""
         return np.stack([_signs(stem) for stem in self.idf])
 
     def __call__(self, texts: Sequence[str]) -> Array:
-        """Sketches of `texts`, (n, SIZE), of unit length; zeros for a text without a known word."""
+        """Sketch `texts` as unit vectors, (n, SIZE); zeros for a text without a known word."""
         sketches = np.zeros((len(texts), SIZE), dtype=np.float32)
         for row, text in zip(sketches, texts, strict=True):
             shared = sorted(stems(text) & self.idf.keys())
@@ -129,15 +129,15 @@ def _signs(stem: str) -> Array:
     return signs
 
 
-# A question in the words that a card was trained on.
+# Rewords a question with the vocabulary that a card was trained on.
 #
-# A small model does not know words that its corpus lacks: where the corpus says "chose" and "5th", it can't read "pick"
-# and "fifth". Such words are replaced by the corpus' word that is nearest by the sentence encoder's word embeddings, or
-# left out, as words were left out of the questions that the card was trained on.
+# A small model does not know words missing from its corpus: if the corpus says "chose" and "5th", it can't read "pick"
+# and "fifth". Such words are replaced by the nearest corpus word by the sentence encoder's word embeddings, or dropped,
+# as words were dropped from the questions that the card was trained on.
 
 VOCABULARY = "vocabulary.json"
-COMMON = 5  # passages that hold a word which others are replaced by
-NEAR = 0.6  # cosine, above which words mean the same: plurals, other forms of a verb, synonyms
+COMMON = 5  # minimum passages with a word for it to be a replacement
+NEAR = 0.6  # cosine from which words count as equivalent: plurals, inflected verbs, synonyms
 FIGURES = ORDINALS | {
     "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
     "ten": "10", "eleven": "11", "twelve": "12",
@@ -147,15 +147,15 @@ SAME = FIGURES | {figure: word for word, figure in FIGURES.items()}
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """all_words  every word that the card was trained on, in lower case
-    common     those that others may be replaced by: no names, no figures"""
+    """`all_words`: every word that the card was trained on, in lower case; `common`: possible replacements for others:
+    no names, no figures."""
 
     all_words: frozenset[str]
     common: tuple[str, ...]
 
     @classmethod
     def of(cls, texts: Iterable[str], asking: Iterable[str]) -> "Vocabulary":
-        """The words of passages, and those that the questions about them were asked in."""
+        """Collect the words of passages and those of the questions about them (`asking`)."""
         count, written = Counter[str](), Counter[str]()
         for text in texts:
             count.update(set(words(text)))
@@ -165,7 +165,7 @@ class Vocabulary:
 
     @classmethod
     def read(cls, folder: Path) -> "Vocabulary | None":
-        """Of the card in a folder; None where it has none."""
+        """Load a card's vocabulary; None if it has none."""
         path = folder / VOCABULARY
         if not path.is_file():
             return None
@@ -178,22 +178,20 @@ class Vocabulary:
         write_text(folder / VOCABULARY, f"{text}\n")
 
     def reword(self, question: str) -> str:
-        """Return the question in words of the corpus; unchanged where none of its words is known."""
+        """Return the question in words of the corpus; unchanged if none of its words is known."""
         tokens = question.split()
         reworded = [self._reword_token(token) for token in tokens]
-        # Names are runs of capitalised words, but for the first word of the question.
+        # Names are runs of capitalized words, excluding the first word of the question.
         start = 1
         for capital, run in groupby(tokens[1:], lambda token: token[0].isupper()):
             end = start + sum(1 for _ in run)
-            if (
-                capital and None in reworded[start:end]
-            ):  # of a name that is not known as a whole no part is meant
+            if capital and None in reworded[start:end]:  # drop a name entirely unless all of it is known
                 reworded[start:end] = [None] * (end - start)
             start = end
         return " ".join(token for token in reworded if token) or question
 
     def _reword_token(self, token: str) -> str | None:
-        """What stands for it; None where it is left out. Figures stay: another year is another question."""
+        """Return its replacement; None to drop it. Figures stay, since another year is another question."""
         parts = words(token)
         if not parts or any(part in self.all_words for part in parts):
             return token
@@ -203,7 +201,7 @@ class Vocabulary:
             return token
         if len(parts) > 1 or token[0].isupper():
             return None
-        # The common word that is nearest in meaning.
+        # Choose the common word nearest in meaning.
         cosines = self.common_vectors @ minilm.word_vectors(parts)[0]
         best = int(cosines.argmax()) if self.common else -1
         return self.common[best] if self.common and cosines[best] >= NEAR else None
@@ -216,21 +214,21 @@ class Vocabulary:
 
 # The two prompt styles.
 #
-# tokens          the question is filled into a template and tokenised
-# encoder-prefix  the question's sentence embedding, projected, stands before <s>. So small a model can't tell what a
-#                 question means; the sentence encoder can. The projection is one linear layer, 384 -> vectors x width,
-#                 kept beside the model in projection.safetensors; of newer cards 384 + 512, the latter for a sketch of
-#                 the question's words
+# tokens          the question is filled into a template and tokenized
+# encoder-prefix  the question's projected sentence embedding precedes <s>, since the sentence encoder understands
+#                 questions that so small a model does not. The projection is one linear layer, 384 -> vectors x width,
+#                 stored with the model in projection.safetensors; newer cards have 384 + 512 inputs, the latter for a
+#                 sketch of the question's words
 
 
 def prompt_ids(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a prompt, as in training: the tokenizer's own special tokens, but one that begins the text
-    wherever the tokenizer has a bos token, and none that ends it."""
+    """Return a prompt's token ids as in training: with the tokenizer's special tokens, but always a leading bos if the
+    tokenizer has one, and never a trailing eos."""
     return _frame_ids(tokenizer, tokenizer(text)["input_ids"])
 
 
 def all_prompt_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """The ids of several prompts, made at once, which is much faster. They may be longer than the model reads."""
+    """Tokenize several prompts at once, which is much faster. They may exceed the model's context."""
     return [_frame_ids(tokenizer, ids) for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
 
 
@@ -243,7 +241,7 @@ def _frame_ids(tokenizer: Any, ids: list[int]) -> list[int]:
 
 
 def template_prompts(tokenizer: Any, template: str, questions: Sequence[str], longest: int) -> Prompts:
-    """Prompts of at most `longest` tokens each: of a longer question the first words are left out."""
+    """Return prompts of at most `longest` tokens each, truncating longer questions on the left."""
     # Not str.format: a question may contain braces, and so may a template.
     rows = [prompt_ids(tokenizer, template.replace("{question}", question.strip())) for question in questions]
     for number, ids in enumerate(rows):
@@ -254,7 +252,7 @@ def template_prompts(tokenizer: Any, template: str, questions: Sequence[str], lo
 
 
 class Projection:
-    """The linear layer of one card, checked against the card's manifest when it is read."""
+    """The linear layer of one card, checked against its manifest on loading."""
 
     def __init__(self, card: Card, width: int) -> None:
         from safetensors.torch import load_file
@@ -282,7 +280,7 @@ class Projection:
         self.bias = _read_tensor(tensors, "bias", (self.vectors * width,), path)
 
     def __call__(self, questions: Sequence[str], embeddings: "Tensor") -> "Tensor":
-        """Questions and their sentence embeddings, (n, 384) -> (n, vectors, width) prefix embeddings."""
+        """Map questions and sentence embeddings, (n, 384), to prefixes, (n, vectors, width)."""
         import torch
 
         if self.words is not None:
@@ -292,7 +290,7 @@ class Projection:
 
 
 def embedded_questions(questions: Sequence[str]) -> "Tensor":
-    """Sentence embeddings, (n, 384): the same for every card."""
+    """Embed the questions, (n, 384): the same for every card."""
     import torch
 
     return torch.from_numpy(minilm.embed([question.strip() for question in questions]))
@@ -301,7 +299,7 @@ def embedded_questions(questions: Sequence[str]) -> "Tensor":
 def prefix_prompts(
     start: "Tensor", projection: Projection, questions: Sequence[str], embedded: "Tensor"
 ) -> Prompts:
-    """Prompts of `vectors` prefix embeddings and `start`, (width,), the embedding of <s>: (n, vectors + 1, width)."""
+    """Append `start`, (width,), the embedding of <s>, to `vectors` prefix embeddings: (n, vectors + 1, width)."""
     import torch
 
     with torch.inference_mode():
@@ -316,18 +314,18 @@ def _read_tensor(tensors: "dict[str, Tensor]", name: str, shape: tuple[int, ...]
     return tensors[name].float()
 
 
-# How documents are written of which only the prompts, or the log-probabilities of 24 tokens, are looked at.
+# Sampling for documents of which only the prompts, or the log-probabilities of 24 tokens, are used.
 PROBED = Sampling(temperature=0, tokens=24)
 
 
 @dataclass(frozen=True)
 class Prompter:
-    """Of one card.
+    """The prompter of one card.
 
     eos, pad    token ids: a document ends at any eos
-    context     most tokens of prompt and document
-    projection  in the prompt style encoder-prefix
-    vocabulary  in the prompt style tokens, where the card knows no words but those of its corpus
+    context     maximum tokens of prompt and document
+    projection  for the style encoder-prefix
+    vocabulary  for the style tokens, if the card only knows words of its corpus
     """
 
     card: Card
@@ -340,7 +338,7 @@ class Prompter:
 
     @property
     def start(self) -> int | None:
-        """The token whose embedding `prompts` needs, if it needs one."""
+        """The token whose embedding `prompts` needs, if any."""
         return None if self.projection is None else self.tokenizer.bos_token_id
 
     def prompts(
@@ -350,10 +348,10 @@ class Prompter:
         start: "Tensor | None",
         embedded: "Tensor | None" = None,
     ) -> Prompts:
-        """Prompts that leave space for the document in a model of limited length.
+        """Return prompts that leave room for the document within the model's context.
 
         start     the embedding, (width,), of the token `start`
-        embedded  the questions' sentence embeddings, where they are there already
+        embedded  the questions' sentence embeddings, if already computed
         """
         if self.projection is not None and start is not None:
             if embedded is None:
@@ -365,24 +363,24 @@ class Prompter:
         return template_prompts(self.tokenizer, template, questions, longest)
 
     def length(self, sampling: Sampling) -> int:
-        """Most tokens of a document: by the model and the settings alone, since the longest prompt of a batch must not
-        shorten its neighbours."""
+        """Return a document's maximum tokens, from model and settings alone: a batch's longest prompt must not shorten
+        other documents."""
         if self.projection is not None:
             return min(sampling.tokens, self.context - self.projection.vectors - 1)
         return min(sampling.tokens, self.context // 2)
 
     def seeds(self, question: str, documents: int, sampling: Sampling) -> list[int]:
-        """One for each document of a question."""
+        """Return one seed per document."""
         return [derive_seed(sampling.seed, question, self.card.name, number) for number in range(documents)]
 
     def passage(self, question: str, ids: Sequence[int], ended: bool) -> Passage:
-        """What was written for a question, as a document; `ended`: by the model itself."""
+        """Decode the ids generated for a question; `ended`: by the model itself."""
         text = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Passage(self.card.name, self.card.manifest.prompt.document(question, clean(str(text), ended)))
 
     def probes(self, pairs: Sequence[Pair], start: "Tensor | None") -> tuple[Prompts, list[list[int]]]:
-        """Questions as prompts, and the texts after them as token ids: what a fingerprint measures."""
-        # Questions that come twice are encoded once.
+        """Return questions as prompts, and the texts after them as token ids, for a fingerprint."""
+        # Encode repeated questions only once.
         questions = [*dict.fromkeys(question for question, _ in pairs)]
         prompts = self.prompts(questions, PROBED, start)
         texts = [self.tokenizer(text, add_special_tokens=False)["input_ids"] for _, text in pairs]
@@ -399,7 +397,7 @@ class Prompter:
         card: Sequence[Sequence[float]],
         base: Sequence[Sequence[float]],
     ) -> Fingerprint:
-        """card, base: the log-probabilities of the probes; of the base only where the card is an adapter."""
+        """Combine probes and log-probabilities. card, base: those of the probes; base only for an adapter."""
         prompts, texts = probes
         none: tuple[()] = ()
         rows = [
@@ -417,11 +415,11 @@ class Prompter:
 
 
 def read(card: Card, tokenizer: Any, ends: "int | list[int] | None", context: int, width: int) -> Prompter:
-    """The prompting of a card on a model that reads so many tokens of embeddings of that width.
+    """Load the prompter of a card for a model with that context and embedding width.
 
-    ends  where the model's generation config says that texts end; the tokenizer may say so, too
+    ends  eos ids of the model's generation config; the tokenizer may add another
 
-    Raises CardError where the card's projection does not fit.
+    Raises CardError if the card's projection does not fit.
     """
     configured = ends if isinstance(ends, list) else [ends]
     eos = tuple(dict.fromkeys(x for x in (*configured, tokenizer.eos_token_id) if x is not None))

@@ -1,6 +1,6 @@
 """Cards that share a base, stacked into one model.
 
-What is stacked stays in memory as long as the budget allows; the cards' own files are read again when needed.
+Stacks stay in memory as long as the budget allows; the cards' own files are read again when needed.
 """
 
 from bisect import bisect_right
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
 __all__ = ["Adapters", "FullModels", "Group", "Stack", "StackedCard", "load"]
 
 
-# Stacks of several cards that are kept of one base or architecture: pools are mostly asked as a whole.
+# Cached stacks of several cards per base or architecture: few are needed, since pools mostly run as a whole.
 MOST = 4
 
 
 class Stack(Protocol):
-    """Where the weights of a group's cards come from; a card is named by its folder."""
+    """The source of a group's weights; cards are identified by folder."""
 
     def decoder(self, folders: Sequence[Path]) -> Decoder:
-        """Of these cards, in this order."""
+        """Load these cards, in order."""
         ...
 
     def base(self) -> Decoder | None:
-        """What adapters stand on; None for whole models."""
+        """Load the adapters' base; None for whole models."""
         ...
 
     def fitting(self, folders: Sequence[Path]) -> int:
-        """How many of them, from the first on, may be in memory at once: at least one."""
+        """Return how many of the first cards fit in memory at once: at least one."""
         ...
 
 
 @dataclass(frozen=True)
 class _StackCache:
-    """The stacks that were made last, with their own bytes, by whose they are; of adapters, the base that they stand
-    on. MOST stacks of several cards are kept, and any number of single cards."""
+    """The most recent stacks, with their own bytes, by folders; for adapters, also their base. Keeps MOST stacks of
+    several cards, and any number of single cards."""
 
     base: Decoder | None
     shared: int = 0
@@ -73,7 +73,7 @@ class _StackCache:
         return self.shared + sum(own for _, own in self.decoders.values())
 
     def find(self, folders: Sequence[Path]) -> Decoder | None:
-        """Return the stack of these cards, now the most recently used; None where there is none."""
+        """Return the stack of these cards, marking it as most recently used; None if missing."""
         if (entry := self.decoders.pop(tuple(folders), None)) is None:
             return None
         self.decoders[tuple(folders)] = entry
@@ -83,7 +83,7 @@ class _StackCache:
         self.decoders[tuple(folders)] = stack, decoder.size(stack) - self.shared
 
     def make_room(self, needed: int, limit: int) -> None:
-        """Drop stacks until another one fits: in number, and with so many more bytes within the limit."""
+        """Drop stacks until another one fits: in number, and with `needed` more bytes within the limit."""
         several = [folders for folders in self.decoders if len(folders) > 1]
         for folders in several[: max(0, len(several) - MOST + 1)]:
             del self.decoders[folders]
@@ -92,7 +92,7 @@ class _StackCache:
 
 
 class AdapterForm(Protocol):
-    """A form of adapters: the functions of the modules lora and prefix of kcard.cards.lm.engine."""
+    """A form of adapters: the functions of kcard.cards.models.batched.lora and .prefix."""
 
     def read(self, folder: Path, dtype: Any) -> Any: ...
     def check_fit(self, decoder: Decoder, adapter: Any, /) -> None: ...
@@ -105,8 +105,8 @@ FORMS: Mapping[str, AdapterForm] = {"lora": lora, "prefix": prefix}
 
 @dataclass(frozen=True)
 class Adapters:
-    """Adapters on one base, that of `card`. `ranks`: of each card's adapter, by module. Those that are stacked
-    together are of one form."""
+    """Adapters on one base, that of `card`. `ranks`: of each card's adapter, by module. Those stacked together have one
+    form."""
 
     models: Loader
     card: Card
@@ -115,15 +115,15 @@ class Adapters:
 
     @classmethod
     def from_base(cls, base: Decoder, card: Card, models: Loader) -> "Adapters":
-        """Where the base of the card was read already. Raises ModelUnavailable where it does not fit alone."""
+        """Wrap a base that was already read. Raises ModelUnavailable if it does not fit alone."""
         models.cache.check(f"the base of card {card.name!r}", decoder.size(base))
         adapters = cls(models, card)
         adapters._store(_StackCache.from_base(base))
         return adapters
 
     def add(self, folder: Path, kind: str) -> Mapping[str, int]:
-        """Take the adapter of a card of that kind and give its ranks; UnsupportedModel where it can't be stacked on the
-        base, CardError where it does not belong to it."""
+        """Add the adapter of a card of that kind and return its ranks. Raises UnsupportedModel if it can't be stacked
+        on the base, CardError if it does not belong to it."""
         base, form = self.base(), FORMS[kind]
         adapter = form.read(folder, base.embed.table.dtype)
         form.check_fit(base, adapter)
@@ -181,7 +181,7 @@ class Adapters:
 
 @dataclass(frozen=True)
 class _FullModel:
-    """A card with a model of its own; `size`: its bytes, `stacked`: those that it takes in a stack, `vocabulary`: its
+    """A card with its own model; `size`: its bytes, `stacked`: its bytes in a stack, `vocabulary`: its number of
     tokens."""
 
     card: Card
@@ -199,8 +199,8 @@ class FullModels:
     cards: dict[Path, _FullModel] = field(default_factory=dict)
 
     def add(self, card: Card, read: Weights) -> None:
-        """Take a card, whose model was just read and is kept as long as memory allows. Raises ModelUnavailable where
-        it does not fit alone."""
+        """Add a card with its model as read, which is cached as memory allows. Raises ModelUnavailable if it does not
+        fit alone."""
         size = decoder.size(read.decoder)
         self.models.cache.check(f"card {card.name!r}", size)
         self.models.cache.put(card.folder, read.decoder, size)
@@ -216,7 +216,7 @@ class FullModels:
         if (ready := stacks.find(folders)) is not None:
             return ready
         if len(folders) == 1:
-            # One card alone: out of a stack that has it, else its own model.
+            # A single card: take it from a stack that contains it, else load its own model.
             folder = folders[0]
             for stacked, (joined, _) in stacks.decoders.items():
                 if folder in stacked:
@@ -244,7 +244,7 @@ class FullModels:
         return max(1, min(len(folders), self.models.cache.limit // self._bytes_each(folders)))
 
     def _bytes_each(self, folders: Sequence[Path]) -> int:
-        """Bytes of a card in their stack, which are those of the largest."""
+        """Return the bytes per card in their stack: those of the largest."""
         return max(self.cards[folder].stacked for folder in folders)
 
     def _read(self, folder: Path) -> Decoder:
@@ -252,9 +252,9 @@ class FullModels:
         return weights.read(self.cards[folder].card, self.models).decoder
 
 
-# Cards that the engine takes: adapters that can be stacked, and whole models of an architecture that it knows.
+# Cards that the engine supports: stackable adapters, and whole models of known architectures.
 #
-# Cards of one base, or of one shape, form a group and write together: (cards x questions x documents) rows go through
+# Cards of one base, or of one shape, form a group and run together: (cards x questions x documents) rows go through
 # one decoder.
 
 # By card, by question.
@@ -263,24 +263,24 @@ Written = list[list[list[Passage]]]
 
 @dataclass(frozen=True)
 class StackedCard:
-    """One card, and the group that it writes in: alone here, with others by the group's own write."""
+    """One card and its group: `write` runs it alone, the group's own `write` runs it with others."""
 
     prompter: Prompter
     group: "Group"
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """See CardGenerator."""
+        """Run this card alone."""
         return self.group.write([self.prompter], questions, documents, sampling)[0]
 
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
-        """Its fingerprint as it is now; see kcard.cards.fingerprint."""
+        """Measure its fingerprint now; see kcard.cards.fingerprint."""
         return self.group.measure(self.prompter, pairs)
 
 
 @dataclass(frozen=True)
 class _CardModel:
-    """Where the weights of a card come from, and what its prompts must know: where texts end, most tokens, and the
-    width of embeddings."""
+    """The source of a card's weights, and what its prompts depend on: eos ids, maximum tokens, and the width of
+    embeddings."""
 
     stack: Stack
     ends: int | list[int] | None
@@ -295,8 +295,8 @@ class _CardModel:
 def load(card: Card, models: Loader) -> StackedCard:
     """Load the card into the engine.
 
-    Raises UnsupportedModel where the engine can't run it, ModelUnavailable where its base can't be had, CardError
-    where its files can't be read.
+    Raises UnsupportedModel if the engine can't run it, ModelUnavailable if its base is unavailable, CardError if its
+    files can't be read.
     """
     model = _load_adapter(card, models) if card.manifest.is_adapter else _load_whole(card, models)
     prompter = prompting.read(card, models.tokenizer(card), model.ends, model.context, model.width)
@@ -327,7 +327,7 @@ def _load_adapter(card: Card, models: Loader) -> _CardModel:
     assert isinstance(on, Adapters)
     with explained(CardError, unread):
         ranks = on.add(card.folder, kind)
-    # Cards whose prefixes differ in length have another context and so write in groups of their own.
+    # Cards with prefixes of different lengths differ in context and so run in separate groups.
     return replace(model, context=model.context - ranks.get(prefix.PLACE, 0))
 
 
@@ -348,7 +348,7 @@ def _load_whole(card: Card, models: Loader) -> _CardModel:
 
 @dataclass(frozen=True)
 class Group:
-    """Cards of one shape, prompt style and end of text. `rows`: most rows in a batch."""
+    """Cards of one shape, prompt style and eos. `rows`: maximum rows per batch."""
 
     stack: Stack
     rows: int
@@ -356,7 +356,7 @@ class Group:
     def write(
         self, members: Sequence[Prompter], questions: Sequence[str], documents: int, sampling: Sampling
     ) -> Written:
-        """`documents` passages of each member for each question. At temperature 0 they are all the same."""
+        """Generate `documents` passages by member and question. At temperature 0 they are all the same."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
         if not questions or not different:
             return [[[] for _ in questions] for _ in members]
@@ -373,7 +373,7 @@ class Group:
         return [[passages * documents for passages in by_question] for by_question in written]
 
     def measure(self, member: Prompter, pairs: Sequence[Pair]) -> Fingerprint:
-        """The member's fingerprint as it is now; see kcard.cards.fingerprint."""
+        """Measure the member's fingerprint now; see kcard.cards.fingerprint."""
         decoder, base = self.stack.decoder([member.card.folder]), self.stack.base()
         prompts, texts = member.probes(pairs, _start_embedding(decoder, 0, member))
         card = log_probabilities(decoder, prompts, texts)
@@ -383,7 +383,7 @@ class Group:
 
 @dataclass(frozen=True)
 class _Run:
-    """One call of write. `embedded`: the questions' sentence embeddings, where the prompt style wants them."""
+    """One call of write. `embedded`: the questions' sentence embeddings, if the prompt style needs them."""
 
     questions: Sequence[str]
     documents: int
@@ -392,7 +392,7 @@ class _Run:
     rows: int
 
     def write(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
-        """What the members write, whose weights the decoder has; as many at once as the rows allow."""
+        """Generate for the decoder's members, as many at once as the rows allow."""
         most = max(1, self.rows // self.documents)
         written: Written = []
         for first in range(0, len(members), most):
@@ -401,7 +401,7 @@ class _Run:
         return written
 
     def _write_batch(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
-        """The same for members of one batch: questions of like length go together."""
+        """Generate for one batch of members, grouping questions of similar length."""
         import torch
 
         prompts = [
@@ -453,5 +453,5 @@ class _Run:
 
 
 def _start_embedding(decoder: Decoder, number: int, member: Prompter) -> "Tensor | None":
-    """The embedding, by the decoder's card of that number, of the token that prompts start with."""
+    """Embed the prompts' first token with card `number` of the decoder."""
     return None if member.start is None else decoder.embed.row(number, member.start)

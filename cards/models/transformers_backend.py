@@ -1,8 +1,8 @@
 """A card's model run by transformers and peft.
 
-transformers searches greedily among the tokens that each row's own sampler drew
-(kcard.cards.models.batched.generate), so a document depends on its seed and its prompt, never on who shares its
-batch. It knows no cards and no questions: it takes prompts and seeds.
+transformers decodes greedily among the tokens that each row's own sampler drew (kcard.cards.models.batched.generate),
+so a document depends on its seed and prompt, never on the rest of its batch. `generate` and the like take prompts and
+seeds, not cards or questions.
 """
 
 import hashlib
@@ -42,12 +42,12 @@ __all__ = [
 ]
 
 
-# A trained prefix before the prompts of a model of transformers, as the keys and values that its cache begins with.
+# A trained prefix for a transformers model, as the initial keys and values of its cache.
 
 
 @dataclass(frozen=True)
 class KeyValueShape:
-    """Keys and values of a model: so many heads of that width in each layer."""
+    """Shape of a model's keys and values: heads per layer and width per head."""
 
     layers: int
     heads: int
@@ -55,8 +55,8 @@ class KeyValueShape:
 
 
 def key_value_shape(model: Any) -> KeyValueShape:
-    """Found by passing one token through the model. ValueError for one that keeps anything but keys and values of the
-    same shape in every layer, such as the states of linear attention, or keys that layers share."""
+    """Determine the shape by passing one token through the model. Raises ValueError unless every layer has its own keys
+    and values of one shape, unlike linear attention or layers that share keys."""
     import torch
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
@@ -86,8 +86,8 @@ def key_value_shape(model: Any) -> KeyValueShape:
 
 
 def room(config: Any) -> int:
-    """Most tokens of prefix, prompt and document in a model of that config: as many as it reads, and as the narrowest
-    sliding window holds, so that every layer sees the whole prefix to the end."""
+    """Return the maximum tokens of prefix, prompt and document for a config: its context, or the narrowest sliding
+    window if that is smaller, so that every layer sees the whole prefix to the end."""
     from transformers import DynamicCache
 
     longest: int = getattr(config, "max_position_embeddings", None) or 1_000_000
@@ -97,13 +97,13 @@ def room(config: Any) -> int:
 
 
 def check_fit(model: Any, prefix: Prefix) -> None:
-    """ValueError where the prefix does not belong to the model."""
+    """Raise ValueError if the prefix does not fit the model."""
     shape = key_value_shape(model)
     check_sizes(prefix, shape.layers, shape.heads, shape.width, room(model.config))
 
 
 def prefix_arguments(model: Any, prefix: "Prefix | None", mask: "Tensor") -> "dict[str, Any]":
-    """The arguments of a forward pass that have the prefix stand before rows with that mask, (rows, length)."""
+    """Return forward arguments that prepend the prefix to rows with that mask, (rows, length)."""
     import torch
     from transformers import DynamicCache
 
@@ -120,7 +120,7 @@ def prefix_arguments(model: Any, prefix: "Prefix | None", mask: "Tensor") -> "di
 
 @dataclass(frozen=True)
 class Limits:
-    """`rows`: most rows in one forward pass. `eos`, `pad`: token ids; generation of a row ends at any eos."""
+    """`rows`: maximum rows per forward pass. `eos`, `pad`: token ids; a row ends at any eos."""
 
     eos: tuple[int, ...]
     pad: int
@@ -135,10 +135,10 @@ def generate(
     limits: Limits,
     prefix: Prefix | None = None,
 ) -> list[tuple[list[int], bool]]:
-    """For each prompt the new token ids, without eos, and whether the model itself ended the document.
+    """Return per prompt the new token ids, without eos, and whether the model itself ended the document.
 
-    seeds: one a row, not used when the temperature is 0; prefix: what stands before every prompt of tokens. Rows of
-    like length share a batch, whose prompts are padded on the left; a batch stops when all its rows have ended.
+    seeds: one per row, unused at temperature 0; prefix: prepended to every prompt of tokens. Rows of similar length
+    share a batch, whose prompts are padded on the left; a batch stops when all its rows have ended.
     """
     import torch
 
@@ -168,7 +168,7 @@ def _generate_batch(
 
     inputs, skip = _generation_inputs(prompts, limits.pad, model.device)
     if prefix is not None:
-        # transformers leaves out as many of the ids as its cache has, whatever they are.
+        # transformers skips as many ids as its cache has, whatever they are.
         inputs |= prefix_arguments(model, prefix, inputs["attention_mask"])
         inputs["input_ids"] = torch.nn.functional.pad(
             inputs["input_ids"], (prefix.tokens, 0), value=limits.pad
@@ -193,7 +193,7 @@ def _generate_batch(
 
 
 def _generation_inputs(prompts: Prompts, pad: int, device: Any) -> "tuple[dict[str, Any], int]":
-    """Arguments for transformers' generate, and how many columns of its result are prompt."""
+    """Return arguments for transformers' generate, and the prompt columns in its result."""
     import torch
 
     if prompts.embeddings is not None:
@@ -206,7 +206,7 @@ def _generation_inputs(prompts: Prompts, pad: int, device: Any) -> "tuple[dict[s
 
 
 class _SampledTokens:
-    """A LogitsProcessor: leaves only the token that each row's sampler draws, so that argmax is an exact sample."""
+    """A LogitsProcessor that leaves only the token that each row's sampler draws, so that argmax is an exact sample."""
 
     def __init__(self, sampler: Sampler, skip: int) -> None:
         self._sampler, self._skip = sampler, skip
@@ -218,7 +218,7 @@ class _SampledTokens:
         return torch.full_like(scores, -torch.inf).scatter(1, drawn, 0.0)
 
 
-# One forward pass of a model of transformers over prompts: nothing is sampled. It knows no cards and no questions.
+# One forward pass of a transformers model over prompts, without sampling.
 
 
 def log_probabilities(
@@ -228,9 +228,9 @@ def log_probabilities(
     pad: int,
     prefix: Prefix | None = None,
 ) -> list[list[float]]:
-    """For each prompt the natural log-probability of every token of its continuation, 0 or less.
+    """Return the natural log-probability, 0 or less, of each continuation token per prompt.
 
-    prefix  what stands before every prompt
+    prefix  prepended to every prompt
 
     All rows go through the model at once, so they should be few and short.
     """
@@ -241,7 +241,7 @@ def log_probabilities(
         logits = model(**inputs, **prefix_arguments(model, prefix, mask), use_cache=False).logits
         values = []
         for row, ids in enumerate(continuations):
-            # The logits at a place speak of the token after it.
+            # The logits at a position predict the next token.
             start = prompts.length(row) - 1
             scores = logits[row, start : start + len(ids)].float().log_softmax(dim=-1)
             targets = torch.tensor(list(ids), device=scores.device)
@@ -252,7 +252,7 @@ def log_probabilities(
 def hidden_states(
     model: Any, prompts: Prompts, limits: Limits, layer: int, mean: bool, prefix: Prefix | None = None
 ) -> Array:
-    """One vector a prompt, shape (n, d): the state of the prompt's last token at that layer, or the mean of all."""
+    """Return one vector per prompt, shape (n, d): that layer's state of the last token, or the mean of all."""
     import torch
 
     if not len(prompts):
@@ -273,7 +273,7 @@ def hidden_states(
 def _forward_inputs(
     model: Any, prompts: Prompts, continuations: Sequence[Sequence[int]], pad: int
 ) -> "tuple[dict[str, Tensor], Tensor]":
-    """The model's arguments, padded on the right, so that positions count from the first token, and their mask."""
+    """Return the model's arguments, padded on the right so that positions start at the first token, and their mask."""
     import torch
 
     lengths = [prompts.length(row) + len(ids) for row, ids in enumerate(continuations)]
@@ -292,14 +292,14 @@ def _forward_inputs(
 
 # One card that is a causal language model, with transformers and peft.
 #
-# What the engine can't take writes so; and so does every new card, to prove that the two agree.
+# Runs models that the engine does not support, and measures every new card, to verify that the two agree.
 
 
 class CausalCard:
     """One loaded card. LoRA cards of one base share it in memory: each switches to its own adapter.
 
-    bare         not the card itself but the base that it was made from, asked just as the card is
-    unsupported  why the card is not in the engine, with others; empty where nobody asked
+    bare         run not the card but the base that it was made from, prompted the same way
+    unsupported  why the card is not batched by the engine; empty if that was not tried
     """
 
     def __init__(self, card: Card, models: Loader, bare: bool = False, unsupported: str = "") -> None:
@@ -324,7 +324,7 @@ class CausalCard:
 
     @property
     def size(self) -> int:
-        """Bytes that would be free if the card left; 0 of an adapter, which stays in its base."""
+        """Bytes that evicting the card would free; 0 for an adapter, which stays in its base."""
         if self._loaded.prefix is not None:
             return self._loaded.prefix.size
         if self._loaded.adapter is not None:
@@ -332,7 +332,7 @@ class CausalCard:
         return sum(p.numel() * p.element_size() for p in self._loaded.model.parameters())
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """See CardGenerator. At temperature 0 a question's documents are all the same, and written once."""
+        """Generate as CardGenerator does. At temperature 0 a question's documents are equal, generated once."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
         model, prompter = self._loaded.activate(), self._prompter
         prompts = prompter.prompts(questions, sampling, self._start(model))
@@ -348,7 +348,7 @@ class CausalCard:
         return grouped if different == documents else [group * documents for group in grouped]
 
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
-        """The log-probabilities of each text after its question; of an adapter's base too, without it."""
+        """Measure the log-probabilities of each text after its question; for an adapter, also by its base."""
         model, prompter = self._loaded.activate(), self._prompter
         prompts, texts = prompter.probes(pairs, self._start(model))
         card = log_probabilities(model, prompts, texts, self._limits.pad, self._loaded.prefix)
@@ -363,13 +363,13 @@ class CausalCard:
         return depth(self._loaded.activate())
 
     def hidden_states(self, questions: Sequence[str], layer: int, mean: bool) -> Array:
-        """The questions as vectors, asked as for a document; see kcard.cards.models.transformers_backend."""
+        """Embed the questions, prompted as for a document; see kcard.cards.models.transformers_backend."""
         model = self._loaded.activate()
         prompts = self._prompter.prompts(questions, prompting.PROBED, self._start(model))
         return hidden_states(model, prompts, self._limits, layer, mean, self._loaded.prefix)
 
     def _start(self, model: Any) -> "Tensor | None":
-        """The embedding of the token that prompts start with, where they need it."""
+        """Return the embedding of the prompts' first token, if they need it."""
         import torch
 
         if (token := self._prompter.start) is None:
@@ -380,16 +380,16 @@ class CausalCard:
         return embedding
 
 
-# A card as what embeds questions, for gates: the entry point `card` of `kcard.representations`.
+# A card as a question encoder for gates: the entry point `card` of `kcard.representations`.
 
 MODELS = ("full", "lora", "prefix")
 
 
 class CardStates:
-    """card:FOLDER, prompted as it is to write. `layer` and `pooling` (last, unless mean) as for hf:MODEL.
+    """card:FOLDER, prompted as for generation. `layer` and `pooling` (last, unless mean) as for hf:MODEL.
 
-    Raises CardError where the folder is no card, UsageError for a card without a model, a layer or a pooling that
-    there is not.
+    Raises CardError if the folder is no card, UsageError for a card without a model, or for an unknown layer or
+    pooling.
     """
 
     def __init__(self, where: str, layer: str = "-1", pooling: str = "auto") -> None:

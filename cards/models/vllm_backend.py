@@ -1,7 +1,7 @@
 """Cards on a vLLM server.
 
-It knows token ids and names of models, no cards. The API is that of vLLM 0.32: OpenAI's completions with vLLM's own
-parameters, and the loading of LoRA adapters while it runs (docs.vllm.ai/en/latest/features/lora).
+`Server` deals in token ids and model names, not cards. The API is that of vLLM 0.32: OpenAI's completions with vLLM's
+extra parameters, and loading LoRA adapters at runtime (docs.vllm.ai/en/latest/features/lora).
 """
 
 import re
@@ -40,9 +40,9 @@ __all__ = [
 ]
 
 
-CONCURRENCY = 64  # requests at a time; the server batches what is there
+CONCURRENCY = 64  # concurrent requests; the server batches them
 TIMEOUT = 120.0  # seconds; the first request for log-probabilities has taken 24 s to compile
-# Whatever generation_config.json on the server says: cards are sampled as kcard says.
+# Override the server's generation_config.json, so that sampling follows kcard's settings alone.
 PLAIN = {"top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 PLAIN_EXTRA = {"min_p": 0.0, "repetition_penalty": 1.0, "ignore_eos": True, "return_token_ids": True}
 
@@ -57,7 +57,7 @@ class ServerModel:
 
     root     the folder or repository that it was loaded from, as the server sees it
     parent   the name of an adapter's base; None for a base or a whole model
-    context  most tokens of prompt and continuation, where the server says so
+    context  maximum tokens of prompt and continuation, if the server reports it
     """
 
     name: str
@@ -68,7 +68,7 @@ class ServerModel:
 
 @dataclass(frozen=True)
 class DocumentRequest:
-    """A document to write. `ends`: token ids at which it ends; `seed` counts above temperature 0."""
+    """A document to generate. `ends`: stop token ids; `seed` applies above temperature 0."""
 
     prompt: tuple[int, ...]
     tokens: int
@@ -81,8 +81,8 @@ class DocumentRequest:
 class Server:
     """The server at `url`, with or without /v1.
 
-    Nothing is tried twice. A request that has no answer after `timeout` seconds raises LLMError, as do a server that
-    is not there and an answer that can't be read; ModelUnavailable where the server's settings are in the way.
+    Nothing is retried. A request without an answer after `timeout` seconds, an unreachable server and a malformed
+    answer raise LLMError; unsuitable server settings raise ModelUnavailable.
     """
 
     def __init__(self, url: str, key: str | None = None, timeout: float = TIMEOUT) -> None:
@@ -93,7 +93,7 @@ class Server:
         self._free = BoundedSemaphore(CONCURRENCY)
 
     def models(self) -> list[ServerModel]:
-        """Bases and adapters, the adapter that was loaded first before the others."""
+        """Return bases and adapters, in the order in which adapters were loaded."""
         with self._explained():
             models = []
             for model in self._client.models.list().data:
@@ -103,17 +103,17 @@ class Server:
             return models
 
     def adapters_at_once(self) -> int | None:
-        """The server's --max-loras, which its metrics tell once an adapter was asked; None where it is not known."""
-        with suppress(LLMError), self._explained():  # metrics may be switched off
+        """Return the server's --max-loras, which its metrics report once an adapter was used; None if unknown."""
+        with suppress(LLMError), self._explained():  # metrics may be disabled
             text = self._client.get(f"{self.url}/metrics", cast_to=str)
             if match := re.search(r'vllm:lora_requests_info\{[^}]*max_lora="(\d+)"', text):
                 return max(1, int(match[1]))
         return None
 
     def load(self, name: str, folder: Path) -> None:
-        """Load the adapter in `folder`, which the server must see under that path. It may be there already.
+        """Load the adapter in `folder`, which the server must see under that path. It may be loaded already.
 
-        Raises ModelUnavailable where the server can't load adapters, does not see the folder, or refuses the adapter.
+        Raises ModelUnavailable if the server can't load adapters, does not see the folder, or refuses the adapter.
         """
         import openai
 
@@ -126,14 +126,14 @@ class Server:
                     raise ModelUnavailable(self._refusal(name, folder, error)) from error
 
     def unload(self, name: str) -> None:
-        """Drop an adapter; one that is not there is gone already."""
+        """Unload an adapter; does nothing if it is not loaded."""
         import openai
 
         with self._explained(), suppress(openai.NotFoundError):
             self._client.post("/unload_lora_adapter", cast_to=str, body={"lora_name": name})
 
     def write(self, model: str, row: DocumentRequest) -> tuple[list[int], bool]:
-        """The new token ids, without the end, and whether the model itself ended the document. Raises ModelGone."""
+        """Return the new token ids, without eos, and whether the model itself ended the document. Raises ModelGone."""
         extra = PLAIN_EXTRA | {"top_k": row.top_k, "stop_token_ids": list(row.ends)}
         options = {"temperature": row.temperature, "max_tokens": row.tokens, **PLAIN}
         if row.temperature > 0:
@@ -146,13 +146,12 @@ class Server:
         return (ids[:-1] if ended and ids and ids[-1] in row.ends else ids), ended
 
     def log_probability(self, model: str, prompt: Sequence[int], token: int, salt: str) -> float:
-        """The natural log-probability, 0 or less, of a token after a prompt. Raises ModelGone.
+        """Return the natural log-probability, 0 or less, of a token after a prompt. Raises ModelGone.
 
-        The token is forced, and its log-probability is that of before (vLLM's --logprobs-mode raw_logprobs, the
-        default). vLLM's prompt_logprobs would need one request for many tokens, but leave out an adapter's change to
-        the head, and on a CPU end the server where another adapter's request is in the batch (0.32).
-        Prefixes are cached for requests with the same `salt` alone, so that nobody else finds what an adapter that
-        is not applied has computed.
+        The token is forced, and its log-probability is the one before forcing (vLLM's --logprobs-mode raw_logprobs, the
+        default). vLLM's prompt_logprobs would need one request for many tokens, but ignores an adapter's change to the
+        head, and on a CPU crashes the server if another adapter's request is in the batch (0.32). Only requests with
+        the same `salt` share the prefix cache, so that no other request reuses what an unapplied adapter computed.
         """
         extra = {
             "allowed_token_ids": [token],
@@ -173,7 +172,7 @@ class Server:
     def _complete(
         self, model: str, prompt: Sequence[int], options: dict[str, Any], extra: dict[str, Any]
     ) -> dict[str, Any]:
-        """The one choice of the answer."""
+        """Request one completion."""
         import openai
 
         with self._explained(), self._free:
@@ -207,7 +206,7 @@ class Server:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn what the client raises, and an answer of another form, into an error of one line."""
+        """Turn client errors and malformed answers into a one-line error."""
         import openai
 
         try:
@@ -233,26 +232,24 @@ class Server:
         return LLMError(f"the engine {self.url} sent no {what} that can be read: is it vLLM 0.10 or later?")
 
 
-# Which adapters are loaded on a server: a limited number of places, from which the least recently used one leaves.
+# The adapters loaded on a server: a limited number of places with least-recently-used eviction.
 #
-# Other programs may load and drop adapters of the same server. So what the server lists counts, not what was loaded
-# from here, and a name that vanished is loaded again.
+# Other programs may load and unload adapters on the same server. So the server's list is authoritative, not what was
+# loaded from here, and an adapter that vanished is loaded again.
 
-PLACES = 4  # where the server does not tell
-FRESH = (
-    60.0  # seconds after which a model is checked again: its server may have been started anew with another
-)
+PLACES = 4  # if the server does not report its limit
+FRESH = 60.0  # seconds after which a model is checked again: its server may have been restarted with another
 LEFT = 60.0  # seconds for which another program's adapter is left alone
 PREFIX = "kcard-"  # of the names of all adapters that kcard loads
 
 
 @dataclass
 class Place:
-    """A model that is in use or was lately.
+    """A model in use or recently used.
 
-    users  how many are at it
-    loads  how often it was made ready
-    since  when that was last, in seconds of time.monotonic
+    users  current users
+    loads  number of preparations
+    since  when it was last prepared, in seconds of time.monotonic
     """
 
     name: str
@@ -262,9 +259,9 @@ class Place:
     lock: Lock = field(default_factory=Lock)
 
     def make_ready(self, prepare: Callable[[], None], seen: int = 0) -> int:
-        """Prepare the model, unless that was done more than `seen` times and lately; how often it was done.
+        """Prepare the model, unless done more than `seen` times and recently; return the number of preparations.
 
-        What `prepare` raises is raised, and the next call prepares again.
+        Raises what `prepare` does; the next call then prepares again.
         """
         with self.lock:
             if self.loads <= seen or time.monotonic() - self.since > FRESH:
@@ -274,7 +271,7 @@ class Place:
 
 
 class Places:
-    """Places for `most` adapters on a server; None: as many as the server takes into a batch, where it says so."""
+    """Places for `most` adapters on a server; None: as many as the server batches, if it reports that."""
 
     def __init__(self, server: Server, most: int | None = None) -> None:
         self._server, self._most = server, most
@@ -287,18 +284,18 @@ class Places:
 
     @property
     def most(self) -> int:
-        """PLACES until the server tells, which is asked now and then."""
+        """PLACES until the server, polled now and then, reports it."""
         if self._most is None and time.monotonic() >= self._ask_again:
             self._most, self._ask_again = self._server.adapters_at_once(), time.monotonic() + FRESH
         return self._most or PLACES
 
     @contextmanager
     def occupy(self, name: str) -> Iterator[Place]:
-        """A place for the adapter, which it keeps while the block lasts. Waits until one is free."""
+        """Hold a place for the adapter while the block lasts. Waits until one is free."""
         most = self.most
         with self._changed:
             while name not in self._places:
-                # A place is free once idle ones have left.
+                # Evict idle adapters to free a place.
                 for idle in self._idle()[: max(0, len(self._places) + 1 - most)]:
                     del self._places[idle]
                 if len(self._places) < most:
@@ -310,7 +307,7 @@ class Places:
         try:
             yield place
         except BaseException:
-            place.loads = 0  # whatever went wrong: it is checked before it is used again
+            place.loads = 0  # check the adapter again before its next use
             raise
         finally:
             with self._changed:
@@ -318,16 +315,16 @@ class Places:
                 self._changed.notify_all()
 
     def load(self, name: str, load: Callable[[], None]) -> None:
-        """Have the server load an adapter, unless it lists it; before that, others leave where the places are full.
+        """Have the server load an adapter unless it lists it, evicting others first if the places are full.
 
-        What this program uses at the moment does not leave, nor do other programs' adapters, unless they have been
-        there for a while: those of programs that ended.
+        Adapters that this program is using are never evicted, and other programs' adapters only once they have been
+        there for a while, as those of ended programs.
         """
         with self._loading:
             names = [model.name for model in self._server.models() if model.parent is not None]
             if name in names:
                 return
-            # Those that leave so that one more has a place: what nobody uses any more first, then what is idle.
+            # Evict until one more fits: first adapters without a place here, then idle ones.
             now = time.monotonic()
             listed = [other for other in names if other.startswith(PREFIX)]
             self._seen = {other: self._seen.get(other, now) for other in listed}
@@ -346,19 +343,19 @@ class Places:
             load()
 
     def _idle(self) -> list[str]:
-        """Places that nobody is at, the least recently used first."""
+        """Return unused places, least recently used first."""
         return [name for name, place in self._places.items() if not place.users]
 
 
-# Cards whose documents a vLLM server writes: adapters that it loads as they are needed, and whole models.
+# Cards that a vLLM server runs: adapters, which it loads on demand, and whole models.
 #
-# All cards and questions of one call are sent together, with a bound; the server batches them. Before a card
-# writes, and whenever its adapter was loaded, its fingerprint is compared through the server's log-probabilities.
+# All cards and questions of one call are sent together, up to a limit; the server batches them. Before a card
+# generates, and whenever its adapter is loaded, its fingerprint is checked with the server's log-probabilities.
 
-# The server does not say in which dtype it computes; most do in this one.
+# The server does not report its dtype; most use this one.
 DTYPE = "bfloat16"
 PROBES = 16  # tokens of a fingerprint that are compared
-APPLIED = 0.5  # the least share of an adapter's effect
+APPLIED = 0.5  # the minimum share of an adapter's effect
 RELOADS = 8  # of one adapter for one document, before its vanishing is an error
 
 
@@ -369,7 +366,7 @@ class ServedCard:
     model   its name there
     base    the name there of its adapter's base; None for a whole model
     places  of the server's adapters
-    group   what writes for it and for others at once
+    group   generates for several cards at once
     """
 
     prompter: Prompter
@@ -380,18 +377,18 @@ class ServedCard:
     group: "ServedCards"
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """See CardGenerator."""
+        """Generate for this card."""
         return self.group.write_each([(self, questions)], documents, sampling)[0]
 
     def check(self, reference: Fingerprint) -> None:
         """Compare some tokens of all rows of the reference with the server's log-probabilities.
 
-        Raises CardError or ModelUnavailable where they differ (see Fingerprint.check), LLMError and ModelGone. The
-        base is measured only to tell what is wrong: on a CPU, vLLM 0.32 answers for the base as for an adapter where
-        both are in one batch.
+        Raises CardError or ModelUnavailable if they differ (see Fingerprint.check), LLMError and ModelGone. The base is
+        measured only to diagnose a difference: on a CPU, vLLM 0.32 confuses requests for a base and an adapter if both
+        are in one batch.
         """
         card, base = self.prompter.card, self.prompter.card.manifest.base.name
-        # The questions and texts as the card's tokenizer makes them now, with 0 for what is not measured yet.
+        # Tokenize the questions and texts again, with 0 for values not measured yet.
         with self.group.tokenizing:
             prompts, texts = self.prompter.probes(reference.pairs, None)
         unknown = [[0.0] * len(ids) for ids in texts]
@@ -416,7 +413,7 @@ class ServedCard:
         )
 
     def _measure(self, model: str, probes: Fingerprint) -> list[tuple[float, ...]]:
-        """The log-probability of each probe's one token."""
+        """Return the log-probability of each probe's token."""
         salt = uuid4().hex
 
         def measure_token(probe: Probe) -> tuple[float, ...]:
@@ -425,9 +422,9 @@ class ServedCard:
         return [*in_order(measure_token, probes.rows, CONCURRENCY)]
 
     def prepare(self) -> None:
-        """Have the adapter loaded, and prove that it is applied.
+        """Have the adapter loaded, and verify that it is applied.
 
-        Raises CardError or ModelUnavailable where it is not; it is dropped then, and nothing was written.
+        Raises CardError or ModelUnavailable if it is not, and unloads it; nothing was generated then.
         """
         card = self.prompter.card
         if self.base is not None:
@@ -442,7 +439,7 @@ class ServedCard:
             raise type(error)(f"{error} (as {self.model} on {self.server.url})") from error
 
     def document(self, place: Place, row: DocumentRequest) -> tuple[list[int], bool]:
-        """What the server writes. An adapter that another program dropped is loaded and checked again."""
+        """Generate a document. An adapter that another program unloaded is loaded and checked again."""
         gone: ModelGone | None = None
         for _ in range(RELOADS):
             loads = place.loads
@@ -454,7 +451,7 @@ class ServedCard:
         raise self._drop_error() from gone
 
     def ensure_ready(self, place: Place, seen: int = 0) -> None:
-        """Prepare the card, unless that was done more than `seen` times and lately."""
+        """Prepare the card, unless done more than `seen` times and recently."""
         gone: ModelGone | None = None
         for _ in range(RELOADS):
             try:
@@ -473,14 +470,14 @@ class ServedCard:
 
 @dataclass(frozen=True)
 class ServedCards:
-    """The cards of all servers. `tokenizing`: cards share tokenizers, which take one call at a time."""
+    """The cards of all servers. `tokenizing`: locks the tokenizers, which cards share."""
 
     tokenizing: Lock = field(default_factory=Lock)
 
     def write_each(
         self, cards: Sequence[tuple[ServedCard, Sequence[str]]], documents: int, sampling: Sampling
     ) -> list[list[list[Passage]]]:
-        """By card, by question of its own: `documents` passages. At temperature 0 they are all the same, and written
+        """Return `documents` passages by card and by its questions. At temperature 0 all are equal and generated
         once."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
 
@@ -506,7 +503,7 @@ class ServedCards:
         sampling: Sampling,
         requests: int,
     ) -> list[list[Passage]]:
-        """What one card writes, with so many requests at a time."""
+        """Generate for one card with `requests` concurrent requests."""
         prompter = card.prompter
         with self.tokenizing:
             prompts = prompter.prompts(questions, sampling, None)
@@ -531,6 +528,6 @@ class ServedCards:
 def _with_values(
     probes: Fingerprint, card: Sequence[tuple[float, ...]], base: Sequence[tuple[float, ...]]
 ) -> Fingerprint:
-    """The probes with what was measured of them."""
+    """Return the probes with these values."""
     rows = zip(probes.rows, card, base, strict=True)
     return replace(probes, rows=tuple(replace(row, card=own, base=bare) for row, own, bare in rows))

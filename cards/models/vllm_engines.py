@@ -1,4 +1,4 @@
-"""The vLLM servers that write for cards: one a base, chosen by what each says it serves."""
+"""The vLLM servers that run cards: one per base, chosen by the models that each lists."""
 
 import hashlib
 import logging
@@ -24,23 +24,23 @@ __all__ = ["CardNotServed", "Engines", "adapter_name"]
 
 DIGEST = 12  # hexadecimal digits of a version in the name of its adapter
 MODELS = ("full", "lora")
-CONTEXT = 2048  # where neither the base's config nor the server says how much it reads
+CONTEXT = 2048  # tokens, if neither the base's config nor the server gives the limit
 
 
 class CardNotServed(Exception):
-    """No server writes for the card; the message says why."""
+    """No server runs the card; the message says why."""
 
 
 @dataclass(frozen=True)
 class _Engine:
-    """A server, its places for adapters, and its models that are no adapters."""
+    """A server, its places for adapters, and its models other than adapters."""
 
     server: Server
     places: Places
     bases: list[ServerModel]
 
     def base(self, name: str) -> ServerModel | None:
-        """The base of that name, or that was loaded from there."""
+        """Return the base with that name or loaded from that path."""
         folder = base_folder(name)
         for model in self.bases:
             if name in {model.name, model.root} or _paths(folder) & _paths(model.root):
@@ -51,10 +51,10 @@ class _Engine:
 class Engines:
     """The servers named by `specs`, such as vllm=http://127.0.0.1:8000.
 
-    places  most adapters that stay loaded on each; None: as many as the server takes into a batch, where it says so
-    key     of servers with --api-key
+    places  maximum number of adapters loaded on each; None: as many as the server batches, if it reports that
+    key     for servers with --api-key
 
-    Raises UsageError for a spec of another form. Servers are asked what they serve when a card is first loaded.
+    Raises UsageError for a malformed spec. Servers list their models when a card is first loaded.
     """
 
     def __init__(self, specs: Sequence[str], places: int | None = None, key: str | None = None) -> None:
@@ -72,8 +72,8 @@ class Engines:
         return f"cards: questions for cards of their bases are sent to {urls}"
 
     def card(self, card: Card, models: Loader) -> ServedCard | None:
-        """The card on the server that has its base, or the card itself; None where the own engine is to write, which
-        is said once. Raises LLMError where a server does not answer, and CardError for a damaged card."""
+        """Return the card on the server that has its base or the card itself; None if the own engine is to run it,
+        which is logged once. Raises LLMError if a server does not answer, CardError for a damaged card."""
         if card.folder not in self._cards:
             try:
                 self._cards[card.folder] = self.find(card, models)
@@ -90,7 +90,7 @@ class Engines:
         return served
 
     def writer(self, card: Card, models: Loader) -> str:
-        """What writes for the card, in words."""
+        """Describe what runs the card."""
         if card.manifest.kind not in MODELS:
             return f"kcard: a card of kind {card.manifest.kind}"
         try:
@@ -100,7 +100,7 @@ class Engines:
         return f"{served.server.url}: {served.model}"
 
     def find(self, card: Card, models: Loader) -> ServedCard:
-        """Return the same, but raise CardNotServed with the reason."""
+        """Return the card on its server, or raise CardNotServed."""
         from safetensors import safe_open
 
         if card.manifest.prompt.style != "tokens":
@@ -137,8 +137,8 @@ class Engines:
         raise CardNotServed(f"no server has its base {named.name!r} (they have {self._served_names()})")
 
     def _reachable_engines(self) -> Iterator[_Engine]:
-        """The servers with what they serve; each is asked until it has said so. Those that don't answer come last, as
-        their error."""
+        """Yield servers with the models they list, each asked until it has answered. If some do not answer, raise their
+        error last."""
         failed: LLMError | None = None
         for place, (server, places) in enumerate(zip(self._servers, self._places, strict=True)):
             if place not in self._engines:
@@ -159,21 +159,21 @@ class Engines:
 
 
 def adapter_name(card: Card) -> str:
-    """The name of a card's adapter on every server, the same for all programs that use this version of the card."""
+    """Return the server-side name of a card's adapter, equal for all programs with this version of the card."""
     sealed = card.folder / MANIFEST
-    # A card by reference lies where its repository was fetched to, without a manifest.
+    # A card by reference lies in the fetched repository, without a manifest.
     text = sealed.read_bytes() if sealed.is_file() else card.manifest.to_json().encode()
     return f"{PREFIX}{card.name}-{hashlib.sha256(text).hexdigest()[:DIGEST]}"
 
 
 def _make_prompter(card: Card, models: Loader, folder: Path | None, served: ServerModel) -> Prompter:
-    """As the own engine prompts the card; where its base is not on this machine, as far as the server tells."""
+    """Prompt as the own engine does; if the base is not on this machine, within the server's limits."""
     ends, context = (None, None) if folder is None else limits(folder)
     limits_of = [most for most in (context, served.context) if most is not None]
     return prompting.read(card, models.tokenizer(card), ends, min(limits_of, default=CONTEXT), 0)
 
 
 def _paths(name: str | Path) -> set[Path]:
-    """Where a model lies, if that is a folder here."""
+    """Return a model's path if it is a local folder."""
     path = Path(name)
     return {path.resolve()} if path.is_dir() else set()

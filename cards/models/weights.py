@@ -1,4 +1,4 @@
-"""The weights of cards and bases as decoders of the engine, read from their files or from a model of transformers.
+"""The weights of cards and bases as decoders of the engine, read from files or from a transformers model.
 
 Embedded cards are read without transformers, whose import takes longer than a whole answer.
 """
@@ -29,15 +29,15 @@ DEFAULTS = {
 
 @dataclass(frozen=True)
 class Weights:
-    """A card's model, or the base of its adapter. `ends`: where its generation config says that texts end."""
+    """A card's model, or the base of its adapter. `ends`: the end-of-text ids of its generation config."""
 
     decoder: Decoder
     ends: int | list[int] | None
 
 
 def read(card: Card, models: Loader) -> Weights:
-    """Raises UnsupportedModel where the engine has no such architecture, ModelUnavailable where the base of an adapter
-    can't be had, CardError where the card's own model can't be read."""
+    """Load the weights. Raises UnsupportedModel if the engine lacks the architecture, ModelUnavailable if an adapter's
+    base is unavailable, CardError if the card's own model can't be read."""
     adapts = card.manifest.is_adapter
     if card.manifest.base.name or not adapts:
         folder = Path(base_folder(card.manifest.base.name)) if adapts else card.folder
@@ -58,8 +58,8 @@ def read(card: Card, models: Loader) -> Weights:
 
 
 def size(folder: Path, device: str) -> int:
-    """Return the bytes that the whole model in a folder takes on the device, by the headers of its safetensors; where
-    it has none, those of its files."""
+    """Return the bytes that the whole model in a folder takes on the device, by its safetensors headers; without
+    safetensors, the size of its files."""
     from safetensors import safe_open
 
     count = 0
@@ -72,7 +72,7 @@ def size(folder: Path, device: str) -> int:
 
 
 def embedded(folder: Path, device: str) -> Weights | None:
-    """The model in a folder, where it is as embedded ones are."""
+    """Load the model in a folder if it is like embedded ones."""
     weights = folder / "model.safetensors"
     if not weights.is_file() or weights.stat().st_size >= 4 * SMALL:  # a larger one may be in bf16
         return None
@@ -82,7 +82,7 @@ def embedded(folder: Path, device: str) -> Weights | None:
 
 
 def of_model(model: Any) -> ModelCheckpoint:
-    """A model of transformers."""
+    """Wrap a transformers model."""
     from transformers.activations import ACT2FN
 
     config, rotary = model.config, getattr(model.base_model, "rotary_emb", None)
@@ -98,9 +98,9 @@ def of_model(model: Any) -> ModelCheckpoint:
 
 
 def of_folder(folder: Path, device: str) -> ModelCheckpoint:
-    """A small OPT as embedded cards are (families.PLAIN_OPT), float32.
+    """Load a small OPT like embedded cards (families.PLAIN_OPT), float32.
 
-    Raises ValueError where its weights don't fit its config.
+    Raises ValueError if its weights don't fit its config.
     """
     import torch
     from safetensors.torch import load_file
@@ -117,7 +117,7 @@ def of_folder(folder: Path, device: str) -> ModelCheckpoint:
 
 
 def _opt_shapes(config: Any) -> dict[str, tuple[int, ...]]:
-    """Of the tensors of an OPT, by name."""
+    """Return an OPT's tensor shapes by name."""
     width, inner = config.hidden_size, config.ffn_dim
     layer = {
         **{f"self_attn.{part}_proj": (width, width) for part in ("q", "k", "v", "out")},
@@ -142,7 +142,7 @@ def _opt_shapes(config: Any) -> dict[str, tuple[int, ...]]:
 
 
 def limits(folder: Path) -> tuple[int | list[int] | None, int | None]:
-    """Where the texts of a model end, and most tokens that it reads, from its configs alone."""
+    """Return a model's end-of-text ids and maximum context in tokens, from its configs alone."""
     config = _json(folder / "config.json")
     if "max_position_embeddings" in config and "eos_token_id" in config:
         return _ends(folder), config["max_position_embeddings"]

@@ -1,7 +1,7 @@
 """A decoder that runs many cards at once.
 
 Rows are ordered by card: with C cards, the rows of a batch are C groups of equal size. A part of the model is shared by
-all cards, or has one more dimension, (C, …), where each card has its own.
+all cards, or has a leading dimension, (C, …), if each card has its own.
 """
 
 import platform
@@ -39,17 +39,17 @@ __all__ = [
 ]
 
 
-# Rows of the table of tokens that a card has in place of the base's, as adapters with trained tokens bring them.
+# Embedding rows that replace the base's, as in adapters with trained tokens.
 #
-# Each card has a few; they are looked up by a binary search, so that a card costs what its own rows do and no table of
-# the whole vocabulary.
+# Each card has a few; they are found by binary search, so that a card costs only its own rows and not a table of the
+# whole vocabulary.
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Of C cards, n each, of which some may be there twice.
+    """n rows for each of C cards, possibly with duplicates.
 
-    tokens  int64 (C, n), which rows they are, sorted; of a card that has none, the first number past the vocabulary
+    tokens  int64 (C, n), their token ids, sorted; for a card without rows, the vocabulary size
     weight  (C, n, d)
     """
 
@@ -57,7 +57,7 @@ class Rows:
     weight: "Tensor"
 
     def embed(self, tokens: "Tensor", x: "Tensor") -> "Tensor":
-        """x (rows, d), what the base has for tokens (rows,), with the cards' own rows where there are such."""
+        """Replace rows of x (rows, d), embeddings of tokens (rows,), by the cards' own if present."""
         import torch
 
         cards, count, width = self.weight.shape
@@ -68,7 +68,7 @@ class Rows:
         return torch.where(is_own.unsqueeze(2), own, x.view(cards, -1, width)).view_as(x)
 
     def score(self, x: "Tensor", logits: "Tensor") -> None:
-        """Into the logits (rows, vocabulary) of the states x (rows, d): those of tokens with rows of their own."""
+        """Write the logits of tokens with own rows, for states x (rows, d), into logits (rows, vocabulary)."""
         import torch
 
         cards, _, width = self.weight.shape
@@ -76,15 +76,15 @@ class Rows:
         words = logits.shape[-1]
         places = self.tokens.clamp(max=words - 1).unsqueeze(1).expand(-1, grouped.shape[1], -1)
         own = torch.bmm(x.view(cards, -1, width), self.weight.transpose(1, 2))
-        # A card has rows, or none: what is kept here is never beside what is replaced.
+        # A card has rows or none, so kept and replaced logits never mix within a card.
         own = torch.where((self.tokens < words).unsqueeze(1), own, grouped.gather(2, places))
         grouped.scatter_(2, places, own)
 
 
 def joined(rows: "Sequence[tuple[Tensor, Tensor] | None]", table: "Tensor") -> Rows | None:
-    """The rows of as many cards, (tokens, weight) of each, in place of those of `table`; None where no card has any.
+    """Combine the rows of several cards, (tokens, weight) each, that replace those of `table`; None if no card has any.
 
-    A card with fewer than others has its last one several times.
+    A card with fewer rows than others repeats its last one.
     """
     import torch
 
@@ -92,7 +92,7 @@ def joined(rows: "Sequence[tuple[Tensor, Tensor] | None]", table: "Tensor") -> R
     if not most:
         return None
     numbers = torch.full((len(rows), most), len(table), dtype=torch.int64, device=table.device)
-    # In the order that the head's products with few rows read fastest.
+    # Use the memory layout that is fastest for the head's products with few rows.
     weight = table.new_zeros((len(rows), table.shape[1], most)).transpose(1, 2)
     for card, own in enumerate(rows):
         if own is not None and len(own[0]):
@@ -103,14 +103,14 @@ def joined(rows: "Sequence[tuple[Tensor, Tensor] | None]", table: "Tensor") -> R
 
 
 class UnsupportedModel(KcardError):
-    """The engine can't take a model or an adapter, for the reason that this says; transformers may."""
+    """The engine does not support a model or adapter, for the reason given; transformers may."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Where some outputs of a linear layer come from: a module of the model, by name; `width` outputs.
+    """The source of some outputs of a linear layer: a module of the model, by name; `width` outputs.
 
-    order  int64 (width,): which output of the module each is; None: as they come
+    order  int64 (width,): index of each output in the module; None: unchanged
     """
 
     module: str
@@ -120,7 +120,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Up:
-    """The second half of a part's adapters: weight (C, rank, width), scaled, for outputs from number `first` on."""
+    """The second half of a part's adapters: weight (C, rank, width), scaled, for outputs from index `first` on."""
 
     weight: "Tensor"
     first: int
@@ -128,20 +128,20 @@ class Up:
 
 @dataclass(frozen=True)
 class LowRank:
-    """What LoRA adds to a linear layer, for each card its own. down (C, ranks, in): of one up after the other."""
+    """The LoRA update of a linear layer, one per card. down (C, ranks, in): concatenated over parts."""
 
     down: "Tensor"
     ups: tuple[Up, ...]
 
     def add(self, x: "Tensor", y: "Tensor") -> None:
-        """Onto y (rows, out), for the layer's input x (rows, in)."""
+        """Add to y (rows, out) in place, for input x (rows, in)."""
         import torch
 
         cards = self.down.shape[0]
         low = torch.bmm(x.view(cards, -1, x.shape[-1]), self.down.transpose(1, 2))
         grouped = y.view(cards, -1, y.shape[-1])
         ranks = [up.weight.shape[1] for up in self.ups]
-        # In fp32 a processor would add onto columns of y card by card, in five times the time.
+        # In fp32 on a CPU, baddbmm_ on columns of y runs card by card, which takes five times as long.
         apart = y.dtype == torch.float32 and y.device.type == "cpu"
         for part, up in zip(low.split(ranks, dim=-1), self.ups, strict=True):
             columns = grouped[..., up.first : up.first + up.weight.shape[2]]
@@ -153,12 +153,12 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Linear:
-    """y = W x + b. `weight` (out, in), or (C, out, in) where each card has its own; `low` is added on top.
+    """y = W x + b. `weight` (out, in), or (C, out, in) if each card has its own; `low` is added on top.
 
     A shared weight may be packed (kcard.cards.models.batched.decoder).
 
-    parts  the modules whose outputs these are, one after the other
-    own    rows that cards have in place of the weight's, of the head where it is the table of tokens
+    parts  the modules whose outputs these are, in order
+    own    cards' rows that replace the weight's, if this head is tied to the embeddings
     """
 
     weight: "Tensor"
@@ -168,7 +168,7 @@ class Linear:
     own: Rows | None = None
 
     def __call__(self, x: "Tensor") -> "Tensor":
-        """(rows, in) -> (rows, out)."""
+        """Map (rows, in) -> (rows, out)."""
         import torch
 
         y: Tensor
@@ -191,7 +191,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Norm:
-    """LayerNorm, or RMSNorm where `rms`. weight (d,), or (C, d) where each card has its own."""
+    """LayerNorm, or RMSNorm if `rms`. weight (d,), or (C, d) if each card has its own."""
 
     weight: "Tensor"
     bias: "Tensor | None"
@@ -199,7 +199,7 @@ class Norm:
     rms: bool = False
 
     def __call__(self, x: "Tensor") -> "Tensor":
-        """(rows, d) -> (rows, d)."""
+        """Map (rows, d) -> (rows, d)."""
         from torch.nn.functional import layer_norm, rms_norm
 
         size = (x.shape[-1],)
@@ -216,10 +216,10 @@ class Norm:
 
 @dataclass(frozen=True)
 class Embedding:
-    """A table (n, d), or (C, n, d) where each card has its own. `offset` is added to every index.
+    """A table (n, d), or (C, n, d) if each card has its own. `offset` is added to every index.
 
-    module  its name in the model, where adapters may change it
-    own     rows that cards have in place of the table's
+    module  its name in the model, if adapters may change it
+    own     cards' rows that replace the table's
     """
 
     table: "Tensor"
@@ -228,7 +228,7 @@ class Embedding:
     own: Rows | None = None
 
     def __call__(self, indices: "Tensor") -> "Tensor":
-        """int64 (rows,) -> (rows, d)."""
+        """Map int64 (rows,) -> (rows, d)."""
         import torch
         from torch.nn.functional import embedding
 
@@ -240,7 +240,7 @@ class Embedding:
         return embedding(indices + self.offset + first, self.table.view(-1, width))
 
     def row(self, card: int, index: int) -> "Tensor":
-        """What card number `card` has for an index, (d,)."""
+        """Return card `card`'s row at `index`, (d,)."""
         table = self.table if self.table.dim() == 2 else self.table[card]
         x = table[index + self.offset]
         if self.own is None:
@@ -251,13 +251,13 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Rotary:
-    """Rotary positions over the first `2 x len(frequencies)` dimensions of a head; the others stay as they are."""
+    """Rotary positions over the first `2 x len(frequencies)` dimensions of a head; the others are unchanged."""
 
     frequencies: "Tensor"
     scale: float = 1.0
 
     def tables(self, positions: "Tensor", dtype: "object") -> "tuple[Tensor, Tensor]":
-        """Cosines and sines, (rows, 1, dimensions) each, for positions (rows,)."""
+        """Compute cosines and sines, (rows, 1, dimensions), for positions (rows,)."""
         import torch
 
         angles = positions.float().unsqueeze(1) * self.frequencies
@@ -265,7 +265,7 @@ class Rotary:
         return (angles.cos() * self.scale).to(dtype), (angles.sin() * self.scale).to(dtype)  # type: ignore[call-overload]
 
     def turn(self, x: "Tensor", tables: "tuple[Tensor, Tensor]") -> "Tensor":
-        """(rows, heads, head_dim), turned by its rows' positions."""
+        """Rotate (rows, heads, head_dim) by the rows' positions."""
         import torch
 
         cos, sin = tables
@@ -279,7 +279,7 @@ class Rotary:
 
 @dataclass(frozen=True)
 class Mlp:
-    """down(act(up x)), or down(act(gate x) * up x) where the first layer holds gate and up one after the other."""
+    """down(act(up x)), or down(act(gate x) * up x) if the first layer concatenates gate and up."""
 
     up: Linear
     down: Linear
@@ -296,7 +296,7 @@ class Mlp:
 
 @dataclass(frozen=True)
 class Layer:
-    """One block. `qkv` gives queries, keys and values one after the other.
+    """One block. `qkv` outputs queries, keys and values, concatenated.
 
     parallel  attention and MLP both read the block's input
     """
@@ -313,7 +313,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Shape:
-    """Attention heads: how many for queries, how many for keys and values, and the width of one."""
+    """Attention heads: number for queries, number for keys and values, and width of each."""
 
     heads: int
     kv_heads: int
@@ -327,7 +327,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Past:
-    """What every prompt of a card follows: keys and values (C, kv_heads, tokens, width) of each layer."""
+    """The prefix of every prompt of a card: keys and values (C, kv_heads, tokens, width) of each layer."""
 
     layers: "tuple[tuple[Tensor, Tensor], ...]"
 
@@ -336,8 +336,7 @@ class Past:
         return self.layers[0][0].shape[2]
 
     def before(self, layer: int, k: "Tensor", v: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Keys and values of a layer's prompts, (rows, kv_heads, length, width) each, with those of their cards in
-        front."""
+        """Prepend the cards' keys and values to those of a layer's prompts, (rows, kv_heads, length, width) each."""
         import torch
 
         whole = []
@@ -351,10 +350,10 @@ class Past:
 class Decoder:
     """A whole model.
 
-    positions  a learned table, or None where positions are rotary
-    longest    tokens
-    tied       the head is the table of `embed`, and rows that a card has of its own are in both
-    past       the prefixes of cards; prompts begin at the place after them
+    positions  a learned table, or None if positions are rotary
+    longest    maximum tokens
+    tied       the head is the table of `embed`, and a card's own rows are in both
+    past       the prefixes of cards; prompts begin after them
     """
 
     embed: Embedding
@@ -369,15 +368,15 @@ class Decoder:
     past: Past | None = None
 
 
-# The tensors of a decoder: walked, counted, and replaced. A tensor that is used twice (tied weights) stays one.
+# Traverses, counts and maps the tensors of a decoder. A tensor that is used twice (tied weights) stays shared.
 
 T = TypeVar("T")
-# What cards of one shape have in common.
+# Parts that cards of one shape share.
 COMMON = (Part, Rotary)
 
 
 def tensors(value: Any) -> "Iterator[Tensor]":
-    """Every tensor of the weights, in an order that equal shapes share; tied ones each time that they are used."""
+    """Yield every tensor of the weights, in the same order for equal shapes; tied ones at each use."""
     from torch import Tensor
 
     if isinstance(value, Tensor):
@@ -391,13 +390,13 @@ def tensors(value: Any) -> "Iterator[Tensor]":
 
 
 def mapped(value: T, change: "Callable[[Tensor], Tensor]") -> T:
-    """The same with `change` of every tensor of the weights, called once for each."""
+    """Return a copy with `change` applied once to every tensor of the weights."""
     changed: T = _map_tensors(value, change, {})
     return changed
 
 
 def map_linears(decoder: Decoder, change: Callable[[Linear], Linear]) -> Decoder:
-    """The decoder with `change` of each of its linear layers."""
+    """Apply `change` to each of the decoder's linear layers."""
     layers = tuple(
         replace(
             layer,
@@ -416,7 +415,7 @@ def size(value: Any) -> int:
 
 
 def signature(value: Any) -> str:
-    """Equal for models whose weights can be stacked: the same shapes, dtype, activations and positions."""
+    """Return a string equal for models that can be stacked: same shapes, dtype, activations, positions."""
     from torch import Tensor
 
     if isinstance(value, Tensor):
@@ -453,20 +452,20 @@ def _storage_key(tensor: "Tensor") -> object:
     return tensor.data_ptr(), tuple(tensor.shape)
 
 
-# Weights in the blocks that oneDNN multiplies fastest, rearranged once rather than in every product.
+# Weights in oneDNN's blocked layout, reordered once instead of in every product.
 #
 # With few rows, as in decoding, products are 1.1 to 3 times as fast as with plain weights.
 
 
 def packed(decoder: Decoder) -> Decoder:
-    """The decoder with packed weights in its linear layers, which hold them in place of the plain ones.
+    """Pack the weights of the decoder's linear layers, replacing the plain ones.
 
-    A head that shares its weight with the embeddings gets one of its own. Where this processor, or the weights' device
-    or dtype, has no packed products, the decoder as it is.
+    A head that shares its weight with the embeddings gets its own copy. Returns the decoder unchanged if this CPU, or
+    the weights' device or dtype, does not support packed products.
     """
     import torch
 
-    # A weight of two dimensions is shared, not one of many cards.
+    # A two-dimensional weight is shared by all cards.
     weight = decoder.head.weight
     if weight.device.type != "cpu" or weight.dim() != 2 or not torch.backends.mkldnn.is_available():
         return decoder

@@ -1,6 +1,6 @@
-"""Causal models as decoders: one function a family of architectures, a row of FAMILIES each.
+"""Causal models as decoders: one function per family of architectures, one row of FAMILIES each.
 
-They take a model as its checkpoint describes it, so this file knows neither transformers nor folders.
+They take a model as its checkpoint describes it, independent of transformers and folders.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ __all__ = ["FAMILIES", "OFFSET", "ModelCheckpoint", "decoder", "is_plain_opt"]
 
 OPT_EPS = 1e-5  # of every LayerNorm of an OPT
 OFFSET = 2  # of the first position in an OPT's table
-# The OPTs that embedded cards are.
+# The config of embedded cards.
 PLAIN_OPT: Mapping[str, Any] = {
     "model_type": "opt",
     "activation_function": "relu",
@@ -40,7 +40,7 @@ PLAIN_OPT: Mapping[str, Any] = {
 
 
 def is_plain_opt(config: Mapping[str, Any]) -> bool:
-    """Whether a config is that of an OPT as embedded models are: PLAIN_OPT, and as wide outside as inside."""
+    """Return whether a config is an embedded model's: PLAIN_OPT, with word_embed_proj_dim == hidden_size."""
     wide = config.get("word_embed_proj_dim", config.get("hidden_size")) == config.get("hidden_size")
     return (
         wide
@@ -53,11 +53,11 @@ def is_plain_opt(config: Mapping[str, Any]) -> bool:
 class ModelCheckpoint:
     """A model as its files describe it.
 
-    architecture  the class of transformers that runs it, such as OPTForCausalLM
+    architecture  the transformers class that runs it, such as OPTForCausalLM
     config        the keys of config.json as attributes, with that class' defaults
-    tensors       by name; a tied head is there under its own name, too
+    tensors       by name; a tied head is included under its own name
     activation    of the MLPs
-    rotary        rotary positions; None where there are none, or where they change with the length of the text
+    rotary        rotary positions; None if there are none, or if they change with the length of the text
     """
 
     architecture: str
@@ -67,7 +67,7 @@ class ModelCheckpoint:
     rotary: Rotary | None = None
 
     def linear(self, *modules: str, order: "Tensor | None" = None) -> Linear:
-        """Linear layers side by side as one. order: of the outputs of a single one."""
+        """Fuse linear layers into one. order: of the outputs of a single one."""
         import torch
 
         weights = [self.tensors[f"{module}.weight"] for module in modules]
@@ -96,9 +96,9 @@ class ModelCheckpoint:
 
 
 def decoder(checkpoint: ModelCheckpoint) -> Decoder:
-    """The model as a decoder, some of its weights fused; those that are not are the checkpoint's own, not copies.
+    """Convert the model to a decoder, some of its weights fused; the others are the checkpoint's own, not copies.
 
-    Raises UnsupportedModel for an architecture that has no row here, or for one of its variants.
+    Raises UnsupportedModel for an architecture that has no row here, or an unsupported variant.
     """
     import torch
 
@@ -141,7 +141,7 @@ def _opt(model: ModelCheckpoint) -> Decoder:
 
 
 def _llama(model: ModelCheckpoint) -> Decoder:
-    """Llama, Mistral, Qwen2 and Qwen3, which differ in biases and in norms of queries and keys."""
+    """Convert Llama, Mistral, Qwen2 and Qwen3, which differ in biases and query/key norms."""
     config = model.config
     if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
         raise UnsupportedModel(f"a {model.architecture} with sliding windows")
@@ -185,7 +185,7 @@ def _neox(model: ModelCheckpoint) -> Decoder:
     config, rotary = model.config, _rotary(model)
     heads, eps = config.num_attention_heads, config.layer_norm_eps
     shape = Shape(heads, heads, config.hidden_size // heads)
-    # Its outputs come as (heads, query key value, width): here all queries come first.
+    # NeoX interleaves its outputs as (heads, query key value, width): reorder them so that all queries come first.
     order = torch.arange(3 * config.hidden_size).view(heads, 3, shape.width).transpose(0, 1).reshape(-1)
 
     def layer(name: str) -> Layer:

@@ -1,7 +1,7 @@
 """Generate texts of many cards at once.
 
-Prefill runs once a (card, question). The keys and values of a prompt are kept once and shared by its documents; those
-of a document lie in buffers of their own. It knows weights and token ids, no cards.
+Prefill runs once per (card, question). A prompt's keys and values are stored once and shared by its documents; each
+document has buffers of its own. This module deals in weights and token ids, not cards.
 """
 
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ __all__ = [
 ]
 
 
-# Prompts of one batch: as token ids or as embeddings, and padded to one length.
+# Prompts of one batch: token ids or embeddings, padded to one length.
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Prompts of one batch or many: `ids`, token ids a row, or `embeddings`, (rows, length, width)."""
+    """Prompts of one batch or many: `ids`, token ids per row, or `embeddings`, (rows, length, width)."""
 
     ids: tuple[tuple[int, ...], ...] = ()
     embeddings: "Tensor | None" = None
@@ -58,10 +58,10 @@ class Prompts:
 class DecodingBatch:
     """Prompts of one length, padded on the left, ordered by card.
 
-    ids         int64 (prompts, length); or, with `embeddings`, not looked at
-    embeddings  (prompts, length, d) where prompts are given as embeddings
-    mask        bool (prompts, length): False for padding; None where there is none
-    documents   how many documents each prompt gets
+    ids         int64 (prompts, length); ignored with `embeddings`
+    embeddings  (prompts, length, d) if prompts are given as embeddings
+    mask        bool (prompts, length): False for padding; None without padding
+    documents   number of documents per prompt
     """
 
     ids: "Tensor"
@@ -81,7 +81,7 @@ class DecodingBatch:
 def batched(
     decoder: Decoder, prompts: Prompts, documents: int, continuations: Sequence[Sequence[int]] = ()
 ) -> DecodingBatch:
-    """Prompts, each with its continuation where there are any, padded on the left to one length."""
+    """Pad prompts, each with its continuation if any, on the left to one length."""
     import torch
 
     device = decoder.embed.table.device
@@ -105,22 +105,22 @@ def batched(
     return DecodingBatch(torch.empty((0, 0), dtype=torch.int64, device=device), mask, documents, embedded)
 
 
-# Keys and values: of each prompt once, shared by its documents; of each document in buffers that are there beforehand.
+# Keys and values: stored once per prompt, shared by its documents, and in preallocated buffers per document.
 #
-# Products over whole, contiguous buffers are faster than over slices, which would be copied first: what is not written
-# yet is masked. The buffers of the documents grow when they are full. Documents are ordered by prompt and head, so that
-# what they see of their prompt and of their own text lies side by side.
+# Products over whole, contiguous buffers are faster than over slices, which would be copied first, so unwritten places
+# are masked. The documents' buffers grow when they are full. Documents are ordered by prompt and head, so that the keys
+# and values of their prompt and of their own text are adjacent.
 
-# A step reads the buffers whole: too large a room costs more than to grow now and then. Products are fastest over
-# multiples of it.
+# Each step reads whole buffers, so too large a buffer costs more than growing now and then. Products are fastest over
+# multiples of ROOM.
 ROOM = 16
 
 
 class KVCache:
-    """What attention looks back at.
+    """Keys and values for attention.
 
-    documents  of each prompt
-    tokens     most of a document
+    documents  per prompt
+    tokens     maximum per document
     bias       (prompts, 1, 1, length), added to the scores of prompt places; None: nothing is
     """
 
@@ -131,18 +131,18 @@ class KVCache:
         self._grown: list[tuple[Tensor, Tensor]] = []
 
     def add_prompt(self, keys: "Tensor", values: "Tensor") -> None:
-        """The next layer's, (prompts, kv_heads, length, width) each."""
+        """Add the next layer's, (prompts, kv_heads, length, width) each."""
         self._prompts.append((keys.contiguous(), values.contiguous()))
 
     def pick(self, prompts: "Tensor") -> None:
-        """Keep these prompts and their documents only."""
+        """Keep only these prompts and their documents."""
         self._prompts = [(keys[prompts], values[prompts]) for keys, values in self._prompts]
         self._grown = [(keys[prompts], values[prompts]) for keys, values in self._grown]
         if self._bias is not None:
             self._bias = self._bias[prompts]
 
     def open(self, step: int) -> None:
-        """Make room for the token of `step` in every layer, which is what is written next."""
+        """Make room in every layer for the token of `step`, which is written next."""
         self._step = step
         if step < self._room:
             return
@@ -160,18 +160,18 @@ class KVCache:
         self._room = most
 
     def attend(self, layer: int, q: "Tensor", k: "Tensor", v: "Tensor") -> "Tensor":
-        """What each row's new token sees, (rows, heads x width).
+        """Attend with each row's new token, (rows, heads x width).
 
-        q (rows, heads, width), k and v (rows, kv_heads, width): the token's own, which are kept.
+        q (rows, heads, width), k and v (rows, kv_heads, width): the token's own, which are stored.
         """
         import torch
 
         assert self._room, "open comes first"
         shape, rows = self._shape, q.shape[0]
         prompts, group = rows // self._documents, shape.heads // shape.kv_heads
-        # Of each prompt and head, all its documents' queries (x group), or of each document its own (group).
+        # Queries by prompt and head: of all its documents (x group), or of each document (group).
         shared, own = (prompts * shape.kv_heads, self._documents * group), (rows * shape.kv_heads, group)
-        # Put the token's own into the buffers: keys and values of all documents, (rows x kv_heads, room, width).
+        # Store the token's keys and values in the buffers of all documents, (rows x kv_heads, room, width).
         buffers = []
         for buffer, new in zip(self._grown[layer], (k, v), strict=True):
             buffer[..., self._step, :] = self._by_head(new)
@@ -188,7 +188,7 @@ class KVCache:
         own_scores[..., self._step + 1 :] = -torch.inf
         weights = torch.softmax(
             torch.cat([prompt_scores.view(*own, -1), own_scores], dim=-1), dim=-1
-        )  # within in fp32
+        )  # computed in fp32 internally
         on_prompt, on_own = weights.split([prompt_scores.shape[-1], own_scores.shape[-1]], dim=-1)
         mixed = torch.bmm(on_prompt.reshape(*shared, -1).contiguous(), old_values.flatten(0, 1))
         mixed = mixed.view(*own, -1).baddbmm_(on_own.contiguous(), values)
@@ -196,32 +196,32 @@ class KVCache:
         return by_head.transpose(1, 2).reshape(rows, -1)
 
     def _by_head(self, x: "Tensor") -> "Tensor":
-        """(rows, heads, width) -> (prompts, kv_heads, documents, group x width)"""
+        """Map (rows, heads, width) to (prompts, kv_heads, documents, group x width)"""
         grouped = x.reshape(x.shape[0] // self._documents, self._documents, self._shape.kv_heads, -1)
         return grouped.transpose(1, 2)
 
 
 def _round_up(room: int) -> int:
-    """Rounded up to a multiple of ROOM."""
+    """Round up to a multiple of ROOM."""
     return -(-room // ROOM) * ROOM
 
 
-# The next token of every row: greedy, or drawn among the top k with the row's own noise.
+# The next token of every row: greedy, or sampled from the top k with the row's own noise.
 #
-# Randomness belongs to a document, not to a batch: there is no generator state to carry, and all rows are drawn
-# at once. The top k of a wide vocabulary are found in two steps: of groups of tokens, the k with the highest
-# maxima hold them all.
+# Randomness belongs to a document, not to a batch: there is no generator state to carry, and all rows are sampled
+# at once. The top k of a large vocabulary are found in two steps: the k groups of tokens with the highest maxima
+# contain them all.
 
-# The tokens whose numbers leave the same rest form a group: maxima over such groups are taken in wide vectors. A power
-# of two would be slower, as a group's tokens would share a few lines of the processor's cache.
+# Tokens with equal ids modulo GROUPS form a group, so that maxima over groups are vectorized. A power of two would be
+# slower, since a group's tokens would share a few cache lines.
 GROUPS = 768
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """How tokens are drawn. `seeds`: int64 (rows,), one a document; not looked at where the temperature is 0.
+    """Sampling settings. `seeds`: int64 (rows,), one per document; ignored at temperature 0.
 
-    `top_k` 0: among all tokens.
+    `top_k` 0: all tokens.
     """
 
     seeds: "Tensor"
@@ -229,7 +229,7 @@ class Sampler:
     top_k: int
 
     def draw(self, logits: "Tensor", step: int) -> "Tensor":
-        """int64 (rows,), for logits (rows, vocabulary) of step 0, 1, …"""
+        """Draw int64 (rows,) from logits (rows, vocabulary) of step 0, 1, …"""
         if self.temperature == 0:
             return logits.argmax(-1)
         k = min(self.top_k, logits.shape[1]) if self.top_k > 0 else logits.shape[1]
@@ -240,7 +240,7 @@ class Sampler:
 
 
 def highest(logits: "Tensor", k: int) -> "tuple[Tensor, Tensor]":
-    """The k highest of each row and where they are, as torch.topk, in no order."""
+    """Return the k highest values and indices per row, as torch.topk, unsorted."""
     import torch
 
     rows, width = logits.shape
@@ -258,10 +258,10 @@ def highest(logits: "Tensor", k: int) -> "tuple[Tensor, Tensor]":
 
 
 def gumbel(seeds: "Tensor", step: int, tokens: "Tensor") -> "Tensor":
-    """Gumbel noise for candidate tokens: a counter-based hash of (seed, step, token), so that a document is the same
+    """Hash (seed, step, token) to Gumbel noise for candidate tokens, counter-based, so that a document is the same
     alone or in a batch, on a CPU or a GPU.
 
-    seeds   int64 (rows,): one seed a document
+    seeds   int64 (rows,): one seed per document
     tokens  int64 (rows, k): token ids
     returns float64 (rows, k). argmax(logits + noise) is then an exact draw from softmax(logits)
             (the Gumbel-max trick).
@@ -277,28 +277,28 @@ def gumbel(seeds: "Tensor", step: int, tokens: "Tensor") -> "Tensor":
 
 
 def _mix(x: "Tensor") -> "Tensor":
-    """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014); int64 products wrap, as it needs them to."""
+    """Apply SplitMix64's finalizer (Steele, Lea and Flood, 2014), which relies on wrapping int64 products."""
     x = (x ^ _shift(x, 30)) * _as_int64(0xBF58476D1CE4E5B9)
     x = (x ^ _shift(x, 27)) * _as_int64(0x94D049BB133111EB)
     return x ^ _shift(x, 31)
 
 
 def _shift(x: "Tensor", bits: int) -> "Tensor":
-    """Logical right shift; torch's own keeps the sign."""
+    """Shift right logically; torch's own keeps the sign."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def _as_int64(word: int) -> int:
-    """The last 64 bits of a number, as torch's int64 writes them."""
+    """Return the low 64 bits of a number as a signed int64."""
     word %= 1 << 64
     return word - (1 << 64) if word >> 63 else word
 
 
-# One block of a decoder, and one step of all of them: the next token of every row.
+# One block of a decoder, and one step of all blocks: the next token of every row.
 
 
 def take_step(decoder: Decoder, cache: KVCache, new: "Tensor", positions: "Tensor") -> "Tensor":
-    """Logits (rows, vocabulary) after one more token of each document."""
+    """Return logits (rows, vocabulary) after one more token per document."""
     x = decoder.embed(new)
     if decoder.positions is not None:
         x = x + decoder.positions(positions)
@@ -312,7 +312,7 @@ def take_step(decoder: Decoder, cache: KVCache, new: "Tensor", positions: "Tenso
 def heads(
     decoder: Decoder, layer: Layer, x: "Tensor", tables: "tuple[Tensor, Tensor] | None"
 ) -> "tuple[Tensor, Tensor, Tensor]":
-    """Queries, keys and values, (rows, heads, width) each, normalised and turned as the model does."""
+    """Return queries, keys and values, (rows, heads, width) each, normalized and rotated."""
     shape = decoder.shape
     q, k, v = (part.reshape(x.shape[0], -1, shape.width) for part in layer.qkv(x).split(shape.sizes, dim=-1))
     if layer.query_norm is not None and layer.key_norm is not None:
@@ -333,14 +333,14 @@ def block(layer: Layer, x: "Tensor", mixed: "Tensor") -> "Tensor":
     return x + layer.mlp(layer.mlp_norm(x))
 
 
-# Every how many steps it is asked which cards are through: when half of them are, the others go on without them.
+# Steps between checks for finished cards: once half of them are finished, the others continue without them.
 ASK = 8
 
 
 def decode(
     decoder: Decoder, batch: DecodingBatch, sampler: Sampler, tokens: int, eos: tuple[int, ...]
 ) -> "Tensor":
-    """int64 (prompts x documents, at most tokens): the new ids; it stops once every row has had an eos."""
+    """Return new ids, int64 (prompts x documents, at most tokens); stop once every row has had an eos."""
     import torch
 
     with torch.inference_mode():
@@ -383,7 +383,7 @@ def decode(
 
 @dataclass(frozen=True)
 class _DecodingState:
-    """What still grows. positions, rows: of each document, the length of its prompt and its row in the result."""
+    """The documents still generated. positions, rows: each one's prompt length and its row in the result."""
 
     decoder: Decoder
     cache: KVCache
@@ -392,9 +392,9 @@ class _DecodingState:
     rows: "Tensor"
 
     def unfinished(self, ended: "Tensor", documents: int) -> "Tensor | None":
-        """Documents of cards that are not through, where those are at most half of them; None where they are more.
+        """Return documents of unfinished cards, if those are at most half of the cards; otherwise None.
 
-        Without cards, of prompts that are not through.
+        Without cards, of unfinished prompts.
         """
         each = len(ended) // (cards(self.decoder) or len(ended) // documents)
         through = ended.view(-1, each).all(1)
@@ -404,7 +404,7 @@ class _DecodingState:
         return unfinished
 
     def pick(self, documents_left: "Tensor", documents: int) -> "_DecodingState":
-        """The same with these documents only."""
+        """Keep only these documents."""
         self.cache.pick(documents_left[::documents] // documents)
         decoder, count = self.decoder, cards(self.decoder)
         if count is not None:
@@ -417,9 +417,9 @@ class _DecodingState:
 
 
 def prefill(decoder: Decoder, batch: DecodingBatch, cache: KVCache | None) -> "Tensor":
-    """States (prompts, length, d) after the last layer, before the last norm.
+    """Return states (prompts, length, d) after the last layer, before the final norm.
 
-    Where there is a cache, keys and values go into it, and states are those of the last place only: (prompts, 1, d).
+    With a cache, store keys and values in it, and return only the last place's states: (prompts, 1, d).
     """
     from torch.nn.functional import scaled_dot_product_attention as attend
 
@@ -453,9 +453,9 @@ def prefill(decoder: Decoder, batch: DecodingBatch, cache: KVCache | None) -> "T
 
 
 def _positions_and_mask(batch: DecodingBatch, past: int, device: Any) -> "tuple[Tensor, Tensor | None]":
-    """The position of each token, (prompts x length,), and which places each sees; None: all before it.
+    """Return each token's position, (prompts x length,), and the attention mask; None: plain causal.
 
-    past  tokens of the prefix, which all see
+    past  tokens of the prefix, visible to all
     """
     import torch
     from torch.nn.functional import pad
@@ -467,13 +467,13 @@ def _positions_and_mask(batch: DecodingBatch, past: int, device: Any) -> "tuple[
     positions = torch.arange(length, device=device).repeat(rows)
     if batch.mask is not None:
         positions = (batch.mask.long().cumsum(1) - 1).clamp(min=0).reshape(-1)
-        # A padded place looks at itself, so that its softmax is defined; nobody looks at it.
+        # A padded place attends to itself, so that its softmax is defined; no other place attends to it.
         allowed = (allowed & batch.mask[:, None, :]) | torch.eye(length, dtype=torch.bool, device=device)
     return past + positions, pad(allowed, (past, 0), value=True).unsqueeze(1)
 
 
 def _padding_bias(batch: DecodingBatch, past: int, dtype: Any) -> "Tensor | None":
-    """What is added to scores of prompt places, after those of the prefix: minus infinity for padding."""
+    """Return the bias for scores of prompt places, after the prefix's: minus infinity for padding."""
     import torch
     from torch.nn.functional import pad
 
@@ -486,7 +486,7 @@ def _padding_bias(batch: DecodingBatch, past: int, dtype: Any) -> "Tensor | None
 def log_probabilities(
     decoder: Decoder, prompts: Prompts, continuations: Sequence[Sequence[int]]
 ) -> list[list[float]]:
-    """For each prompt the natural log-probability of every token of its continuation, 0 or less; nothing is drawn.
+    """Return the natural log-probability, 0 or less, of each continuation token per prompt, without sampling.
 
     The decoder is that of one card; all rows go through it at once, so they should be few and short.
     """
@@ -496,7 +496,7 @@ def log_probabilities(
         states = prefill(decoder, batched(decoder, prompts, 1, continuations), None)
         values = []
         for row, ids in zip(states, continuations, strict=True):
-            # The state at a place speaks of the token after it.
+            # The state at a position predicts the next token.
             logits = decoder.head(decoder.final_norm(row[-len(ids) - 1 : -1].contiguous()))
             targets = torch.tensor(list(ids), device=logits.device).unsqueeze(1)
             scores = logits.float().log_softmax(dim=-1).gather(1, targets)
@@ -505,6 +505,6 @@ def log_probabilities(
 
 
 def until_eos(ids: Sequence[int], eos: Sequence[int]) -> tuple[list[int], bool]:
-    """The ids before the first end of text, and whether there is one."""
+    """Return the ids before the first eos, and whether there is one."""
     ends = [position for position, token in enumerate(ids) if token in eos]
     return (list(ids[: ends[0]]), True) if ends else (list(ids), False)

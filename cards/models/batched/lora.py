@@ -1,10 +1,9 @@
-"""LoRA adapters: checked whether they can be stacked, read from their files without a model, and stacked on one base.
+"""LoRA adapters: checked for stackability, read from their files without a model, and stacked on one base.
 
-What adds scale x B A to linear layers can be stacked: any rank, target modules, scaling and rsLoRA; and so can rows of
-the table of tokens in place of the base's (peft's trainable_token_indices). DoRA, saved modules, biases and layers that
-are not linear can't. Matrices are stacked with ranks padded with zeros: a few batched products a layer then do all
-cards at once, exactly (S-LoRA, Sheng et al. 2023, does so for requests of unlike cards; here every card has equally
-many rows).
+Adapters that add scale x B A to linear layers can be stacked: any rank, target modules, scaling and rsLoRA; and so can
+embedding rows that replace the base's (peft's trainable_token_indices). DoRA, saved modules, biases and non-linear
+layers can't. Ranks are padded with zeros, so that a few batched products per layer compute all cards at once, exactly
+(S-LoRA, Sheng et al. 2023, does so for heterogeneous requests; here every card has equally many rows).
 """
 
 import json
@@ -45,11 +44,11 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 NAME = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
 ROWS = re.compile(r"base_model\.model\.(?P<module>.+)\.token_adapter\.trainable_tokens_delta")
 TOKENS = "trainable_token_indices"
-# What families call their table of tokens.
+# Names of the token embeddings by family.
 TABLES = ("embed_tokens", "embed_in")
-# Bytes of a token's number.
+# Bytes of a token id.
 NUMBER = 8
-# What a config may hold that changes the computation, and the value at which it does not.
+# Config keys that change the computation, and the values at which they don't.
 PLAIN: Mapping[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "use_dora": (False, None),
@@ -66,10 +65,10 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class LoraAdapter:
-    """down (rank, in) and up (out, rank) of each module, by its name in the base; `up` is scaled already.
+    """down (rank, in) and up (out, rank) of each module, by its name in the base; `up` is already scaled.
 
-    table  the module that embeds tokens, where the adapter has rows of it: by its name in the base
-    rows   which, int64 (n,), and what they are, (n, d)
+    table  the token embedding, by its name in the base, if the adapter has rows of it
+    rows   token ids, int64 (n,), and the rows, (n, d)
     """
 
     modules: "Mapping[str, tuple[Tensor, Tensor]]"
@@ -78,13 +77,13 @@ class LoraAdapter:
 
     @property
     def ranks(self) -> dict[str, int]:
-        """By module; of the one that embeds tokens, how many rows."""
+        """Rank by module; for the token embedding, its number of rows."""
         own = {} if self.rows is None else {self.table: len(self.rows[0])}
         return own | {module: down.shape[0] for module, (down, _) in self.modules.items()}
 
 
 def check(folder: Path) -> None:
-    """Raise UnsupportedModel where the adapter in a folder can't be stacked."""
+    """Raise UnsupportedModel if the adapter in a folder can't be stacked."""
     from safetensors import safe_open
 
     if not (folder / WEIGHTS).is_file():
@@ -104,7 +103,7 @@ def check(folder: Path) -> None:
                 continue
             if (match := NAME.fullmatch(name)) is None:
                 raise UnsupportedModel(f"it changes {name}")
-            # Whether peft would apply the adapter to the module: by name, by the end of its name, or by a pattern.
+            # Check that peft would apply the adapter to the module: by name, by suffix, or by pattern.
             module = match["module"]
             if isinstance(targets, str):
                 is_target = targets == "all-linear" or re.fullmatch(targets, module) is not None
@@ -119,18 +118,18 @@ def check(folder: Path) -> None:
 
 
 def _is_token_table(module: str) -> bool:
-    """Whether the module is a table of tokens, by the end of its name."""
+    """Return whether the module is a token embedding, by its suffix."""
     return module.rpartition(".")[2] in TABLES
 
 
 def _own_tokens(config: Mapping[str, Any]) -> list[int]:
-    """The tokens whose rows are the adapter's own, of the one module that may have such."""
+    """Return the tokens with own rows, of the one module that may have them."""
     indices = config.get(TOKENS) or []
     return list(*indices.values()) if isinstance(indices, Mapping) else indices
 
 
 def read(folder: Path, dtype: "Any") -> LoraAdapter:
-    """The adapter's weights, from a file that is mapped into memory, in the given dtype."""
+    """Load the adapter's weights from a memory-mapped file in the given dtype."""
     import torch
     from safetensors import safe_open
 
@@ -168,7 +167,7 @@ def match_pattern(patterns: Mapping[str, Any], module: str, otherwise: Any) -> A
 
 
 def widths(decoder: Decoder) -> dict[str, tuple[int, int]]:
-    """The modules whose adapters can be stacked, by name: inputs and outputs."""
+    """Return (inputs, outputs) of the modules whose adapters can be stacked."""
     linears = [linear for layer in decoder.layers for linear in modules(layer)]
     return {
         part.module: (linear.weight.shape[1], part.width)
@@ -178,7 +177,7 @@ def widths(decoder: Decoder) -> dict[str, tuple[int, int]]:
 
 
 def check_fit(decoder: Decoder, adapter: LoraAdapter) -> None:
-    """Raise UnsupportedModel where the adapter can't be stacked on this base."""
+    """Raise UnsupportedModel if the adapter can't be stacked on this base."""
     sizes = widths(decoder)
     for module, (down, up) in adapter.modules.items():
         if module not in sizes:
@@ -190,7 +189,7 @@ def check_fit(decoder: Decoder, adapter: LoraAdapter) -> None:
 
 
 def _check_rows(decoder: Decoder, adapter: LoraAdapter, tokens: "Tensor", weight: "Tensor") -> None:
-    """The same of its rows of the table of tokens."""
+    """Check its rows of the token embedding."""
     words, width = decoder.embed.table.shape
     if adapter.table != decoder.embed.module:
         raise UnsupportedModel(f"its adapter changes {adapter.table}")
@@ -209,7 +208,7 @@ def _check_rows(decoder: Decoder, adapter: LoraAdapter, tokens: "Tensor", weight
 
 
 def added(decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int:
-    """Bytes that adapters take when they are stacked. ranks: of each, as LoraAdapter has them."""
+    """Return the bytes of stacked adapters. ranks: of each, as in LoraAdapter."""
     linears = [linear for layer in decoder.layers for linear in modules(layer)]
     total = 0
     for linear in [*linears, decoder.head]:
@@ -223,12 +222,12 @@ def added(decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int:
 
 
 def modules(layer: Layer) -> tuple[Linear, ...]:
-    """The linear layers of a block."""
+    """Return a block's linear layers."""
     return layer.qkv, layer.out, layer.mlp.up, layer.mlp.down
 
 
 def stacked(decoder: Decoder, adapters: Sequence[LoraAdapter]) -> Decoder:
-    """The base with the adapters of as many cards; rows must be ordered by card."""
+    """Stack the adapters of several cards on the base; rows must be ordered by card."""
     stack = map_linears(decoder, lambda linear: _with_adapters(linear, adapters))
     own = joined([adapter.rows for adapter in adapters], decoder.embed.table)
     head = replace(stack.head, own=own) if decoder.tied else stack.head
@@ -236,7 +235,7 @@ def stacked(decoder: Decoder, adapters: Sequence[LoraAdapter]) -> Decoder:
 
 
 def _with_adapters(linear: Linear, adapters: Sequence[LoraAdapter]) -> Linear:
-    """The layer with the adapters' low-rank parts: of several parts side by side, each with ranks of its own."""
+    """Add the adapters' low-rank parts to a layer: side by side if it has several parts, each with its own ranks."""
     import torch
 
     ranks = []

@@ -1,8 +1,8 @@
-"""Trained prefixes: the keys and values of tokens that stand before every prompt (Li and Liang, 2021, section 4.2;
-"Cartridges", Eyuboglu et al., 2025, section 3), read from a peft adapter without a model, and stacked on one base.
+"""Trained prefixes: keys and values of tokens that precede every prompt (Li and Liang, 2021, section 4.2; "Cartridges",
+Eyuboglu et al., 2025, section 3), read from a peft adapter without a model, and stacked on one base.
 
-peft saves one table, (tokens, layers x 2 x kv_heads x width), for its types CARTRIDGE and PREFIX_TUNING alike. The
-prefixes of cards that write together are of one length.
+peft saves one table, (tokens, layers x 2 x kv_heads x width), for its types CARTRIDGE and PREFIX_TUNING alike. Cards
+that run together must have prefixes of one length.
 """
 
 import json
@@ -33,14 +33,14 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 TABLE = "prompt_embeddings"
 TYPES = ("CARTRIDGE", "PREFIX_TUNING")
 SIZES = ("num_virtual_tokens", "num_layers", "num_attention_heads", "token_dim")
-# Of the decoder, as ranks name modules: where a prefix has its tokens.
+# The decoder's field for a prefix, as its module name in ranks.
 PLACE = "past"
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """table: (layers, 2, kv_heads, tokens, width), keys and values of each layer; keys are turned already, where
-    positions are rotary, for the first places of the text."""
+    """table: (layers, 2, kv_heads, tokens, width), keys and values of each layer; for rotary positions, keys are
+    already rotated to the first positions of the text."""
 
     table: "Tensor"
 
@@ -55,17 +55,17 @@ class Prefix:
 
     @property
     def ranks(self) -> dict[str, int]:
-        """Its size, as adapters tell theirs by module."""
+        """Its tokens, as adapters' ranks by module."""
         return {PLACE: self.tokens}
 
 
 def is_prefix(folder: Path) -> bool:
-    """Whether the adapter in a folder is a prefix, by its config. Raises what reading it does."""
+    """Return whether a folder's adapter is a prefix, by its config. Raises what reading it does."""
     return _config(folder).get("peft_type") in TYPES
 
 
 def check(folder: Path) -> None:
-    """Raise ValueError where the adapter in a folder is no prefix of keys and values, by its config."""
+    """Raise ValueError if the adapter in a folder is no prefix of keys and values, by its config."""
     config = _config(folder)
     if config.get("peft_type") not in TYPES:
         raise ValueError(
@@ -86,8 +86,8 @@ def check(folder: Path) -> None:
 
 
 def read(folder: Path, dtype: Any) -> Prefix:
-    """The prefix in a folder. ValueError where its file is not what its config tells, or holds numbers that are not
-    finite."""
+    """Load the prefix in a folder. Raises ValueError if its file does not match its config or has non-finite
+    numbers."""
     import torch
     from safetensors import safe_open
 
@@ -112,14 +112,14 @@ def read(folder: Path, dtype: Any) -> Prefix:
 
 
 def check_fit(decoder: Decoder, prefix: Prefix) -> None:
-    """Raise ValueError where the prefix does not belong to this base."""
+    """Raise ValueError if the prefix does not fit this base."""
     shape = decoder.shape
     check_sizes(prefix, len(decoder.layers), shape.kv_heads, shape.width, decoder.longest)
 
 
 def check_sizes(prefix: Prefix, layers: int, heads: int, width: int, longest: int) -> None:
-    """Raise ValueError where a model of that many layers, and heads of that width for keys and values, which reads
-    `longest` tokens, can't have the prefix."""
+    """Raise ValueError if the prefix does not fit a model with that many layers, key and value heads of that width, and
+    a context of `longest` tokens."""
     own = prefix.table.shape[0], prefix.table.shape[2], prefix.table.shape[4]
     if own != (layers, heads, width):
         raise ValueError(
@@ -133,14 +133,14 @@ def check_sizes(prefix: Prefix, layers: int, heads: int, width: int, longest: in
 
 
 def added(decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int:
-    """Bytes that prefixes take when they are stacked. ranks: of each, as Prefix has them."""
+    """Return the bytes of stacked prefixes. ranks: of each, as in Prefix."""
     shape, size = decoder.shape, decoder.embed.table.element_size()
     each = len(decoder.layers) * 2 * shape.kv_heads * shape.width * size
     return sum(own.get(PLACE, 0) for own in ranks) * each
 
 
 def stacked(decoder: Decoder, prefixes: Sequence[Prefix]) -> Decoder:
-    """The base with the prefixes of as many cards, all of one length; rows must be ordered by card."""
+    """Stack the prefixes of several cards, all of one length; rows must be ordered by card."""
     import torch
 
     tables = torch.stack([prefix.table for prefix in prefixes]).to(decoder.embed.table.device)

@@ -1,6 +1,6 @@
 """Whole models of one shape as one decoder: every weight gets the card as its first dimension.
 
-Their vocabularies may differ: a smaller one is filled up with tokens that are never drawn.
+Their vocabularies may differ: smaller ones are padded with tokens that are never sampled.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ __all__ = ["architecture_signature", "cards", "joined", "part", "picked", "size"
 
 
 def architecture_signature(decoder: Decoder) -> str:
-    """Equal for models that can be stacked: alike in all but what they learned, and their vocabulary."""
+    """Return a string equal for models that can be stacked: same but for learned values and vocabulary."""
     table, head = decoder.embed.table, decoder.head
     tied = table.data_ptr() == head.weight.data_ptr()
     bias = None if head.bias is None else head.bias[:1]
@@ -29,24 +29,24 @@ def architecture_signature(decoder: Decoder) -> str:
 
 
 def vocabulary(decoder: Decoder) -> int:
-    """How many tokens the model of one card knows."""
+    """Return the vocabulary size of one card."""
     return decoder.embed.table.shape[0]
 
 
 def size(decoder: Decoder) -> int:
-    """Bytes that the model of one card takes in a stack, where tied weights are there twice."""
+    """Return the bytes of one card's model in a stack, which unties tied weights."""
     return sum(t.numel() * t.element_size() for t in tensors(decoder))
 
 
 def joined(decoders: Iterable[Decoder], vocabularies: list[int]) -> Decoder:
-    """Decoders of one architecture signature as one, with these vocabularies; rows must be ordered by card.
+    """Stack decoders of one architecture signature, with these vocabularies; rows must be ordered by card.
 
-    They are taken one after the other, so that beside the stack only one of them is in memory.
+    They are read one at a time, so that at most one is in memory besides the stack.
     """
     import torch
 
     def copy_layout(linear: Linear) -> Linear:
-        """Memory of its own, in the order that products with few rows read fastest: measured, up to 3 times."""
+        """Allocate in the layout that is fastest for products with few rows: measured, up to 3 times as fast."""
         count, out, into = linear.weight.shape
         weight = linear.weight.new_empty((count, out, into))
         if out > into:
@@ -67,7 +67,7 @@ def joined(decoders: Iterable[Decoder], vocabularies: list[int]) -> Decoder:
 
 
 def _widen(decoder: Decoder, tokens: int) -> Decoder:
-    """With so many tokens, of which those that it has not have a logit of minus infinity."""
+    """Pad the vocabulary to `tokens`; added tokens have a logit of minus infinity."""
     import torch
     from torch.nn.functional import pad
 
@@ -84,9 +84,9 @@ def _widen(decoder: Decoder, tokens: int) -> Decoder:
 
 
 def part(decoder: Decoder, first: int, last: int, cards: int) -> Decoder:
-    """The decoder of some of its `cards`, first to last - 1: views of their weights.
+    """Return the decoder of its `cards` first to last - 1, as views of their weights.
 
-    Of one card alone, of whole models, a plain decoder without the dimension.
+    For a single card of whole models, a plain decoder without the dimension.
     """
     if (first, last) == (0, cards):
         return decoder
@@ -96,7 +96,7 @@ def part(decoder: Decoder, first: int, last: int, cards: int) -> Decoder:
 
 
 def cards(decoder: Decoder) -> int | None:
-    """How many cards the decoder is of; None for one model that all rows share."""
+    """Return the decoder's number of cards; None for one model that all rows share."""
     if decoder.embed.table.dim() == 3:
         return decoder.embed.table.shape[0]
     if decoder.embed.own is not None:
@@ -110,11 +110,11 @@ def cards(decoder: Decoder) -> int | None:
 
 
 def picked(decoder: Decoder, chosen: "Tensor") -> Decoder:
-    """The decoder of some of its cards, int64 indices: copies of what is theirs alone."""
+    """Return the decoder of some cards, int64 indices, copying only their own weights."""
 
     def own(tensor: "Tensor") -> "Tensor":
         if tensor.dim() == 3 and tensor.stride(1) == 1:
-            return tensor.transpose(1, 2)[chosen].transpose(1, 2)  # laid out as it was
+            return tensor.transpose(1, 2)[chosen].transpose(1, 2)  # keep the layout
         return tensor[chosen]
 
     if decoder.embed.table.dim() == 3:
@@ -123,7 +123,7 @@ def picked(decoder: Decoder, chosen: "Tensor") -> Decoder:
 
 
 def _map_own(decoder: Decoder, change: "Callable[[Tensor], Tensor]") -> Decoder:
-    """The base with `change` of what its cards add to it."""
+    """Apply `change` to the cards' additions to the base."""
     rows = mapped(decoder.embed.own, change)
 
     def changed(linear: Linear) -> Linear:

@@ -293,9 +293,24 @@ def scan(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Privacy:
     0 documents load no model; a card that looks things up has none. Raises what loading the card raises.
     """
     written = _write_probes(card, documents, seed) if documents and card.manifest.has_model else []
-    findings = [*_scan_files(card)]
+    findings: list[PrivateFinding] = []
+    language = card.manifest.language
+    # The card's passages.
+    for number, passage in enumerate(passages(card.folder), 1):
+        source = f"{passage.file}:{passage.line}" if passage.file else ""
+        for match in find(passage.text, language):
+            findings.append(PrivateFinding(match.kind, match.text, PASSAGES, number, source))
+    # Its other files.
+    for name in sorted([*card.manifest.files, MANIFEST]):
+        path = card.folder / name
+        if path.suffix in READ and path.name not in SKIPPED and not name.startswith(f"{INDEX}/"):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            for number, line in enumerate(lines, 1):
+                for match in (*find(line, language), *home_folders(line)):
+                    findings.append(PrivateFinding(match.kind, match.text, name, number))
+    # What it writes.
     for question, text in written:
-        for match in find(text, card.manifest.language):
+        for match in find(text, language):
             where = f"what it writes for {_short(question)!r}"
             findings.append(PrivateFinding(match.kind, match.text, where))
     distinct: dict[tuple[str, str], PrivateFinding] = {}
@@ -319,21 +334,6 @@ def summary(card: Card, *, documents: int = DOCUMENTS) -> str:
         return [str(privacy).encode() if privacy.findings else b""]
 
     return cache.remembered([key], scanned)[0].decode()
-
-
-def _scan_files(card: Card) -> Iterator[PrivateFinding]:
-    language = card.manifest.language
-    for number, passage in enumerate(passages(card.folder), 1):
-        source = f"{passage.file}:{passage.line}" if passage.file else ""
-        for match in find(passage.text, language):
-            yield PrivateFinding(match.kind, match.text, PASSAGES, number, source)
-    for name in sorted([*card.manifest.files, MANIFEST]):
-        path = card.folder / name
-        if path.suffix in READ and path.name not in SKIPPED and not name.startswith(f"{INDEX}/"):
-            text = path.read_text(encoding="utf-8", errors="replace")
-            for number, line in enumerate(text.splitlines(), 1):
-                for match in (*find(line, language), *home_folders(line)):
-                    yield PrivateFinding(match.kind, match.text, name, number)
 
 
 def _write_probes(card: Card, documents: int, seed: int) -> list[tuple[str, str]]:

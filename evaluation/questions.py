@@ -451,7 +451,20 @@ def make_questions(
     chosen = _take_distinct(_make_natural(rounds, seed), limit)
     if len(chosen) < min(limit, max(1, FEW * min(limit, len(rows)))):
         chosen = _take_distinct([*chosen, *_make_gapped((corpus[row] for row in rows), corpus, seed)], limit)
-    fillings = _find_fillings(corpus if accepted is None else accepted, {asked.around for asked in chosen})
+    # What stands between the beginning and end of each asked sentence, anywhere in the corpus, in its order.
+    patterns: dict[tuple[str, str], re.Pattern[str]] = {}
+    for before, after in {asked.around for asked in chosen}:
+        if before or after:
+            begins = rf"(?:^|(?<=[.!?] )){re.escape(before)}" if before else r"(?:^|(?<=[.!?] ))"
+            ends = rf"{re.escape(after)}(?=[.!?…]|$)" if after else r"(?=[.!?…](?: |$)|$)"
+            patterns[before, after] = re.compile(rf"{begins}\s*(\S.{{0,{FILLING}}}?)\s*{ends}")
+    fillings: dict[tuple[str, str], dict[str, None]] = {key: {} for key in patterns}
+    for source in corpus if accepted is None else accepted:
+        text = " ".join(source.text.split())
+        for key, pattern in patterns.items():
+            if key[0] in text and key[1] in text:
+                for match in pattern.finditer(text):
+                    fillings[key][bare(match[1])] = None
     return [
         ExamQuestion(q.text, tuple(dict.fromkeys([q.answer, *fillings.get(q.around, ())])), q.file, q.gap)
         for q in chosen
@@ -496,27 +509,6 @@ def _make_gapped(passages: Iterable[Source], corpus: Sequence[Source], seed: int
         # An answer that is only part of a word ("2022" of "2022–23") could not be found again.
         if cloze is not None and substring(cloze.passage, [cloze.answer]):
             yield _Candidate(cloze.text, cloze.answer, cloze.around, passage.file, gap=True)
-
-
-def _find_fillings(
-    corpus: Sequence[Source], surroundings: set[tuple[str, str]]
-) -> dict[tuple[str, str], dict[str, None]]:
-    """Return what stands between each wanted beginning and end of a sentence, anywhere in the corpus, in its order."""
-
-    patterns: dict[tuple[str, str], re.Pattern[str]] = {}
-    for before, after in surroundings:
-        if before or after:
-            begins = rf"(?:^|(?<=[.!?] )){re.escape(before)}" if before else r"(?:^|(?<=[.!?] ))"
-            ends = rf"{re.escape(after)}(?=[.!?…]|$)" if after else r"(?=[.!?…](?: |$)|$)"
-            patterns[before, after] = re.compile(rf"{begins}\s*(\S.{{0,{FILLING}}}?)\s*{ends}")
-    fillings: dict[tuple[str, str], dict[str, None]] = {key: {} for key in patterns}
-    for source in corpus:
-        text = " ".join(source.text.split())
-        for key, pattern in patterns.items():
-            if key[0] in text and key[1] in text:
-                for match in pattern.finditer(text):
-                    fillings[key][bare(match[1])] = None
-    return fillings
 
 
 # Exam files: questions that somebody wrote, with their accepted answers.

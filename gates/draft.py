@@ -211,7 +211,19 @@ class Draft:
         queries = [record.query for record in records]
         if resources.llm is not None:
             queries = _with_drafts(resources.llm, queries)
-        _check_records(records, queries)
+        # Check that there is something to tell apart.
+        if not records:
+            raise UsageError(f"gate {KIND}: there are no records to fit it on: give about 1000")
+        if not any(map(_has_answer, queries)):
+            raise UsageError(
+                f"gate {KIND}: none of {len(records)} records has a draft or answer_without: collect records with "
+                "kcard gate collect, or choose an LLM that drafts with --llm"
+            )
+        if all(record.correct_without == record.correct_with for record in records):
+            raise UsageError(
+                f"gate {KIND}: in all {len(records)} records cards make no difference: add others, or use the "
+                "gate never"
+            )
         representation = resources.representation or find(options.encoder)
         sure = all(query.draft_log_probability is not None for query in queries)
         vectors, scale, centre = standardise(inputs(representation, queries, sure), COUNT + sure)
@@ -306,20 +318,6 @@ def _with_drafts(llm: LLM, queries: Sequence[Query]) -> list[Query]:
         mean = float(np.mean(scores)) if scores else None
         drafted.append(replace(query, answer=reply.text, draft=None, draft_log_probability=mean))
     return drafted
-
-
-def _check_records(records: Sequence[Record], queries: Sequence[Query]) -> None:
-    if not records:
-        raise UsageError(f"gate {KIND}: there are no records to fit it on: give about 1000")
-    if not any(map(_has_answer, queries)):
-        raise UsageError(
-            f"gate {KIND}: none of {len(records)} records has a draft or answer_without: collect records with kcard "
-            "gate collect, or choose an LLM that drafts with --llm"
-        )
-    if all(record.correct_without == record.correct_with for record in records):
-        raise UsageError(
-            f"gate {KIND}: in all {len(records)} records cards make no difference: add others, or use the gate never"
-        )
 
 
 def _threshold(scores: Floats, share: float) -> float:

@@ -117,13 +117,7 @@ def _read(path: Path) -> tuple[GateHeader, dict[str, Any]]:
         raise UsageError(f"gate {path} is not a gate or is damaged ({error}): {REMEDY}") from error
     if text is None:
         raise UsageError(f"gate {path} holds arrays, but is not a gate: {REMEDY}")
-    head = _header(text, path)
-    if head.sha256 != _digest(head, arrays):
-        raise UsageError(f"gate {path} is damaged: its sha256 does not match: {REMEDY}")
-    return head, arrays
-
-
-def _header(text: str, path: Path) -> GateHeader:
+    # Parse the header, and check it against the arrays.
     try:
         data = parse(text)
         if isinstance(data, dict) and data.get("format") != FORMAT:
@@ -135,7 +129,9 @@ def _header(text: str, path: Path) -> GateHeader:
             raise ValueError("threshold is not a number")
     except (ValueError, TypeError) as error:
         raise UsageError(f"gate {path} is damaged: {error}: {REMEDY}") from error
-    return head
+    if head.sha256 != _digest(head, arrays):
+        raise UsageError(f"gate {path} is damaged: its sha256 does not match: {REMEDY}")
+    return head, arrays
 
 
 def _digest(head: GateHeader, arrays: Mapping[str, Any]) -> str:

@@ -154,8 +154,19 @@ class SelfAskKind:
     ) -> FittedSelfAsk:
         """Draw the demonstrations. Raises UsageError if there should be some and D+ or D- is empty."""
         options = parse_settings(SelfAskSettings, {**asdict(self.defaults), **settings}, self.name)
-        examples = _draw_demonstrations(records, options, self.name) if options.demonstrations else ()
-        return FittedSelfAsk(self.name, options, examples, resources.llm)
+        shown: list[Example] = []
+        if options.demonstrations:
+            # Draw demonstrations from D+ and D- in turn, D+ first; fewer if there are not enough.
+            usable, is_known = split_records(records, self.name)
+            order = np.random.default_rng(options.seed).permutation(len(usable))
+            knows = [usable[i] for i in order if is_known[i]]
+            seeks = [usable[i] for i in order if not is_known[i]]
+            shown = [
+                Example("need", record.question, reply)
+                for pair in zip(knows, seeks, strict=False)
+                for record, reply in zip(pair, ("No", "Yes"), strict=True)
+            ]
+        return FittedSelfAsk(self.name, options, tuple(shown[: options.demonstrations]), resources.llm)
 
     def restore(
         self, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
@@ -171,19 +182,3 @@ class SelfAskKind:
 KNOWLEDGE_CARD_SELF_ASK = SelfAskKind("self-ask", SelfAskSettings("knowledge-card"))
 SKR_PROMPT = SelfAskKind("skr-prompt", SelfAskSettings("skr"))
 SKR_ICL = SelfAskKind("skr-icl", SelfAskSettings("skr", demonstrations=4))
-
-
-def _draw_demonstrations(
-    records: Sequence[Record], options: SelfAskSettings, kind: str
-) -> tuple[Example, ...]:
-    """Draw demonstrations from D+ and D- in turn, D+ first; fewer if there are not enough."""
-    usable, is_known = split_records(records, kind)
-    order = np.random.default_rng(options.seed).permutation(len(usable))
-    knows = [usable[i] for i in order if is_known[i]]
-    seeks = [usable[i] for i in order if not is_known[i]]
-    shown = [
-        Example("need", record.question, reply)
-        for pair in zip(knows, seeks, strict=False)
-        for record, reply in zip(pair, ("No", "Yes"), strict=True)
-    ]
-    return tuple(shown[: options.demonstrations])

@@ -253,21 +253,13 @@ def leave_one_out(
     whole = options.k or tune_k(near[:, :-1], is_known, usable)
     left = np.array([is_known[lists[i, :k]].mean() for i, k in enumerate(ks)])
     others = [is_known[rows].mean(axis=1) for rows in nearest(vectors, other_vectors, whole)]
-    return _in_record_order(records, is_known, ks, left, np.concatenate([np.zeros(0), *others]), whole)
-
-
-def _in_record_order(
-    records: Sequence[Record], is_known: Bools, ks: Array, left: Array, others: Array, whole: int
-) -> LeftOut:
-    """Put the figures in the order of the records, of which those wrong both ways took no part in fitting."""
+    # Put the figures in the order of the records, of which those wrong both ways took no part in fitting.
     fitted = np.array([not record.wrong_both_ways for record in records])
     scores, thresholds = np.empty(len(records), np.float32), np.empty(len(records), np.float32)
     chosen = np.full(len(records), whole)
-    scores[fitted], scores[~fitted] = left, others
-    thresholds[fitted], thresholds[~fitted] = (
-        (is_known.sum() - is_known) / (len(is_known) - 1),
-        is_known.mean(),
-    )
+    scores[fitted], scores[~fitted] = left, np.concatenate([np.zeros(0), *others])
+    thresholds[fitted] = (is_known.sum() - is_known) / (len(is_known) - 1)
+    thresholds[~fitted] = is_known.mean()
     chosen[fitted] = ks
     return LeftOut(scores, thresholds, {"k": chosen.tolist()})
 

@@ -104,7 +104,16 @@ def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
     The process locks it, so that `remains` can tell it from the folder of a killed process.
     """
     parent.mkdir(parents=True, exist_ok=True)
-    folder, lock = _make_locked(parent, prefix)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        try:
+            lock = _lock(folder)
+        except (FileNotFoundError, BlockingIOError):  # swept before it was locked
+            discard(folder)
+            continue
+        if lock is None or folder.exists():
+            break
+        os.close(lock)
     try:
         yield folder
     finally:
@@ -135,19 +144,6 @@ def beside(target: Path) -> Iterator[Path]:
     sweep(target.parent, f"{glob.escape(prefix)}????????")
     with partial_folder(target.parent, prefix) as folder:
         yield folder
-
-
-def _make_locked(parent: Path, prefix: str) -> tuple[Path, int | None]:
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        try:
-            lock = _lock(folder)
-        except (FileNotFoundError, BlockingIOError):  # swept before it was locked
-            discard(folder)
-            continue
-        if lock is None or folder.exists():
-            return folder, lock
-        os.close(lock)
 
 
 def _lock(folder: Path) -> int | None:

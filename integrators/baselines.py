@@ -455,20 +455,21 @@ class Replug:
         """Answer each request; without knowledge if nothing was retrieved."""
         knowledge: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
         rows = zip(passages, read_separately(llm, requests, knowledge), strict=True)
-        return [majority_answer(candidates, self._weights(read, candidates)) for read, candidates in rows]
-
-    def _weights(self, read: Sequence[Passage], candidates: Sequence[ScoredReply]) -> list[float]:
-        # The softmax of the passages' scores
-        scores = np.asarray([p.source.score if p.source else 0.0 for p in read] or [0.0], np.float32)
-        if self.relative and scores.max() > 0:
-            scores = scores / scores.max()
-        powers = np.exp(scores - scores.max())
-        shares: Array = powers / powers.sum()
-        # times the probability of each answer, if the LLM gives all of them
-        probabilities = [1.0 if c.probability is None else c.probability for c in candidates]
-        if any(c.probability is None for c in candidates):
-            probabilities = [1.0] * len(candidates)
-        return [float(share) * probability for share, probability in zip(shares, probabilities, strict=True)]
+        replies = []
+        for read, candidates in rows:
+            # The softmax of the passages' scores
+            scores = np.asarray([p.source.score if p.source else 0.0 for p in read] or [0.0], np.float32)
+            if self.relative and scores.max() > 0:
+                scores = scores / scores.max()
+            powers = np.exp(scores - scores.max())
+            shares: Array = powers / powers.sum()
+            # times the probability of each answer, if the LLM gives all of them
+            probabilities = [1.0 if c.probability is None else c.probability for c in candidates]
+            if any(c.probability is None for c in candidates):
+                probabilities = [1.0] * len(candidates)
+            weights = [float(share) * p for share, p in zip(shares, probabilities, strict=True)]
+            replies.append(majority_answer(candidates, weights))
+        return replies
 
 
 # The baselines by name, ready to answer.

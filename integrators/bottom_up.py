@@ -16,7 +16,7 @@ from kcard.interfaces import Generator, valid
 from kcard.llms import client
 from kcard.selectors.factuality import draw, judge
 from kcard.selectors.relevance import top
-from kcard.types import Passage, Sampling, derive_seed
+from kcard.types import Sampling, derive_seed
 
 __all__ = ["BottomUp"]
 
@@ -66,9 +66,30 @@ class BottomUp:
         written = client.write(self.writer, questions, cards, self.n1, sampling)
         distinct = [without_duplicates(passages) for passages in written]
         beaten = beaten_by_index(questions, distinct)
-        ranked = [self._rank(*row) for row in zip(questions, distinct, beaten, strict=True)]
-        counts = [row.count(False) for row in beaten]
-        candidates = [self._prune(*row) for row in zip(questions, ranked, counts, strict=True)]
+        # Score each question's documents by relevance and sort them by it, with those that an index beats last.
+        relevance, ranked = self.selectors.relevance, []
+        for question, passages, behind in zip(questions, distinct, beaten, strict=True):
+            scores = valid(
+                relevance.scores(question, [p.text for p in passages]),
+                len(passages),
+                (-1.0, 1.0),
+                f"relevance {type(relevance).__name__}",
+            )
+            order = sorted(top(scores, len(passages)), key=behind.__getitem__)
+            ranked.append([replace(passages[i], relevance=float(scores[i])) for i in order])
+        # Prune those that relevance keeps of the documents that no index beats.
+        pruner, candidates = self.selectors.pruner, []
+        for question, passages, behind in zip(questions, ranked, beaten, strict=True):
+            near = top([p.relevance or 0.0 for p in passages[: behind.count(False)]], self.n2, self.floor)
+            pruned = pruner.prune(question, [passages[i].text for i in near])
+            if len(pruned) != len(near):
+                raise UsageError(
+                    f"pruner {type(pruner).__name__} gave {len(pruned)} texts for {len(near)}: it must return "
+                    "one per document"
+                )
+            candidates.append(
+                [replace(passages[i], pruned=text) for i, text in zip(near, pruned, strict=True)]
+            )
         judged = judge(
             [p for group in candidates for p in group],
             self.selectors.own,
@@ -86,27 +107,3 @@ class BottomUp:
             start += len(group)
             contexts.append(Context((*sorted(marked, key=lambda p: not p.kept), *passages[len(group) :])))
         return contexts
-
-    def _rank(self, question: str, candidates: Sequence[Passage], beaten: Sequence[bool]) -> list[Passage]:
-        """Score the passages' relevance and sort by it, with those that an index beats last."""
-        selector = self.selectors.relevance
-        scores = valid(
-            selector.scores(question, [p.text for p in candidates]),
-            len(candidates),
-            (-1.0, 1.0),
-            f"relevance {type(selector).__name__}",
-        )
-        order = sorted(top(scores, len(candidates)), key=lambda i: beaten[i])
-        return [replace(candidates[i], relevance=float(scores[i])) for i in order]
-
-    def _prune(self, question: str, ranked: Sequence[Passage], count: int) -> list[Passage]:
-        """Prune those of the first `count` documents that relevance keeps."""
-        near = top([p.relevance or 0.0 for p in ranked[:count]], self.n2, self.floor)
-        pruner = self.selectors.pruner
-        pruned = pruner.prune(question, [ranked[i].text for i in near])
-        if len(pruned) != len(near):
-            raise UsageError(
-                f"pruner {type(pruner).__name__} gave {len(pruned)} texts for {len(near)}: it must return "
-                "one per document"
-            )
-        return [replace(ranked[i], pruned=text) for i, text in zip(near, pruned, strict=True)]

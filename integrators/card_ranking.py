@@ -194,7 +194,18 @@ class CardIndex:
         self._idf = np.log1p((count - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
         self._unknown = float(np.log1p((count + 0.5) / 0.5))
         self._languages = {str(name): profiles.languages == name for name in np.unique(profiles.languages)}
-        self._means: tuple[Array, Array] | None = self._principal_components() if count > CANDIDATES else None
+        self._means: tuple[Array, Array] | None = None
+        if count > CANDIDATES:
+            # The directions in which the cards' mean vectors differ most, shape (384, COARSE), and the means projected
+            # on them, shape (n, COARSE).
+            means = np.empty((count, DIMENSIONS), np.float32)
+            for start in range(0, count, BLOCK):
+                first = self._first[start : start + BLOCK + 1]
+                rows = self._rows[first[0] : first[-1]].astype(np.float32)
+                means[start : start + BLOCK] = np.add.reduceat(rows, first[:-1] - first[0])
+            means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+            basis = np.ascontiguousarray(np.linalg.eigh(means.T @ means)[1][:, -COARSE:])
+            self._means = basis, means @ basis
 
     def __call__(self, text: str, most: int = CANDIDATES) -> tuple[Ints, Array]:
         """Return the numbers of at least `most` cards, or of all if there are fewer, and their scores, best first; of
@@ -255,19 +266,6 @@ class CardIndex:
             guess = np.maximum(guess, near)
         guess += COARSE_LEXICAL * covered
         return np.sort(np.argpartition(-guess, enough)[:enough])
-
-    def _principal_components(self) -> tuple[Array, Array]:
-        """Return the directions in which the cards' mean vectors differ most, shape (384, COARSE), and the means
-        projected on them, shape (n, COARSE)."""
-        count = len(self._first) - 1
-        means = np.empty((count, DIMENSIONS), np.float32)
-        for start in range(0, count, BLOCK):
-            first = self._first[start : start + BLOCK + 1]
-            rows = self._rows[first[0] : first[-1]].astype(np.float32)
-            means[start : start + BLOCK] = np.add.reduceat(rows, first[:-1] - first[0])
-        means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
-        basis = np.ascontiguousarray(np.linalg.eigh(means.T @ means)[1][:, -COARSE:])
-        return basis, means @ basis
 
 
 # The probability that a question's best card is right is logistic in its score: it is 1/2 at HALF, with slope STEEP.

@@ -85,7 +85,15 @@ def cite(answer: str, passages: Sequence[Passage], checker: Checker) -> tuple[Ci
     open_ = [
         s for s, holder in zip(sentences, spoken, strict=True) if holder is None and len(words(s)) >= CLAIM
     ]
-    judged = _cite_by_checker(open_, texts, checker)
+    # The checker finds the passage that supports each of the others most.
+    judged: dict[str, Citation] = {}
+    if open_:
+        pairs = [Pair(sentence, text) for sentence in open_ for _, text in texts]
+        scores = support(checker, pairs).reshape(len(open_), len(texts))
+        for sentence, row in zip(open_, scores, strict=True):
+            best = int(row.argmax())
+            score = float(row[best])
+            judged[sentence] = Citation(sentence, texts[best][0] if score >= SUPPORTED else None, score)
     citations = [
         Citation(sentence, holder, 1.0) if holder is not None else judged.get(sentence, Citation(sentence))
         for sentence, holder in zip(sentences, spoken, strict=True)
@@ -149,21 +157,6 @@ def _first_holder(sentence: str, texts: Sequence[tuple[int, str]]) -> int | None
         return None
     span = f" {' '.join(sequence)} "
     return next((i for i, text in texts if span in f" {' '.join(words(text))} "), None)
-
-
-def _cite_by_checker(
-    sentences: Sequence[str], texts: Sequence[tuple[int, str]], checker: Checker
-) -> dict[str, Citation]:
-    if not sentences:
-        return {}
-    pairs = [Pair(sentence, text) for sentence in sentences for _, text in texts]
-    scores = support(checker, pairs).reshape(len(sentences), len(texts))
-    citations = {}
-    for sentence, row in zip(sentences, scores, strict=True):
-        best = int(row.argmax())
-        score = float(row[best])
-        citations[sentence] = Citation(sentence, texts[best][0] if score >= SUPPORTED else None, score)
-    return citations
 
 
 # Decide between a card's model and its index when they disagree.
@@ -255,7 +248,17 @@ def resolve_conflicts(
     Only each card's best passage that relevance kept is compared; those that their own evidence doubts (known support
     below 0.5) are left out.
     """
-    answers = _answers_by_card(question, context.passages, reader)
+    # The answer of each card, read from its best passage.
+    best: dict[str, Passage] = {}
+    for p in sorted(context.passages, key=lambda p: not p.kept):
+        relevant = p.kept or p.pruned is not None
+        doubtful = p.support is not None and p.support < DOUBTFUL
+        if relevant and not doubtful:
+            best.setdefault(p.card, p)
+    if len(best) < 2:
+        return context
+    read = {name: reader.extract(question, p.knowledge) for name, p in best.items()}
+    answers = {name: answer for name, answer in read.items() if answer}
     # Answers differ if neither holds all words of the other: "Vance" and "J. D. Vance" agree.
     contents = [set(words(answer)) - SMALL_WORDS for answer in answers.values()]
     if not any(not one <= other and not other <= one for one in contents for other in contents):
@@ -271,17 +274,3 @@ def resolve_conflicts(
     front.sort(key=lambda p: place.get(p.card, len(place)))
     others = [p for p in context.passages if not p.kept]
     return replace(context, passages=(*front, *others), notes=notes)
-
-
-def _answers_by_card(question: str, passages: Sequence[Passage], reader: Reader) -> dict[str, str]:
-    """Return each card's answer by its name; empty if fewer than two cards could answer."""
-    best: dict[str, Passage] = {}
-    for p in sorted(passages, key=lambda p: not p.kept):
-        relevant = p.kept or p.pruned is not None
-        doubtful = p.support is not None and p.support < DOUBTFUL
-        if relevant and not doubtful:
-            best.setdefault(p.card, p)
-    if len(best) < 2:
-        return {}
-    read = {name: reader.extract(question, p.knowledge) for name, p in best.items()}
-    return {name: answer for name, answer in read.items() if answer}

@@ -145,26 +145,24 @@ class SharedPrefix:
         if not self._able or len(tokens) < LEAST:
             return None
         if tuple(tokens) != self._tokens:
-            self._read(tokens)
+            # Read the tokens and keep what the layers remember of them.
+            import torch
+            from transformers import DynamicCache
+
+            ids = torch.tensor([list(tokens)], device=self._model.device)
+            with torch.inference_mode():
+                read = self._model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
+            # Layers of another kind, such as those with a sliding window, forget keys.
+            plain = type(read) is DynamicCache and {type(layer).__name__ for layer in read.layers} == {
+                "DynamicLayer"
+            }
+            self._tokens, self._kept = tuple(tokens), read if plain else None
         if self._kept is None:
             return None
         cache = copy.deepcopy(self._kept)
         if rows > 1:
             cache.batch_repeat_interleave(rows)
         return cache
-
-    def _read(self, tokens: Sequence[int]) -> None:
-        import torch
-        from transformers import DynamicCache
-
-        ids = torch.tensor([list(tokens)], device=self._model.device)
-        with torch.inference_mode():
-            cache = self._model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
-        # Layers of another kind, such as those with a sliding window, forget keys.
-        plain = type(cache) is DynamicCache and {type(layer).__name__ for layer in cache.layers} == {
-            "DynamicLayer"
-        }
-        self._tokens, self._kept = tuple(tokens), cache if plain else None
 
 
 # Batched generation, with each row as if it were alone.
@@ -397,7 +395,16 @@ class LocalLLM:
         if temperature < 0:
             raise UsageError(f"temperature {temperature} must be 0 or more")
         self.name, self.temperature, self.max_tokens, self.seed = model, temperature, max_tokens, seed
-        self._model, self._tokenizer = _load(model)
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+        # Load the model onto the GPU, if there is one.
+        with loading(f"the model {model!r}"):
+            config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+            factory = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+            loaded: Any = factory.from_pretrained(model, dtype="auto", trust_remote_code=False)
+        self._model = loaded.eval().to("cuda" if torch.cuda.is_available() else "cpu")
         named = "unifiedqa" in model.lower()
         self._prompts = PromptTokens(
             self._tokenizer,
@@ -609,15 +616,3 @@ class LocalLLM:
         """Return the logits of the token after each row, shape (vocabulary,)."""
         logits_of_rows = [one.logits for one in self._generate(requests, rows, 1, logits=True)]
         return [logits[0] for logits in logits_of_rows if logits is not None]
-
-
-def _load(name: str) -> tuple[Any, Any]:
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
-
-    with loading(f"the model {name!r}"):
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-        factory = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        model = factory.from_pretrained(name, dtype="auto", trust_remote_code=False)
-    return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer

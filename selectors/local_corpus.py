@@ -289,10 +289,20 @@ def _refresh_index(
         why = f" ({skipped[0][0]}: {skipped[0][1]})" if skipped else ""
         raise CorpusError(f"evidence {what} contains no text{why}: add at least one sentence")
     index = _load_or_merge_index(after, folder, what)
-    if after.files != before.files or _fresh(before):
+    # Rewrite the manifest also where a file changed so shortly before it was looked at that its stamp can't be trusted.
+    changed = (int(part.rpartition("-")[2] or 0) for e in before.files for part in e.stamp.split(" "))
+    if after.files != before.files or max(changed, default=0) >= before.looked_at - TICK:
         with replacing(folder / MANIFEST) as stream:
             stream.write(json.dumps(asdict(after), ensure_ascii=False).encode())
-        _collect_garbage(folder, before.used - after.used, after.used)
+        # Remove what has been unused for a day; mark what is unused from now on with the time.
+        dropped, used = before.used - after.used, {*after.used, MANIFEST, SEGMENTS}
+        oldest = time.time() - RETENTION
+        for path in [*folder.iterdir(), *(folder / SEGMENTS).iterdir()]:
+            with suppress(OSError):  # another process may be as tidy
+                if path.name in dropped:
+                    os.utime(path)
+                elif path.name not in used and path.stat().st_mtime < oldest:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
     return OpenIndex(after, index, paths, skipped)
 
 
@@ -369,28 +379,11 @@ def _read_manifest(folder: Path) -> IndexManifest:
     return manifest if manifest.format == FORMAT else IndexManifest()
 
 
-def _fresh(manifest: IndexManifest) -> bool:
-    """Whether a file of it changed so shortly before it was looked at that its stamp can't be trusted."""
-    newest = [int(part.rpartition("-")[2] or 0) for e in manifest.files for part in e.stamp.split(" ")]
-    return max(newest, default=0) >= manifest.looked_at - TICK
-
-
 def _stat(path: Path) -> os.stat_result | None:
     try:
         return path.stat()
     except OSError:
         return None
-
-
-def _collect_garbage(folder: Path, dropped: set[str], used: set[str]) -> None:
-    """Remove files that have been unused for a day; mark those that are unused from now on with the time."""
-    oldest = time.time() - RETENTION
-    for path in [*folder.iterdir(), *(folder / SEGMENTS).iterdir()]:
-        with suppress(OSError):  # another process may be as tidy
-            if path.name in dropped:
-                os.utime(path)
-            elif path.name not in {*used, MANIFEST, SEGMENTS} and path.stat().st_mtime < oldest:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _sha256(lines: Iterable[str]) -> str:

@@ -124,13 +124,20 @@ class Summariser:
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
         """Summarise each text; a text whose summary is empty stays unchanged."""
+        import torch
+
         del question
         distinct = [text for text in dict.fromkeys(texts) if text.strip()]
         rows = [self._row(text) for text in distinct]
         summaries: dict[str, str] = {}
         for batch in by_tokens([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
-            written = self._write([rows[i] for i in batch])
-            summaries |= {distinct[i]: summary for i, summary in zip(batch, written, strict=True)}
+            # Generate a summary of each text.
+            inputs = self.tokenizer.pad([rows[i] for i in batch], return_tensors="pt").to(self.model.device)
+            tensors = {key: inputs[key] for key in ("input_ids", "attention_mask")}
+            with torch.inference_mode():
+                tokens = self.model.generate(**tensors, do_sample=False, **self.lengths)
+            written = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+            summaries |= {distinct[i]: summary.strip() for i, summary in zip(batch, written, strict=True)}
         return [summaries.get(text) or text for text in texts]
 
     def _row(self, text: str) -> dict[str, Any]:
@@ -149,15 +156,6 @@ class Summariser:
         """What the model was trained to find before a text to be summarised (T5: "summarize: ")."""
         tasks = getattr(self.model.config, "task_specific_params", None) or {}
         return str(tasks.get("summarization", {}).get("prefix", ""))
-
-    def _write(self, rows: Sequence[dict[str, Any]]) -> list[str]:
-        import torch
-
-        inputs = self.tokenizer.pad(list(rows), return_tensors="pt").to(self.model.device)
-        tensors = {key: inputs[key] for key in ("input_ids", "attention_mask")}
-        with torch.inference_mode():
-            written = self.model.generate(**tensors, do_sample=False, **self.lengths)
-        return [text.strip() for text in self.tokenizer.batch_decode(written, skip_special_tokens=True)]
 
 
 def pegasus(loading: Loading, model: str | None = None) -> Summariser:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from kcard.selectors.registry import Loading, models
 from kcard.system import quiet_loading
 from kcard.text import Agreement, agreement
 from kcard.types import derive_seed
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
 
 __all__ = [
     "Chance",
@@ -139,9 +136,30 @@ class SentenceEmbedding:
         check_code(checkpoint, loading)
         announce(checkpoint, loading)
         with loading_errors(checkpoint), quiet_loading():
-            model = (
-                _with_pooling(checkpoint, loading, pooling) if pooling else _as_published(checkpoint, loading)
-            )
+            from sentence_transformers import SentenceTransformer
+
+            if pooling is None:
+                # As the model was published.
+                model = SentenceTransformer(
+                    checkpoint.name,
+                    revision=checkpoint.revision,
+                    device="cpu",
+                    trust_remote_code=loading.trust_remote_code,
+                    model_kwargs=_model_options(loading),
+                )
+            else:
+                # With the given pooling after its transformer.
+                from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+                at = {"revision": checkpoint.revision, "trust_remote_code": False}
+                words = Transformer(
+                    checkpoint.name,
+                    model_kwargs=at | _model_options(loading),
+                    processor_kwargs=at,
+                    config_kwargs=at,
+                )
+                modules = [words, Pooling(words.get_embedding_dimension(), pooling)]
+                model = SentenceTransformer(modules=modules, device="cpu")
         self._model = move_to_device(model.eval(), loading.device)
         # Models without a transformer, such as static embeddings, have no config.
         config = getattr(getattr(model[0], "auto_model", None), "config", None)
@@ -196,34 +214,6 @@ def cls(model: str, loading: Loading) -> SentenceEmbedding:
 
 def _catalogued(name: str, elsewhere: str | None) -> Checkpoint:
     return Checkpoint.from_catalogue(models("relevance", name)[0], elsewhere)
-
-
-def _as_published(checkpoint: Checkpoint, loading: Loading) -> "SentenceTransformer":
-    from sentence_transformers import SentenceTransformer
-
-    return SentenceTransformer(
-        checkpoint.name,
-        revision=checkpoint.revision,
-        device="cpu",
-        trust_remote_code=loading.trust_remote_code,
-        model_kwargs=_model_options(loading),
-    )
-
-
-def _with_pooling(checkpoint: Checkpoint, loading: Loading, pooling: Pooled) -> "SentenceTransformer":
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-
-    at = {"revision": checkpoint.revision, "trust_remote_code": False}
-    words = Transformer(
-        checkpoint.name,
-        model_kwargs=at | _model_options(loading),
-        processor_kwargs=at,
-        config_kwargs=at,
-    )
-    return SentenceTransformer(
-        modules=[words, Pooling(words.get_embedding_dimension(), pooling)], device="cpu"
-    )
 
 
 def _model_options(loading: Loading) -> dict[str, object]:

@@ -15,7 +15,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -240,9 +240,29 @@ class Wikipedia:
         """
         if k < 1:
             return []
-        # Pages that hold all that matters of the claim; if there are none, those that hold most of it
-        pages = next(filter(None, map(self._search, _queries(claim))), [])
-        paragraphs = [p for page in pages for p in self._paragraphs(page)]
+        # Pages that hold all that matters of the claim; if there are none, those with any of its names and numbers, or
+        # of its words.
+        tokens = list(dict.fromkeys(TOKEN.findall(claim)))
+        telling = [
+            t for t in tokens if t.lower() not in IDLE and (len(t) > 3 or not t[0].islower())
+        ] or tokens
+        names = [t for t in telling if t[0].isupper() or t[0].isdigit()] or telling
+        queries = dict.fromkeys((_joined(telling[:WORDS], " "), _joined(names, " OR ")))
+        pages = next(filter(None, map(self._search, filter(None, queries))), [])
+        # Their paragraphs, without headings.
+        paragraphs: list[tuple[str, Source]] = []
+        for page in pages:
+            title, text, url = (str(page.get(key) or "") for key in ("title", "extract", "fullurl"))
+            if url and isinstance(page.get("lastrevid"), int):
+                url = f"{url}{'&' if '?' in url else '?'}oldid={page['lastrevid']}"
+            place = ", ".join(part for part in (title, url, self.licence) if part)
+            subject = title.partition(" (")[0]
+            lines = [line.strip() for line in text.splitlines()]
+            for number, line in enumerate((line for line in lines if line and not HEADING.match(line)), 1):
+                for part in parts(line):
+                    # Paragraphs speak of "he" and "the city": who that is, the title says.
+                    named = part if subject.lower() in part.lower() else f"{subject}: {part}"
+                    paragraphs.append((title, Source(named, place, number)))
         index = Index.build(f"{title} {source.text}" for title, source in paragraphs)
         return [replace(paragraphs[row][1], score=score) for row, score in index.search(claim, k)]
 
@@ -260,37 +280,15 @@ class Wikipedia:
         onward: dict[str, str] = {}
         for _ in range(PAGES + 1):
             reply = self.wiki.get(**parameters, **onward)
-            for page in _list_of(reply.get("query"), "pages"):
+            result = reply.get("query")
+            batch = result.get("pages") if isinstance(result, dict) else None
+            for page in batch if isinstance(batch, list) else []:
                 if isinstance(page, dict) and isinstance(page.get("pageid"), int):
                     pages.setdefault(page["pageid"], {}).update(page)
             if reply.get("batchcomplete") or not isinstance(reply.get("continue"), dict):
                 break
             onward = {key: str(value) for key, value in reply["continue"].items()}
         return sorted(pages.values(), key=lambda page: page.get("index", 0))
-
-    def _paragraphs(self, page: dict[str, Any]) -> Iterator[tuple[str, Source]]:
-        """Yield (title, paragraph) of a page, without headings; a paragraph without the title gets it in front."""
-        title, text, url = (str(page.get(key) or "") for key in ("title", "extract", "fullurl"))
-        if url and isinstance(page.get("lastrevid"), int):
-            url = f"{url}{'&' if '?' in url else '?'}oldid={page['lastrevid']}"
-        place = ", ".join(part for part in (title, url, self.licence) if part)
-        subject = title.partition(" (")[0]
-        lines = [line.strip() for line in text.splitlines()]
-        paragraphs = [line for line in lines if line and not HEADING.match(line)]
-        for number, line in enumerate(paragraphs, 1):
-            for part in parts(line):
-                # Paragraphs speak of "he" and "the city": who that is, the title says.
-                named = part if subject.lower() in part.lower() else f"{subject}: {part}"
-                yield title, Source(named, place, number)
-
-
-def _queries(claim: str) -> Iterator[str]:
-    """Yield queries for pages with all that matters, then with any of the names and numbers, or of the words."""
-    tokens = list(dict.fromkeys(TOKEN.findall(claim)))
-    telling = [t for t in tokens if t.lower() not in IDLE and (len(t) > 3 or not t[0].islower())] or tokens
-    names = [t for t in telling if t[0].isupper() or t[0].isdigit()] or telling
-    queries = [_joined(telling[:WORDS], " "), _joined(names, " OR ")]
-    yield from (query for query in dict.fromkeys(queries) if query)
 
 
 def _joined(tokens: list[str], between: str) -> str:
@@ -302,8 +300,3 @@ def _joined(tokens: list[str], between: str) -> str:
             break
         query = longer
     return query
-
-
-def _list_of(reply: Any, key: str) -> list[Any]:
-    value = reply.get(key) if isinstance(reply, dict) else None
-    return value if isinstance(value, list) else []

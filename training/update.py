@@ -86,7 +86,15 @@ class Changes:
 
 def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = False) -> Changes:
     """Compare what was `read` of a folder or file with the passages that a card has."""
-    unread = _unread_files(before, read, allow_removal)
+    # The card's files that were not read, though they may still be there, and why.
+    skipped = {name: why for name, why in read.skipped if not (allow_removal and why == EMPTY)}
+    unread: dict[str, str] = {}
+    for file in dict.fromkeys(source.file for source in before):
+        above = [file, *(place.as_posix() for place in Path(file).parents)]
+        if (place := next((place for place in above if place in skipped), None)) is not None:
+            unread[file] = skipped[place]
+        elif not allow_removal and _in_empty_folder(read.path, file):
+            unread[file] = "its folder is empty, as a mount that is missing would be"
     texts = {source.text for source in read.passages}
     retained = [source for source in before if source.file in unread and source.text not in texts]
     passages = [*read.passages, *retained]
@@ -115,19 +123,6 @@ def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = Fal
         held=[UnreadFile(file, reason, counts[file]) for file, reason in unread.items() if counts[file]],
         before=len(before),
     )
-
-
-def _unread_files(before: Sequence[Source], read: Corpus, allow_removal: bool) -> dict[str, str]:
-    """Return the card's files that were not read, though they may still be there, and why."""
-    skipped = {name: why for name, why in read.skipped if not (allow_removal and why == EMPTY)}
-    unread: dict[str, str] = {}
-    for file in dict.fromkeys(source.file for source in before):
-        places = [file, *(place.as_posix() for place in Path(file).parents)]
-        if (place := next((place for place in places if place in skipped), None)) is not None:
-            unread[file] = skipped[place]
-        elif not allow_removal and _in_empty_folder(read.path, file):
-            unread[file] = "its folder is empty, as a mount that is missing would be"
-    return unread
 
 
 def _in_empty_folder(root: Path, file: str) -> bool:

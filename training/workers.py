@@ -96,7 +96,15 @@ def _start_workers(execution: Execution) -> Iterator[Processes]:
     each = max(1, (os.cpu_count() or 1) // count)
     with tempfile.TemporaryDirectory(prefix="kcard-") as path, loopback():
         folder = Path(path)
-        others = [_start_worker(folder, rank, count, places[rank], each) for rank in range(1, count)]
+        # Start the others: output goes into a file; a session of their own, so that Ctrl-C does not reach them.
+        others = []
+        for rank in range(1, count):
+            command = [*COMMAND, str(folder), str(rank), str(count), places[rank], str(each)]
+            with _log_file(folder, rank).open("wb") as log:
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+            others.append(process)
         try:
             if places[0] == "cpu":
                 torch.set_num_threads(each)
@@ -117,21 +125,6 @@ def _start_workers(execution: Execution) -> Iterator[Processes]:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
-
-
-def _start_worker(
-    folder: Path, rank: int, count: int, device: str, threads: int
-) -> "subprocess.Popen[bytes]":
-    """Start one process. Its output goes into a file; it has its own session, so that Ctrl-C does not reach it."""
-    command = [*COMMAND, str(folder), str(rank), str(count), device, str(threads)]
-    with _log_file(folder, rank).open("wb") as log:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
 
 
 def _ready_file(folder: Path, rank: int) -> Path:

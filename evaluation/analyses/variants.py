@@ -216,7 +216,9 @@ def patched_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> 
     for task in dict.fromkeys(variant.task for variant in patched):
         alone, metric = bare[task], metrics[task]
         of_task = [v for v in patched if v.task == task]
-        names = [_card_name(v, of_task) for v in of_task]
+        # Each card, with the setting where there are several.
+        several = len({v.base for v in of_task}) != 1
+        names = [f"{v.values[0]}, {v.base}" if several else v.values[0] for v in of_task]
         gains = zip(names, (difference(v, alone, metric) for v in of_task), strict=True)
         charts.append(
             Intervals(
@@ -262,11 +264,6 @@ def _only(variant: Variant, group: str) -> Variant:
     """Return the variant on the questions of a group; "" is all."""
     part = {id_: outcome for id_, outcome in variant.outcomes.items() if group in ("", outcome.group)}
     return Variant(variant.task, variant.base, variant.options, part)
-
-
-def _card_name(variant: Variant, among: Sequence[Variant]) -> str:
-    """Return the card, with the setting where there are several."""
-    return variant.values[0] if len({v.base for v in among}) == 1 else f"{variant.values[0]}, {variant.base}"
 
 
 # What each selector is good for: one at a time left to chance (Knowledge Card, section 6 and figure 3).

@@ -190,24 +190,19 @@ class Scatter:
             anchor, label_x = ("end", x - 9) if left else ("start", x + 9)
             width = 6.4 * len(shorten(point.label))
             span = (label_x - width, label_x) if left else (label_x, label_x + width)
-            placed.append(
-                PlacedPoint(point, x, y, round(label_x, 2), self._free_height(placed, span, y), anchor)
-            )
+            # The height nearest to y, within the plot, at which the name meets no other.
+            taken = []
+            for other in placed:
+                wide = 6.4 * len(shorten(other.point.label))
+                low = other.label_x - wide if other.anchor == "end" else other.label_x
+                if low < span[1] + 4 and span[0] < low + wide + 4:
+                    taken.append(other.label_y)
+            tries = [y + sign * step * 3 for step in range(80) for sign in (1, -1)]
+            inside = [t for t in tries if 14 <= t <= self.height - 50]
+            free = [t for t in inside if all(abs(t - label_y) >= 14 for label_y in taken)]
+            height = round(free[0] if free else y, 2)
+            placed.append(PlacedPoint(point, x, y, round(label_x, 2), height, anchor))
         return tuple(placed)
-
-    def _free_height(self, placed: Sequence[PlacedPoint], span: tuple[float, float], y: float) -> float:
-        """Return the height nearest to y, within the plot, at which a name over this span meets no other."""
-        taken = []
-        for other in placed:
-            width = 6.4 * len(shorten(other.point.label))
-            low = other.label_x - width if other.anchor == "end" else other.label_x
-            if low < span[1] + 4 and span[0] < low + width + 4:
-                taken.append(other.label_y)
-        tries = (y + sign * step * 3 for step in range(80) for sign in (1, -1))
-        fits = (
-            t for t in tries if 14 <= t <= self.height - 50 and all(abs(t - other) >= 14 for other in taken)
-        )
-        return round(next(fits, y), 2)
 
 
 @dataclass(frozen=True)

@@ -388,6 +388,26 @@ DIGITS = 6
 def as_data(calibration: Calibration) -> dict[str, Any]:
     """Return all figures; the curve as [share, accuracy] pairs; an infinite threshold (never, always) as null."""
     best = calibration.reference
+    gates = []
+    for row in calibration.rows:
+        outcome = row.outcome.to_json()
+        gates.append(
+            {
+                "gate": row.gate,
+                **{
+                    key: outcome[key]
+                    for key in ("accuracy", "share", "beneficial_guidance", "random_same_share")
+                },
+                "interval": [_rounded(row.low), _rounded(row.high)],
+                "difference": _rounded(row.difference),
+                "difference_interval": [_rounded(row.difference_low), _rounded(row.difference_high)],
+                "p": _rounded(row.p),
+                "p_holm": _rounded(row.p_holm),
+                "threshold": _rounded(row.threshold) if math.isfinite(row.threshold) else None,
+                "curve": [[_rounded(point.share), _rounded(point.accuracy)] for point in row.curve],
+                **({"obstacle": row.obstacle} if row.obstacle else {}),
+            }
+        )
     return {
         "n": calibration.records,
         "folds": calibration.folds,
@@ -395,24 +415,8 @@ def as_data(calibration: Calibration) -> dict[str, Any]:
         "budget": calibration.budget,
         **{key: _rounded(getattr(calibration.baselines, key)) for key in ("never", "always", "oracle")},
         "reference": {"name": best.name, "accuracy": _rounded(best.accuracy), "share": best.share},
-        "gates": [_gate_data(row) for row in calibration.rows],
+        "gates": gates,
         "skipped": [{"gate": gate, "why": why} for gate, why in calibration.skipped],
-    }
-
-
-def _gate_data(row: ComparedGate) -> dict[str, Any]:
-    outcome = row.outcome.to_json()
-    return {
-        "gate": row.gate,
-        **{key: outcome[key] for key in ("accuracy", "share", "beneficial_guidance", "random_same_share")},
-        "interval": [_rounded(row.low), _rounded(row.high)],
-        "difference": _rounded(row.difference),
-        "difference_interval": [_rounded(row.difference_low), _rounded(row.difference_high)],
-        "p": _rounded(row.p),
-        "p_holm": _rounded(row.p_holm),
-        "threshold": _rounded(row.threshold) if math.isfinite(row.threshold) else None,
-        "curve": [[_rounded(point.share), _rounded(point.accuracy)] for point in row.curve],
-        **({"obstacle": row.obstacle} if row.obstacle else {}),
     }
 
 

@@ -57,7 +57,22 @@ SCORES = ("relevance", "faithfulness", "factuality")
 def trace(data: Mapping[str, Any]) -> Trace:
     """Parse a Result.trace; an empty one where the question failed."""
     gate = _mapping(data.get("gate"))
-    passages = tuple(_shown_passage(i, _mapping(p)) for i, p in enumerate(_list(data.get("passages")), 1))
+    passages = []
+    for i, entry in enumerate(map(_mapping, _list(data.get("passages"))), 1):
+        evidence = _mapping(entry.get("evidence"))
+        passages.append(
+            ShownPassage(
+                number=i,
+                card=_text(entry.get("card")),
+                text=_text(entry.get("text")),
+                pruned=_text(entry.get("pruned")),
+                is_kept=entry.get("kept") is True,
+                scores={name: _number(entry.get(name)) for name in SCORES},
+                source=_place(_mapping(entry.get("source"))),
+                evidence=_text(evidence.get("text")),
+                evidence_place=_place(evidence),
+            )
+        )
     citations = []
     for citation in map(_mapping, _list(data.get("citations"))):
         passage = citation.get("passage")
@@ -70,28 +85,13 @@ def trace(data: Mapping[str, Any]) -> Trace:
         score=_number(gate.get("score")),
         fired=fired if isinstance(fired, bool) else None,
         cards=tuple(map(_text, _list(data.get("cards")))),
-        passages=passages,
+        passages=tuple(passages),
         citations=tuple(citations),
         notes=tuple(map(_text, _list(data.get("notes")))),
         confidence=_number(data.get("confidence")),
         nearest=_text(nearest.get("text")),
         nearest_place=_place(nearest),
         scored=tuple(name for name in SCORES if any(p.scores[name] is not None for p in passages)),
-    )
-
-
-def _shown_passage(number: int, data: Mapping[str, Any]) -> ShownPassage:
-    evidence = _mapping(data.get("evidence"))
-    return ShownPassage(
-        number=number,
-        card=_text(data.get("card")),
-        text=_text(data.get("text")),
-        pruned=_text(data.get("pruned")),
-        is_kept=data.get("kept") is True,
-        scores={name: _number(data.get(name)) for name in SCORES},
-        source=_place(_mapping(data.get("source"))),
-        evidence=_text(evidence.get("text")),
-        evidence_place=_place(evidence),
     )
 
 

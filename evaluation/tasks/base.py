@@ -203,7 +203,20 @@ class Columns:
         """Return the entry as an Item, whose id is "" where it has none. Raises UsageError, which begins with
         `where`."""
         question = required_text(row, self.question, where)
-        choices = _read_choices(row, self.choices, where)
+        # The options, as kcard.types reads them; {"label": [...], "text": [...]}; or columns A, B, C ...
+        options = _parsed(_first(row, self.choices))
+        if options is None and "A" in row and "B" in row:
+            options = {letter: row[letter] for letter in ascii_uppercase if letter in row}
+        if (
+            isinstance(options, dict)
+            and isinstance(options.get("text"), list)
+            and isinstance(options.get("label"), list)
+        ):
+            options = dict(zip(map(_text, options["label"]), options["text"], strict=False))
+        try:
+            choices = checked(Question("?", choices_of(options))).choices
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
         answer = _first(row, self.answers)
         if answer is None:
             raise UsageError(
@@ -271,23 +284,6 @@ def _right_letters(answer: Any, choices: tuple[Choice, ...], where: str) -> tupl
         )
     same = (choice.name for choice in choices if choice.description == right.description)
     return tuple(dict.fromkeys([right.name, *same]))
-
-
-def _read_choices(row: Row, names: Names, where: str) -> tuple[Choice, ...]:
-    """Return the options, as kcard.types reads them; {"label": [...], "text": [...]}; or columns A, B, C ..."""
-    options = _parsed(_first(row, names))
-    if options is None and "A" in row and "B" in row:
-        options = {letter: row[letter] for letter in ascii_uppercase if letter in row}
-    if (
-        isinstance(options, dict)
-        and isinstance(options.get("text"), list)
-        and isinstance(options.get("label"), list)
-    ):
-        options = dict(zip(map(_text, options["label"]), options["text"], strict=False))
-    try:
-        return checked(Question("?", choices_of(options))).choices
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
 
 
 def _first(row: Row, names: Names) -> Any:

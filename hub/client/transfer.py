@@ -273,13 +273,26 @@ def _commit_card(
     api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str
 ) -> str:
     """Commit the card to main, without any other files."""
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+    from huggingface_hub.hf_api import RepoFile
+
     for _ in range(ATTEMPTS):
         head = str(api.model_info(repository).sha)
         try:
+            # Add every file of the card and delete all others; the client skips unchanged files.
+            added: dict[str, Path | bytes] = {path: folder / path for path in manifest.files}
+            added[MANIFEST] = text
+            added.setdefault(README, page.encode())
+            there = api.list_repo_tree(repository, recursive=True, revision=head)
+            gone = [entry.path for entry in there if isinstance(entry, RepoFile)]
+            operations: list[Any] = [
+                *(CommitOperationDelete(path) for path in gone if path not in {*added, *CREATED_BY_HUB}),
+                *(CommitOperationAdd(path, content) for path, content in added.items()),
+            ]
             return str(
                 api.create_commit(
                     repository,
-                    _list_operations(api, repository, head, folder, manifest, text, page),
+                    operations,
                     commit_message=f"{manifest.name} {hashlib.sha256(text).hexdigest()[:12]}",
                     commit_description=manifest.description,
                     parent_commit=head,
@@ -289,23 +302,6 @@ def _commit_card(
             if status(error) != MOVED_ON:
                 raise
     raise HubError(f"{repository}: too many concurrent changes: try again")
-
-
-def _list_operations(
-    api: "HfApi", repository: str, head: str, folder: Path, manifest: Manifest, text: bytes, page: str
-) -> list[Any]:
-    """Add every file of the card and delete all others; the client skips unchanged files."""
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
-    from huggingface_hub.hf_api import RepoFile
-
-    added: dict[str, Path | bytes] = {path: folder / path for path in manifest.files} | {MANIFEST: text}
-    added.setdefault(README, page.encode())
-    there = api.list_repo_tree(repository, recursive=True, revision=head)
-    gone = [entry.path for entry in there if isinstance(entry, RepoFile)]
-    return [
-        *(CommitOperationDelete(path) for path in gone if path not in {*added, *CREATED_BY_HUB}),
-        *(CommitOperationAdd(path, content) for path, content in added.items()),
-    ]
 
 
 # Downloads a card from a hub that may be hostile: the files that its manifest lists, checked before they are used.

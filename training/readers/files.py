@@ -51,24 +51,23 @@ def plain_file(path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="kcard-") as folder:
         plain = Path(folder) / path.stem
-        _decompress(path, plain)
+        try:
+            with gzip.open(path) as packed, plain.open("wb") as file:
+                while part := packed.read(CHUNK):
+                    file.write(part)
+                    if file.tell() > MOST:
+                        raise CorpusError(
+                            f"{path} holds more than {MOST // 10**9} GB: decompress and split it"
+                        )
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise CorpusError(f"{path} can't be decompressed ({error}): is it damaged?") from error
+        except OSError as error:
+            room = shutil.disk_usage(plain.parent).free
+            raise CorpusError(
+                f"{path} can't be decompressed ({error.strerror or error}; {room // 10**6} MB are free in "
+                f"{plain.parent})"
+            ) from error
         yield plain
-
-
-def _decompress(path: Path, plain: Path) -> None:
-    try:
-        with gzip.open(path) as packed, plain.open("wb") as file:
-            while part := packed.read(CHUNK):
-                file.write(part)
-                if file.tell() > MOST:
-                    raise CorpusError(f"{path} holds more than {MOST // 10**9} GB: decompress and split it")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise CorpusError(f"{path} can't be decompressed ({error}): is it damaged?") from error
-    except OSError as error:
-        room = shutil.disk_usage(plain.parent).free
-        raise CorpusError(
-            f"{path} can't be decompressed ({error.strerror or error}; {room // 10**6} MB are free in {plain.parent})"
-        ) from error
 
 
 # The input and output of a reader: a document, its blocks, and what was skipped.

@@ -237,7 +237,8 @@ def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
     carry what was said as scores, "need_0" to "need_7": the probability in [0, 1] that the LLM needs more in that
     wording. Else the LLM is asked. Raises UsageError where there is neither.
     """
-    records, rows, seeks = inputs.records, [], {}
+    records, seeks = inputs.records, {}
+    rows: list[dict[str, Any]] = []
     for template, paper in PAPERS.items():
         key = f"need_{template}"
         scores = [record.scores.get(key) for record in records]
@@ -252,7 +253,23 @@ def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
                 np.float64
             )
         seeks[template] = needs > 0.5
-        rows.append({"template": template, "paper": paper, **_template_figures(records, seeks[template])})
+        outcome, without = GateOutcome.of(records, seeks[template]), outcome_both_ways(records)[0]
+        claimed = without[~seeks[template]].tolist()
+        lowest, highest = interval(claimed)
+        rows.append(
+            {
+                "template": template,
+                "paper": paper,
+                "known": len(claimed),
+                "unknown": int(seeks[template].sum()),
+                "accuracy_known": float(np.mean(claimed)) if claimed else None,
+                "low": lowest,
+                "high": highest,
+                "right_word": float(((without >= 0.5) == ~seeks[template]).mean()),
+                "accuracy": outcome.accuracy,
+                "beneficial_guidance": outcome.beneficial_guidance,
+            }
+        )
         inputs.report(len(rows), len(PAPERS))
     summary = {}
     for paper in dict.fromkeys(PAPERS.values()):
@@ -265,22 +282,6 @@ def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
     series = PlotSeries("", tuple(map(str, names)), y, low, high)
     chart = Chart("template", "accuracy where the LLM says that it knows", (series,), kind="bar")
     return GateAnalysis(SELF_ASK_TEMPLATES_NAME, len(records), tuple(rows), chart, summary)
-
-
-def _template_figures(records: Sequence[Record], seeks: Seeks) -> Mapping[str, Any]:
-    outcome, without = GateOutcome.of(records, seeks), outcome_both_ways(records)[0]
-    claimed = without[~seeks].tolist()
-    low, high = interval(claimed)
-    return {
-        "known": len(claimed),
-        "unknown": int(seeks.sum()),
-        "accuracy_known": float(np.mean(claimed)) if claimed else None,
-        "low": low,
-        "high": high,
-        "right_word": float(((without >= 0.5) == ~seeks).mean()),
-        "accuracy": outcome.accuracy,
-        "beneficial_guidance": outcome.beneficial_guidance,
-    }
 
 
 # How many records a gate needs: fitted on 10, 25, 50 and 100 % of them (SKR, section 5.3), and the share of questions
@@ -325,7 +326,22 @@ def analyse_training_sizes(inputs: AnalysisInputs) -> GateAnalysis:
             decisions = [seeks for seeks in tries if seeks is not None]
             mean = np.mean([outcomes(records, seeks) for seeks in decisions], axis=0) if decisions else None
             whole = mean if size == max(SIZES) else whole
-            row = _size_row(gate, size, len(records), [GateOutcome.of(records, seeks) for seeks in decisions])
+            results = [GateOutcome.of(records, seeks) for seeks in decisions]
+            # The mean and standard deviation of each figure over the repeats.
+            figures: dict[str, Any] = {}
+            for name in FIGURES:
+                values = [value for outcome in results if (value := getattr(outcome, name)) is not None]
+                figures[name] = float(np.mean(values)) if values else None
+                figures[f"{name}_sd"] = float(np.std(values, ddof=1)) if len(values) > 1 else None
+            row = {
+                "gate": gate,
+                "size": size,
+                "records": round(size * len(records) * (FOLDS - 1) / FOLDS),
+                "fitted": len(results),
+                **figures,
+                "never": results[0].never if results else None,
+                "always": results[0].always if results else None,
+            }
             difference: dict[str, float | None] = {"difference": None, "low": None, "high": None}
             if mean is not None and whole is not None:
                 low, high = (
@@ -362,20 +378,3 @@ def _decide_held_out(
             return None
         seeks[held_out] = fitted.scores([records[row].query for row in held_out]) < fitted.threshold
     return seeks
-
-
-def _size_row(gate: str, size: float, count: int, results: Sequence[GateOutcome]) -> dict[str, Any]:
-    figures: dict[str, Any] = {}
-    for name in FIGURES:
-        values = [value for outcome in results if (value := getattr(outcome, name)) is not None]
-        figures[name] = float(np.mean(values)) if values else None
-        figures[f"{name}_sd"] = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return {
-        "gate": gate,
-        "size": size,
-        "records": round(size * count * (FOLDS - 1) / FOLDS),
-        "fitted": len(results),
-        **figures,
-        "never": results[0].never if results else None,
-        "always": results[0].always if results else None,
-    }

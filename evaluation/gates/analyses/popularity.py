@@ -155,8 +155,19 @@ def analyse_popularity_splits(inputs: AnalysisInputs) -> GateAnalysis:
     }
     for number in range(settings.splits):
         order = random.permutation(len(records))
-        for name, seeks in _decide(data, order[:cut], order[cut:]).items():
-            by_setting[name].append(_split_figures(data, order[cut:], seeks))
+        fitted, rest = order[:cut], order[cut:]
+        # Decide which of the other questions seek. A relation that was not seen takes the threshold over all records.
+        thresholds = _thresholds(data, fitted)
+        pooled = best_threshold(data.logs[fitted], data.without[fitted], data.with_[fitted])
+        limits = np.array([thresholds.get(data.relations[row], pooled) for row in rest.tolist()])
+        decided: dict[str, Seeks] = {
+            "never": np.zeros(len(rest), dtype=np.bool_),
+            "adaptive": np.asarray(data.logs[rest] < limits),
+            "always": np.ones(len(rest), dtype=np.bool_),
+            "oracle": np.asarray(data.with_[rest] > data.without[rest]),
+        }
+        for name, seeks in decided.items():
+            by_setting[name].append(_split_figures(data, rest, seeks))
         inputs.report(number + 1, settings.splits)
     rows: list[Mapping[str, Any]] = []
     for name, splits in by_setting.items():
@@ -189,19 +200,6 @@ def _thresholds(data: _Data, rows: Indices) -> dict[str, float]:
     return {
         str(relation): best_threshold(data.logs[own], data.without[own], data.with_[own])
         for relation, own in by_relation.items()
-    }
-
-
-def _decide(data: _Data, fitted: Indices, rest: Indices) -> dict[str, Seeks]:
-    """Decide which of the other questions seek. A relation that was not seen takes the threshold over all records."""
-    thresholds = _thresholds(data, fitted)
-    pooled = best_threshold(data.logs[fitted], data.without[fitted], data.with_[fitted])
-    limits = np.array([thresholds.get(data.relations[row], pooled) for row in rest.tolist()])
-    return {
-        "never": np.zeros(len(rest), dtype=np.bool_),
-        "adaptive": np.asarray(data.logs[rest] < limits),
-        "always": np.ones(len(rest), dtype=np.bool_),
-        "oracle": np.asarray(data.with_[rest] > data.without[rest]),
     }
 
 

@@ -156,7 +156,7 @@ class DistillationTarget:
 
 # Hardest examples: the kept texts with the highest loss are replayed first.
 #
-# New texts overwrite a few old ones and spare the rest, so a random sample of old texts mostly shows what is still known
+# New texts overwrite a few old ones and spare the rest, so a random sample of old texts mostly shows what is known
 # (Aljundi et al., 2019, "Online Continual Learning with Maximally Interfered Retrieval").
 
 SURE = 0.3  # nats: a text with no token above this loss is not hard

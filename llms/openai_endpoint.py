@@ -54,7 +54,7 @@ CONTEXT = re.compile(
 
 
 def too_long(reason: str) -> bool:
-    """Whether a 400 says that the prompt, or the reply's limit, exceeds the model's context."""
+    """Return whether a 400 says that the prompt or the reply limit exceeds the model's context."""
     return TOO_LONG.search(reason.lower()) is not None
 
 

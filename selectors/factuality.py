@@ -114,11 +114,11 @@ class TwoCheckers:
         return getattr(self.facts, "sha256", None)
 
     def support(self, pairs: Sequence[Pair]) -> Array:
-        """Those of `facts`."""
+        """Score pairs with `facts`."""
         return self.facts.support(pairs)
 
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Those of `facts`."""
+        """Judge pairs with `facts`."""
         return verdicts(self.facts, pairs)
 
 

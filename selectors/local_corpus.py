@@ -370,7 +370,7 @@ def _read_manifest(folder: Path) -> IndexManifest:
 
 
 def _fresh(manifest: IndexManifest) -> bool:
-    """Whether a file of it changed so shortly before it was looked at that its stamp can't be trusted."""
+    """Return whether a file changed too shortly before the index was checked to trust its stamp."""
     newest = [int(part.rpartition("-")[2] or 0) for e in manifest.files for part in e.stamp.split(" ")]
     return max(newest, default=0) >= manifest.looked_at - TICK
 

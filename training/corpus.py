@@ -545,7 +545,7 @@ class CorpusFiles:
         return listed, skipped
 
     def beside(self, file: Path) -> Sequence[Path]:
-        """The templates by which a file of triples becomes sentences."""
+        """Return the templates that turn a file of triples into sentences."""
         templates = file.with_name(TEMPLATE_FILE)
         return [templates] if file.suffix.lower() == ".tsv" and templates.is_file() else []
 
@@ -557,9 +557,9 @@ class CorpusFiles:
 
 
 def open_corpus(path: str) -> "LocalCorpus":
-    """The file or folder as evidence; its index lies in evidence/ under the kcard home.
+    """Open a file or folder as evidence; its index is in evidence/ under the kcard home.
 
-    Raises CorpusError where it is missing, empty or can't be read.
+    Raises CorpusError if it is missing, empty or can't be read.
     """
     from kcard.selectors.local_corpus import LocalCorpus
 

@@ -291,7 +291,7 @@ def seconds_a_step(trial: Job, warm: int = WARM, measured: int = MEASURED, withi
     number = 0
 
     def take(most: int) -> float:
-        """Seconds a step of at most so many steps."""
+        """Time at most `most` steps, in seconds per step."""
         nonlocal number
         begun, first = time.monotonic(), number
         while number == first or (number < first + most and time.monotonic() - begun < within):

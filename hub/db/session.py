@@ -357,7 +357,7 @@ class Database:
         return HubError(f"hub database {self.name}: {reason[:LONGEST]}")
 
     def _after_fork(self) -> None:
-        """In a child process, drop the parent's connections and lock."""
+        """Drop the parent's connections and lock in a child process."""
         if self._process != os.getpid():
             self._readers.dispose(close=False)
             self._writers.dispose(close=False)

@@ -162,7 +162,7 @@ class Cache:
             pass
 
     def _size(self, file: sqlite3.Connection) -> int:
-        """Bytes of the pages in use; 0 where no entry is left."""
+        """Return the bytes of pages in use; 0 if no entry is left."""
         if file.execute("SELECT 1 FROM entries LIMIT 1").fetchone() is None:
             return 0
         pages, free, size = (

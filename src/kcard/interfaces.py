@@ -60,7 +60,7 @@ class Generator(Protocol):
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
-        """For each question, `documents` passages of each named card, card by card.
+        """Generate `documents` passages of each named card for each question, grouped by card.
 
         A passage depends on (seed, question, card, document number) only, not on the batch.
         """
@@ -134,7 +134,7 @@ class Judging(Protocol):
 
 class Evidence(Protocol):
     def find(self, claim: str, k: int) -> list[Source]:
-        """At most `k` texts that may support or refute the claim, best first; empty where none was found."""
+        """Return at most `k` texts that may support or refute the claim, best first; empty if none was found."""
         ...
 
 
@@ -207,7 +207,7 @@ class Streaming(Protocol):
     """An LLM whose answer can be read as it arrives."""
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
-        """Pieces of the text, then the whole reply, whose text may be tidier. Raises LLMError, perhaps midway."""
+        """Yield pieces of text, then the whole reply, with possibly cleaner text. Raises LLMError, maybe midway."""
         ...
 
 

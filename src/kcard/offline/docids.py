@@ -355,7 +355,7 @@ class NoisedQuestions:
 
 
 class Retriever:
-    """Scores passages for questions by the cosine of their embeddings and by BM25.
+    """A scorer of passages for questions: cosine of their embeddings plus BM25.
 
     sketch   of the corpus
     vectors  embeddings of `passages`, (passages, 384)

@@ -223,7 +223,7 @@ ITEM = re.compile(r"\s*(?:[-*•]|\(?\d{1,3}[.)])\s")
 
 @dataclass(frozen=True)
 class SentenceQuote:
-    """Sentences out of passages.
+    """Sentences from passages.
 
     text       all of them, the likeliest passage first, one line per passage; " … " marks an omission within
                a passage

@@ -226,7 +226,7 @@ class Batcher(Generic[BatchKey, Result]):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kcard-answers")
 
     def __len__(self) -> int:
-        """Questions that wait."""
+        """Count waiting questions."""
         return len(self._queue)
 
     async def submit(self, route: BatchKey, question: str) -> Result:

@@ -401,7 +401,7 @@ def _sort(connection: Connection, snapshot: Snapshot, query: SearchQuery, matchi
 
 
 def _count_values(snapshot: Snapshot, facet: str, mask: Array) -> dict[str, int]:
-    """By value, how many repositories have it, most frequent first; a domain counts for those above it too."""
+    """Count repositories by value, most frequent first; a domain counts for those above it too."""
     values = snapshot.values[facet]
     totals: dict[str, int] = {}
     counts = np.bincount(snapshot.codes(facet)[mask], minlength=len(values))

@@ -66,7 +66,7 @@ class Unchecked:
     """Treats every claim as supported: with equal scores the draw is random."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:
-        """Shape (n,), all 1."""
+        """Return ones, shape (n,)."""
         return np.ones(len(pairs), dtype=np.float32)
 
 

@@ -58,7 +58,7 @@ class Extractive:
     most: int = 3
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Condense each text; its sentences stay in their order."""
+        """Condense each text, preserving the order of sentences."""
         sentences = [whole(text) for text in texts]
         scored = [s for group in sentences if len(group) > 1 for s in group]
         cosine = dict(zip(scored, Cosine().scores(question, scored).tolist(), strict=True))
@@ -88,7 +88,7 @@ class ReaderPruner:
     short: int = 2
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Condense each text; its sentences stay in their order."""
+        """Condense each text, preserving the order of sentences."""
         from kcard.offline.reader import read
 
         long = [text for text in texts if len(sentence_spans(text)) > self.short]

@@ -383,7 +383,7 @@ class _CorpusBuilder:
 
 
 def _passage_records(blocks: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """Cut blocks into passages, document by document: (fingerprint, record) of each."""
+    """Split blocks into passages by document; return (fingerprint, record) of each."""
     records = []
     for name, group in groupby(map(block_of, blocks), key=lambda row: row[0]):
         for passage in passages((block for _, block in group), name):

@@ -367,7 +367,7 @@ def run(
 
 @contextmanager
 def _report_lost_process(job: Job, state: RunState, checkpoint: Path, remedy: str) -> Iterator[None]:
-    """Turn the loss of another process into a TrainingInterrupted that tells how to resume."""
+    """Convert the loss of another process into a TrainingInterrupted that says how to resume."""
     try:
         yield
     except RuntimeError as error:
@@ -381,7 +381,7 @@ def _report_lost_process(job: Job, state: RunState, checkpoint: Path, remedy: st
 
 
 def step(job: Job, batch: Any, number: int) -> tuple[float, int]:
-    """Take step `number` of the job on a batch; return (loss, tokens)."""
+    """Run step `number` of the job on a batch; return (loss, tokens)."""
     import torch
 
     torch.manual_seed(derive_seed(job.seed, "step", number))
@@ -448,12 +448,12 @@ class _Clock:
         return time.monotonic() - self._saved > self._pause
 
     def note_checkpoint(self, seconds: float) -> None:
-        """Note how long a checkpoint took: a slow one is written less often."""
+        """Record a checkpoint's duration: slow ones are written less often."""
         self._saved = time.monotonic()
         self._pause = max(CHECKPOINT_SECONDS, seconds / CHECKPOINT_SHARE)
 
     def note(self, state: RunState) -> RunState:
-        """Put tokens, losses and time into the state, which is saved next."""
+        """Record tokens, losses and time in the state before it is saved."""
         state.tokens, state.losses = self._tokens, self._last
         state.seconds = self._before + time.monotonic() - self._begun
         return state

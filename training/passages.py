@@ -396,7 +396,7 @@ class Documents(Sequence[str]):
     """
 
     def __init__(self, blocks: Spool, starts: "array[int]", dropped: "npt.NDArray[np.bool_]") -> None:
-        """`blocks`: records of blocks; `starts`: which block begins a document; `dropped`: which are left out."""
+        """Take records of `blocks`, the indexes `starts` where documents begin, and a mask `dropped`."""
         self._blocks, self._dropped = blocks, dropped
         self._starts = starts + array("Q", [len(blocks)])
         prints, full = Fingerprints(), array("Q")

@@ -290,7 +290,7 @@ def layer_and_pooling(
 
 
 def pooled(states: "Tensor", mask: "Tensor", mean: bool) -> "Tensor":
-    """Pool states (n, tokens, d), padded on the right as the mask (n, tokens) tells, to (n, d) in single precision.
+    """Pool right-padded states (n, tokens, d) by the mask (n, tokens) to (n, d) in single precision.
 
     The mean over the tokens, or the state of the last.
     """

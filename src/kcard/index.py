@@ -179,7 +179,7 @@ class Index:
         (folder / "params.index.json").write_text(json.dumps(params, indent=4), encoding="utf-8")
 
     def __len__(self) -> int:
-        """Rows; 0 where no text has a word."""
+        """Count the rows; 0 if no text has a word."""
         return self._matrix.count
 
     def scores(self, text: str) -> "npt.NDArray[np.float32]":

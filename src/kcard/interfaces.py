@@ -99,7 +99,7 @@ class Precomputed(Protocol):
 
 class Pruner(Protocol):
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Condense each text to what serves the question; never empty for a text that is not."""
+        """Condense each text to what helps answer the question; non-empty texts stay non-empty."""
         ...
 
 

@@ -100,10 +100,10 @@ T = TypeVar("T")
 
 
 class Later(Generic[T]):
-    """A call that runs beside others, in a thread that nobody waits for longer than they want."""
+    """A call in a background thread, whose result callers wait for only as long as they want."""
 
     def __init__(self, call: Callable[[], T], otherwise: T) -> None:
-        """`otherwise` is the result as long as the call has not come back."""
+        """Start the call. `otherwise` is the result until it has returned."""
         self._result = otherwise
 
         def run() -> None:

@@ -269,7 +269,7 @@ def _recall(onward: "NextVersion", folder: Path) -> "Retention | None":
 
 
 def _mean(recall: "Mean | None") -> float:
-    """0 of no questions."""
+    """Return the mean; 0 if None."""
     return 0.0 if recall is None else recall.mean
 
 

@@ -246,7 +246,7 @@ class SpanReader:
     """A Reader of kcard.interfaces, with the shipped weights."""
 
     def extract(self, question: str, text: str) -> str | None:
-        """Return the words of the text that answer the question; None where the reader is unsure."""
+        """Return the words of the text that answer the question; None if the reader is unsure."""
         answer = extract(question, [text])
         if answer is None or not answer.words or answer.probability < ANSWERED:
             return None

@@ -1,7 +1,7 @@
 """The sentence encoder all-MiniLM-L6-v2: its tokenizer, weights and embeddings.
 
 The embedded encoder, reader and fact checker all start from it (Wang et al., 2020); networks.py runs them. Weights are
-read once a process, and only after their digest has been verified.
+loaded once per process, after their digest has been verified.
 """
 
 import functools

@@ -73,7 +73,7 @@ class Encoded:
     """`[CLS] question [SEP] text [SEP]` of one pair.
 
     ids      token ids; those from `begin` on, but for the last, are the text's
-    offsets  of each token of the text: start and end in characters
+    offsets  (start, end) in characters of each token of the text
     """
 
     ids: Sequence[int]

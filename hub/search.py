@@ -279,7 +279,7 @@ class SearchQuery:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many repositories there would be with each value of a facet, and the rest of the query as it is.
+    """Number of repositories per value of a facet, with the rest of the query unchanged.
 
     facets      by facet and value, without those that have none
     factuality  by the least, of FACTUALITY

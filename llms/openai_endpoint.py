@@ -109,7 +109,7 @@ Tokens = list[tuple[str, float]]
 
 
 class WireForm(Protocol):
-    """What differs between the forms. Readers raise AttributeError, IndexError or TypeError for malformed answers."""
+    """An API form. Readers raise AttributeError, IndexError or TypeError for malformed answers."""
 
     def create(self, client: "OpenAI", model: str, request: Request, parameters: dict[str, Any]) -> Any: ...
 

@@ -85,7 +85,7 @@ class Statements:
 
 @dataclass(frozen=True)
 class Union:
-    """Combines evidence. BM25 scores of two indexes can't be compared, so results alternate by rank."""
+    """Combined evidence. BM25 scores of two indexes can't be compared, so results alternate by rank."""
 
     parts: Sequence[Evidence]
 

@@ -63,7 +63,7 @@ def _name(checker: Checker) -> str:
 
 
 class Unchecked:
-    """Treats every claim as supported: with equal scores the draw is random."""
+    """A checker that supports every claim: with equal scores the draw is random."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:
         """Return ones, shape (n,)."""
@@ -124,7 +124,7 @@ class TwoCheckers:
 
 @dataclass(frozen=True)
 class CachedChecker:
-    """Caches the verdicts of `checker`, bit by bit (kcard.cache). Invalid scores are never cached.
+    """A bit-exact cache of `checker`'s verdicts (kcard.cache). Invalid scores are never cached.
 
     digest  of what determines the scores besides the pair: weights, settings, code
     """

@@ -48,7 +48,7 @@ class Unpruned:
 
 @dataclass(frozen=True)
 class Extractive:
-    """Keeps the sentences whose cosine with the question is at least `ratio` of the best one's.
+    """A pruner that keeps sentences whose cosine with the question is at least `ratio` of the best.
 
     It copies and never rewrites, so it adds no fact. A sentence that is cut off at the end is dropped if there is a
     whole one; at most `most` sentences are kept; a text of one sentence is returned unchanged.
@@ -79,7 +79,7 @@ class Extractive:
 
 @dataclass(frozen=True)
 class ReaderPruner:
-    """Keeps the sentences that fall behind the best one by at most `near` log-odds; it copies and never rewrites.
+    """An extractive pruner that keeps sentences at most `near` log-odds below the best one.
 
     A text of up to `short` sentences is returned unchanged.
     """
@@ -183,7 +183,7 @@ def _summariser(checkpoint: Checkpoint, loading: Loading, lengths: dict[str, int
 
 @dataclass(frozen=True)
 class Provence:
-    """It copies sentences and adds none. The threshold is the model's own."""
+    """An extractive pruner. The threshold is the model's own."""
 
     model: Any
 

@@ -295,7 +295,7 @@ class Corpus:
 
 @dataclass
 class _CorpusBuilder:
-    """Collects the blocks of all files, and then makes a Corpus without the lines that most files repeat.
+    """A builder that collects the blocks of all files into a Corpus without lines that most files repeat.
 
     starts  the blocks with which documents begin
     cuts    blocks, every few hundred, before which the making of passages may be divided

@@ -250,11 +250,11 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """What to train.
+    """A training job.
 
-    epoch   the batches of epoch n, a function of n alone in a job that is resumed
-    losses  the loss of a batch, to be minimised, in one or more parts whose sum it is, each with its number
-            of tokens; each part is differentiated before the next is made
+    epoch   the batches of epoch n, which must depend on n alone if the job is resumed
+    losses  the loss of a batch, to be minimised, as one or more terms, each with its number
+            of tokens; each term is differentiated before the next is computed
     rate    the factor on every learning rate at a step
     timed   whether the user knows already how long it takes; else the first steps are measured, and reported
     settled the mean loss of 50 steps below which training ends early; 0: never
@@ -277,7 +277,7 @@ class Job:
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """`loss`: mean over the last tenth of the steps, or the last 50; `seconds`: wall time, all sittings."""
+    """A run's outcome. `loss`: mean of the last tenth of steps, or last 50; `seconds`: wall time, all sittings."""
 
     steps: int
     tokens: int

@@ -251,7 +251,7 @@ class _Entry:
 
 
 class _Grouping:
-    """Groups blocks into passages. It holds the headings over the next block, the open definitions, and the blocks that
+    """State of grouping blocks into passages: the headings over the next block, open definitions, and blocks that
     wait for others to join them."""
 
     def __init__(self, file: str) -> None:

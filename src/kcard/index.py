@@ -277,7 +277,7 @@ EMPTY = _Matrix({}, np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np
 
 @dataclass
 class _Counted(Iterable[Postings]):
-    """Texts in parts, with their words counted, as often as they are gone through; the first part only once."""
+    """Word counts of texts, in parts, recomputed on each iteration, except for the first part."""
 
     texts: Iterable[str]
     stemmer: str | None

@@ -111,11 +111,11 @@ class Checker(Protocol):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a checker says of a claim and its evidence.
+    """A checker's verdict on a claim and its evidence.
 
-    score       how far the evidence supports the claim, in [0, 1]
-    window      the part of the evidence that decided; empty where nothing was read
-    refutation  the probability that it refutes the claim; None where the checker does not tell
+    score       how well the evidence supports the claim, in [0, 1]
+    window      the part of the evidence that decided; empty if nothing was read
+    refutation  the probability that it refutes the claim; None if the checker gives none
     """
 
     score: float
@@ -172,7 +172,7 @@ class Reader(Protocol):
 
 
 class LLM(Protocol):
-    """One that is Windowed, Streaming or Batching besides is used as such."""
+    """A large language model; may also be Windowed, Streaming or Batching."""
 
     def reply(self, request: Request) -> Reply:
         """Reply to a request. Raises LLMError where no reply can be had."""

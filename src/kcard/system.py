@@ -43,7 +43,7 @@ CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 @dataclass(frozen=True)
 class MemorySize:
-    """In bytes; 0 where the system does not say. `total` is what this process may have."""
+    """Memory in bytes; 0 if unknown. `total` is the limit of this process."""
 
     total: int
     free: int

@@ -356,7 +356,7 @@ def ordinals_as_in(texts: Sequence[str], question: str) -> str:
 
 
 class Agreement:
-    """`agreement` of many texts with a question at once: which numbers they name is looked up, not read again."""
+    """`agreement` of a question with many texts at once, by an index of the numbers that they name."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._count = len(texts)

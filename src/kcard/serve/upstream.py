@@ -150,7 +150,7 @@ class ForwardedChat:
 
 @dataclass(frozen=True)
 class ForwardedCompletion:
-    """Prompts, each of which is a question."""
+    """A request with prompts, each a question."""
 
     path: ClassVar[Path] = "completions"
     body: CompletionRequest
@@ -171,9 +171,9 @@ class ForwardedCompletion:
 
 
 class RequestForwarder:
-    """Forwards one request to the LLM's server; all of its parameters but the model's name are kept.
+    """A forwarder of one request to the LLM's server, with all parameters except the model's name.
 
-    pending  the request's questions with their passages; none where the user's last turn has no text, such as an image:
+    pending  the request's questions with their passages; none if the user's last turn has no text, such as an image:
              then the request passes without knowledge and trace
     """
 

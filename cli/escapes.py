@@ -11,10 +11,10 @@ __all__ = ["Escaping"]
 
 
 class Escaping(RenderHook):
-    """A hook of a console."""
+    """A console's render hook."""
 
     def process_renderables(self, renderables: Iterable[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Each of them, to be rendered with its text escaped."""
+        """Wrap each, so that it is rendered with its text escaped."""
         return [_Escaped(renderable) for renderable in renderables]
 
 

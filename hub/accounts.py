@@ -154,7 +154,7 @@ class Identity:
 
 
 def used(connection: Connection, account_id: int) -> int:
-    """Committed bytes in the account's repositories."""
+    """Return committed bytes in an account's repositories."""
     return int(connection.execute(select(accounts.c.used).where(accounts.c.id == account_id)).scalar_one())
 
 

@@ -58,7 +58,7 @@ class Gated(Refused):
 
 
 class NotThere(Refused):
-    """It does not exist, or the client may not know of it.
+    """The object does not exist or is hidden from the client.
 
     `commit` is the commit in which an entry was looked up; `known`: whether the client is authenticated.
     """
@@ -76,7 +76,7 @@ class NotThere(Refused):
 
 
 class Conflict(Refused):
-    """It exists already. `name` is that of the existing repository, if it is one."""
+    """It exists already. `name`: of the existing repository, if it is one."""
 
     def __init__(self, message: str, *, name: str | None = None) -> None:
         super().__init__(message)

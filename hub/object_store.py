@@ -140,7 +140,7 @@ class ObjectStore:
                 yield name, int(entry["size"])
 
     def remains(self, delete: bool) -> Iterator[tuple[str, int]]:
-        """Only what has not changed for a day: it is unknown who writes it."""
+        """Yield only what has not changed for a day, since its writer is unknown."""
         for name, entry in self._entries():
             if not name.startswith(ASIDE):
                 continue
@@ -157,7 +157,7 @@ class ObjectStore:
         return (sha256 for sha256, _ in self.sizes())
 
     def _entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Name and info of every object, folder by folder, since there may be millions."""
+        """Yield every object's name and info, by folder, since there may be millions."""
         for number in range(256):
             with self._explained():
                 try:

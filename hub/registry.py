@@ -383,15 +383,15 @@ class Hub:
         return [self.get(ref)] if "@" in ref else self.versions(ref)
 
     def __iter__(self) -> Iterator[Version]:
-        """The newest version of every card, by name."""
+        """Iterate over the newest version of every card, by name."""
         return iter(self.list())
 
     def __len__(self) -> int:
-        """The number of cards."""
+        """Return the number of cards."""
         return len(self.list())
 
     def __contains__(self, name: object) -> bool:
-        """Whether the card exists."""
+        """Return whether the card exists."""
         return bool(self._catalogue.versions(str(name)))
 
     def list(self, text: str | None = None, domain: str | None = None, base: str | None = None) -> Versions:

@@ -279,7 +279,7 @@ class SearchQuery:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many repositories there would be with each value of a facet, and the rest of the query as it is.
+    """Number of repositories per value of a facet, with the rest of the query unchanged.
 
     facets      by facet and value, without those that have none
     factuality  by the least, of FACTUALITY
@@ -401,7 +401,7 @@ def _sort(connection: Connection, snapshot: Snapshot, query: SearchQuery, matchi
 
 
 def _count_values(snapshot: Snapshot, facet: str, mask: Array) -> dict[str, int]:
-    """By value, how many repositories have it, most frequent first; a domain counts for those above it too."""
+    """Count repositories by value, most frequent first; a domain counts for those above it too."""
     values = snapshot.values[facet]
     totals: dict[str, int] = {}
     counts = np.bincount(snapshot.codes(facet)[mask], minlength=len(values))

@@ -75,7 +75,7 @@ class Snapshots:
         return create(destination, version.files, opened, partial(damaged, version))
 
     def __iter__(self) -> Iterator[Path]:
-        """All snapshots; their names are the versions' sha256."""
+        """Yield all snapshots, named by their versions' sha256."""
         yield from sorted(self.root.glob("*/*"))
 
     def delete(self, folder: Path) -> None:

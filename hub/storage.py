@@ -234,7 +234,7 @@ class Blobs(Protocol):
         """Return whether the blob exists, without reading it."""
 
     def size(self, sha256: str) -> int:
-        """Size of a blob in bytes; 0 if missing."""
+        """Return a blob's size in bytes; 0 if missing."""
 
     def place(self, path: Path, sha256: str, size: int) -> None:
         """Store a hashed and flushed file from `partial`, which is moved or deleted."""
@@ -261,13 +261,13 @@ class Blobs(Protocol):
         """Return the sha256 and the size of every blob, sorted."""
 
     def remains(self, delete: bool) -> Iterator[tuple[str, int]]:
-        """Return the location and the size of what killed uploads left in the store; optionally deletes it."""
+        """Yield location and size of what killed uploads left in the store; optionally delete it."""
 
     def __hash__(self) -> int:
-        """By identity."""
+        """Hash by identity."""
 
     def __iter__(self) -> Iterator[str]:
-        """sha256 of every blob, sorted."""
+        """Yield every blob's sha256, sorted."""
 
 
 def open_store(root: Path, url: str | None) -> Blobs:

@@ -54,7 +54,7 @@ CONTEXT = re.compile(
 
 
 def too_long(reason: str) -> bool:
-    """Whether a 400 says that the prompt, or the reply's limit, exceeds the model's context."""
+    """Return whether a 400 says that the prompt or the reply limit exceeds the model's context."""
     return TOO_LONG.search(reason.lower()) is not None
 
 
@@ -109,7 +109,7 @@ Tokens = list[tuple[str, float]]
 
 
 class WireForm(Protocol):
-    """What differs between the forms. Readers raise AttributeError, IndexError or TypeError for malformed answers."""
+    """An API form. Readers raise AttributeError, IndexError or TypeError for malformed answers."""
 
     def create(self, client: "OpenAI", model: str, request: Request, parameters: dict[str, Any]) -> Any: ...
 

@@ -82,13 +82,13 @@ def named_option(reply: str, choices: Sequence[Choice]) -> str | None:
 
 
 def _bare_letter(text: str, choices: Sequence[Choice]) -> str | None:
-    """The letter and nothing else: "B", "b)", "(B)."."""
+    """Match a letter and nothing else: "B", "b)", "(B)."."""
     bare = text.strip(" \t\n()[]{}.,:;'\"").casefold()
     return _only(c.name for c in choices if c.name.casefold() == bare)
 
 
 def _whole_option(text: str, choices: Sequence[Choice]) -> str | None:
-    """The whole text of an option; where two differ in signs alone ("5", "-5"), the signs decide."""
+    """Match an option's whole text; if two differ in signs alone ("5", "-5"), signs decide."""
     same = [c.name for c in choices if c.description.strip().casefold() == text.casefold()]
     reply_words = words(text)
     return _only(same) or _only(
@@ -97,7 +97,7 @@ def _whole_option(text: str, choices: Sequence[Choice]) -> str | None:
 
 
 def _leading_letter(text: str, choices: Sequence[Choice]) -> str | None:
-    """The letter at the start: "B. Ann", "(B) Ann", "B: Ann", "B - Ann", and "B Ann" where Ann is option B."""
+    """Match a letter at the start: "B. Ann", "(B) Ann", "B: Ann", "B - Ann", and "B Ann" if Ann is option B."""
     for choice in choices:
         letter, description = re.escape(choice.name), words(choice.description)
         sign = rf"(?:[({{[]\s*{letter}\s*[)}}\]]|{letter}\s*(?:[.):\n]|[-–—]\s))(?!\s*(?:or|and)\b)"
@@ -110,7 +110,7 @@ def _leading_letter(text: str, choices: Sequence[Choice]) -> str | None:
 
 
 def _stated_letter(text: str, choices: Sequence[Choice]) -> str | None:
-    """The last one of "answer is B", "Answer: (B)", "option B"; in capitals, since "a" is a word."""
+    """Match the last of "answer is B", "Answer: (B)", "option B"; in capitals, since "a" is a word."""
     letters = "|".join(re.escape(choice.name) for choice in choices)
     pattern = rf"(?i:{STATED})\s*:?\s*[({{[]?({letters})(?![\w'’])(?:\s+([a-z]+))?"
     letters_stated = [
@@ -122,12 +122,12 @@ def _stated_letter(text: str, choices: Sequence[Choice]) -> str | None:
 
 
 def _bracketed_letter(text: str, choices: Sequence[Choice]) -> str | None:
-    """The one letter in brackets."""
+    """Match the only bracketed letter."""
     return _only(c.name for c in choices if re.search(rf"[({{]\s*{re.escape(c.name)}\s*[)}}]", text))
 
 
 def _mentioned_option(text: str, choices: Sequence[Choice]) -> str | None:
-    """The one option whose text stands in the reply, and not only within another's."""
+    """Match the only option whose text is in the reply, and not only within another's."""
     reply_words = _padded_words(text)
     there = {c.name: _padded_words(c.description) for c in choices if words(c.description)}
     there = {name: told for name, told in there.items() if told in reply_words}
@@ -141,7 +141,7 @@ def _mentioned_option(text: str, choices: Sequence[Choice]) -> str | None:
 
 
 def _part_of_option(text: str, choices: Sequence[Choice]) -> str | None:
-    """The one option that the whole reply is a part of: "Wyden" for "Ron Wyden"."""
+    """Match the only option that contains the whole reply: "Wyden" for "Ron Wyden"."""
     if not any(len(word) > 1 or word.isdigit() for word in words(text)):
         return None
     return _only(c.name for c in choices if _padded_words(text) in _padded_words(c.description))

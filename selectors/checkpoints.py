@@ -129,12 +129,12 @@ class Checkpoint:
 
 
 def is_downloaded(name: str, revision: str) -> bool:
-    """Whether the weights are in this machine's Hugging Face cache."""
+    """Return whether the weights are in the local Hugging Face cache."""
     return cached(HubRepository(name, revision), WEIGHTS)
 
 
 def cached(repository: HubRepository, files: Sequence[str]) -> bool:
-    """Whether one of the files is in this machine's Hugging Face cache."""
+    """Return whether one of the files is in the local Hugging Face cache."""
     from huggingface_hub import try_to_load_from_cache
 
     at = repository.revision
@@ -356,7 +356,7 @@ def _list_selector(kind: SelectorKind, name: str) -> Iterator[ListedSelector]:
 
 
 def _here(model: Model) -> bool:
-    """Whether the model's weights, and the tokenizer of its companion, are on this machine."""
+    """Return whether the model's weights and its companion's tokenizer are on this machine."""
     if model.embedded:
         return True
     weights = is_downloaded(model.repository.name, model.repository.revision)

@@ -31,7 +31,7 @@ class CorpusEvidence:
     """Source texts and their BM25 index. Equal scores stand in the order of the sources."""
 
     def __init__(self, sources: Sequence[Source], name: str = "corpus", index: Index | None = None) -> None:
-        """`index`: one of these very sources, where there is one. Raises CorpusError where none has a word."""
+        """Index the sources, unless `index` is their index. Raises CorpusError if none has a word."""
         self.name = name
         self._sources = sources
         self._index = index or Index.build(source.in_context for source in sources)
@@ -85,7 +85,7 @@ class Statements:
 
 @dataclass(frozen=True)
 class Union:
-    """Combines evidence. BM25 scores of two indexes can't be compared, so results alternate by rank."""
+    """Combined evidence. BM25 scores of two indexes can't be compared, so results alternate by rank."""
 
     parts: Sequence[Evidence]
 

@@ -63,10 +63,10 @@ def _name(checker: Checker) -> str:
 
 
 class Unchecked:
-    """Treats every claim as supported: with equal scores the draw is random."""
+    """A checker that supports every claim: with equal scores the draw is random."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:
-        """Shape (n,), all 1."""
+        """Return ones, shape (n,)."""
         return np.ones(len(pairs), dtype=np.float32)
 
 
@@ -114,17 +114,17 @@ class TwoCheckers:
         return getattr(self.facts, "sha256", None)
 
     def support(self, pairs: Sequence[Pair]) -> Array:
-        """Those of `facts`."""
+        """Score pairs with `facts`."""
         return self.facts.support(pairs)
 
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Those of `facts`."""
+        """Judge pairs with `facts`."""
         return verdicts(self.facts, pairs)
 
 
 @dataclass(frozen=True)
 class CachedChecker:
-    """Caches the verdicts of `checker`, bit by bit (kcard.cache). Invalid scores are never cached.
+    """A bit-exact cache of `checker`'s verdicts (kcard.cache). Invalid scores are never cached.
 
     digest  of what determines the scores besides the pair: weights, settings, code
     """

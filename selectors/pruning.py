@@ -48,7 +48,7 @@ class Unpruned:
 
 @dataclass(frozen=True)
 class Extractive:
-    """Keeps the sentences whose cosine with the question is at least `ratio` of the best one's.
+    """A pruner that keeps sentences whose cosine with the question is at least `ratio` of the best.
 
     It copies and never rewrites, so it adds no fact. A sentence that is cut off at the end is dropped if there is a
     whole one; at most `most` sentences are kept; a text of one sentence is returned unchanged.
@@ -58,7 +58,7 @@ class Extractive:
     most: int = 3
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Condense each text; its sentences stay in their order."""
+        """Condense each text, preserving the order of sentences."""
         sentences = [whole(text) for text in texts]
         scored = [s for group in sentences if len(group) > 1 for s in group]
         cosine = dict(zip(scored, Cosine().scores(question, scored).tolist(), strict=True))
@@ -79,7 +79,7 @@ class Extractive:
 
 @dataclass(frozen=True)
 class ReaderPruner:
-    """Keeps the sentences that fall behind the best one by at most `near` log-odds; it copies and never rewrites.
+    """An extractive pruner that keeps sentences at most `near` log-odds below the best one.
 
     A text of up to `short` sentences is returned unchanged.
     """
@@ -88,7 +88,7 @@ class ReaderPruner:
     short: int = 2
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Condense each text; its sentences stay in their order."""
+        """Condense each text, preserving the order of sentences."""
         from kcard.offline.reader import read
 
         long = [text for text in texts if len(sentence_spans(text)) > self.short]
@@ -181,7 +181,7 @@ def _summariser(checkpoint: Checkpoint, loading: Loading, lengths: dict[str, int
 
 @dataclass(frozen=True)
 class Provence:
-    """It copies sentences and adds none. The threshold is the model's own."""
+    """An extractive pruner. The threshold is the model's own."""
 
     model: Any
 

@@ -40,7 +40,7 @@ class Cosine:
     """Cosine of the embeddings of all-MiniLM-L6-v2, as in the paper. Empty texts get low scores like any other."""
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
-        """Shape (n,), in [-1, 1]."""
+        """Return scores, shape (n,), in [-1, 1]."""
         from kcard import cache
 
         if not texts:
@@ -74,7 +74,7 @@ class MiniLMRelevance:
     """
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
-        """Shape (n,), in [-1, 1]."""
+        """Return scores, shape (n,), in [-1, 1]."""
         cosines = Cosine().scores(question, texts)
         agreed = np.array([agreement(question, text) for text in texts], dtype=np.float32)
         return np.where(cosines > 0, cosines * agreed, cosines)
@@ -111,7 +111,7 @@ class Chance:
     """Random scores, so close together that no floor drops any."""
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
-        """Shape (n,), in [0.99, 1]; seeded by question and text, so that a run can be repeated."""
+        """Draw scores, shape (n,), in [0.99, 1]; seeded by question and text for reproducibility."""
         drawn = [np.random.default_rng(derive_seed(0, question, text)).random() for text in texts]
         return np.array([LOW + (1 - LOW) * x for x in drawn], dtype=np.float32)
 
@@ -129,7 +129,7 @@ class SentenceEmbedding:
     """Cosine of sentence-transformers embeddings. `sha256` identifies the scores."""
 
     def __init__(self, checkpoint: Checkpoint, loading: Loading, pooling: Pooled | None = None) -> None:
-        """`pooling`: mean over tokens, or the first one ([CLS]), overriding the model's own. Raises as
+        """Load the model. `pooling`: mean over tokens, or the first one ([CLS]), instead of its own. Raises as
         checkpoints.load does."""
         if find_spec("sentence_transformers") is None:
             raise MissingExtra(f"{checkpoint.selector} needs sentence-transformers: {EXTRA}")
@@ -166,7 +166,7 @@ class SentenceEmbedding:
         self.sha256 = digest(checkpoint, config, _POOLED[pooling], loading.dtype)
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
-        """Shape (n,), in [-1, 1]; independent of the other texts."""
+        """Return scores, shape (n,), in [-1, 1], independent of other texts."""
         if not texts:
             return np.zeros(0, dtype=np.float32)
         query_vector = self._model.encode_query([question], **_ENCODING)

@@ -295,7 +295,7 @@ class Corpus:
 
 @dataclass
 class _CorpusBuilder:
-    """Collects the blocks of all files, and then makes a Corpus without the lines that most files repeat.
+    """A builder that collects the blocks of all files into a Corpus without lines that most files repeat.
 
     starts  the blocks with which documents begin
     cuts    blocks, every few hundred, before which the making of passages may be divided
@@ -383,7 +383,7 @@ class _CorpusBuilder:
 
 
 def _passage_records(blocks: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """Cut blocks into passages, document by document: (fingerprint, record) of each."""
+    """Split blocks into passages by document; return (fingerprint, record) of each."""
     records = []
     for name, group in groupby(map(block_of, blocks), key=lambda row: row[0]):
         for passage in passages((block for _, block in group), name):
@@ -545,7 +545,7 @@ class CorpusFiles:
         return listed, skipped
 
     def beside(self, file: Path) -> Sequence[Path]:
-        """The templates by which a file of triples becomes sentences."""
+        """Return the templates that turn a file of triples into sentences."""
         templates = file.with_name(TEMPLATE_FILE)
         return [templates] if file.suffix.lower() == ".tsv" and templates.is_file() else []
 
@@ -557,9 +557,9 @@ class CorpusFiles:
 
 
 def open_corpus(path: str) -> "LocalCorpus":
-    """The file or folder as evidence; its index lies in evidence/ under the kcard home.
+    """Open a file or folder as evidence; its index is in evidence/ under the kcard home.
 
-    Raises CorpusError where it is missing, empty or can't be read.
+    Raises CorpusError if it is missing, empty or can't be read.
     """
     from kcard.selectors.local_corpus import LocalCorpus
 

@@ -352,8 +352,8 @@ REASONS = (
 
 @dataclass(frozen=True)
 class Teacher:
-    """`model`: one of peft. `room`: tokens that it reads; `k`: see top_tokens; `prefix`: tokens that
-    stand before the student's prompts."""
+    """A teacher. `model`: a PEFT model; `room`: its input length in tokens; `k`: see top_tokens; `prefix`: tokens
+    before the student's prompts."""
 
     model: Any
     tokenizer: Any
@@ -489,7 +489,7 @@ class Distillation:
 
 @dataclass(frozen=True)
 class DistillationSet:
-    """`new` and `old`: examples about new passages, and about those of the last version.
+    """Examples about `new` passages, and about `old` ones of the last version.
 
     record   what the manifest says of them
     seconds  that asking the teacher takes, in all

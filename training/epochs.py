@@ -85,7 +85,7 @@ class Lazy(Sequence[T], Generic[T]):
 
 
 def block_bytes(name: str, block: Block) -> bytes:
-    """A block of the document of that name."""
+    """Serialise a block of the named document."""
     row = (name, block.kind, block.text, block.line, block.level, block.file, block.section, block.lines)
     return json.dumps(row, ensure_ascii=False).encode()
 
@@ -394,7 +394,7 @@ class ReplayMix(Generic[T]):
         return Lazy(border + len(self.old), item)
 
     def windows(self, epoch: int, size: int) -> "list[npt.NDArray[np.int64]]":
-        """Indexes into `items` in random order, in windows of `size`."""
+        """Return shuffled indexes into `items`, in windows of `size`."""
         import numpy as np
 
         rng = np.random.default_rng(derive_seed(self.seed, "epoch", epoch))

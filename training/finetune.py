@@ -106,7 +106,7 @@ def origin_of(start: WarmStart | None) -> WeightSource:
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """What worker processes need to know of a training. `opening`: the tokens that a fresh prefix is made of."""
+    """The setup of worker processes for training. `opening`: tokens that initialise a new prefix."""
 
     options: Options
     execution: Execution

@@ -250,11 +250,11 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """What to train.
+    """A training job.
 
-    epoch   the batches of epoch n, a function of n alone in a job that is resumed
-    losses  the loss of a batch, to be minimised, in one or more parts whose sum it is, each with its number
-            of tokens; each part is differentiated before the next is made
+    epoch   the batches of epoch n, which must depend on n alone if the job is resumed
+    losses  the loss of a batch, to be minimised, as one or more terms, each with its number
+            of tokens; each term is differentiated before the next is computed
     rate    the factor on every learning rate at a step
     timed   whether the user knows already how long it takes; else the first steps are measured, and reported
     settled the mean loss of 50 steps below which training ends early; 0: never
@@ -277,7 +277,7 @@ class Job:
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """`loss`: mean over the last tenth of the steps, or the last 50; `seconds`: wall time, all sittings."""
+    """A run's outcome. `loss`: mean of the last tenth of steps, or last 50; `seconds`: wall time, all sittings."""
 
     steps: int
     tokens: int
@@ -367,7 +367,7 @@ def run(
 
 @contextmanager
 def _report_lost_process(job: Job, state: RunState, checkpoint: Path, remedy: str) -> Iterator[None]:
-    """Turn the loss of another process into a TrainingInterrupted that tells how to resume."""
+    """Convert the loss of another process into a TrainingInterrupted that says how to resume."""
     try:
         yield
     except RuntimeError as error:
@@ -381,7 +381,7 @@ def _report_lost_process(job: Job, state: RunState, checkpoint: Path, remedy: st
 
 
 def step(job: Job, batch: Any, number: int) -> tuple[float, int]:
-    """Take step `number` of the job on a batch; return (loss, tokens)."""
+    """Run step `number` of the job on a batch; return (loss, tokens)."""
     import torch
 
     torch.manual_seed(derive_seed(job.seed, "step", number))
@@ -448,12 +448,12 @@ class _Clock:
         return time.monotonic() - self._saved > self._pause
 
     def note_checkpoint(self, seconds: float) -> None:
-        """Note how long a checkpoint took: a slow one is written less often."""
+        """Record a checkpoint's duration: slow ones are written less often."""
         self._saved = time.monotonic()
         self._pause = max(CHECKPOINT_SECONDS, seconds / CHECKPOINT_SHARE)
 
     def note(self, state: RunState) -> RunState:
-        """Put tokens, losses and time into the state, which is saved next."""
+        """Record tokens, losses and time in the state before it is saved."""
         state.tokens, state.losses = self._tokens, self._last
         state.seconds = self._before + time.monotonic() - self._begun
         return state

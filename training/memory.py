@@ -48,7 +48,7 @@ RECITED = 192
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes on each device, without those of the libraries. `activations`: the peak of a micro-batch besides.
+    """Bytes per device, without the libraries' own. `activations`: the additional peak of a micro-batch.
 
     head, layer  gradients of the largest matrix, and weights of a layer, which FSDP gathers temporarily
     parts        micro-batches per step in each process
@@ -291,7 +291,7 @@ def seconds_a_step(trial: Job, warm: int = WARM, measured: int = MEASURED, withi
     number = 0
 
     def take(most: int) -> float:
-        """Seconds a step of at most so many steps."""
+        """Time at most `most` steps, in seconds per step."""
         nonlocal number
         begun, first = time.monotonic(), number
         while number == first or (number < first + most and time.monotonic() - begun < within):
@@ -336,8 +336,8 @@ WRONG = 1.2  # by which an estimate may be too high
 
 @dataclass(frozen=True)
 class TrainingEstimate:
-    """Steps and wall time in seconds of a training run, the memory that it takes on each device, and the bytes that are
-    free there (0: unknown). An embedded card takes too little memory to matter.
+    """Steps, wall time in seconds, and memory per device of a training run, with the bytes that are free there
+    (0: unknown). An embedded card takes too little memory to matter.
 
     indexing  seconds that the index takes before the model; None where there is none
     model     of an embedded card, what it needs and what fits into its minutes

@@ -251,7 +251,7 @@ class _Entry:
 
 
 class _Grouping:
-    """Groups blocks into passages. It holds the headings over the next block, the open definitions, and the blocks that
+    """State of grouping blocks into passages: the headings over the next block, open definitions, and blocks that
     wait for others to join them."""
 
     def __init__(self, file: str) -> None:
@@ -396,7 +396,7 @@ class Documents(Sequence[str]):
     """
 
     def __init__(self, blocks: Spool, starts: "array[int]", dropped: "npt.NDArray[np.bool_]") -> None:
-        """`blocks`: records of blocks; `starts`: which block begins a document; `dropped`: which are left out."""
+        """Take records of `blocks`, the indexes `starts` where documents begin, and a mask `dropped`."""
         self._blocks, self._dropped = blocks, dropped
         self._starts = starts + array("Q", [len(blocks)])
         prints, full = Fingerprints(), array("Q")

@@ -56,11 +56,11 @@ Report = Callable[[Event], None]
 
 
 def silent(event: Event) -> None:
-    """A report that goes nowhere."""
+    """Discard the event."""
 
 
 def duration(seconds: float) -> str:
-    """For people: "45 seconds", "4 minutes", "1.6 hours"."""
+    """Format a duration: "45 seconds", "4 minutes", "1.6 hours"."""
     if seconds < 90:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -324,8 +324,8 @@ REFUSED, FAILED = 50, 5
 
 @dataclass(frozen=True)
 class RequestTotals:
-    """Requests: `made` now, of which `failed` have no reply (`why`: the last error), and replies `kept` from before.
-    `tokens_in` and `tokens_out` are those of the new replies, as far as the LLM reports them."""
+    """Requests `made` now, of which `failed` have no reply (`why`: the last error), and replies `kept` from before.
+    `tokens_in` and `tokens_out` are of the new replies, as far as the LLM reports them."""
 
     made: int
     kept: int

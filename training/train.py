@@ -375,7 +375,7 @@ def make_plan(
     steps: int | None = None,
     measured: bool = False,
 ) -> "TrainingPlan":
-    """TrainingPlan the training that the base calls for, by the options where they are set, else by its defaults.
+    """Plan the training that the base calls for, by the options that are set, else by its defaults.
 
     minutes, steps, measured  of the embedded base, see kcard.offline.train.plan
     """

@@ -50,7 +50,7 @@ class UnreadFile:
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed between a card and a corpus.
+    """Changes between a card and a corpus.
 
     corpus   what the card is to know: what was read, then the passages of unread files
     added    passages that the card does not have

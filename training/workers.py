@@ -46,7 +46,7 @@ def processes_of(execution: Execution) -> Iterator[Processes | None]:
 
 @contextmanager
 def _stopping(processes: Processes) -> Iterator[None]:
-    """Tell the others to stop on exit, and after Ctrl-C. After an error they notice that rank 0 is gone."""
+    """Stop the other ranks on exit and after Ctrl-C. After an error they notice that rank 0 is gone."""
     try:
         yield
         processes.send(STOP)
@@ -73,7 +73,7 @@ def dismiss(execution: Execution) -> None:
 
 
 def follow(processes: Processes) -> None:
-    """Carry out the commands of rank 0 until it says stop. Ctrl-C is handled by rank 0 only."""
+    """Execute the commands of rank 0 until STOP. Only rank 0 handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     begin = processes.receive()
     if begin != STOP:

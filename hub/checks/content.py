@@ -122,7 +122,7 @@ class _Scan:
         self._path, self._obeyed, self._depth, self._keys = path, obeyed, 0, 0
 
     def read(self, text: bytes, *, last: bool = False) -> bytes:
-        """Scan the text; returns its incomplete end, to be scanned with what follows."""
+        """Scan the text; return its incomplete end, to be scanned with the next part."""
         end = self._skip_ordinary(text, 0)
         while key := KEY.match(text, end):
             value = VALUE.match(text, key.end())

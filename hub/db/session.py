@@ -151,7 +151,7 @@ def postgresql_engine(url: URL, *, write: bool, serving: bool) -> Engine:
 
 
 def wait_for_writers(connection: Connection) -> None:
-    """Take the lock of writers, at the begin of a transaction. Raises Unavailable after WAIT_SECONDS.
+    """Take the writers' lock at the start of a transaction. Raises Unavailable after WAIT_SECONDS.
 
     It waits in steps: a server that is silent for longer than a step is frozen.
     """
@@ -216,7 +216,7 @@ def engine(url: URL, *, write: bool, serving: bool = False) -> Engine:
 
 
 def transaction_options(engine: Engine, write: bool) -> dict[str, Any]:
-    """Execution options of a connection for one transaction."""
+    """Return a connection's execution options for one transaction."""
     if engine.dialect.name == "sqlite":
         return {}
     # A writer waits for the lock in its first statement, and must then see the previous writer's changes.
@@ -357,7 +357,7 @@ class Database:
         return HubError(f"hub database {self.name}: {reason[:LONGEST]}")
 
     def _after_fork(self) -> None:
-        """In a child process, drop the parent's connections and lock."""
+        """Drop the parent's connections and lock in a child process."""
         if self._process != os.getpid():
             self._readers.dispose(close=False)
             self._writers.dispose(close=False)

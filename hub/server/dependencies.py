@@ -130,7 +130,7 @@ def decode_segment(text: str) -> str:
 
 
 async def refuse_nul(request: RequestsRequest) -> None:
-    """A dependency of all endpoints: raise Invalid for a NUL in the path or query. PostgreSQL can't store it."""
+    """Raise Invalid for a NUL in the path or query, which PostgreSQL can't store. All endpoints depend on it."""
     sent = request.scope["path"] + "?" + request.scope["query_string"].decode("latin-1")
     if "%00" in sent or "\0" in sent:
         raise Invalid("the path or the query contains a NUL character: remove %00")

@@ -469,8 +469,8 @@ InTurn: TypeAlias = Annotated[None, IN_TURN]
 
 
 async def take_turn(request: Request) -> AsyncIterator[None]:
-    """A dependency of all endpoints: make a write that runs in a thread wait here, without a thread, since writers wait
-    for each other and must not occupy the threads of reads meanwhile. Raises Unavailable.
+    """Make a write that runs in a thread wait here, without a thread, since writers wait for each other and must not
+    occupy the threads of reads meanwhile. All endpoints depend on it. Raises Unavailable.
 
     Coroutines receive uploads, and store them `in_write_thread`.
     """

@@ -162,7 +162,7 @@ class Cache:
             pass
 
     def _size(self, file: sqlite3.Connection) -> int:
-        """Bytes of the pages in use; 0 where no entry is left."""
+        """Return the bytes of pages in use; 0 if no entry is left."""
         if file.execute("SELECT 1 FROM entries LIMIT 1").fetchone() is None:
             return 0
         pages, free, size = (
@@ -290,7 +290,7 @@ def layer_and_pooling(
 
 
 def pooled(states: "Tensor", mask: "Tensor", mean: bool) -> "Tensor":
-    """Pool states (n, tokens, d), padded on the right as the mask (n, tokens) tells, to (n, d) in single precision.
+    """Pool right-padded states (n, tokens, d) by the mask (n, tokens) to (n, d) in single precision.
 
     The mean over the tokens, or the state of the last.
     """

@@ -62,7 +62,7 @@ class RayOptions:
 
     @classmethod
     def pop_from(cls, values: dict[str, Any]) -> "RayOptions | None":
-        """Take these options out of those of a command; None where the work is done in this process."""
+        """Pop these options from those of a command; None if the work runs in this process."""
         options = cls(**{name: values.pop(name) for name in declared(cls)})
         return None if options.ray is None else options
 
@@ -194,7 +194,7 @@ class _Worker:
 def _mapped_by_ray(
     function: Callable[..., Any], pieces: Sequence[Row], cluster: RayOptions, gpus: float
 ) -> Generator[tuple[int, Row], None, None]:
-    """Do what `mapped` does on a cluster; a program that is connected to one already stays so.
+    """Run `mapped` on a cluster; a program that is already connected to one stays so.
 
     Raises MissingExtra without the extra `ray`, and ClusterError where there is no such cluster, where no node of it
     has what a worker needs, and where it is lost.

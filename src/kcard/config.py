@@ -240,7 +240,7 @@ def for_other_machines() -> dict[str, str]:
 
 
 def without_usage_statistics() -> None:
-    """Have Ray, where it is started here, report nothing to its makers, unless RAY_USAGE_STATS_ENABLED says so."""
+    """Disable Ray's usage statistics for clusters started here, unless RAY_USAGE_STATS_ENABLED is set."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
@@ -250,9 +250,9 @@ def debug() -> bool:
 
 
 def let_threads_sleep() -> None:
-    """Have OpenMP's threads sleep while they wait for each other, unless OMP_WAIT_POLICY says otherwise.
+    """Make waiting OpenMP threads sleep, unless OMP_WAIT_POLICY is set.
 
-    Where other processes use the cores too, threads that spin take several times the processor time and the wall time
+    If other processes use the cores too, spinning threads take several times the CPU time and the wall time
     (benchmarks/busy_machine.py). Has no effect once torch is imported.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -269,7 +269,7 @@ def thread_count() -> int:
 def launch() -> tuple[int, int, int]:
     """Return (rank, count, rank on this machine) of the processes that `accelerate launch` or torchrun started.
 
-    (0, 1, 0) where neither did.
+    (0, 1, 0) if neither did.
     """
     rank, count, local = (os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     return int(rank or 0), int(count or 1), int(local or 0)
@@ -277,8 +277,7 @@ def launch() -> tuple[int, int, int]:
 
 @contextmanager
 def loopback() -> Iterator[None]:
-    """Have gloo, by which processes of torch talk, listen on the loopback interface, unless GLOO_SOCKET_IFNAME names
-    another."""
+    """Make gloo (torch.distributed) listen on the loopback interface, unless GLOO_SOCKET_IFNAME is set."""
     name = "GLOO_SOCKET_IFNAME"
     own = sys.platform == "linux" and name not in os.environ
     if own:
@@ -317,7 +316,7 @@ def _home() -> Path:
 
 
 def _key(name: str) -> str:
-    """KCARD_LLM_URL is llm_url, KCARD_ASK_N1 is ask.n1."""
+    """Map KCARD_LLM_URL to llm_url, KCARD_ASK_N1 to ask.n1."""
     rest = name.removeprefix(PREFIX).lower()
     table, _, key = rest.partition("_")
     return f"{table}.{key}" if key and table in TABLES else rest

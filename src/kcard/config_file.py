@@ -51,7 +51,7 @@ NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "
 
 @dataclass(frozen=True)
 class SettingOrigin:
-    """Where a value comes from.
+    """The origin of a value.
 
     where   the variable's name, or FILE:LINE; empty for a default
     folder  what relative paths in a file start from
@@ -70,7 +70,7 @@ DEFAULT = SettingOrigin("default")
 
 @dataclass(frozen=True)
 class Setting:
-    """`key` is llm, or ask.n1 for one of a table. From the environment `value` is text, else what TOML holds."""
+    """A setting. `key`: llm, or ask.n1 within a table; `value`: text from the environment, else as in TOML."""
 
     key: str
     value: Any

@@ -115,7 +115,7 @@ class RequestRefused(LLMError):
 
 
 class QuestionsFailed(LLMError):
-    """Requests about these questions failed; the message is that of the first. `failures`: by a question's text."""
+    """Requests about these questions failed; the message is the first one's. `failures`: by question text."""
 
     def __init__(self, failures: Mapping[str, LLMError]) -> None:
         super().__init__(str(next(iter(failures.values()))))

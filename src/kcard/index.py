@@ -179,7 +179,7 @@ class Index:
         (folder / "params.index.json").write_text(json.dumps(params, indent=4), encoding="utf-8")
 
     def __len__(self) -> int:
-        """Rows; 0 where no text has a word."""
+        """Count the rows; 0 if no text has a word."""
         return self._matrix.count
 
     def scores(self, text: str) -> "npt.NDArray[np.float32]":
@@ -277,7 +277,7 @@ EMPTY = _Matrix({}, np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np
 
 @dataclass
 class _Counted(Iterable[Postings]):
-    """Texts in parts, with their words counted, as often as they are gone through; the first part only once."""
+    """Word counts of texts, in parts, recomputed on each iteration, except for the first part."""
 
     texts: Iterable[str]
     stemmer: str | None

@@ -60,7 +60,7 @@ class Generator(Protocol):
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
-        """For each question, `documents` passages of each named card, card by card.
+        """Generate `documents` passages of each named card for each question, grouped by card.
 
         A passage depends on (seed, question, card, document number) only, not on the batch.
         """
@@ -99,7 +99,7 @@ class Precomputed(Protocol):
 
 class Pruner(Protocol):
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Condense each text to what serves the question; never empty for a text that is not."""
+        """Condense each text to what helps answer the question; non-empty texts stay non-empty."""
         ...
 
 
@@ -111,11 +111,11 @@ class Checker(Protocol):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a checker says of a claim and its evidence.
+    """A checker's verdict on a claim and its evidence.
 
-    score       how far the evidence supports the claim, in [0, 1]
-    window      the part of the evidence that decided; empty where nothing was read
-    refutation  the probability that it refutes the claim; None where the checker does not tell
+    score       how well the evidence supports the claim, in [0, 1]
+    window      the part of the evidence that decided; empty if nothing was read
+    refutation  the probability that it refutes the claim; None if the checker gives none
     """
 
     score: float
@@ -134,7 +134,7 @@ class Judging(Protocol):
 
 class Evidence(Protocol):
     def find(self, claim: str, k: int) -> list[Source]:
-        """At most `k` texts that may support or refute the claim, best first; empty where none was found."""
+        """Return at most `k` texts that may support or refute the claim, best first; empty if none was found."""
         ...
 
 
@@ -172,7 +172,7 @@ class Reader(Protocol):
 
 
 class LLM(Protocol):
-    """One that is Windowed, Streaming or Batching besides is used as such."""
+    """A large language model; may also be Windowed, Streaming or Batching."""
 
     def reply(self, request: Request) -> Reply:
         """Reply to a request. Raises LLMError where no reply can be had."""
@@ -207,7 +207,7 @@ class Streaming(Protocol):
     """An LLM whose answer can be read as it arrives."""
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
-        """Pieces of the text, then the whole reply, whose text may be tidier. Raises LLMError, perhaps midway."""
+        """Yield pieces of text, then the whole reply, with possibly cleaner text. Raises LLMError, maybe midway."""
         ...
 
 

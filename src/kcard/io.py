@@ -127,7 +127,7 @@ def write_text(path: Path, text: str, *, parents: bool = False) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Let no other process into such a block for the folder meanwhile, where the system knows such locks."""
+    """Hold an exclusive lock on the folder across processes, if the platform supports it."""
     if sys.platform == "win32" or not folder.is_dir():
         yield
         return

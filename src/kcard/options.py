@@ -21,7 +21,7 @@ T = TypeVar("T", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Option:
-    """What there is to say of an option beside its name, type and default.
+    """Metadata of an option beyond its name, type and default.
 
     help          one sentence or two
     least, most   the range of a number, both inclusive

@@ -43,7 +43,7 @@ CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 @dataclass(frozen=True)
 class MemorySize:
-    """In bytes; 0 where the system does not say. `total` is what this process may have."""
+    """Memory in bytes; 0 if unknown. `total` is the limit of this process."""
 
     total: int
     free: int
@@ -100,10 +100,10 @@ T = TypeVar("T")
 
 
 class Later(Generic[T]):
-    """A call that runs beside others, in a thread that nobody waits for longer than they want."""
+    """A call in a background thread, whose result callers wait for only as long as they want."""
 
     def __init__(self, call: Callable[[], T], otherwise: T) -> None:
-        """`otherwise` is the result as long as the call has not come back."""
+        """Start the call. `otherwise` is the result until it has returned."""
         self._result = otherwise
 
         def run() -> None:

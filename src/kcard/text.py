@@ -264,7 +264,7 @@ def _spans(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def pieces(text: str) -> list[str]:
-    """Cut the text, in order, into pieces of at most about 1000 characters that end where a line or a sentence does."""
+    """Split the text into consecutive pieces of at most about 1000 characters, at ends of lines or sentences."""
     parts = []
     for line in text.splitlines():
         rest = line.strip()
@@ -356,7 +356,7 @@ def ordinals_as_in(texts: Sequence[str], question: str) -> str:
 
 
 class Agreement:
-    """`agreement` of many texts with a question at once: which numbers they name is looked up, not read again."""
+    """`agreement` of a question with many texts at once, by an index of the numbers that they name."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._count = len(texts)
@@ -371,7 +371,7 @@ class Agreement:
         self._named, self._forms = dict(named), dict(forms)
 
     def __call__(self, question: str) -> npt.NDArray[np.float64]:
-        """Shape (n,), in [0.5, 1]."""
+        """Return scores, shape (n,), in [0.5, 1]."""
         needed = numbers(question)
         if not needed:
             return np.ones(self._count)

@@ -151,8 +151,8 @@ class Request:
 
 @dataclass(frozen=True)
 class TokenScores:
-    """One token of a reply: its log-probability, 0 or less; how much likelier the likeliest token was than the
-    second, in [0, 1]; the entropy over the tokens at its place, in nats, 0 or more."""
+    """Scores of one token of a reply: log-probability, at most 0; probability margin between the two likeliest
+    tokens, in [0, 1]; entropy of the next-token distribution, in nats, at least 0."""
 
     log_probability: float
     margin: float
@@ -199,7 +199,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Question:
-    """What a pipeline or a baseline answers; a bare text is a question without options and demonstrations.
+    """A question to a pipeline or baseline; a bare text is one without options and demonstrations.
 
     choices   the options (letter, text) of a multiple-choice question, whose answer is one of the letters; empty for
               an open question
@@ -359,7 +359,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the gate said: `score` is higher the surer it is that the LLM knows; `fired` = ask the cards."""
+    """A gate's decision: a higher `score` means that the LLM more likely knows; `fired` = ask the cards."""
 
     name: str
     score: float
@@ -384,9 +384,9 @@ class Citation:
 
 @dataclass(frozen=True)
 class Usage:
-    """What one question cost. Tokens are the LLM's, None where its backend does not tell them all.
+    """The cost of one question. Tokens are the LLM's, None if its backend does not report them all.
 
-    `llm_seconds` were spent waiting for the LLM, `card_seconds` while cards wrote (in a batch: the question's share).
+    `llm_seconds` were spent waiting for the LLM, `card_seconds` generating (in a batch: the question's share).
     """
 
     tokens_in: int | None = None

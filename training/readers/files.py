@@ -135,7 +135,7 @@ class Document:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn the OSError of a file that can't be opened into a CorpusError."""
+    """Convert the OSError of a file that can't be opened into a CorpusError."""
     try:
         yield
     except OSError as error:

@@ -154,7 +154,7 @@ class Blocks(StreamingResponse):
         super().__init__(chain([next(blocks)], blocks), status, headers)
 
     async def stream_response(self, send: Send) -> None:
-        """As in Starlette, but closes the file when the client disconnects."""
+        """Stream as Starlette does, but close the file on disconnection."""
         try:
             await super().stream_response(send)
         finally:

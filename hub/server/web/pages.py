@@ -113,7 +113,7 @@ def feed(request: Request, hub: HubDep, options: OptionsDep) -> Response:
 @feed_router.get("/favicon.svg", dependencies=[IN_TURN])
 @feed_router.get("/favicon.ico", dependencies=[IN_TURN])
 def icon() -> Response:
-    """Browsers that take no SVG ask for favicon.ico in vain."""
+    """Return the SVG icon, even to browsers that support only ICO."""
     return Response(read_template("favicon.svg"), media_type="image/svg+xml", headers={"Cache-Control": DAY})
 
 

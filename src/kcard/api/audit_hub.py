@@ -37,9 +37,9 @@ SEEDS = 2**31
 
 @dataclass(frozen=True)
 class AuditOutcome:
-    """What came of a version: its figures, in [0, 1], as they were stored, or the error.
+    """The outcome for a version: its scores, in [0, 1], as they were stored, or the error.
 
-    `coverage` is the share of what the card wrote that the evidence covers, `independent` whether the evidence is not
+    `coverage` is the share of the card's passages that the evidence covers, `independent` whether the evidence is not
     the card's own corpus.
     """
 
@@ -54,7 +54,7 @@ class AuditOutcome:
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """What a child measures.
+    """A child's task.
 
     card       the card's folder
     evidence   what to audit the card against, as for `kcard audit`; none: an exam only

@@ -244,8 +244,8 @@ def _score_rows(rows: list[Row], texts: list[list[str]], checker: Checker) -> It
 
 
 def _read_claims(path: Path, searched: bool) -> Iterator[Row]:
-    """Every claim with its evidence, which it may lack if some is `searched`; UsageError names the first line that is
-    none."""
+    """Yield every claim with its evidence, which is optional if `searched`. UsageError names the first invalid
+    line."""
     for where, row in read_rows(path, "--input"):
         claim, evidence = row.get("claim"), row.get("evidence", [] if searched else None)
         if not isinstance(claim, str) or not claim.strip():

@@ -46,7 +46,7 @@ SECONDS = 2.0  # how long an endpoint may take
 
 
 def check_llm(configured: Settings) -> Finding:
-    """Look at the configured LLM; only one of an endpoint is asked over the network."""
+    """Check the configured LLM; only endpoints are contacted over the network."""
     llm = configured.llm
     backend, _, model = llm.partition(":")
     backends = system.names("kcard.llms")

@@ -239,7 +239,7 @@ def audit_many(
     names = dict.fromkeys(name for card in cards for name in references_of(card, hub))
 
     def keep(row: Row) -> None:
-        """Have the hub keep the audit of a published card, once."""
+        """Store the audit of a published card in the hub, once."""
         if Path(row["card"]).is_absolute():
             return
         version, result = hub.get(row["card"]), make_finding(Audit.from_json(json.dumps(row["audit"])))

@@ -37,7 +37,7 @@ class ExportedCard:
 
 @dataclass(frozen=True)
 class Export:
-    """What was written: `files` are paths in `folder`, `command` starts the engine there."""
+    """A written export: `files` are paths in `folder`, `command` starts the engine there."""
 
     folder: Path
     engine: str

@@ -196,9 +196,9 @@ AskedLLM = Annotated[
 
 @dataclass(frozen=True)
 class GateEvaluation:
-    """How a gate did on records. `folds`: how many, None for a gate that was taken as it is.
+    """A gate's results on records. `folds`: their number, None for a gate that was not fitted.
 
-    settings  the gate's, as fitted on all records; `tuned`: what its folds chose, where they differ
+    settings  the gate's, as fitted on all records; `tuned`: those of its folds, if they differ
     """
 
     gate: str

@@ -25,11 +25,11 @@ __all__ = ["SyncForecast", "SyncResult", "sync", "watch"]
 
 @dataclass(frozen=True)
 class SyncForecast:
-    """How the next version would be made, as far as that shows before it is.
+    """How the next version would be made, as far as can be told in advance.
 
     way      indexed, continued (from the card's weights) or trained (from scratch)
-    why      it must be trained from scratch; empty where it need not, or where that was asked for
-    seconds  what training the card from scratch took; None where it does not tell
+    why      it must be trained from scratch; empty if it need not be, or if that was requested
+    seconds  what training the card from scratch took; None if unrecorded
     """
 
     way: "Way"
@@ -39,13 +39,13 @@ class SyncForecast:
 
 @dataclass(frozen=True)
 class SyncResult:
-    """What a sync saw, and did.
+    """The result of a sync.
 
     changes  between the card and the folder
-    refused  why nothing may be done without allow_removal; empty where it may
-    folder   of the next version; None where nothing was written
+    refused  why nothing may be done without allow_removal; empty if it may
+    folder   of the next version; None if nothing was written
     record   what travels with that version
-    version  its reference on the local hub; empty where it was not published
+    version  its reference on the local hub; empty if it was not published
     foreseen  of a dry run that found something to do
     """
 
@@ -269,7 +269,7 @@ def _recall(next_version: "NextVersion", folder: Path) -> "Retention | None":
 
 
 def _mean(recall: "Mean | None") -> float:
-    """0 of no questions."""
+    """Return the mean; 0 if None."""
     return 0.0 if recall is None else recall.mean
 
 

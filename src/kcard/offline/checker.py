@@ -1,11 +1,10 @@
 """The offline fact checker: does this text support that claim?
 
-Of the evidence the four windows that share most words with the claim are read; the claim has the score of
-its best window: P(supports), times 0.4 where a number of the claim does not stand in it (windows.py), and where another
-window contradicts it (contradicted). A claim of
-several sentences has the mean of theirs; of more than 64, the mean of 64 that are evenly spread. A sentence that
-stands in the evidence word for word is supported: 1.
-It is Judging: it names the window that decided.
+The network reads the four windows of the evidence that share the most words with the claim. The claim gets the score of
+its best window: P(supports), times 0.4 if the window lacks one of its numbers (`grounded`), and again if another window
+contradicts it (`contradicted`). A claim of several sentences gets their mean; of more than 64, the mean of 64 evenly
+spaced ones. A sentence that occurs verbatim in the evidence scores 1. The checker implements `Judging`: it names
+the window that decided.
 """
 
 import functools
@@ -42,7 +41,7 @@ __all__ = [
 ]
 
 
-# Evidence in windows of one and two sentences, and whether the numbers of a claim stand in one of them.
+# Evidence in windows of one and two sentences, and whether a window contains the claim's numbers.
 
 WORDS = re.compile(r"\w+")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
@@ -51,19 +50,18 @@ COMPARISON = re.compile(
 )
 LONGEST = 80
 MOST = 8000
-# Share of a claim's words that a text must have in one place to speak of what the claim says (docs/selectors.md).
+# Share of a claim's words that one window of a text must contain to be about the claim (docs/selectors.md).
 COVERED = 0.4
-READ = 4  # windows of a text
+READ = 4  # windows per text
 NUMERALS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 SPELLED = {word: str(i) for words in (NUMERALS, ORDINALS) for i, word in enumerate(words, start=1)}
 
 
 def near(evidence: str, claim: str) -> list[str]:
-    """The sentences of the evidence in order; of more than 8000 characters only the nearest.
+    """Return the sentences of the evidence in order; beyond 8000 characters only the nearest.
 
-    The nearest pieces (sentences.py) are those that share most words with the claim. So the time that a text
-    takes is bounded.
+    The nearest pieces (kcard.text) are those that share the most words with the claim. This bounds the time per text.
     """
     segments = pieces(evidence)
     if sum(map(len, segments)) > MOST:
@@ -78,7 +76,7 @@ def near(evidence: str, claim: str) -> list[str]:
 
 
 def windows(sentences: Sequence[str], claim: str, most: int) -> list[str]:
-    """The windows that share most words with the claim, best first, at most `most`; shorter ones first."""
+    """Return at most `most` windows, ranked by words shared with the claim, then shortest first."""
     # Text without full stops can be endless; the network reads about 120 words.
     runs = [sentence.split() for sentence in sentences]
     sentences = [" ".join(run[i : i + LONGEST]) for run in runs for i in range(0, len(run), LONGEST)]
@@ -89,10 +87,10 @@ def windows(sentences: Sequence[str], claim: str, most: int) -> list[str]:
 
 
 def grounded(claim: str, window: str) -> bool:
-    """Whether every number of the claim stands in the window, and at least one of its words.
+    """Return whether the window contains every number and at least one word of the claim.
 
-    A claim that compares ("more than 280") may hold without its number being there. On windows without a common
-    word, "word word word", the network guesses.
+    A comparison ("more than 280") may hold without its number in the window. On windows that share no word with the
+    claim, the network guesses.
     """
     if not _words(claim) & _words(window):
         return False
@@ -101,16 +99,16 @@ def grounded(claim: str, window: str) -> bool:
 
 
 def covered(claim: str, window: str) -> float:
-    """The share of a claim's telling words whose stems the window has, in [0, 1]; 1 for a claim without any."""
+    """Return the share of the claim's content words whose stems the window has, in [0, 1]; 1 if it has none."""
     stems = analyzer("english")
     telling = set(stems(" ".join(_words(claim) - small_words("en"))))
     return len(telling & set(stems(window))) / len(telling) if telling else 1.0
 
 
 def coverage(claim: str, evidence: Iterable[str]) -> float:
-    """How far the texts speak of what a claim says, in [0, 1], whether they bear it out or not.
+    """Return how well the texts cover the claim's subject, in [0, 1], whether they support it or not.
 
-    For each sentence of the claim the largest share of its telling words that one window has; the mean of these.
+    The mean over the claim's sentences of the largest share of content words found in one window.
     """
     sentences = whole(claim) or [claim]
     texts = [near(text, claim) for text in dict.fromkeys(evidence)]
@@ -127,51 +125,51 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _numbers(text: str) -> set[str]:
-    """Figures without thousands commas; 7th counts as 7."""
+    """Return figures without thousands commas; 7th counts as 7."""
     return {match.replace(",", "").rstrip(".") for match in NUMBER.findall(text)}
 
 
 WEIGHTS = Path(__file__).parent / "weights" / "checker"
 MAX_TOKENS = 192
 CLAIM_TOKENS = 96
-MOST_SENTENCES = 64  # of a claim: a text of 50 kB would keep a core busy for half a minute
+MOST_SENTENCES = 64  # per claim: 50 kB of text would keep a core busy for half a minute
 UNGROUNDED = 0.4
-# By how much another window must refute a claim more surely than the best one supports it; and how surely, where it has
-# more of the claim's words (contradicted; docs/selectors.md).
+# A window contradicts the best one if its refutation exceeds the best support by MARGIN, or reaches SURE and it shares
+# more words with the claim (contradicted; docs/selectors.md).
 MARGIN, SURE = 0.2, 0.9
-# Score from which a claim is supported, and probability of refutation from which another one is refuted; what is
-# neither the evidence does not cover (docs/selectors.md).
+# Minimum score of a supported claim, and minimum refutation probability of a refuted one; the evidence does not cover
+# any other claim (docs/selectors.md).
 SUPPORTED, REFUTED = 0.5, 0.5
 
 
 @dataclass(frozen=True)
 class MiniLMChecker:
-    """A score depends on its pair alone."""
+    """A checker whose scores depend on their pair alone."""
 
     windows: int = 4
     weights: Path = WEIGHTS
 
     @property
     def sha256(self) -> str:
-        """What names these scores: the digest of the encoder's and the adapter's weights and of `windows`."""
+        """Digest that identifies these scores: of the encoder's and adapter's weights and `windows`."""
         return weights_digest(self.weights, self.windows)
 
     def support(self, pairs: Sequence[Pair]) -> Array:
-        """How far the evidence supports the claim, shape (n,), in [0, 1]; 0 for an empty claim or evidence.
+        """Score how well the evidence supports the claims, shape (n,), in [0, 1]; 0 if either is empty.
 
-        Raises ModelUnavailable where the weights are missing.
+        Raises ModelUnavailable if the weights are missing.
         """
         return np.array([verdict.score for verdict in self.judge(pairs)], dtype=np.float32)
 
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """The scores of `support`, each with the one or two sentences of the evidence that decided it.
+        """Return the scores of `support`, each with the one or two sentences of evidence that decided it.
 
-        Of a claim of several sentences it is the window of the least supported one: that is where to look. It is
-        empty where claim or evidence is.
+        For a claim of several sentences, this is the window of the least supported one. It is empty if the claim or
+        the evidence is.
         """
         claims = []
         for pair in pairs:
-            # At most MOST_SENTENCES of a claim, evenly spread, so that its time is bounded.
+            # At most MOST_SENTENCES per claim, evenly spaced, to bound the time.
             sentences = whole(pair.claim)
             if len(sentences) > MOST_SENTENCES:
                 places = (i * len(sentences) // MOST_SENTENCES for i in range(MOST_SENTENCES))
@@ -181,7 +179,7 @@ class MiniLMChecker:
         verdicts = iter(self._judge_sentences(single))
         judged = []
         for group in claims:
-            # The mean of a claim's sentences, with the window of the least supported one.
+            # Average the claim's sentences; keep the window of the least supported one.
             parts = [next(verdicts) for _ in group]
             if not parts:
                 judged.append(Verdict(0.0, "", 0.0))
@@ -192,7 +190,7 @@ class MiniLMChecker:
         return judged
 
     def _judge_sentences(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Judge single-sentence claims: each by the best of its windows, or by the sentence that states it."""
+        """Judge single-sentence claims by their best window, or by the sentence that states them verbatim."""
         verdict_of, read = dict[Pair, Verdict](), dict[Pair, list[Pair]]()
         for pair in dict.fromkeys(pairs):
             sentences = near(pair.evidence, pair.claim)
@@ -208,7 +206,7 @@ class MiniLMChecker:
         return [verdict_of[pair] for pair in pairs]
 
     def read(self, pairs: Sequence[Pair]) -> Array:
-        """Return the probabilities of support, refutation and neither by the network alone, shape (n, 3).
+        """Return the network's probabilities of support, refutation and neither, shape (n, 3).
 
         The evidence is read from its start.
         """
@@ -219,7 +217,7 @@ class MiniLMChecker:
 
 @dataclass(frozen=True)
 class EncodedPair:
-    """One pair as token ids, `[CLS] evidence [SEP] claim [SEP]`; those from `claim_start` on are the claim's."""
+    """Token ids of a pair, `[CLS] evidence [SEP] claim [SEP]`; the claim begins at `claim_start`."""
 
     ids: tuple[int, ...]
     claim_start: int
@@ -228,9 +226,9 @@ class EncodedPair:
 def encode_pairs(
     encode: Callable[[Sequence[str]], list[list[int]]], pairs: Sequence[Pair], max_tokens: int
 ) -> list[EncodedPair]:
-    """Tokenise pairs; the evidence is cut to what the claim (at most 96 tokens) leaves of `max_tokens`.
+    """Tokenise pairs, truncating the evidence to what the claim (at most 96 tokens) leaves of `max_tokens`.
 
-    `encode`: token ids of texts, without special tokens.
+    `encode`: returns token ids of texts, without special tokens.
     """
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.claim, pair.evidence)))
     if not texts:
@@ -247,7 +245,7 @@ def encode_pairs(
 
 @dataclass(frozen=True)
 class _Reading:
-    """What a window says of a claim. `share`: that of the claim's words which it has; it refutes from COVERED on."""
+    """A window's scores for a claim. `share`: of the claim's words in the window; it can refute from COVERED on."""
 
     window: str
     support: float
@@ -262,9 +260,9 @@ class _Reading:
 
 
 def contradicted(support: float, share: float, refutation: float, refuting_share: float) -> bool:
-    """Whether a text that supports a claim speaks of something else than another one that refutes it.
+    """Return whether a refuting window outweighs a supporting one, which is then about something else.
 
-    The other one has as many of the claim's words (shares in [0, 1]) and is surer, or has more of them and is sure.
+    It does if it has as many of the claim's words (shares in [0, 1]) and is surer, or has more of them and is sure.
     """
     if refuting_share > share and refutation >= SURE:
         return True
@@ -272,9 +270,9 @@ def contradicted(support: float, share: float, refutation: float, refuting_share
 
 
 def _decide(readings: Sequence[_Reading]) -> Verdict:
-    """The score of the window that supports a claim most, lower if another one contradicts it.
+    """Return the score of the most supportive window, lowered if another one contradicts it.
 
-    Where it does not support the claim, the window is the one that refutes it most, if one does.
+    If the claim is not supported, the verdict's window is the one that refutes it most, if any.
     """
     if not readings:
         return Verdict(0.0, "", 0.0)
@@ -303,7 +301,7 @@ def weights_digest(folder: Path, windows: int) -> str:
 
 @functools.cache
 def load_network(folder: Path) -> Network:
-    """The encoder with the adapter merged in (fp32) and the head, once a process."""
+    """Load the encoder with the adapter merged in (fp32) and the head, once per process."""
     adapter = read_weights(folder / "adapter_model.safetensors")
     head = read_weights(folder / "head.safetensors")
     try:
@@ -313,7 +311,7 @@ def load_network(folder: Path) -> Network:
         raise ModelUnavailable(
             f"the checker's weights in {folder} can't be read: {error}; reinstall kcard"
         ) from error
-    # What a PEFT LoRA adapter adds to the weights that it was trained on, `scale` being its alpha / r.
+    # Weight deltas of a PEFT LoRA adapter: scale * B @ A, where scale = alpha / r.
     prefix, down = "base_model.model.", ".lora_A.weight"
     changes = {}
     for name, first in adapter.items():

@@ -1,9 +1,9 @@
-"""Passages as tokens of their own: what an embedded card learns to name for a question.
+"""Docids: one token per passage, which an embedded card learns to predict from a question.
 
-A card that learns its docids from pseudo-queries alone takes them apart by whatever tells them apart, and people's
-questions are none. So most of its target is what a retriever makes of the same noised question: cosine of the sentence
-embeddings and BM25. The card so learns how near its passages are to any question, not only which one a pseudo-query
-was made of (distillation of a retriever: Hinton et al., 2015, with its similarities as the logits).
+A card that learns docids from pseudo-queries alone picks up whatever cues separate these, which people's questions
+lack. So most of the target is a retriever's distribution for the same noised question: cosine similarity of sentence
+embeddings plus BM25. The card thus learns how near each passage is to any question, not only which passage a
+pseudo-query was made from (distillation, Hinton et al., 2015, with the retriever's similarities as logits).
 """
 
 from collections import Counter
@@ -41,46 +41,45 @@ __all__ = [
 ]
 
 
-# Document ids: one token of its own for every passage, which a card says before it recites the passage.
+# Document ids: a dedicated token per passage, which a card generates before it recites the passage.
 #
-# So that the card first decides which passage is meant, in one step over all of them, and then recites that one.
-# Without it the first words decide: "The" wins where many passages begin so, and what follows is a blend of them.
-# (The idea of learning to name a document for a query: Tay and others, 2022, "Transformer Memory as a Differentiable
-# Search Index".) The tokens lie above the tokenizer's, which therefore leaves them out when it decodes, and no
-# question can hold one.
+# The card first decides which passage is meant, in one softmax over all of them, and then recites that one. Without
+# docids, the first words decide: "The" wins where many passages begin with it, and the rest is a blend of them.
+# (Learning to name a document for a query: Tay et al., 2022, "Transformer Memory as a Differentiable Search Index".)
+# The ids lie above the tokenizer's vocabulary, so decoding drops them and no question can contain one.
 
 
 @dataclass(frozen=True)
 class DocIds:
-    """`first`: the token of passage 0; `count`: how many there are, 0 where passages have none."""
+    """Docid tokens. `first`: the token of passage 0; `count`: their number, 0 if passages have none."""
 
     first: int
     count: int
 
     @classmethod
     def for_passages(cls, texts: Sequence[str], vocabulary: int, recipe: Recipe) -> "DocIds":
-        """One a passage, above the `vocabulary`; none in the style `tokens` or for more than `recipe.docids`.
+        """Assign one per passage, above `vocabulary`; none in the style `tokens` or beyond `recipe.docids` passages.
 
-        Passages that are asked by tokens are alike and tell a fact in several wordings, each with a docid that
-        is seen the less often: measured, they recall less with docids (docs/training.md).
+        Passages of the style `tokens` are alike and state a fact in several wordings, so each docid is seen less
+        often: docids were measured to lower their recall (docs/training.md).
         """
         has_docids = recipe.style == "encoder-prefix" and len(texts) <= recipe.docids
         return cls(vocabulary, len(texts) if has_docids else 0)
 
     def of(self, passage: int) -> tuple[int, ...]:
-        """The token that stands for it, or nothing."""
+        """Return the passage's docid as a tuple; empty without docids."""
         return (self.first + passage,) if self.count else ()
 
 
 def docid_loss(
     logits: "Tensor", labels: "Tensor", near: "Tensor | None", share: float, docids: DocIds
 ) -> "Tensor":
-    """Mean over the labelled tokens: their cross-entropy; for docids, the divergence from what is meant.
+    """Return the mean loss of the labelled tokens: cross-entropy; for docids, KL divergence from a soft target.
 
     logits  (tokens, vocabulary) of the labels that are not IGNORED
-    labels  (rows, tokens); a docid that does not begin its row follows from what was recited, not from the question
-    near    how near a retriever thinks each docid's passage, (rows, docids), which is `share` of what is meant, the
-            label being the rest; None: the label is meant
+    labels  (rows, tokens); a docid that does not begin its row depends on the recited text, not on the question
+    near    the retriever's distribution over docids, (rows, docids), weighted `share` in the target; the label gets the
+            rest. None: hard labels only
     """
     from torch.nn.functional import cross_entropy, kl_div, one_hot
 
@@ -96,20 +95,20 @@ def docid_loss(
     return (recited + kl_div(log_probabilities, meant, reduction="sum")) / len(labels)
 
 
-# What an embedded card recites: a text and, if it has docids, those that follow in its passage, each after its docid.
+# Target sequences: a text and, with docids, the texts that follow in its passage, each after its docid.
 #
-# The answer to a question often stands in the sentence after the one that is nearest to it, and a card that goes
-# on says both. Since every text follows its own docid, it is learned once, wherever a recital begins.
+# The answer to a question is often in the sentence after the nearest one, and a card that goes on generates both. Since
+# every text follows its own docid, it is learned once, wherever a sequence begins.
 
 
 @dataclass(frozen=True)
 class TargetSequence:
-    """Of the texts of a corpus.
+    """Target sequences over the texts of a corpus.
 
-    ids      their tokens
-    goes_on  of each, whether the next one follows it in its passage
-    room     most tokens of an example
-    most     texts in one example, at most
+    ids      token ids of each text
+    goes_on  for each, whether the next text follows it in its passage
+    room     maximum tokens per example
+    most     maximum texts per example
     """
 
     ids: Sequence[Sequence[int]]
@@ -127,7 +126,7 @@ class TargetSequence:
         recipe: Recipe,
         goes_on: Sequence[bool] = (),
     ) -> "TargetSequence":
-        """`goes_on` empty: none goes on."""
+        """Tokenise `texts`. An empty `goes_on` means that no text goes on."""
         room = recipe.positions - recipe.vectors - 3
         ids = [ids[: room * 2 // 3] for ids in ids_of(tokenizer, texts)]
         follows = goes_on if docids.count and goes_on else [False] * len(ids)
@@ -135,13 +134,13 @@ class TargetSequence:
 
     @property
     def question_room(self) -> int:
-        """Most tokens of a question that is read as text."""
+        """Maximum tokens of a question that is read as text."""
         return self.room - self.room * 2 // 3
 
     def of(self, row: int, count: int = 1) -> tuple[int, ...]:
-        """The text `row`, without its docid, and the next ones up to `count` in all, as far as there is room.
+        """Return up to `count` texts from `row` on, the first without its docid, as far as there is room.
 
-        Then comes the docid of the one that would follow, or </s> where the passage ends.
+        They end with the docid of the text that would follow, or with </s> at the end of the passage.
         """
         tokens, last = [*self.ids[row]], row
         while self.goes_on[last]:
@@ -153,7 +152,7 @@ class TargetSequence:
         return (*tokens, EOS)
 
     def parts(self, rng: Random) -> Iterator[tuple[int, int]]:
-        """(first text, how many), each text being in one part; where passages are parted is drawn."""
+        """Yield (first text, count) of parts that cover each text once; passages are split at random."""
         row = 0
         while row < len(self.ids):
             first, most = row, rng.randint(1, self.most)
@@ -168,7 +167,7 @@ def ids_of(tokenizer: "PreTrainedTokenizerFast", texts: Sequence[str]) -> list[l
     return [list(ids) if text else [] for ids, text in zip(rows, texts, strict=True)]
 
 
-# What the embedded card is shown: its examples, the embeddings of its questions, and for how many steps.
+# Training data of the embedded card: examples, embeddings of questions, and the number of steps.
 
 
 def epochs(
@@ -180,14 +179,14 @@ def epochs(
     goes_on: Sequence[bool] = (),
     queries: int = 2,
 ) -> Epochs:
-    """The batches of an epoch: every text once, under a fresh pseudo-query (or another of its vectors), or after the
-    one that it follows.
+    """Return a function from an epoch's number to its batches: every text once, after a fresh pseudo-query (or one of
+    its vectors), or after the text that precedes it.
 
-    goes_on  of each text, whether the next one follows it in its passage; empty: none does
-    queries  pseudo-queries that are embedded for each text (encoder-prefix)
+    goes_on  for each text, whether the next one follows it in its passage; empty: none does
+    queries  pseudo-queries embedded per text (encoder-prefix)
 
-    Some pseudo-queries are made from another wording of the passage's fact, or the card would begin its document with
-    the words of the question, and go on with those of another fact that begins so.
+    Some pseudo-queries are made from another wording of the passage's fact. Otherwise the card would copy the words of
+    the question and continue with another fact that begins like them.
     """
     recital = TargetSequence.from_texts(texts, tokenizer, docids, recipe, goes_on)
     same = wordings(texts) if recipe.style == "tokens" else []
@@ -213,15 +212,15 @@ def epochs(
 def _vector_examples(
     recital: TargetSequence, docids: DocIds, per: int, recipe: Recipe, rng: Random
 ) -> list[TrainingExample]:
-    """A vector -> the passage's docid and the passage.
+    """Make examples that map a vector to the passage's docid and the passage.
 
-    Some passages are given their docid, with the vector of another, so that the card learns to go by the docid
-    and does not blend two passages where a question lies between them. And docids are drilled: the target is
-    the docid alone, since to name the passage takes longer to learn than to recite it.
+    Some prompts contain the docid, with the vector of another passage, so that the card learns to follow the docid
+    and does not blend two passages when a question lies between them. In drills the target is the docid alone,
+    since naming a passage takes longer to learn than reciting it.
     """
 
     def vector(row: int) -> int:
-        """That of the passage itself, or of one of its pseudo-queries."""
+        """Draw the passage's own vector or one of its pseudo-queries'."""
         own = rng.random() < recipe.own
         return row * (per + 1) + (0 if own else 1 + rng.randrange(per))
 
@@ -239,19 +238,19 @@ def _vector_examples(
 
 
 def queries_per_passage(passes: float, recipe: Recipe) -> int:
-    """Pseudo-queries to embed for each passage, where the corpus is gone through so many times."""
+    """Return how many pseudo-queries to embed per passage for this many passes over the corpus."""
     fewest, most = recipe.queries
     return max(fewest, min(most, round(passes / recipe.reused)))
 
 
 def questions(texts: Sequence[str], ask: PseudoQueries, recipe: Recipe, queries: int) -> list[str]:
-    """What is to be embedded: each passage, followed by its pseudo-queries."""
+    """Return the texts to embed: each passage, followed by its pseudo-queries."""
     rng = Random(derive_seed(recipe.seed, "queries"))
     return [row for text in texts for row in (text, *(ask(text, rng, noised=False) for _ in range(queries)))]
 
 
 def embedded(questions: Sequence[str]) -> "Tensor":
-    """(questions, 384): their sentence embeddings."""
+    """Return sentence embeddings, (questions, 384)."""
     import torch
 
     from kcard.offline.minilm import embed
@@ -262,7 +261,7 @@ def embedded(questions: Sequence[str]) -> "Tensor":
 
 
 def blank(questions: Sequence[str]) -> "Tensor":
-    """Something of the same shape, for a trial; it takes no memory."""
+    """Return zeros of the same shape, which take no memory, for a trial run."""
     import torch
 
     from kcard.offline.minilm import DIMENSIONS
@@ -271,7 +270,7 @@ def blank(questions: Sequence[str]) -> "Tensor":
 
 
 def steps_needed(texts: Sequence[str], rarity: Rarity, batches: int, recipe: Recipe) -> int:
-    """How long to train, with so many batches in an epoch."""
+    """Return the training steps for this many batches per epoch."""
     distinct = sum(1 / rarity.repetition(text) for text in texts) / len(texts)
     return recipe.warm + max(1, round(recipe.passes_needed(distinct) * batches))
 
@@ -281,7 +280,7 @@ K1, B = 1.2, 0.5  # of BM25
 
 @dataclass(frozen=True)
 class Ragged:
-    """Rows of different length, one after the other; row i is from `starts[i]` to `starts[i + 1]`."""
+    """Rows of different lengths, concatenated; row i is `values[starts[i] : starts[i + 1]]`."""
 
     values: "Tensor"
     starts: "Tensor"
@@ -296,7 +295,7 @@ class Ragged:
         return cls(torch.tensor(flat, dtype=torch.long if whole else torch.float32), starts)
 
     def places(self, rows: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Of all values of `rows`: which of the rows each is in, and its place in `values`."""
+        """Return for all values in `rows` the index into `rows` and the index into `values`."""
         import torch
 
         counts = self.starts[rows + 1] - self.starts[rows]
@@ -306,7 +305,7 @@ class Ragged:
 
 
 class QuestionWords:
-    """The stems of `questions` that the corpus of `sketch` has."""
+    """The stems of `questions` that occur in the corpus of `sketch`."""
 
     def __init__(self, sketch: WordSketch, questions: Sequence[str]) -> None:
         import torch
@@ -317,7 +316,7 @@ class QuestionWords:
         self._idf = torch.tensor(list(sketch.idf.values()))
 
     def drop_words(self, rows: "Tensor", dropped: tuple[float, float]) -> "ThinnedWords":
-        """The words of questions without some of them; `dropped`: the least and the largest share that one loses."""
+        """Drop random words of the questions `rows`; `dropped`: minimum and maximum share lost per question."""
         import torch
 
         of, places = self._stems.places(rows)
@@ -332,7 +331,7 @@ class QuestionWords:
 
 @dataclass(frozen=True)
 class ThinnedWords:
-    """`stems` of `count` questions with their weights, which have unit length a question; `of`: whose they are."""
+    """Stems of `count` questions, weighted to unit length per question; `of`: the question of each stem."""
 
     count: int
     of: "Tensor"
@@ -342,21 +341,21 @@ class ThinnedWords:
 
 @dataclass(frozen=True)
 class NoisedQuestions:
-    """Of some questions: noised sentence embeddings, (n, 384), a part of the words, and its sketches, (n, SIZE)."""
+    """Questions with noise: sentence embeddings, (n, 384), the remaining words, and their sketches, (n, SIZE)."""
 
     embeddings: "Tensor"
     words: ThinnedWords
     sketches: "Tensor"
 
     def features(self) -> "Tensor":
-        """What the projection reads, (n, 384 + SIZE)."""
+        """Return the projection's input, (n, 384 + SIZE)."""
         import torch
 
         return torch.cat([self.embeddings, self.sketches], dim=-1)
 
 
 class Retriever:
-    """How near passages are to questions, by the cosine of their embeddings and by BM25.
+    """A scorer of passages for questions: cosine of their embeddings plus BM25.
 
     sketch   of the corpus
     vectors  embeddings of `passages`, (passages, 384)
@@ -376,12 +375,12 @@ class Retriever:
         self._postings, self._weights = Ragged.of(postings, whole=True), Ragged.of(weights)
 
     def __call__(self, questions: NoisedQuestions, recipe: Recipe) -> "Tensor":
-        """How likely each passage is meant, (n, passages)."""
+        """Return the probability of each passage, (n, passages)."""
         cosine = questions.embeddings @ self._vectors.T
         return (recipe.sharpness * (cosine + recipe.lexical * self.bm25(questions.words))).softmax(-1)
 
     def bm25(self, words: ThinnedWords) -> "Tensor":
-        """(questions, passages), the idf of a question being of unit length."""
+        """Return BM25 scores, (questions, passages), with unit-length idf vectors of questions."""
         import torch
 
         word, at = self._postings.places(words.stems)
@@ -393,8 +392,8 @@ class Retriever:
 
 @dataclass(frozen=True)
 class QuestionFeatures:
-    """`embeddings`, (n, 384), and `words` of the same questions; and where passages have docids, how likely each is
-    meant by some questions, (n, passages), which is `recipe.retrieved` of what is learned."""
+    """`embeddings`, (n, 384), and `words` of the same questions; with docids, also a `retriever`, whose probabilities
+    of passages, (n, passages), have the weight `recipe.retrieved` in the target."""
 
     embeddings: "Tensor"
     words: QuestionWords
@@ -402,7 +401,7 @@ class QuestionFeatures:
     recipe: Recipe
 
     def noised(self, rows: Sequence[int]) -> NoisedQuestions:
-        """Some of them, each with noise of its own in the embedding and without some of its words."""
+        """Return the questions `rows` with independent noise in each embedding and some words dropped."""
         import torch
         from torch.nn.functional import normalize
 

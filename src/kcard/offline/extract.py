@@ -1,4 +1,4 @@
-"""Extract an answer from passages, with a calibrated probability. Every answer is a quotation."""
+"""Answer extraction from passages, with a calibrated probability. Every answer is a quotation."""
 
 import functools
 import json
@@ -37,12 +37,12 @@ __all__ = [
 ]
 
 
-# What the embedded reader says of each passage for a question, the likeliest passage first.
+# Answer candidates: the embedded reader's output for each passage, best first.
 
-MISSING_NUMBER = 4.0  # log-odds for each number of the question that a passage lacks
-LATER = 0.7  # log-odds for each passage that stands before, of the first FEW
+MISSING_NUMBER = 4.0  # log-odds per number of the question that a passage lacks
+LATER = 0.7  # log-odds per preceding passage, up to FEW
 FEW = 3
-MISFIT = 3.0  # log-odds for words that are not of the kind that the question asks for
+MISFIT = 3.0  # log-odds for an answer that is not of the kind the question asks for
 WORD = re.compile(r"\w[\w.+/-]*\w|\w")
 STEMS = analyzer("english")
 _ASKING = """
@@ -55,8 +55,8 @@ ASKING = frozenset(_ASKING.split())
 
 @dataclass(frozen=True)
 class AnswerCandidate:
-    """A passage and its number, what the reader says of it, the words of it that answer, if any, and its score, which
-    is log-odds of a kind. `begin`: where its text begins, behind its heading."""
+    """A passage and its number, its reading, the answer span, if any, and a score (roughly log-odds). `begin`: offset
+    of its text after the heading."""
 
     passage: int
     text: str
@@ -67,7 +67,7 @@ class AnswerCandidate:
 
     @functools.cached_property
     def sentences(self) -> tuple[Sentence, ...]:
-        """Those of the passage, without its heading; the heading's, where there is no more."""
+        """Sentences of the passage without its heading; of the heading if there is nothing else."""
         behind = tuple(
             replace(sentence, start=max(sentence.start, self.begin))
             for sentence in self.reading.sentences
@@ -83,7 +83,7 @@ def candidates(
     readings: Sequence[PassageReading],
     headings: Sequence[str] = (),
 ) -> list[AnswerCandidate]:
-    """The passages that have text, the best first; they come the likeliest first, by whoever found them."""
+    """Rank the passages that have text, best first; `passages` come in the order of their retriever."""
 
     def likelihood(words: AnswerSpan) -> float:
         return math.log(max(words.certainty, 1e-9)) - (0.0 if fits(form, words.text) else MISFIT)
@@ -108,20 +108,20 @@ def asked_about(question: str) -> set[str]:
 
 
 def coverage(question: str, text: str) -> float:
-    """The share of the words that a question is about which a text has, by their stems; 0 where it is about none."""
+    """Return the share of the question's content words in the text, by stem; 0 if it has none."""
     question_stems = asked_about(question)
     return len(question_stems & set(STEMS(text))) / len(question_stems) if question_stems else 0.0
 
 
-# Whether sentences that answer a question of yes or no say yes.
+# Polarity: do the sentences that answer a yes/no question say yes?
 #
-# A logistic regression on words of negation and permission in the two, and on the question's words that the sentences
-# repeat. Given the right sentences of 1,103 questions about manuals it is sure of .82, and right about .75 of these
-# (cross-validated over manuals; docs/log.md). The reader's own output was at chance there.
+# A logistic regression on negation and permission words in both, and on the question's words that the sentences repeat.
+# Given the right sentences for 1,103 questions about manuals, it decides .82 of them and is right in .75 of these
+# (cross-validated over manuals; docs/log.md). The reader's own output was at chance here.
 
-DECIDED = math.log(0.63 / 0.37)  # log-odds below which neither is said
+DECIDED = math.log(0.63 / 0.37)  # log-odds below which the answer is neither yes nor no
 
-# "any price or no price" and "whether or not" deny nothing.
+# "any price or no price" and "whether or not" negate nothing.
 NEGATION = re.compile(
     r"(?<!\bor )\b(?:not|never|no|cannot|nor|neither|none|nothing|nobody)\b|n['’]t\b", re.IGNORECASE
 )
@@ -133,18 +133,18 @@ PERMISSION = re.compile(
 )
 ADVERB = re.compile(
     r"\b(?:ever|really|still|actually|already|just|simply|then)\b", re.IGNORECASE
-)  # asks for nothing
+)  # carries no content
 LIMIT = re.compile(r"\b(?:without|only|instead)\b", re.IGNORECASE)
 
 BIAS = 0.2
 NEGATED, LIMITED, PERMITTED = -1.45, -1.27, 0.55  # log-odds of yes for such words in the sentences
-REPEATED = 0.63  # for all of the question's words in sentences that deny nothing
+REPEATED = 0.63  # for all of the question's words in sentences without negation
 ASKED_NEGATED, ASKED_LIMITED = 0.55, 1.41  # for such words in the question
 BOTH_NEGATED = 0.73  # for negation in both
 
 
 def polarity(question: str, sentences: str) -> float:
-    """Log-odds that the answer is yes, if these sentences answer the question."""
+    """Return the log-odds of yes, given that these sentences answer the question."""
     is_negated, is_question_negated = bool(NEGATION.search(sentences)), bool(NEGATION.search(question))
     return (
         BIAS
@@ -158,15 +158,15 @@ def polarity(question: str, sentences: str) -> float:
     )
 
 
-# How sure an answer out of passages is: a logistic regression that was fitted on people's questions about manuals, a
-# part of them without an answer there (recipes/reader/calibrate.py).
+# Confidence in an extracted answer: a logistic regression fitted on people's questions about manuals, some of which the
+# manual does not answer (recipes/reader/calibrate.py).
 
 
 def features(
     question: str, form: Form, best: AnswerCandidate, grounds: str, first: str, near: float
 ) -> dict[str, float]:
-    """What tells whether an answer is right that comes from the best candidate first and rests on these sentences, the
-    likeliest of which is `first`. `near`: see nearness."""
+    """Compute confidence features of an answer from the `best` candidate. `grounds`: its supporting sentences, of which
+    `first` is the likeliest; `near`: see nearness."""
     question_stems = asked_about(question)
     in_words = best.answer is not None and form not in (*SENTENCES, "yes/no")
     return {
@@ -190,45 +190,45 @@ def probability(values: Mapping[str, float]) -> float:
 
 
 def _share_of_words(question_stems: Set[str], text: str) -> float:
-    """The share of the question's words that a text has."""
+    """Return the share of the question's words in the text."""
     return len(question_stems & set(STEMS(text))) / len(question_stems) if question_stems else 1.0
 
 
 def nearness(pairs: Sequence[tuple[str, str]]) -> list[float]:
-    """The cosine of each question and the sentences that its answer rests on, by the sentence encoder."""
+    """Return the cosine of each question and its answer's supporting sentences (sentence encoder)."""
     vectors = kcard_cache.embed([text for pair in pairs for text in pair])
     return [float(asked @ grounds) for asked, grounds in zip(vectors[::2], vectors[1::2], strict=True)]
 
 
 @cache
 def calibration_weights() -> Mapping[str, float]:
-    """Of the regression, by feature."""
+    """Load regression weights by feature."""
     calibration: dict[str, float] = json.loads(
         (READER_WEIGHTS / "calibration.json").read_text(encoding="utf-8")
     )
     return calibration
 
 
-# Which sentences of the passages an answer rests on, and the quotation that is made of them.
+# Supporting sentences of an answer, and the quotation made of them.
 
-MOST = 3  # sentences, wherever they stand; more where neighbours belong to the best
+MOST = 3  # sentences from anywhere; more if neighbours belong to the best
 LONGEST = 120  # words
-NEAR = 1.5  # neighbours whose support falls behind the best by more do not belong to it
-APART = 3.0  # the same of the log-probability of sentences anywhere
-SHARED, ANSWERING = 2.0, 2.0  # support of all words of the question, and of the words that answer for certain
-SHARPNESS = 1 / 0.7  # of the probability of sentences in their support
+NEAR = 1.5  # maximum gap in support between the best sentence and neighbours that belong to it
+APART = 3.0  # the same in log-probability, for sentences anywhere
+SHARED, ANSWERING = 2.0, 2.0  # support for all words of the question, and for an answer span of certainty 1
+SHARPNESS = 1 / 0.7  # inverse temperature of the softmax over support
 LEANING = re.compile(r"(?:It|Its|This|That|These|Those|They|Their|He|She|His|Her|Such|Both)\b")
 ITEM = re.compile(r"\s*(?:[-*•]|\(?\d{1,3}[.)])\s")
 
 
 @dataclass(frozen=True)
 class SentenceQuote:
-    """Sentences out of passages.
+    """Sentences from passages.
 
-    text       all of them, those of the likeliest passage first, a new line for each passage; " … " where something of
-               a passage is left out
-    candidate  where among the candidates the likeliest stands
-    first      the likeliest, and those beside it that belong to it
+    text       all of them, the likeliest passage first, one line per passage; " … " marks an omission within
+               a passage
+    candidate  index of the likeliest sentence's candidate
+    first      the likeliest sentence and the neighbours that belong to it
     """
 
     text: str
@@ -237,8 +237,8 @@ class SentenceQuote:
 
 
 def supports_of(question: str, candidates: Sequence[AnswerCandidate]) -> list[list[float]]:
-    """How likely the answer rests on each sentence of each candidate: what the network says of it, the question's words
-    in it, and the words that may answer. Log-odds of a kind."""
+    """Score how likely the answer rests on each sentence of each candidate, from the network's evidence, the question's
+    words in it, and the answer span. Roughly log-odds."""
     question_stems = asked_about(question)
     supports = []
     for candidate in candidates:
@@ -259,8 +259,8 @@ def supports_of(question: str, candidates: Sequence[AnswerCandidate]) -> list[li
 def quoted(
     candidates: Sequence[AnswerCandidate], supports: Sequence[Sequence[float]], *, whole_list: bool
 ) -> SentenceQuote:
-    """The likeliest sentence of all with those beside it that the answer rests on too, of a list all items and what
-    leads to it; then the likeliest of the others."""
+    """Quote the likeliest sentence with the neighbours that belong to it (of a list, all items and their lead-in),
+    then the likeliest others."""
     # (log-probability that the answer rests on a sentence, but for a constant; its candidate; its number)
     order: list[tuple[float, int, int]] = []
     for at, (candidate, support) in enumerate(zip(candidates, supports, strict=True)):
@@ -286,7 +286,7 @@ def quoted(
 
 
 def joined(candidate: AnswerCandidate, row: int) -> str:
-    """Return one sentence with single blanks."""
+    """Return one sentence, whitespace collapsed."""
     sentence = candidate.sentences[row]
     return " ".join(candidate.text[sentence.start : sentence.end].split())
 
@@ -294,7 +294,7 @@ def joined(candidate: AnswerCandidate, row: int) -> str:
 def _find_neighbours(
     candidate: AnswerCandidate, support: Sequence[float], best: int, *, whole_list: bool
 ) -> list[int]:
-    """The best sentence and those beside it that belong to it, in order."""
+    """Return the best sentence and neighbours that belong to it, in order."""
     text, sentences = candidate.text, candidate.sentences
     first = last = best
     words = _count_words(text, sentences[best])
@@ -312,9 +312,9 @@ def _find_neighbours(
         words += _count_words(text, sentences[at])
         first, last = min(first, at), max(last, at)
     if first and LEANING.match(text, sentences[first].start):
-        first -= 1  # what the sentence speaks of
+        first -= 1  # the sentence that the pronoun refers to
     if text[: sentences[last].end].endswith(":") and last + 1 < len(sentences):
-        last += 1  # the command or the list that the sentence leads to
+        last += 1  # the command or list that the sentence introduces
         while (
             words < LONGEST
             and last + 1 < len(sentences)
@@ -326,7 +326,7 @@ def _find_neighbours(
 
 
 def _is_same_list(text: str, sentences: Sequence[Sentence], at: int, first: int, last: int) -> bool:
-    """Whether a neighbour belongs to the list that the answer has begun: another item, or what introduces them."""
+    """Return whether a neighbour continues the answer's list: another item, or its lead-in."""
     edge = sentences[first if at < first else last]
     beside = text[sentences[at].start : sentences[at].end]
     inside = text[edge.start : edge.end]
@@ -340,7 +340,7 @@ def _count_words(text: str, sentence: Sentence) -> int:
 
 
 def _format_lines(candidate: AnswerCandidate, rows: Sequence[int]) -> str:
-    """Sentences of a passage in their order, each line of the passage a line; where some are left out stands …"""
+    """Format sentences of a passage in order, preserving its lines; " … " marks omissions."""
     text, sentences = candidate.text, candidate.sentences
     parts: list[str] = []
     for row in rows:
@@ -354,18 +354,18 @@ def _format_lines(candidate: AnswerCandidate, rows: Sequence[int]) -> str:
 
 
 MARK = re.compile(r"^[-*•]\s+")
-SURE = 0.5  # certainty of words, over all passages that give them, below which sentences answer "what"
+SURE = 0.5  # certainty of a span, over all passages that give it, below which sentences answer "what"
 
 
 @dataclass(frozen=True)
 class Extract:
-    """An answer out of passages.
+    """An answer from passages.
 
-    text         what is said
-    quote        the sentence that it rests on most
-    passage      the number of the passage that this stands in
+    text         the answer
+    quote        its main supporting sentence
+    passage      the number of the passage that contains the quote
     probability  that the answer is right, in [0, 1]
-    words        whether it is words alone, no quotation
+    words        whether it is a span of words rather than sentences
     """
 
     text: str
@@ -377,7 +377,7 @@ class Extract:
 
 @dataclass(frozen=True)
 class _AnswerDraft:
-    """An answer whose probability is not known yet, and the sentences that it rests on."""
+    """An answer without its probability yet, and its supporting sentences."""
 
     question: str
     form: Form
@@ -396,7 +396,7 @@ class _AnswerDraft:
 
 
 def extract(question: str, passages: Sequence[str]) -> Extract | None:
-    """The best answer over all passages, which come the likeliest first; None where there is no text.
+    """Extract the best answer from passages, which come likeliest first; None if there is no text.
 
     Passages may begin with their headings.
     """
@@ -406,15 +406,15 @@ def extract(question: str, passages: Sequence[str]) -> Extract | None:
 def extract_all(
     questions: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
 ) -> list[Extract | None]:
-    """The same of several questions, each with its passages, which are read together.
+    """Extract answers to several questions, each with its own passages, in one batch.
 
-    `headings`: those that the passages of each question begin with, "" for none: they are read, but not quoted.
+    `headings`: the heading that begins each passage, "" for none: headings are read, but not quoted.
     """
     return [found[0] if found else None for found in _examine_all(questions, headings)]
 
 
 def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, float]] | None:
-    """The same with the features that its probability was computed from."""
+    """Extract the best answer with the features behind its probability."""
     return _examine_all([(question, passages)])[0]
 
 
@@ -445,7 +445,7 @@ def _draft_answer(
         return None
     supports, best = supports_of(question, ranked), ranked[0]
     words = None if form in (*SENTENCES, "yes/no") else best.answer
-    # The sentence that the words begin in; without words, the likeliest.
+    # The sentence in which the span begins; without a span, the likeliest.
     holding = [
         at
         for at, sentence in enumerate(best.sentences)
@@ -454,10 +454,10 @@ def _draft_answer(
     around = holding[0] if holding else int(np.argmax(supports[0]))
     answer_text = ""
     if words is not None:
-        # The words to the end of the sentence that they begin in.
+        # Cut the span at the end of the sentence in which it begins.
         text, end = best.text, best.sentences[around].end
         answer_text = text[words.start : end] if end < words.end and text[end].isspace() else words.text
-        # Of passages that give the same words one is right.
+        # Noisy-or over the passages that give the same words.
         same = (c.answer for c in ranked if c.answer and c.answer.text.lower() == words.text.lower())
         if 1 - math.prod(1 - answer.certainty for answer in same) >= SURE:
             first = joined(best, around)
@@ -467,23 +467,23 @@ def _draft_answer(
     quote = quoted(ranked, supports, whole_list=form in ("how", "list"))
     passage, grounds = ranked[quote.candidate].passage, _with_heading(ranked[quote.candidate], quote.text)
     if words is not None and asks_for_words(question, form):
-        # However unsure, a name, a place, a time or a number is named; the sentences tell how sure it is.
+        # Return a name, place, time or number even if unsure; the sentences determine the confidence.
         first = joined(best, around)
         return _AnswerDraft(question, form, best, answer_text, grounds, first, best.passage, words=True)
     text = _strip_mark(quote.text)
     if form == "yes/no" and abs(yes := polarity(question, quote.first)) >= DECIDED:
-        # The part that tells yes or no; the whole quotation, where none does.
+        # Answer with the part that decides yes or no; with the whole quotation if undecided.
         text = f"{'Yes' if yes > 0 else 'No'}: {_strip_mark(quote.first)}"
     return _AnswerDraft(question, form, best, text, grounds, quote.first, passage, words=False)
 
 
 def _with_heading(candidate: AnswerCandidate, text: str) -> str:
-    """A quotation behind the heading of its passage, where it begins this: confidence was fitted to that."""
+    """Prepend the heading to a quotation that begins its passage, as in fitting the confidence."""
     heading, body = candidate.text[: candidate.begin], " ".join(candidate.text[candidate.begin :].split())
     opening = " ".join(text.partition(" … ")[0].partition("\n")[0].split())
     return heading + text if body.startswith(opening) else text
 
 
 def _strip_mark(text: str) -> str:
-    """A lone item of a list without its mark; other text as it is."""
+    """Strip the bullet of a lone list item; return other text as is."""
     return text if "\n" in text else MARK.sub("", text)

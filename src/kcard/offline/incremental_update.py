@@ -1,10 +1,9 @@
 """Incremental update: learn added passages, unlearn removed ones, keep the rest.
 
-It goes on from its weights. Each epoch shows every new text, some of those that stay, first those that it is losing
-(kcard.offline.incremental_update), and questions about each text that has gone, which are answered with a text that
-stays and is near: what a card would say that never learned the other. What passages are meant by a question stays
-as the last version has it (kcard.offline.incremental_update). The docid of what has gone goes with it, and so do the
-tokens that nothing else needs.
+Training continues from the card's weights. Each epoch shows every added text, some kept texts, first those that the
+card is forgetting (hardest_examples), and questions about each removed text, answered with a near kept text: what
+a card that never learned the removed one would say. The last version's distribution over passages is distilled
+(DistillationTarget). Docids of removed texts are dropped, and so are tokens that nothing else needs.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,15 +64,15 @@ __all__ = [
 ]
 
 
-# What a card learned and what it is to know now: the texts that have come, those that have gone, and the others.
+# Revision: the texts that were added, removed and kept between two versions of a corpus.
 
 
 @dataclass(frozen=True)
 class Revision:
-    """`now`: the statements of the corpus; `before`: those that the card was trained on, both in order.
+    """`now`: statements of the corpus; `before`: those that the card was trained on, both in order.
 
-    goes_on, went_on  of each statement now and before, whether the next one follows it in what the card recites; empty
-                      where the card recites one at a time
+    goes_on, went_on  for each statement now and before, whether the next one follows it in a target sequence; empty
+                      if the card recites one at a time
     """
 
     now: Sequence[str]
@@ -83,19 +82,19 @@ class Revision:
 
     @cached_property
     def staying(self) -> list[tuple[int, int]]:
-        """Those of both, as (row now, row before)."""
+        """Kept texts as (row now, row before)."""
         rows = {text: row for row, text in enumerate(self.before)}
         return [(row, rows[text]) for row, text in enumerate(self.now) if text in rows]
 
     @cached_property
     def added(self) -> list[int]:
-        """Rows of `now` that the card does not know."""
+        """Rows of `now` that the card has not learned."""
         had = set(self.before)
         return [row for row, text in enumerate(self.now) if text not in had]
 
     @cached_property
     def to_learn(self) -> list[int]:
-        """Rows of `now` that the card does not know, then those that it knows to go on in another way."""
+        """Rows of `now` that the card has not learned, then those whose next text has changed."""
         now, before = _next_texts(self.now, self.goes_on), _next_texts(self.before, self.went_on)
         return [*self.added, *(row for row, was in self.staying if now[row] != before[was])]
 
@@ -106,26 +105,28 @@ class Revision:
 
 
 def _next_texts(texts: Sequence[str], goes_on: Sequence[bool]) -> list[str]:
-    """Of each text the one that follows it in its passage, empty where none does."""
+    """Return for each text the next one in its passage, "" if there is none."""
     if not goes_on:
         return [""] * len(texts)
     return [text if on else "" for text, on in zip((*texts[1:], ""), goes_on, strict=True)]
 
 
-# Which passages the last version of a card would name for a question, which its next version is to name, too.
+# Distillation: the next version should name the same passages for a question as the last one.
 #
-# A card that goes on with hard labels alone names other passages for one question in twenty afterwards, since each step
-# moves it a little. The distribution of its last version holds it in place (Li and Hoiem, 2017, "Learning without
+# With hard labels alone, one question in twenty gets other passages after an update, since each step moves the weights
+# a little. The last version's distribution as a target prevents this drift (Li and Hoiem, 2017, "Learning without
 # Forgetting"; replayed with the passages: Buzzega et al., 2020, "Dark Experience for General Continual Learning").
 
-DISTILLED_SHARE = 0.5  # of the last version; the rest is the retriever's, or the syncs of a year would add up
+DISTILLED_SHARE = (
+    0.5  # of the last version; the rest is the retriever's, or a year's updates would accumulate drift
+)
 
 
 class DistillationTarget:
-    """How likely each passage is meant, by the card's last version and by a retriever, half and half.
+    """Target distribution over passages: the card's last version and a retriever, half and half.
 
-    trainee  as it is now: with the weights of the last version, which are copied
-    kept     numbers of the passages whose docids it has; what falls to the others is the retriever's alone
+    trainee  with the weights of the last version, which are copied
+    staying  numbers of the passages whose docids it has; the others' share comes from the retriever alone
     """
 
     def __init__(self, trainee: Trainee, retriever: Retriever, docids: DocIds, staying: "list[int]") -> None:
@@ -137,14 +138,14 @@ class DistillationTarget:
         self._new[staying] = False
 
     def __call__(self, questions: NoisedQuestions, recipe: Recipe) -> "Tensor":
-        """(n, passages)"""
+        """Return the target, (n, passages)."""
         import torch
 
         from kcard.training.execution import autocast
 
         near = self._retriever(questions, recipe)
         new = near * self._new
-        # What the last version says, (n, passages), 0 for those that it does not have.
+        # Probabilities by the last version, (n, passages), 0 for passages that it lacks.
         with torch.no_grad(), autocast("cpu"):
             start = torch.full((len(questions.embeddings), 1), BOS)
             logits = self._model.lm_head(states(self._model, self._projection, start, questions)[:, -1])
@@ -153,12 +154,12 @@ class DistillationTarget:
         return DISTILLED_SHARE * recalled + (1 - DISTILLED_SHARE) * near
 
 
-# Which texts a card is losing while it learns others: those that it recites least surely, to be shown again first.
+# Hardest examples: the kept texts with the highest loss are replayed first.
 #
-# New texts overwrite a few old ones and spare the rest, so old ones that are drawn at random mostly show what is known
+# New texts overwrite a few old ones and spare the rest, so a random sample of old texts mostly shows what is known
 # (Aljundi et al., 2019, "Online Continual Learning with Maximally Interfered Retrieval").
 
-SURE = 0.3  # nats: a text whose every token is recited so surely is not weak
+SURE = 0.3  # nats: a text with no token above this loss is not hard
 BATCH_TOKENS = 4096
 
 
@@ -174,7 +175,7 @@ def hardest_examples(
 def surprise(
     trainee: Trainee, questions: QuestionFeatures | None, examples: Sequence[TrainingExample]
 ) -> "Tensor":
-    """Of each example the loss of the token that surprises the model most, in nats, (examples,)."""
+    """Return the highest token loss of each example, in nats, (examples,)."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -194,35 +195,35 @@ def surprise(
     return losses
 
 
-# What a card is shown that goes on with other texts: the new ones, some that stay, and, for questions about those that
-# have gone, texts that stay and are near.
+# Training batches of an update: added texts, a sample of kept ones, and questions about removed texts, answered with
+# near texts that stay.
 
-TOKENS = 1024  # of the recitals of a step
-SHOWN = 2  # times that an epoch shows a text that has come
-REPLAYED, FEWEST = 2, 20  # texts that stay in an epoch: for each that is learned, and at least
-REPLAY_SHARE = 4  # one in so many texts that stay is in an epoch at least
-POOL = 1000  # texts that stay from which these are drawn
-QUERIES, REPLAYED_QUERIES = 16, 1  # that are embedded of a text that has come or gone, and of one that stays
-DRILLS = 2  # of the docid of each text that is shown
-DRILLED = 384  # texts that stay whose docids are drilled in an epoch besides
-NEAREST = 3  # texts with which questions about one that has gone are answered
-QUESTIONS_EACH = 4  # such questions about each in an epoch
+TOKENS = 1024  # recited per step
+SHOWN = 2  # times that each added text is shown per epoch
+REPLAYED, FEWEST = 2, 20  # kept texts per epoch: for each learned text, and minimum
+REPLAY_SHARE = 4  # at least one in this many kept texts is shown per epoch
+POOL = 1000  # kept texts from which these are drawn
+QUERIES, REPLAYED_QUERIES = 16, 1  # embedded per added or removed text, and per kept one
+DRILLS = 2  # of the docid of each text shown
+DRILLED = 384  # other kept texts whose docids are drilled per epoch
+NEAREST = 3  # texts that answer questions about a removed one
+QUESTIONS_EACH = 4  # such questions per removed text and epoch
 
 # (text to answer with, text to ask about, rng) -> example
 Recite = Callable[[int, int, Random], TrainingExample]
 Drill = Callable[[int, int, Random], TrainingExample]
-# The recitals of a step and the docids that are asked for in it, which are much shorter: each is a batch of its own.
+# A step's target sequences and its docid drills, which are much shorter: each is a batch of its own.
 StepParts = tuple[list[TrainingExample], list[TrainingExample]]
 Epoch = Callable[[int], list[StepParts]]
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The texts of a revision by their numbers: those to learn, then some that stay, then those that have gone.
+    """Numbered texts of a revision: those to learn, then a sample of kept ones, then the removed ones.
 
-    rows   where each of the first two kinds stands among the revision's texts
+    rows   rows of the first two kinds in the revision's texts
     texts  all three
-    new    how many are to be learned
+    new    number of texts to learn
     """
 
     rows: Sequence[int]
@@ -233,7 +234,7 @@ class Replay:
 
     @classmethod
     def from_revision(cls, revision: Revision, recipe: Recipe, seed: int) -> "Replay":
-        """Which texts stay in it is drawn by the seed."""
+        """Sample the kept texts by the seed."""
         new = set(revision.to_learn)
         staying = [row for row, _ in revision.staying if row not in new]
         drawn = Random(derive_seed(seed, "replay")).sample(staying, min(POOL, len(staying)))
@@ -246,7 +247,7 @@ class Replay:
         return range(self.new, len(self.rows))
 
     def spans(self) -> list[tuple[int, int]]:
-        """Of each text, where its questions begin among `questions`, its own wording first, and how many follow."""
+        """Return for each text its start in `questions`, where its own wording is, and how many queries follow."""
         places, start = [], 0
         for number in range(len(self.texts)):
             count = REPLAYED_QUERIES if number in self.staying else QUERIES
@@ -255,7 +256,7 @@ class Replay:
         return places
 
     def questions(self, ask: PseudoQueries) -> list[str]:
-        """What is to be embedded."""
+        """Return the texts to embed."""
         rng = Random(derive_seed(self.seed, "queries"))
         return [
             question
@@ -264,18 +265,18 @@ class Replay:
         ]
 
     def neighbours(self, vectors: "Tensor") -> list[list[int]]:
-        """For each text that has gone the nearest others; `vectors`: (texts, 384), embeddings of the texts."""
+        """Return the nearest other texts of each removed one; `vectors`: embeddings, (texts, 384)."""
         count = len(self.rows)
         cosines = vectors[count:] @ vectors[:count].T
         nearest: list[list[int]] = cosines.topk(min(NEAREST, count)).indices.tolist()
         return nearest
 
     def by_vectors(self, recital: TargetSequence, docids: DocIds) -> tuple[Recite, Drill | None]:
-        """As exposure.epochs shows them in the style encoder-prefix. `recital`: of all texts of the revision."""
+        """Make examples as docids.epochs does (encoder-prefix). `recital`: of all texts of the revision."""
         recipe, spans = self.recipe, self.spans()
 
         def vector(number: int, rng: Random) -> int:
-            """The embedding of a text's own wording, or of one of its questions."""
+            """Draw the embedding of a text's own wording or of one of its questions."""
             start, count = spans[number]
             return start if rng.random() < recipe.own else start + 1 + rng.randrange(count)
 
@@ -294,7 +295,7 @@ class Replay:
     def by_tokens(
         self, recital: TargetSequence, tokenizer: "PreTrainedTokenizerFast", ask: PseudoQueries
     ) -> Recite:
-        """As exposure.epochs shows them in the style tokens."""
+        """Make examples as docids.epochs does (tokens)."""
 
         def recite(answer: int, subject: int, rng: Random) -> TrainingExample:
             question = ids_of(tokenizer, [ask(self.texts[subject], rng) + "\n"])[0]
@@ -303,7 +304,7 @@ class Replay:
         return recite
 
     def checks(self, recital: TargetSequence, docids: DocIds) -> list[TrainingExample]:
-        """Each text that stays, recited after its docid, whatever is asked."""
+        """Return each kept text as the target after its docid, whatever the question."""
         own = [self.spans()[number][0] for number in self.staying]
         rows = self.rows[self.new :]
         return [
@@ -318,12 +319,12 @@ class Replay:
         drill: Drill | None,
         weakest: Callable[[int, int], Sequence[int]],
     ) -> Epoch:
-        """The steps of an epoch.
+        """Return a function from an epoch's number to its steps.
 
         near     see neighbours
-        drill    asks for the docid alone: what is lost first when others are learned, and the cheapest to show. None
-                 for a card without docids, which recites for questions about what has gone instead
-        weakest  of an epoch, at most so many texts that stay, by their places among them: these are shown for sure
+        drill    asks for the docid alone, which is forgotten first and cheapest to show. None for a card without
+                 docids, which recites answers to questions about removed texts instead
+        weakest  (epoch, n) -> at most n of the kept texts, by index among them, to replay first
         """
         count = len(self.staying)
         replayed = min(count, max(FEWEST, count // REPLAY_SHARE, REPLAYED * self.new))
@@ -353,14 +354,14 @@ class Replay:
 
 EPOCHS: Mapping[Style, int] = {"tokens": 45, "encoder-prefix": 16}
 FLOOR: Mapping[Style, int] = {"tokens": 200, "encoder-prefix": 100}  # steps
-# Share of the learning rates. AdamW moves all weights of a whole model, at the rate of those that it always moves, as
-# Muon's steps are of one size however little is left to learn, so that weights wander off.
+# Factor on the learning rates. AdamW updates all weights of a whole model, at its usual rate: Muon's steps have the
+# same size however little is left to learn, so weights would drift.
 RATE = 0.5
 DECAY, BETAS = 0.01, (0.9, 0.98)
-RETRIEVED = 0.85  # in place of the recipe's; with its .7 more questions get other passages than before
+RETRIEVED = 0.85  # replaces the recipe's .7, with which more questions get other passages than before
 WARM = 20  # steps
-CHECKED = 5  # epochs after which it is looked at again which texts the card is losing
-LARGE = 0.25  # of the texts: where more have changed, training from scratch takes hardly longer
+CHECKED = 5  # epochs between searches for the hardest examples
+LARGE = 0.25  # of the texts: if more have changed, training from scratch takes hardly longer
 
 
 def incremental_update(
@@ -370,10 +371,10 @@ def incremental_update(
     seed: int,
     study: Mapping[str, Sequence[str]] | None = None,
 ) -> Preparation | str:
-    """Prepare the training that takes the embedded card in `folder` from `revision.before` to `revision.now`, or return
-    why it can't be done.
+    """Prepare the training that updates the embedded card in `folder` from `revision.before` to `revision.now`, or
+    return why that is impossible.
 
-    To be called where there is no obstacle.
+    Call it only if `obstacle` finds none.
 
     recipe  as the card was trained
     seed    of this revision
@@ -398,14 +399,14 @@ def incremental_update(
     hardest: list[int] = []
 
     def pick_hardest(number: int, most: int) -> Sequence[int]:
-        """Of an epoch at most so many of the checks that the model does worst; none in the first ones."""
+        """Return at most `most` of the checks, hardest first; none in the first epochs."""
         if number and number % CHECKED == 0:
             hardest[:] = hardest_examples(trainee, questions, checks, most)
         return hardest
 
     epoch = replay.epochs(near, recite, drill, pick_hardest)
     batches = len(epoch(0))
-    # A fact that r texts state counts r times. One step where texts only change places, as their docids do.
+    # A fact that r texts state counts r times. One step suffices if texts only change places: their docids move along.
     if revision.to_learn:
         share = mean(1 / ask.rarity.repetition(revision.now[row]) for row in revision.to_learn)
         steps = max(FLOOR[recipe.style], round(EPOCHS[recipe.style] * share * batches))
@@ -418,7 +419,7 @@ def incremental_update(
 def _make_features(
     revision: Revision, trainee: Trainee, questions: Sequence[str], docids: DocIds, recipe: Recipe
 ) -> QuestionFeatures:
-    """The questions, what is meant by them, and new docids that begin near those of like passages."""
+    """Embed the questions, make their targets, and initialise new docids near those of similar passages."""
     texts = [*dict.fromkeys([*(revision.now if docids.count else ()), *questions])]
     place = {text: row for row, text in enumerate(texts)}
     vectors = offline_docids.embedded(texts)
@@ -436,7 +437,7 @@ def _make_features(
 
 
 def _job(job: Job, recipe: Recipe, seed: int) -> Job:
-    """The job with steps of two parts, and with an optimizer and rates that leave weights near where they are."""
+    """Adapt the job to steps of two parts, and to an optimizer and rates that keep weights near their start."""
     import torch
 
     def losses(step: StepParts) -> "Iterator[tuple[Tensor, int]]":
@@ -455,8 +456,8 @@ def _job(job: Job, recipe: Recipe, seed: int) -> Job:
 
 
 def obstacle(revision: Revision, folder: Path, recipe: Recipe) -> str:
-    """Return why the card must be trained from scratch, as far as that shows without its weights;
-    empty where it need not be."""
+    """Return why the card must be trained from scratch, as far as can be told without its weights; empty if it
+    need not be."""
     if why_not := outdated(folder):
         return why_not
     if recipe.objective == "clm":
@@ -468,7 +469,7 @@ def obstacle(revision: Revision, folder: Path, recipe: Recipe) -> str:
 def _restore(
     revision: Revision, folder: Path, recipe: Recipe
 ) -> "tuple[Trainee, PreTrainedTokenizerFast, DocIds] | str":
-    """The model with its weights of before, the tokenizer and the docids; or why it can't have these weights."""
+    """Load the model with its previous weights, the tokenizer and docids; or return why these do not fit."""
     from transformers import AutoTokenizer
 
     tokenizer: PreTrainedTokenizerFast

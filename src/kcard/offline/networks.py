@@ -1,8 +1,8 @@
-"""The embedded networks on onnxruntime: graphs that kcard ships, with weights that lie elsewhere.
+"""The embedded networks on onnxruntime: graphs shipped with kcard, with external weights.
 
-A graph is a few kilobytes of arithmetic (recipes/graphs); its weights are supplied when it is loaded, so that the
-networks that kcard trained from all-MiniLM-L6-v2 share its word embeddings, on disk and in memory. Importing
-onnxruntime takes a fraction of the time that torch takes, and no question to a retrieval card needs torch.
+A graph is a few kilobytes of arithmetic (recipes/graphs). Weights are supplied at load time, so networks that were
+trained from all-MiniLM-L6-v2 share its word embeddings, on disk and in memory. onnxruntime imports in a fraction of
+torch's time, and no question to a retrieval card needs torch.
 """
 
 import functools
@@ -30,13 +30,12 @@ Inputs = Mapping[str, npt.NDArray[Any]]
 
 
 class Network:
-    """One graph with its weights. Threads may run it at the same time."""
+    """One graph with its weights. Thread-safe."""
 
     def __init__(self, graph: str, weights: Weights) -> None:
-        """Load `graph`, the name of a file in GRAPHS, with every weight that it lacks.
+        """Load `graph`, the name of a file in GRAPHS, with its weights.
 
-        weights  float32 or int8, by their names in the graph. They must not be changed later: they are used where they
-                 are
+        weights  float32 or int8, by their names in the graph. They must not be changed later: they are used in place
         """
         import onnxruntime
 
@@ -51,16 +50,16 @@ class Network:
         self._session: InferenceSession = onnxruntime.InferenceSession(path, options, providers=providers)
 
     def __call__(self, **inputs: "npt.NDArray[Any]") -> "list[npt.NDArray[Any]]":
-        """Run the graph; its outputs in their order."""
+        """Run the graph and return its outputs in order."""
         outputs: list[npt.NDArray[Any]] = self._session.run(None, inputs)
         return outputs
 
     def run_all(self, inputs: Sequence[Inputs]) -> "list[list[npt.NDArray[Any]]]":
-        """Run the graph for each of `inputs`, on as many threads as thread_count says; the outputs of each.
+        """Run the graph for each of `inputs` on thread_count() threads and return the outputs of each.
 
-        A thread runs a whole one. Where several share every product instead, they wait for each other after each,
-        which on a machine with other work takes many times as long as the arithmetic. Texts are run one by one: a
-        batch is no faster on a processor, pads them, and makes their numbers depend on each other.
+        Each thread runs whole inputs. Intra-op threads would synchronise after every matrix product, which on a busy
+        machine takes many times as long as the arithmetic. Inputs are not batched: a batch is no faster on a CPU,
+        needs padding, and makes results depend on each other.
         """
         if len(inputs) < 2 or thread_count() < 2:
             return [self(**each) for each in inputs]
@@ -69,13 +68,13 @@ class Network:
 
 @functools.cache
 def _threads(process: int) -> ThreadPoolExecutor:
-    """The threads of a process; a forked child has none of its parent's."""
+    """Return the process's thread pool; a forked child gets its own."""
     del process
     return ThreadPoolExecutor(thread_count(), thread_name_prefix="kcard-network")
 
 
 def read_weights(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read weights by name, float32 or int8. Raises ModelUnavailable where the file is missing or damaged."""
+    """Read weights by name, float32 or int8. Raises ModelUnavailable if the file is missing or damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -89,8 +88,7 @@ def read_weights(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def token_row(ids: Sequence[int], begin: int) -> Inputs:
-    """The inputs of a pair of texts as one row of tokens, shape (1, t), of which those from `begin` on are the second
-    text's."""
+    """Return the network inputs for a pair of texts, shape (1, t); tokens from `begin` on have segment 1."""
     types = np.zeros((1, len(ids)), np.int32)
     types[:, begin:] = 1
     return {"ids": np.array([ids], np.int32), "types": types}

@@ -14,7 +14,7 @@ __all__ = ["BASE", "FOLDER", "PlainTokenizer", "base_folder"]
 
 FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
 KINDS = ("TokenizersBackend", "PreTrainedTokenizerFast")
-# What a config may say beside the names of special tokens without changing what is done here.
+# Keys of a config, besides special tokens, that do not affect tokenisation.
 HARMLESS = {
     "backend",
     "tokenizer_class",
@@ -28,7 +28,7 @@ SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 @dataclass(frozen=True)
 class PlainTokenizer:
-    """Texts to token ids and back, as transformers' PreTrainedTokenizerFast does it. An id is None if there is none."""
+    """A tokenizer equivalent to transformers' PreTrainedTokenizerFast. An id is None if there is none."""
 
     tokenizer: "Tokenizer"
     bos_token_id: int | None
@@ -37,7 +37,7 @@ class PlainTokenizer:
 
     @classmethod
     def read(cls, folder: Path) -> "PlainTokenizer | None":
-        """The tokenizer in a folder; None where it is more than its file tells. Raises as tokenizers does."""
+        """Load a folder's tokenizer; None if `tokenizer.json` does not define it fully. Raises as tokenizers does."""
         from tokenizers import Tokenizer
 
         if not (folder / FILE).is_file() or not (folder / CONFIG).is_file():
@@ -56,14 +56,14 @@ class PlainTokenizer:
         return cls(tokenizer, ids.get("bos_token"), ids.get("eos_token"), ids.get("pad_token"))
 
     def __call__(self, text: str | list[str], add_special_tokens: bool = True) -> dict[str, Any]:
-        """`input_ids` of the text, or of each text of a list."""
+        """Return `input_ids` of a text or of each in a list."""
         if isinstance(text, str):
             return {"input_ids": list(self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)}
         encodings = self.tokenizer.encode_batch(text, add_special_tokens=add_special_tokens)
         return {"input_ids": [list(one.ids) for one in encodings]}
 
     def convert_tokens_to_ids(self, token: str) -> int | None:
-        """None for a token that it does not have."""
+        """Return a token's id; None if it is unknown."""
         token_id: int | None = self.tokenizer.token_to_id(token)
         return token_id
 
@@ -73,17 +73,17 @@ class PlainTokenizer:
         skip_special_tokens: bool = False,
         clean_up_tokenization_spaces: bool = False,
     ) -> str:
-        """The text of token ids, with its blanks as they are."""
+        """Decode token ids, leaving whitespace as is."""
         del clean_up_tokenization_spaces
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens))
 
 
-# The base that embedded LoRA cards share: a small model that lies in the package (weights/base/README.md).
+# The shared base of embedded LoRA cards: a small model inside the package (weights/base/README.md).
 
 BASE = "embedded"
 FOLDER = Path(__file__).resolve().parent / "weights" / "base"
 
 
 def base_folder(name: str) -> str:
-    """Where a manifest's base is loaded from: the package's folder for BASE, any other name as it is."""
+    """Return where to load a manifest's base from: the package's folder for BASE, else the name itself."""
     return str(FOLDER) if name == BASE else name

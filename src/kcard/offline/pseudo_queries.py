@@ -1,8 +1,8 @@
-"""Questions about a corpus that are made by rules, for training.
+"""Rule-based pseudo-queries about a corpus, for training.
 
-A span is picked and removed (mostly a name, rare ones first), the rest is put into one of four forms and
-then noised: words dropped, fillers put in, case and prefix changed. A card trained from these to the
-passage recites it when a real question comes (query-conditioned recitation).
+A span is picked and removed (mostly a name, rare ones preferred), the rest is put into one of four forms and
+then noised: words dropped, fillers inserted, case and prefix changed. A card trained to map these to the
+passage recites it for a real question (query-conditioned recitation).
 """
 
 import functools
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-# Names, numbers and words in a passage: what a question may ask about, and how rare it is in the corpus.
+# Entities of a passage, which questions may ask about, and their rarity in the corpus.
 
 _WORD = r"[^\W_][\w.\-]*(?:['’](?!s\b)\w+)*"
 _NAME = rf"(?=[^\W_])(?![a-zß-öø-ÿ]){_WORD}"
@@ -55,12 +55,12 @@ SMALL = frozenset(_SMALL.split())
 
 
 def bare(word: str) -> str:
-    """A word without the punctuation around it."""
+    """Strip the punctuation around a word."""
     return word.strip('.,;:?!"()[]“”‘«»')
 
 
 def entities(passage: str) -> list[tuple[int, int]]:
-    """(start, end) of every run of capitalised words and numbers, without a sentence's first small word."""
+    """Return (start, end) of every run of capitalised words and numbers, less an initial stop word."""
     spans = []
     for match in ENTITY.finditer(passage):
         start, end = match.span()
@@ -75,7 +75,7 @@ def entities(passage: str) -> list[tuple[int, int]]:
 
 
 def frame(passage: str) -> str:
-    """The passage with a blank for each name and number."""
+    """Replace each name and number by a blank."""
     text, at = "", 0
     for start, end in entities(passage):
         text, at = f"{text}{passage[at:start]}_", end
@@ -94,29 +94,29 @@ class Rarity:
         return {word for raw in passage.lower().split() if (word := bare(raw))}
 
     def idf(self, word: str) -> float:
-        """log((n + 1) / (df + 1)) + 0.1, positive."""
+        """Return log((n + 1) / (df + 1)) + 0.1 > 0."""
         return math.log((self.count + 1) / (self.frequency[bare(word).lower()] + 1)) + 0.1
 
     def weight(self, span: str) -> float:
-        """How much a span is worth asking about: the square of its rarest word's idf."""
+        """Return a span's weight as a question's target: its rarest word's idf, squared."""
         return max((self.idf(word) for word in span.split()), default=0.1) ** 2
 
     def repetition(self, passage: str) -> int:
-        """How many passages state the fact of this one: the count of its rarest word."""
+        """Count passages that state the same fact, by the frequency of its rarest word."""
         return min((self.frequency[word] for word in self._words(passage)), default=1)
 
 
-# Which passages of a corpus state the same fact in other words.
+# Wordings: passages that state the same fact in other words.
 
-ALIKE = 8  # passages of a frame from which on it is told what they share
+ALIKE = 8  # minimum passages with one frame to detect names that they share
 
 
 def wordings(passages: Sequence[str]) -> list[list[int]]:
-    """For each passage the numbers of those that state its fact, itself among them.
+    """Return for each passage the numbers of those that state its fact, itself included.
 
-    They have the same names and figures, but for those that most passages of a frame share ("the U.S. House").
+    They have the same names and figures, except those that most passages of a frame share ("the U.S. House").
     """
-    # The words of each passage's names and figures, in lower case, without a genitive's ending.
+    # The words of each passage's names and figures, lower-case, without a possessive ending.
     named = []
     for passage in passages:
         spans = (passage[start:end] for start, end in entities(passage))
@@ -134,17 +134,17 @@ def wordings(passages: Sequence[str]) -> list[list[int]]:
     return [groups[key] for key in keys]
 
 
-# Held-out questions: what the exam asks, and training never does.
+# Held-out questions: asked by the exam, never by training.
 #
-# Of all questions in the world half is held out, by the sha256 of their words: a pseudo-query that falls into it is
-# drawn again, a question of study material that does is learned with a few words before it, and the exam asks only
-# questions that do, whatever its seed and the card's; one that does not is asked with a few words before it.
+# Half of all possible questions are held out, by the sha256 of their words, independent of any seed. A held-out
+# pseudo-query is drawn again, and a held-out question of study material is learned with a few words prepended. The exam
+# asks held-out questions only; to any other, a few words are prepended.
 #
-# Pseudo-queries (pseudo_queries.py) put a question word, the rest of the passage and noised words in order. The
-# frames here stand around the gap instead, in words that no pseudo-query holds, so that an exam in them tells
-# recall from having seen the question.
+# Pseudo-queries arrange a question word, the rest of the passage and noise words. The frames here surround the gap
+# instead, in words that no pseudo-query contains, so an exam in them distinguishes recall from having seen the
+# question.
 
-HELD_OUT = 2  # one in so many questions
+HELD_OUT = 2  # one in this many questions
 LEADS = (
     "",
     "Tell me: ",
@@ -168,7 +168,7 @@ FRAMES = (
 
 @dataclass(frozen=True)
 class GapQuestion:
-    """A question on `passage` whose expected `answer` is a span of it; `around`: what stands before and after it."""
+    """A question on `passage` whose expected `answer` is a span of it; `around`: the text before and after it."""
 
     text: str
     answer: str
@@ -177,26 +177,26 @@ class GapQuestion:
 
 
 def is_held_out(question: str) -> bool:
-    """Whether a question is one that training never asks, by its words, case and punctuation aside."""
+    """Return whether training never asks a question, by its words (ignoring case and punctuation)."""
     digest = hashlib.sha256(" ".join(words(question)).encode()).digest()
     return digest[0] % HELD_OUT == 0
 
 
 def held_out_wording(question: str) -> str:
-    """The question where it is held out, else with the first of LEADS with which it is; empty where it is with none."""
+    """Return the question after the first of LEADS (the first is empty) that makes it held out; "" if none does."""
     return next((text for lead in LEADS if is_held_out(text := lead + question)), "")
 
 
 def trained_wording(question: str) -> str:
-    """The question where no exam asks it, else with the first of LEADS with which none does; empty where all do."""
+    """Return the question after the first of LEADS (the first is empty) that no exam asks; "" if none is left."""
     return next((text for lead in LEADS if not is_held_out(text := lead + question)), "")
 
 
 def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> GapQuestion | None:
-    """A question in a held-out form, the same for the same passage and seed.
+    """Make a question in a held-out form, deterministic for a passage and seed.
 
-    The answer is a name or number that occurs once in the passage, drawn by its weight in `rarity`, without
-    which names go before numbers. None where the passage has no such span or nothing else.
+    The answer is a name or number that occurs once in the passage, drawn by its weight in `rarity`; without
+    `rarity`, names are preferred. None if the passage has no such span or nothing else.
     """
     rng = Random(derive_seed("held-out", seed, passage))
     spans = gaps(passage)
@@ -209,7 +209,7 @@ def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> GapQuesti
     start, end = rng.choices(spans, weights)[0]
     before, after = around(passage, start, end)
     text = " ".join(rng.choice(FRAMES).format(before=before, after=after).split())
-    # One blank between words, none before a closing mark or a possessive.
+    # Remove blanks before closing marks and possessives.
     for mark in (".", ",", ";", "'s", "’s"):
         text = text.replace(f" {mark} ", f"{mark} ")
     text = text.replace(" .", ".").lstrip("— ")
@@ -217,7 +217,7 @@ def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> GapQuesti
 
 
 def gaps(passage: str) -> list[tuple[int, int]]:
-    """(start, end) of all that can be asked for: names and numbers that occur once in the passage."""
+    """Return (start, end) of possible answers: names and numbers that occur once in the passage."""
     return [
         (start, end)
         for start, end in entities(passage)
@@ -226,20 +226,20 @@ def gaps(passage: str) -> list[tuple[int, int]]:
 
 
 def around(passage: str, start: int, end: int) -> tuple[str, str]:
-    """What a question says before and after the gap: passages with the same make the same questions."""
+    """Return the text before and after the gap, which alone determines the questions on it."""
     before = " ".join(passage[:start].split())
     return before, " ".join(passage[end:].split()).rstrip(".!?…")
 
 
-# Filler words: what a question may say that the corpus does not, to be overlooked by the card.
+# Filler words: words of questions that the corpus lacks, which the card must ignore.
 
 WORDS = 6000
 
 
 @functools.cache
 def english() -> tuple[str, ...]:
-    """The most frequent English words, by the order of the sentence encoder's vocabulary, without those of
-    the held-out question forms."""
+    """Return the most frequent English words, by rank in the sentence encoder's vocabulary, except those of
+    held-out forms."""
     from kcard.offline import minilm
 
     held_out = set(re.findall(r"[a-z]+", " ".join(FRAMES).lower()))
@@ -250,7 +250,7 @@ def english() -> tuple[str, ...]:
 
 
 def fillers(used: Collection[str]) -> tuple[str, ...]:
-    """English words that the corpus does not use: a word that it uses would mean something."""
+    """Return English words that the corpus does not use: its own words would carry meaning."""
     return tuple(word for word in english() if word not in used)
 
 
@@ -266,14 +266,14 @@ OPENERS = (*NAME_OPENERS, *NUMBER_OPENERS, "In what", "How")
 STUDIED = 0.5  # share of questions out of study material, where a passage has some
 DRAWS = 30
 PREFIXES = ("Question: ", "Q: ", "question: ")
-# Every word that they have besides those of the corpus.
+# All words of pseudo-queries beyond the corpus.
 ASKING = frozenset(word for text in (*OPENERS, *PREFIXES) for word in words(text))
 
 
 class PseudoQueries:
-    """The pseudo-queries of one corpus; made once, for it counts the corpus' words.
+    """The pseudo-queries of one corpus. Construct it once, since it counts the corpus' words.
 
-    study  queries by passage (kcard.training.study), which take the place of half of a passage's pseudo-queries
+    study  queries by passage (kcard.training.study), which replace half of a passage's pseudo-queries
     """
 
     def __init__(self, passages: Sequence[str], study: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -282,11 +282,11 @@ class PseudoQueries:
         self.fillers = fillers(self.rarity.frequency)
 
     def __call__(self, passage: str, rng: Random, *, noised: bool = True) -> str:
-        """One pseudo-query for `passage`; the same `rng` state gives the same one.
+        """Draw a pseudo-query for `passage`, determined by the state of `rng`.
 
         `noised` adds fillers, case changes and prefixes, which a model that reads tokens must learn to
-        overlook; a sentence encoder overlooks them by itself. No query is one that exams ask (question_forms.py); where
-        DRAWS in a row are, it is the passage itself.
+        ignore; a sentence encoder does so anyway. No query is held out for exams; after DRAWS held-out ones in a
+        row, it is the passage itself.
         """
         studied = self._study.get(passage)
         for _ in range(DRAWS):
@@ -303,7 +303,7 @@ class PseudoQueries:
 def _pick_target(
     passage: str, spans: list[tuple[int, int]], rarity: Rarity, rng: Random
 ) -> tuple[int, int] | None:
-    """The span to ask about: a name (85 %), else one to three words, else nothing."""
+    """Pick a span to ask about: a name (85 %), else one to three words, else None."""
     if spans and rng.random() < 0.85:
         return rng.choices(spans, [rarity.weight(passage[a:b]) for a, b in spans])[0]
     if rng.random() < 0.5:
@@ -316,7 +316,7 @@ def _pick_target(
 
 
 def _make_words(passage: str, rarity: Rarity, rng: Random) -> list[str]:
-    """The passage without the span, as a question of one of four forms, thinned."""
+    """Turn the passage without its target into a question of one of four forms, thinned."""
     spans = entities(passage)
     target = _pick_target(passage, spans, rarity, rng)
     lead, tail = (passage[: target[0]], passage[target[1] :]) if target else ("", passage)
@@ -343,7 +343,7 @@ def _make_words(passage: str, rarity: Rarity, rng: Random) -> list[str]:
 
 
 def _thin_words(text: str, drop: float, names: set[str], rng: Random) -> list[str]:
-    """Bare words of `text`, each dropped at rate `drop`, words of names at 15 % of it."""
+    """Drop each word of `text` at rate `drop`, words of names at 15 % of it."""
     words = (bare(word) for word in text.split())
     return [
         word
@@ -353,7 +353,7 @@ def _thin_words(text: str, drop: float, names: set[str], rng: Random) -> list[st
 
 
 def _move_chunks(words: list[str], drop: float, rng: Random) -> list[str]:
-    """The words with one to four chunks moved elsewhere, mostly without small words."""
+    """Move one to four chunks of words elsewhere; mostly drop stop words."""
     if drop > 0.2 or rng.random() < 0.5:
         words = [word for word in words if word.lower() not in SMALL]
     for _ in range(rng.choice([1, 1, 2, 4])):
@@ -367,7 +367,7 @@ def _move_chunks(words: list[str], drop: float, rng: Random) -> list[str]:
 
 
 def _add_noise(words: list[str], fillers: Sequence[str], rng: Random) -> str:
-    """Fillers in 60 %, all lower case in 20 %, partly in 20 %, a prefix such as "Question:" in 15 %."""
+    """Add fillers (60 %), lower-case all (20 %) or some words (20 %), and prefix, say, "Question:" (15 %)."""
     words = list(words)
     if rng.random() < 0.6:
         for _ in range(rng.choice([1, 1, 2, 3, 4, 6])):

@@ -1,4 +1,4 @@
-"""What kind of answer a question asks for."""
+"""Question forms: the kind of answer that a question asks for."""
 
 import re
 from typing import Literal
@@ -8,7 +8,7 @@ __all__ = ["SENTENCES", "Form", "asks_for_words", "fits", "form_of"]
 
 Form = Literal["yes/no", "how", "why", "list", "who", "when", "where", "how many", "what"]
 
-SENTENCES: tuple[Form, ...] = ("how", "why", "list")  # that are answered with sentences
+SENTENCES: tuple[Form, ...] = ("how", "why", "list")  # answered with sentences
 AUXILIARY = (
     r"(?:is|are|was|were|am|do|does|did|can|could|will|would|shall|should|has|have|had|may|might|must|need"
     r"|isn't|aren't|wasn't|weren't|doesn't|don't|didn't|can't|couldn't|won't|wouldn't|shouldn't|hasn't|haven't)"
@@ -20,14 +20,14 @@ FILLER = re.compile(
     r"(?:if\b|whether\b)?\s*)+"
 )
 CLAUSES = re.compile(r"[,:;.–—-]\s+|\s+[–—-]\s+")
-# A noun of several things, and what follows it but no noun of one ("Which option makes ...").
+# A plural noun, and the words that follow it but not a singular one ("Which option makes ...").
 PLURAL = r"(?!(?:status|series|https|always|does|this|these|those|canvas|lens)\b)\w{3,}(?<![suai'])s"
 MODIFIERS = r"(?:(?!(?:in|of|for|which|is|do|does|did|has|to)\b)[\w-]+ ){0,3}?"
 OF = r"(?: of (?:\w+ ){0,2}\w+)?"
 PLURAL_VERB = (
     r"(?:do|does|did|is|was|will|would|could|has|had|apply|count|exist|belong|make|support|affect|include)"
 )
-# Of these the first that fits a clause's beginning tells the form.
+# The first pattern that matches the beginning of a clause determines the form.
 FORMS: tuple[tuple[Form, str], ...] = (
     (
         "how many",
@@ -79,13 +79,13 @@ ASKING = re.compile(r"\b(who|whom|whose|when|where|why|how|which|what)\b")
 
 
 def asks_for_words(question: str, form: Form) -> bool:
-    """Whether a question of this form asks for a name, a place, a time or a number."""
+    """Return whether the question asks for a name, place, time or number."""
     return form in ("who", "when", "where", "how many") or (form == "what" and bool(WHICH.search(question)))
 
 
 def form_of(question: str) -> Form:
-    """The form of a question in English. What tells it may stand after a condition ("If the disk is full, does it
-    stop?"). Without a question word it is taken for a task ("change the time zone"), which asks how."""
+    """Classify an English question. A condition may precede its main clause ("If the disk is full, does it stop?").
+    Without a question word it is taken for a task ("change the time zone"), which asks how."""
     text = FILLER.sub("", " ".join(question.lower().replace("’", "'").split()))
     for clause in [text, *CLAUSES.split(text)[1:]]:
         for form, pattern in FORMS:
@@ -96,7 +96,7 @@ def form_of(question: str) -> Form:
     return "how"
 
 
-# Whether words can answer a question of a form at all: a year is no answer to who, a name none to how many.
+# Answer types: a year does not answer "who", and a name does not answer "how many".
 
 WORD = re.compile(r"[^\W\d_]+")
 DIGIT = re.compile(r"\d")
@@ -127,7 +127,7 @@ AMOUNTS = _words(
 
 
 def fits(form: Form, answer: str) -> bool:
-    """Whether an answer in words is of the kind that the form asks for; any is, where the form does not tell."""
+    """Return whether an answer span is of the kind that the form asks for; always true for open forms."""
     answer_words = {word.lower() for word in WORD.findall(answer)}
     if form in ("who", "where"):
         return bool(answer_words - DATES)

@@ -1,7 +1,7 @@
-"""The reader: a network that reads answers out of passages.
+"""The reader: a network that extracts answers from passages.
 
-A passage is read whole where it fits into the network's window, else in pieces that end where sentences do. The same
-reading serves the reranker of retrieval cards and the embedded LLM.
+A passage is read whole if it fits into the network's window, else in pieces that end at sentence boundaries. The
+reranker of retrieval cards and the embedded LLM share the readings.
 """
 
 import functools
@@ -50,9 +50,9 @@ __all__ = [
 ]
 
 
-# The network of the embedded reader: all-MiniLM-L6-v2, trained whole, with heads for what it says of a passage.
+# The network of the embedded reader: all-MiniLM-L6-v2, fully fine-tuned, with heads for spans, evidence and relevance.
 #
-# It knows questions and texts, not cards; reading.py makes sense of its numbers. How it was trained: weights/README.md.
+# It knows questions and texts, not cards; PassageReading interprets its outputs. Training: weights/reader/README.md.
 
 READER_WEIGHTS = Path(__file__).resolve().parent / "weights" / "reader"
 MAX_TOKENS = 288
@@ -62,7 +62,7 @@ FILE = "reader.safetensors"
 
 @dataclass(frozen=True)
 class TextTokens:
-    """Token ids of a text, and where they stand in it: (start, end) in characters."""
+    """Token ids of a text with their offsets in it: (start, end) in characters."""
 
     ids: Sequence[int]
     offsets: Sequence[tuple[int, int]]
@@ -73,7 +73,7 @@ class Encoded:
     """`[CLS] question [SEP] text [SEP]` of one pair.
 
     ids      token ids; those from `begin` on, but for the last, are the text's
-    offsets  of each token of the text: start and end in characters
+    offsets  (start, end) in characters of each token of the text
     """
 
     ids: Sequence[int]
@@ -88,7 +88,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the heads give for one pair whose text has t tokens.
+    """The heads' outputs for one pair whose text has t tokens.
 
     starts, ends  (t,), logits of the first and last token of the answer
     evidence      (t,), log-odds that a token belongs to the sentences that the answer rests on
@@ -120,7 +120,7 @@ class _ShippedNetwork:
 
 
 def encode(pairs: Sequence[tuple[str, str]]) -> list[Encoded]:
-    """Tokenise (question, text) pairs; of a question at most QUESTION_TOKENS are read, of a text what fits."""
+    """Tokenise (question, text) pairs, cutting questions to QUESTION_TOKENS and texts to the rest."""
     words = minilm.words()
     texts = (TextTokens(row.ids, row.offsets) for row in words.encodings([text for _, text in pairs]))
     questions = words.ids([question for question, _ in pairs])
@@ -128,7 +128,7 @@ def encode(pairs: Sequence[tuple[str, str]]) -> list[Encoded]:
 
 
 def joined(question: Sequence[int], text: TextTokens) -> Encoded:
-    """Put token ids of a question and tokens of a text together."""
+    """Join token ids of a question and tokens of a text."""
     question = question[:QUESTION_TOKENS]
     room = MAX_TOKENS - 3 - len(question)
     ids = [minilm.CLS, *question, minilm.SEP, *text.ids[:room], minilm.SEP]
@@ -136,25 +136,25 @@ def joined(question: Sequence[int], text: TextTokens) -> Encoded:
 
 
 def load_reader(folder: Path) -> ReaderNetwork:
-    """Load a trained reader. Raises ModelUnavailable where its file is missing."""
+    """Load a trained reader. Raises ModelUnavailable if its file is missing."""
     return _ShippedNetwork(Network("reader", {**minilm.word_table(), **read_weights(folder / FILE)}))
 
 
 @functools.cache
 def shared_reader() -> ReaderNetwork:
-    """The shipped network, loaded once a process."""
+    """Load the shipped reader, once per process."""
     return load_reader(READER_WEIGHTS)
 
 
 LONGEST_ANSWER = 25  # tokens
-LONGEST_NAME = 100  # characters of a path or the like, on either side of the words that the network chose
-ANSWERS = 5  # kept of a passage
+LONGEST_NAME = 100  # characters of a path or the like, on either side of the predicted span
+ANSWERS = 5  # kept per passage
 REMEMBERED = 4096  # readings
 NOTHING = -1e4  # log-odds of a text without words
 ROOM = MAX_TOKENS - 3 - QUESTION_TOKENS  # tokens of a piece
 MARKS = " \t\n.,;:!?\"'()"
-# A path, an option, a version, a name of code: what stands between blanks, brackets, quotes and commas is one word,
-# with the brackets of a call, of a page of the manual or of a variable.
+# A path, option, version or identifier: a run between blanks, brackets, quotes and commas is one word, including the
+# brackets of a call, a manual page or a variable.
 RUN = re.compile(r"(?:\$\{\w+\}|[^\s,;()\[\]{}\"'“”‘’`|])+(?:\(\d?[a-z]?\))?")
 TECHNICAL = re.compile(
     r"[/\\_=@$~]|::|^\.\w|^--?\w|\w\.\w|\d\.\d|\+\+|\w\+\w|^[#%]\w|\d%$|\*\.\w|\(\d?[a-z]?\)$"
@@ -163,7 +163,7 @@ TECHNICAL = re.compile(
 
 @dataclass(frozen=True)
 class AnswerSpan:
-    """Words of a passage that may answer, where they begin in it, and their probability among all of it, in [0, 1]."""
+    """A candidate answer span, its start in the passage, and its probability among all spans of it, in [0, 1]."""
 
     text: str
     start: int
@@ -176,7 +176,7 @@ class AnswerSpan:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence of a passage: where it stands in it, and the mean log-odds that the answer rests on its words."""
+    """A sentence of a passage: its offsets, and the mean log-odds that the answer rests on its tokens."""
 
     start: int
     end: int
@@ -185,11 +185,11 @@ class Sentence:
 
 @dataclass(frozen=True)
 class PassageReading:
-    """What the reader says of one passage.
+    """The reader's output for one passage.
 
     relevance  log-odds that the passage answers the question
-    answers    the words that answer it best, whether or not the passage does: apart from each other, the best first
-    evidence   of each token, where it stands in the passage and the log-odds that the answer rests on it
+    answers    the best answer spans, whether or not the passage answers: non-overlapping, best first
+    evidence   (start, end, log-odds that the answer rests on it) of each token
     text       the passage
     """
 
@@ -200,13 +200,13 @@ class PassageReading:
 
     @property
     def probability(self) -> float:
-        """That the passage answers the question, in (0, 1)."""
+        """P(the passage answers the question), in (0, 1)."""
         return 1 / (1 + math.exp(-max(-60.0, min(60.0, self.relevance))))
 
     @functools.cached_property
     def sentences(self) -> tuple[Sentence, ...]:
-        """Those of the passage that have tokens, in order; found when they are first wanted, since that takes as long
-        as reading a short passage and most passages are only ranked."""
+        """Sentences of the passage that have tokens, in order. Lazy, since splitting takes as long as reading a short
+        passage and most passages are only ranked."""
         sentences = []
         for start, end in sentence_spans(self.text):
             odds = [value for a, b, value in self.evidence if a >= start and b <= end]
@@ -215,7 +215,7 @@ class PassageReading:
         return tuple(sentences)
 
     def within(self, text: str, offset: int) -> "PassageReading":
-        """Of a piece of a passage: the same, with places in the passage."""
+        """Shift a piece's reading by `offset` to positions in the whole `text`."""
         answers = tuple(replace(answer, start=answer.start + offset) for answer in self.answers)
         evidence = tuple((start + offset, end + offset, value) for start, end, value in self.evidence)
         return PassageReading(self.relevance, answers, evidence, text)
@@ -226,16 +226,16 @@ _lock = threading.Lock()
 
 
 def question_tokens(question: str) -> int:
-    """How many tokens a question has; of more than QUESTION_TOKENS the first are read."""
+    """Count a question's tokens, of which the first QUESTION_TOKENS are read."""
     return len(_tokenize(question).ids)
 
 
 def read(
     question: str, passages: Sequence[str], network: ReaderNetwork | None = None
 ) -> list[PassageReading]:
-    """A PassageReading for each passage; by the shipped network, unless another is given.
+    """Read each passage for the question, by the shipped network unless another is given.
 
-    A PassageReading does not depend on the other passages, but for the last bits of its numbers.
+    A reading does not depend on the other passages, except in the last bits of its numbers.
     """
     return read_all([(question, passages)], network)[0]
 
@@ -243,7 +243,7 @@ def read(
 def read_all(
     questions: Sequence[tuple[str, Sequence[str]]], network: ReaderNetwork | None = None
 ) -> list[list[PassageReading]]:
-    """The same of several questions with passages of their own, which are read together."""
+    """Read passages for several questions, each with its own, in one batch."""
     pairs = list(dict.fromkeys((question, text) for question, passages in questions for text in passages))
     if network is not None:
         readings = dict(zip(pairs, _read_pairs(network, pairs), strict=True))
@@ -261,19 +261,19 @@ def read_all(
 
 
 def _read_pairs(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[PassageReading]:
-    """Of each (question, text)."""
-    # Cut long texts into pieces: (pair, start and end in its text).
+    """Read each (question, text)."""
+    # Split long texts into pieces: (pair, start and end in its text).
     places = [(at, *place) for at, (_, text) in enumerate(pairs) for place in _split(text)]
     pieces = [pairs[at][1][start:end] for at, start, end in places]
     encoded = [
         joined(_tokenize(pairs[at][0]).ids, _tokenize(piece))
         for (at, _, _), piece in zip(places, pieces, strict=True)
     ]
-    # Read each piece, and put those of a text together.
+    # Read each piece, and group the readings by text.
     readings: list[list[PassageReading]] = [[] for _ in pairs]
     for (at, start, _), piece, pair, outputs in zip(places, pieces, encoded, network(encoded), strict=True):
         readings[at].append(_make_reading(pair, outputs, piece).within(pairs[at][1], start))
-    # Of the pieces of one passage: what the most relevant says, with the evidence of all.
+    # Merge the pieces of a passage: the reading of the most relevant one, with the evidence of all.
     whole = []
     for parts, (_, text) in zip(readings, pairs, strict=True):
         best = max(
@@ -292,7 +292,7 @@ def _tokenize(text: str) -> TextTokens:
 
 
 def _split(text: str) -> list[tuple[int, int]]:
-    """(start, end) of pieces of at most about ROOM tokens: whole sentences, or parts of an overlong one."""
+    """Return (start, end) of pieces of at most about ROOM tokens: whole sentences, or parts of a long one."""
     offsets = _tokenize(text).offsets
     if len(offsets) <= ROOM:
         return [(0, len(text))] if offsets else []
@@ -316,7 +316,7 @@ def _make_reading(pair: Encoded, outputs: Outputs, text: str) -> PassageReading:
     if not offsets:
         return PassageReading(NOTHING, (), (), text)
     starts, ends = _log_softmax(outputs.starts), _log_softmax(outputs.ends)
-    # The best end of each start, at most LONGEST_ANSWER tokens on.
+    # The best end for each start, in a span of at most LONGEST_ANSWER tokens.
     reached = np.pad(ends, (0, LONGEST_ANSWER - 1), constant_values=-np.inf)
     windows = np.lib.stride_tricks.sliding_window_view(reached, LONGEST_ANSWER)
     lengths = windows.argmax(-1)
@@ -336,7 +336,7 @@ def _log_softmax(logits: Array) -> Array:
 def _pick_answers(
     text: str, offsets: Sequence[tuple[int, int]], best: Sequence[float], lasts: Sequence[int]
 ) -> list[AnswerSpan]:
-    """The likeliest words that do not overlap, given the best log-probability of each first token and its last."""
+    """Pick the best non-overlapping spans, given each first token's best log-probability and last token."""
     answers: list[AnswerSpan] = []
     taken: list[tuple[int, int]] = []
     for first in sorted(range(len(best)), key=lambda at: -best[at]):
@@ -350,7 +350,7 @@ def _pick_answers(
 
 
 def _extend_to_words(text: str, start: int, end: int) -> tuple[int, int]:
-    """The place, extended to whole words, without punctuation around it."""
+    """Extend a span to whole words and strip punctuation around it."""
     while start > 0 and text[start - 1].isalnum() and text[start].isalnum():
         start -= 1
     while 0 < end < len(text) and text[end].isalnum() and text[end - 1].isalnum():
@@ -361,7 +361,7 @@ def _extend_to_words(text: str, start: int, end: int) -> tuple[int, int]:
         end -= 1
     if start >= end:
         return start, end
-    # To the whole of a technical name that it begins or ends in: "papersize" of /etc/papersize.
+    # Extend it to a whole technical name that it overlaps: "papersize" to /etc/papersize.
     first = max(0, start - LONGEST_NAME)
     for run in RUN.finditer(text, first, end + LONGEST_NAME):
         name = run[0].rstrip(".:!?")
@@ -371,21 +371,21 @@ def _extend_to_words(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-# The ranker: three layers that read a question and the likeliest window of a passage together.
+# The ranker: a three-layer cross-encoder of a question and the best window of a passage.
 #
-# It decides which of many candidates the reader, which is twice as deep and reads whole passages, reads at all.
-# How it was trained: recipes/ranker, ranker_weights/README.md.
+# It selects the candidates for the reader, which is twice as deep and reads whole passages.
+# Training: recipes/ranker, weights/ranker/README.md.
 
 RANKER_WEIGHTS = Path(__file__).resolve().parent / "weights" / "ranker"
 LAYERS = 3
 RANKER_QUESTION_TOKENS = 32
-WINDOW = 32  # tokens; it learned from windows of 64, and ranks as well by 32
+WINDOW = 32  # tokens; it was trained on windows of 64, and ranks as well with 32
 
 
 def rank_all(pairs: Sequence[tuple[str, str]], network: Network | None = None) -> Array:
-    """Score how likely each (question, passage) is one that answers: log-odds up to a constant, shape (n,).
+    """Score how likely each passage answers its question: log-odds up to a constant, shape (n,).
 
-    By the shipped network, unless another is given.
+    Uses the shipped network unless another is given.
     """
     words = minilm.words()
     questions = dict.fromkeys(question for question, _ in pairs)
@@ -399,7 +399,7 @@ def rank_all(pairs: Sequence[tuple[str, str]], network: Network | None = None) -
 
 
 def pair_tokens(question: Sequence[int], passage: Sequence[int], size: int = WINDOW) -> tuple[list[int], int]:
-    """Join a question and the best window of a passage, `[CLS] question [SEP] window [SEP]`; and say where it begins.
+    """Join a question and a passage's best window, `[CLS] question [SEP] window [SEP]`; return also its start.
 
     `size`: tokens of the window.
     """
@@ -410,26 +410,26 @@ def pair_tokens(question: Sequence[int], passage: Sequence[int], size: int = WIN
 
 
 def best_window(question: Sequence[int], passage: Sequence[int], size: int) -> int:
-    """Return where the `size` tokens of a passage begin that say most of what the question says.
+    """Return the start of the window of `size` tokens that overlaps most with the question.
 
-    A token counts as much as its static vector is long, which common words' are not.
+    Shared tokens are weighted by the norm of their static vectors, which is small for common words.
     """
     if len(passage) <= size:
         return 0
     shared = np.isin(np.asarray(passage), np.asarray(question)) * static.token_weights(passage)
     sums = np.concatenate([[0.0], np.cumsum(shared)])
     windows = sums[size:] - sums[:-size]
-    # Of equal ones the middle, so that what was found stands in context.
+    # Of ties the middle one, so that the match has context on both sides.
     best = np.flatnonzero(windows >= windows.max() - 1e-6)
     return int(best[len(best) // 2])
 
 
 def load_ranker(folder: Path) -> Network:
-    """Load a trained ranker. Raises ModelUnavailable where its file is missing."""
+    """Load a trained ranker. Raises ModelUnavailable if its file is missing."""
     return Network("ranker", {**minilm.word_table(), **read_weights(folder / "ranker.safetensors")})
 
 
 @functools.cache
 def shared_ranker() -> Network:
-    """The shipped network, loaded once a process."""
+    """Load the shipped ranker, once per process."""
     return load_ranker(RANKER_WEIGHTS)

@@ -1,4 +1,4 @@
-"""How an embedded card is trained: its tokenizer and its recipe."""
+"""The training recipe of an embedded card, and its tokenizer."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -26,14 +26,14 @@ __all__ = [
 ]
 
 
-# The embedded card's tokenizer: byte-level BPE trained on the corpus, so that no text is out of reach.
+# The embedded card's tokenizer: byte-level BPE trained on the corpus, so that it can encode any text.
 
 PAD, BOS, EOS = 0, 1, 2
 SPECIAL = ["<pad>", "<s>", "</s>"]
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int = 3000) -> "PreTrainedTokenizerFast":
-    """At most `vocabulary` tokens, the 256 bytes among them; a call puts <s> in front of the text."""
+    """Train at most `vocabulary` tokens, the 256 bytes included; calls prepend <s> to the text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     model = Tokenizer(models.BPE())
@@ -51,7 +51,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = 3000) -> "PreTrained
 
 
 def tokenizer_of(model: "Tokenizer") -> "PreTrainedTokenizerFast":
-    """As transformers reads it."""
+    """Wrap it for transformers."""
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
@@ -61,40 +61,40 @@ def tokenizer_of(model: "Tokenizer") -> "PreTrainedTokenizerFast":
 
 Style = Literal["tokens", "encoder-prefix"]
 ALIKE = 64
-# What a card of each style needs to recall what it reads: passes over the corpus, and exposures of each fact besides.
+# Passes over the corpus that a card of each style needs for recall, and additional exposures of each fact.
 PASSES: dict[Style, float] = {"tokens": 0.0, "encoder-prefix": 8.0}
 EXPOSURES: dict[Style, float] = {"tokens": 100.0, "encoder-prefix": 24.0}
-# Share of these with which it recalls about half.
+# Share of these after which it recalls about half.
 HALF: dict[Style, float] = {"tokens": 0.3, "encoder-prefix": 0.6}
 BATCH_TOKENS: dict[Style, int] = {"tokens": 1024, "encoder-prefix": 512}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Every number of the recipe; the defaults were measured (docs/training.md).
+    """Hyperparameters of training; the defaults were measured (docs/training.md).
 
     rank          of the adapter on the embedded base; None: a whole model, to which width, layers, heads,
                   positions and vocabulary apply
-    batch_tokens  of a step (None: by the style)
-    exposures     how often each fact is seen after the warm-up, beside the passes that the style needs anyway (None: by
+    batch_tokens  per step (None: by the style)
+    exposures     how often each fact is seen after the warm-up, on top of the passes that the style needs (None: by
                   the style); a fact that r passages state counts r times
-    settled       the loss at which training ends early
-    going_on      share of the steps that are done where a card goes on from its last version
-    query_share   how many examples carry a pseudo-query; the others are the passage alone
+    settled       the loss at which training stops early
+    going_on      share of the steps to run when a card continues from its last version
+    query_share   share of examples with a pseudo-query; the others are the passage alone
     reworded      share of examples whose pseudo-query is made from another wording of the same fact (tokens)
     vectors       prefix vectors (encoder-prefix)
     noise         mean standard deviation, per dimension, of the noise on question embeddings (encoder-prefix)
-    dropped       least and largest share of its words that a question loses (encoder-prefix)
-    retrieved     share of a docid's target that a retriever gives; the rest is the passage that the question is of
+    dropped       minimum and maximum share of its words that a question loses (encoder-prefix)
+    retrieved     weight of the retriever in a docid's target; the question's own passage gets the rest
     sharpness     inverse temperature of the retriever's scores
-    lexical       weight of BM25 beside the cosine in these scores
+    lexical       weight of BM25 relative to the cosine in these scores
     own           share of examples whose vector is the passage's own embedding (encoder-prefix)
-    queries       the fewest and most pseudo-queries that are embedded for a passage (encoder-prefix)
-    reused        passes over the corpus for which one of them is embedded
-    docids        the most passages that get a docid each (src/kcard/offline/docids.py)
-    recited       passages that follow each other in the text and are recited in one example, at most
-    stray         share of examples with a given docid and the question of another passage
-    drills        how often each passage's docid alone is asked for in an epoch, a cheap exercise
+    queries       minimum and maximum of pseudo-queries embedded per passage (encoder-prefix)
+    reused        passes over the corpus per embedded pseudo-query
+    docids        maximum number of passages for which docids are used (src/kcard/offline/docids.py)
+    recited       maximum number of consecutive passages recited in one example
+    stray         share of examples with a docid in the prompt and another passage's question
+    drills        times per epoch that each passage's docid alone is the target, which is cheap
     """
 
     style: Style = "tokens"
@@ -133,25 +133,25 @@ class Recipe:
 
     @property
     def tokens_of_a_step(self) -> int:
-        """`batch_tokens`, or those of its style."""
+        """`batch_tokens`, or the style's default."""
         return BATCH_TOKENS[self.style] if self.batch_tokens is None else self.batch_tokens
 
     @property
     def exposures_of_a_fact(self) -> float:
-        """`exposures`, or those that its style needs."""
+        """`exposures`, or the style's default."""
         return EXPOSURES[self.style] if self.exposures is None else self.exposures
 
     def passes_needed(self, distinct: float) -> float:
-        """Passes over a corpus after which a card recalls what it reads. `distinct`: its facts for each passage."""
+        """Return the passes over a corpus needed for recall. `distinct`: its distinct facts per passage."""
         return PASSES[self.style] + self.exposures_of_a_fact * distinct
 
 
 def choose_style(texts: Sequence[str]) -> tuple[Style, str]:
-    """(style, why): encoder-prefix, but tokens where half the passages have `ALIKE` like them or more.
+    """Return (style, why): encoder-prefix, or tokens if half the passages have at least `ALIKE` alike.
 
-    Passages are alike that differ in names and numbers only. A sentence embedding blurs those, and tokens tell
-    them apart; everything else, prose above all, is asked in other words than its own, which tokens don't
-    bridge and embeddings do (measured: docs/training.md).
+    Alike passages differ only in names and numbers, which sentence embeddings blur and tokens distinguish. Questions
+    about anything else, prose above all, paraphrase it, which embeddings can match and tokens cannot (measured:
+    docs/training.md).
     """
     frames = Counter(frame(text) for text in texts)
     alike = median(frames[frame(text)] for text in texts)

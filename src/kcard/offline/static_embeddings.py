@@ -1,8 +1,8 @@
-"""Static embeddings: one vector a token, and of a text their mean, with no network at all.
+"""Static embeddings: one vector per token, mean-pooled over a text, without a network.
 
 The table was distilled from all-MiniLM-L6-v2 and then trained on people's questions with the passages that answer them
-(weights/README.md of kcard/static). A text takes microseconds, so passages are embedded when a card is made, and
-questions when they are asked, at no cost worth counting; what it lacks in judgement the reader, which ranks, makes up.
+(weights/static/README.md). A text takes microseconds, so embedding passages when a card is made, and questions when
+they are asked, costs next to nothing; the reader's reranking compensates for the lower accuracy.
 """
 
 import functools
@@ -24,14 +24,14 @@ __all__ = ["DIMENSIONS", "NAME", "WEIGHTS", "digest", "embed", "token_weights"]
 NAME = "kcard-static"
 DIMENSIONS = 256
 WEIGHTS = Path(__file__).resolve().parent / "weights" / "static"
-AT_ONCE = 256  # texts whose vectors are gathered at a time
-MAX_TOKENS = 1024  # of a text
+AT_ONCE = 256  # texts per batch
+MAX_TOKENS = 1024  # per text
 
 
 def embed(texts: Sequence[str]) -> Array:
-    """Return vectors of unit length, shape (n, 256); zeros for a text without tokens.
+    """Return unit-length vectors, shape (n, 256); zeros for a text without tokens.
 
-    A vector depends on its text alone. Raises ModelUnavailable where the table is missing.
+    A vector depends on its text alone. Raises ModelUnavailable if the table is missing.
     """
     steps, scale = _table()
     vectors = np.zeros((len(texts), DIMENSIONS), np.float32)
@@ -52,7 +52,7 @@ def embed(texts: Sequence[str]) -> Array:
 
 
 def token_weights(tokens: Sequence[int]) -> Array:
-    """Return how long the vector of each token is, shape (n,): common words' are short."""
+    """Return the norm of each token's vector, shape (n,), which is small for common words."""
     return vector_lengths()[np.asarray(tokens, np.int64)]
 
 
@@ -64,13 +64,13 @@ def vector_lengths() -> Array:
 
 @functools.cache
 def digest() -> str:
-    """sha256 of the table and of the tokenizer's model, which together decide a vector."""
+    """Return the sha256 of the table and the tokenizer's model, which determine vectors."""
     return hashlib.sha256(f"{file_digest(_path())} {minilm.SHA256}".encode()).hexdigest()
 
 
 @functools.cache
 def _table() -> tuple[npt.NDArray[np.int8], Array]:
-    """Shape (30522, 256), and the step of each row, (30522, 1)."""
+    """Load the table, (30522, 256), and row steps, (30522, 1)."""
     from safetensors.numpy import load_file
 
     saved = load_file(_path())

@@ -1,10 +1,9 @@
-"""The embedded card: a small OPT that learns to recite its corpus in a minute or two, whole or as an adapter.
+"""The embedded card: a small OPT that learns to recite its corpus in a minute or two, as a whole model or an adapter.
 
-A whole one, of 1.1M parameters, starts from scratch, an adapter from the base in the package, so both work where no hub
-is reachable. It learns pseudo-query -> passage,
-because a plain causal LM of this size knows its sentences but never the one that was asked for. The question
-reaches it either as tokens or as a prefix that the sentence encoder makes of it, and it answers with the passage's
-docid first (docs/training.md).
+A whole model (1.1M parameters) is trained from scratch, an adapter on the base in the package, so both work offline.
+It learns pseudo-query -> passage, because a plain causal LM of this size memorizes its sentences but cannot find the
+one that a question asks for. The question enters either as tokens or as a prefix computed by the sentence encoder, and
+the card answers with the passage's docid first (docs/training.md).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,17 +37,17 @@ if TYPE_CHECKING:
 
 __all__ = ["INSTANT", "TrainingPlan", "plan", "preparation"]
 
-# So few steps are done before their time could be estimated, unless there are less than MINUTES for them.
+# Up to this many steps are done before their time could be estimated; it is if there are less than MINUTES for them.
 INSTANT = 120
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What training the card on its texts would take, before anything is trained.
+    """Cost of training a card, before anything is trained.
 
-    estimate  how long it takes, and whether it fits; None where that was not measured
+    estimate  duration, and whether it fits; None if it was not measured
     prepare   makes everything that training needs, embedded questions included, which takes part of that time
-    memory    that it takes, where that is more than a little
+    memory    that training needs, if substantial
     """
 
     estimate: Estimate | None
@@ -70,16 +69,16 @@ def plan(
     steps: int | None = None,
     measured: bool = False,
 ) -> TrainingPlan:
-    """How the card on `texts` is to be trained.
+    """Plan the training of a card on `texts`.
 
-    start   the folder of the card's last version, whose passages are the first of `texts`: it goes on from its
-            weights, in fewer steps. Where it can't, it is trained from scratch and `report` is told why
+    start      folder of the card's last version, whose passages come first in `texts`: training continues from its
+               weights, in fewer steps. If it can't, it starts from scratch and reports why
     documents  the whole texts, for objective clm
-    study   questions by text, see PseudoQueries
-    goes_on  of each text, whether the next one follows it in its passage; empty: none does
-    minutes  that training and embedding may take on this machine; None, or with recipe.epochs: as many as they need
-    steps    of an interrupted run, which is to go on as it began; None: as many as are needed or fit
-    measured  whether to measure the time even where there is so little to do that it is not worth it
+    study      questions by text, see PseudoQueries
+    goes_on    for each text, whether the next one follows it in its passage; empty: none does
+    minutes    limit for training and embedding on this machine; None, or with recipe.epochs: no limit
+    steps      of an interrupted run that is to be resumed; None: as many as are needed or fit
+    measured   whether to measure the time even if training is too short for that to pay
     """
     ask = PseudoQueries(texts, study)
     tokenizer = base_tokenizer() if recipe.rank else train_tokenizer(texts, recipe.vocabulary)
@@ -124,7 +123,7 @@ def plan(
     limit = None if recipe.epochs is not None else minutes
     estimate = None
     if measured or (steps is None and (needed > INSTANT or (limit or MINUTES) < MINUTES)):
-        # A few steps on other weights, whose questions are the passages themselves.
+        # Time a few steps on throwaway weights, with the passages as stand-in questions.
         stand_ins = [text for text in texts for _ in range(2)] if embeds else []
         likely = sorted(batches, key=lambda batch: len(batch) * max(map(len, batch)))
         blank = make_features(stand_ins, offline_docids.blank(stand_ins))
@@ -166,9 +165,9 @@ def preparation(
     epoch: Callable[[int], Sequence[Any]],
     fingerprint: str = "",
 ) -> Preparation:
-    """The trainee, ready to learn `texts` by the batches of `epoch`, whose questions are `asked`."""
+    """Prepare the trainee to learn `texts` by the batches of `epoch`, with `features` of their questions."""
     recorded = asdict(recipe) | {"steps": steps, "batch_tokens": recipe.tokens_of_a_step}
-    recorded["addresses"] = recorded.pop("docids")  # the key that manifests have had from the first on
+    recorded["addresses"] = recorded.pop("docids")  # the key that manifests have always used
     libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.kind == "lora" else []))
 
     def save(folder: Path) -> None:
@@ -212,7 +211,7 @@ def _job(
             logits = model.lm_head(hidden[:, :-1][labels[:, 1:] != IGNORED])
         yield docid_loss(logits.float(), labels[:, 1:], near, share, docids), int((ids != PAD).sum())
 
-    # What a checkpoint holds.
+    # Modules in a checkpoint.
     projection: dict[str, Any] = {} if trainee.projection is None else {"projection": trainee.projection}
     return Job(
         modules={"model": trainee.model} | projection,

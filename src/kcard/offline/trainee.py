@@ -1,8 +1,8 @@
-"""The model of an embedded card while it is trained: whole or as an adapter, with its tokenizer.
+"""The model of an embedded card during training, whole or as an adapter, with its tokenizer.
 
-Half of each LoRA pair, the one that reads or writes the model's state, is a fixed orthonormal basis and the other is
-trained: Muon's steps are then steps of the weights themselves, of the same size throughout, where two trained halves
-grow each other. Embeddings that were frozen held fine-tuning back most (docs/training.md).
+In each LoRA pair, the matrix on the side of the hidden state is a fixed orthonormal basis and the other is trained:
+Muon's steps are then steps of the merged weights, of constant size, whereas two trained matrices would amplify each
+other. Frozen embeddings limited fine-tuning most, so they are trained too (docs/training.md).
 """
 
 import json
@@ -57,10 +57,10 @@ __all__ = [
 ]
 
 
-# The weights of an embedded card's last version, taken over by the next, whose tokenizer and docids are others.
+# Weights of an embedded card's last version, inherited by the next, whose tokenizer and docids differ.
 #
-# A token that both have keeps its embedding, and so does the docid of a passage that both have. Every other token
-# starts afresh, and where a card rehearses, every other docid as its nearest ones are.
+# Tokens that both have keep their embeddings, and so do docids of passages that both have. Every other token is
+# initialised anew; in an incremental update, every other docid as the mean of its nearest ones.
 
 DocidRows: TypeAlias = Sequence[tuple[int, int]]
 
@@ -70,21 +70,21 @@ NEAREST, SHARPNESS = 4, 10.0
 
 
 def outdated(folder: Path) -> str:
-    """Return why the card in `folder` has an outdated format; empty where it has not."""
+    """Return why the card in `folder` has an outdated format; empty if it has not."""
     if (folder / PROJECTION).is_file() and not (folder / WORDS).is_file():
         return "the card is of an older kcard, whose encoder prefix did not see the question's words"
     return ""
 
 
 def mismatch(model: "OPTForCausalLM", projection: "Linear | None", folder: Path) -> str:
-    """Why the model can't take the weights of the card in `folder`; empty where it can, whatever their tokens."""
+    """Return why the model can't inherit the weights of the card in `folder`; empty if it can, whatever its tokens."""
     if _weight_shapes(_named_weights(model, projection)) == _weight_shapes(_read_weights(folder)):
         return ""
     return outdated(folder) or "the card's model has another shape"
 
 
 def docids_of(folder: Path, tokenizer: "PreTrainedTokenizerFast") -> int:
-    """Return how many docids the card in `folder`, whose tokenizer this is, has."""
+    """Return the number of docids of the card in `folder`, which has this tokenizer."""
     return len(_read_weights(folder)[TABLE]) - len(tokenizer)
 
 
@@ -95,9 +95,9 @@ def inherit(
     folder: Path,
     docids: DocidRows | None = None,
 ) -> None:
-    """Give the model the weights of the card in `folder`, which must be of its shape.
+    """Copy the weights of the card in `folder`, which must have the same shape, into the model.
 
-    docids  the passages that both have, as (its number now, its number in that card); None: the first of both
+    docids  passages that both have, as (number now, number in that card); None: the first ones of both
     """
     import torch
     from transformers import AutoTokenizer
@@ -120,13 +120,13 @@ def inherit(
 def begin_docids(
     model: "OPTForCausalLM", first: int, new: Sequence[int], staying: Sequence[int], passages: "Tensor"
 ) -> None:
-    """Begin each new docid as the mean of those of the nearest passages, weighted by how near these are.
+    """Initialise each new docid as the similarity-weighted mean of the nearest passages' docids.
 
-    So the card takes a new passage for one of its like at first, and moves less until it tells them apart.
+    The card then confuses a new passage with similar ones at first, and needs smaller updates to separate them.
 
-    first       token of passage 0
-    new, kept   numbers of the passages that have come, and of those whose docids the model has
-    passages    their embeddings, (passages, 384)
+    first         token of passage 0
+    new, staying  numbers of the added passages, and of those whose docids the model has
+    passages      embeddings of all, (passages, 384)
     """
     import torch
 
@@ -158,16 +158,16 @@ def _named_weights(model: "OPTForCausalLM", projection: "Linear | None") -> dict
 
 
 def _weight_shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Without the number of tokens; the tied head is the table again."""
+    """Return shapes without the number of tokens or the tied head."""
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != TIED}
     return shapes | {TABLE: shapes[TABLE][1:]}
 
 
-# The tokenizer of a card's last version, fitted to texts some of which have come and some gone.
+# The tokenizer of a card's last version, adapted to added and removed texts.
 #
-# A BPE trained anew on nearly the same texts splits many words differently, so that a model would have to learn all of
-# its passages again. This one splits every word of an old text as before. A token that no text needs any more is
-# dropped: it may be a name that only a removed text had.
+# A BPE retrained on nearly the same texts splits many words differently, so a model would have to relearn all of its
+# passages. This one splits every word of an old text as before. Tokens that no text needs any more are dropped: they
+# may be names that only a removed text had.
 
 Merge = tuple[str, str]
 
@@ -175,17 +175,16 @@ Merge = tuple[str, str]
 def prune_and_extend_tokenizer(
     last: "PreTrainedTokenizerFast", texts: Sequence[str], added: Sequence[str], vocabulary: int
 ) -> "PreTrainedTokenizerFast":
-    """The tokenizer `last` for `texts`, `added` among them, with `vocabulary` tokens at most.
+    """Adapt the tokenizer `last` to `texts`, which include `added`, with at most `vocabulary` tokens.
 
-    `last` is one of train_tokenizer or of this function. Words of `added` get tokens of their own as far as there is
-    room.
+    `last` comes from train_tokenizer or from this function. Words of `added` get new merges as far as there is room.
     """
     from tokenizers import Tokenizer, pre_tokenizers
 
     model: Tokenizer = last.backend_tokenizer
     description: dict[str, Any] = json.loads(model.to_str())
     merges: list[Merge] = [(first, second) for first, second in description["model"]["merges"]]
-    # The tokens of the texts, and those of which they are merged, in whatever way.
+    # The tokens of the texts, and all tokens from which these are merged.
     encodings = model.encode_batch([*texts], add_special_tokens=False)
     needed = {token for encoding in encodings for token in encoding.tokens}
     for pair in reversed(merges):  # the parts of a merge are merged before it
@@ -213,7 +212,7 @@ def _with_merges(
 
 
 def _learn_merges(model: "Tokenizer", texts: Sequence[str], most: int) -> list[Merge]:
-    """At most `most` merges, the most frequent pair of neighbouring tokens in the words of the texts each time."""
+    """Learn at most `most` BPE merges, each of the most frequent adjacent pair in the words of the texts."""
     words = Counter(word for text in texts for word, _ in model.pre_tokenizer.pre_tokenize_str(text))
     split = {word: [token.value for token in model.model.tokenize(word)] for word in words}
     merges: list[Merge] = []
@@ -237,11 +236,11 @@ def _learn_merges(model: "Tokenizer", texts: Sequence[str], most: int) -> list[M
     return merges
 
 
-# An embedded card before its first step: a whole model from scratch, and the optimizers that move it.
+# An embedded card before its first step: a whole model from scratch, and its optimizers.
 
 
 class Trainee(Protocol):
-    """What is trained: `model` reads tokens or embeddings, `projection` makes prefixes (style encoder-prefix)."""
+    """A model in training: `model` reads tokens or embeddings, `projection` makes prefixes (encoder-prefix)."""
 
     @property
     def model(self) -> "OPTForCausalLM": ...
@@ -251,20 +250,20 @@ class Trainee(Protocol):
     def optimizers(self) -> Sequence[Any]: ...
     @property
     def kind(self) -> str:
-        """Of card that it becomes: full or lora."""
+        """Kind of the card: full or lora."""
         ...
 
     @property
     def base(self) -> Base:
-        """What it stands on."""
+        """The card's base model."""
         ...
 
     def mismatch(self, folder: Path) -> str:
-        """Why it can't go on from the weights of the card in `folder`; empty where it can."""
+        """Return why it can't continue from the card in `folder`; empty if it can."""
         ...
 
     def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
-        """Take these weights. `docids`: see kcard.offline.trainee.inherit."""
+        """Copy these weights. `docids`: see kcard.offline.trainee.inherit."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -274,7 +273,7 @@ class Trainee(Protocol):
 
 @dataclass(frozen=True)
 class WholeModel:
-    """All weights are the card's own."""
+    """A model with all its own weights."""
 
     model: "OPTForCausalLM"
     projection: "Linear | None"
@@ -302,7 +301,7 @@ class WholeModel:
 
 
 def fresh(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recipe) -> WholeModel:
-    """Return a model with random weights, the same for the same seed. `docids`: tokens above the tokenizer's."""
+    """Return a model with random weights, set by the seed. `docids`: number of tokens above the tokenizer's."""
     import torch
     from torch.nn import Linear
 
@@ -321,7 +320,7 @@ def fresh(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recipe) -> 
 
 
 def parted(named: "Iterable[tuple[str, Tensor]]") -> "tuple[list[Tensor], list[Tensor]]":
-    """The matrices inside the layers, and all other weights."""
+    """Split weights into matrices inside layers, and the rest."""
     matrices: list[Tensor] = []
     rest: list[Tensor] = []
     for name, weight in named:
@@ -330,7 +329,7 @@ def parted(named: "Iterable[tuple[str, Tensor]]") -> "tuple[list[Tensor], list[T
 
 
 def optimizers(matrices: "Sequence[Tensor]", rest: "Sequence[Tensor]", recipe: Recipe) -> "list[Any]":
-    """Muon for the matrices inside the layers, AdamW for the rest; one shared schedule scales both."""
+    """Return Muon for the matrices inside the layers and AdamW for the rest, to share a schedule."""
     import torch
 
     from kcard.training.optimizers import Muon
@@ -350,7 +349,7 @@ def optimizers(matrices: "Sequence[Tensor]", rest: "Sequence[Tensor]", recipe: R
 def states(
     model: "OPTForCausalLM", projection: "Linear | None", ids: "Tensor", questions: "NoisedQuestions | None"
 ) -> "Tensor":
-    """The last layer's states at `ids`, (rows, tokens, width), behind the prefixes of `questions`, if it reads any."""
+    """Return the last hidden states at `ids`, (rows, tokens, width), after the prefixes of `questions`, if any."""
     import torch
 
     inputs = model.get_input_embeddings()(ids)
@@ -362,7 +361,7 @@ def states(
 
 
 def untrained(vocabulary: int, recipe: Recipe) -> "OPTForCausalLM":
-    """An OPT of the recipe's shape with random weights."""
+    """Make a randomly initialised OPT of the recipe's shape."""
     from transformers import OPTConfig, OPTForCausalLM
 
     config = OPTConfig(
@@ -387,13 +386,13 @@ def untrained(vocabulary: int, recipe: Recipe) -> "OPTForCausalLM":
 
 
 TARGETS = ["fc1", "fc2"]
-TOKENS = 1536  # embeddings of its own that an adapter has at most: those of the corpus' most frequent tokens
+TOKENS = 1536  # maximum trainable embeddings of an adapter: of the corpus' most frequent tokens
 ROWS = "trainable_tokens_delta"
 
 
 @dataclass(frozen=True)
 class AdaptedModel:
-    """The base with a fresh adapter. `peft` wraps `model`, which has the adapter's modules in it."""
+    """The base with a new adapter. `peft` wraps `model`, which contains the adapter's modules."""
 
     model: "OPTForCausalLM"
     peft: Any
@@ -404,20 +403,20 @@ class AdaptedModel:
     kind: str = "lora"
 
     def mismatch(self, folder: Path) -> str:
-        """Empty where the card in `folder` has an adapter of this rank on this base; its tokens may be others."""
+        """Return "" if the card in `folder` has an adapter of this rank on this base, whatever its tokens."""
         if Card.open(folder).manifest.base != self.base:
             return "the card's adapter is for another version of the base"
         same = _shapes(self._tensors()) == _shapes(_read_adapter(folder))
         return "" if same else "the card's adapter has another shape"
 
     def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
-        """The halves as they are, and the embeddings of the tokens that both have."""
+        """Copy the LoRA matrices, and the embeddings of tokens that both have."""
         import torch
         from peft import LoraConfig
 
         del docids  # it has none
 
-        # The tokens that the adapter in the folder has embeddings for, in their order.
+        # The tokens with embeddings in the folder's adapter, in order.
         was = _indices(LoraConfig.from_pretrained(str(folder)))
         now = {token: row for row, token in enumerate(_indices(self.peft.peft_config["default"]))}
         shared = [(now[token], row) for row, token in enumerate(was) if token in now]
@@ -432,26 +431,26 @@ class AdaptedModel:
                     weight.copy_(weights[name])
 
     def save(self, folder: Path) -> None:
-        """peft's files, in fp16, and the base's tokenizer."""
+        """Save peft's files, in fp16, and the base's tokenizer."""
         from safetensors.torch import save_file
 
         self.peft.peft_config["default"].base_model_name_or_path = BASE
         with quiet_loading():
-            # The base's name is not a folder, so peft can't look up its vocabulary.
+            # The base's name is not a folder, so peft can't read its vocabulary size.
             self.peft.save_pretrained(folder, save_embedding_layers=False)
         half = {name: tensor.half().contiguous() for name, tensor in _read_adapter(folder).items()}
         save_file(half, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         self.tokenizer.save_pretrained(folder)
 
     def _tensors(self) -> dict[str, Any]:
-        """The adapter's weights by their names in its file."""
+        """Return the adapter's weights by name in its file."""
         from peft import get_peft_model_state_dict
 
         return dict(get_peft_model_state_dict(self.peft))
 
 
 def base_tokenizer() -> "PreTrainedTokenizerFast":
-    """The embedded base's."""
+    """Load the base's tokenizer."""
     from transformers import PreTrainedTokenizerFast
 
     tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(FOLDER)
@@ -459,7 +458,7 @@ def base_tokenizer() -> "PreTrainedTokenizerFast":
 
 
 def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: Recipe) -> AdaptedModel:
-    """The base with an adapter of rank `recipe.rank` that changes nothing yet, the same for the same seed."""
+    """Wrap the base in an adapter of rank `recipe.rank` that is a no-op at first, initialised by the seed."""
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import OPTForCausalLM
@@ -490,8 +489,8 @@ def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: 
 
 
 def begin(wrapped: Any) -> "list[Tensor]":
-    """Fill each LoRA pair of a model of peft: the half on the narrow side a fixed orthonormal basis, the other zero.
-    The latter are trained, and given back."""
+    """Initialise each LoRA pair of a PEFT model: the matrix on the narrow side as a frozen orthonormal basis, the
+    other as zeros. Return the latter, which are trained."""
     import torch
 
     trained = []
@@ -510,7 +509,7 @@ def begin(wrapped: Any) -> "list[Tensor]":
 
 @contextmanager
 def quiet_peft() -> Iterator[None]:
-    """peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it."""
+    """Silence peft's use of a name that transformers 5 deprecates, which users can't change."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
         yield
@@ -522,7 +521,7 @@ def _indices(config: Any) -> list[int]:
 
 
 def _shapes(tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Of all but the tokens' embeddings."""
+    """Return shapes, except of token embeddings."""
     return {name: tuple(tensor.shape) for name, tensor in tensors.items() if ROWS not in name}
 
 

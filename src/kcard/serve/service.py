@@ -90,7 +90,7 @@ def route_of(model: str, llm: str, default: Mode, cards: Iterable[str]) -> Route
 
 @dataclass(frozen=True)
 class PendingQuestion:
-    """It ends with `complete` or `abandon`, in the thread that prepared it."""
+    """A question to `complete` or `abandon` in the thread that prepared it."""
 
     pipeline: Pipeline
     question: str
@@ -117,7 +117,7 @@ Version = Callable[[], Awaitable[Hashable]]
 
 @dataclass(frozen=True)
 class ServedAnswer:
-    """`cached`: it comes from the cache, or from a concurrent request with an equal question."""
+    """An answer. `cached`: from the cache, or from a concurrent request with an equal question."""
 
     answer: Answer
     cached: bool = False
@@ -201,7 +201,7 @@ class _Waiting(Generic[BatchKey]):
 
 
 class Batcher(Generic[BatchKey, Result]):
-    """Answers questions in one thread, in batches of one route, the oldest first.
+    """A queue that answers questions in one thread, in batches of one route, oldest first.
 
     Args:
         answer: yields one result for each question, in order; called in the thread
@@ -226,7 +226,7 @@ class Batcher(Generic[BatchKey, Result]):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kcard-answers")
 
     def __len__(self) -> int:
-        """Questions that wait."""
+        """Count waiting questions."""
         return len(self._queue)
 
     async def submit(self, route: BatchKey, question: str) -> Result:

@@ -40,12 +40,12 @@ TOKENS = 128
 
 
 def has_question(messages: Sequence[ChatMessage]) -> bool:
-    """Tell whether the user's last turn has a text."""
+    """Return whether the user's last turn has text."""
     return bool(_last_text(messages))
 
 
 def last_question(messages: Sequence[ChatMessage]) -> str:
-    """Return the text of the user's last turn. Raises ApiError where there is none."""
+    """Return the text of the user's last turn. Raises ApiError if there is none."""
     if text := _last_text(messages):
         return text
     raise ApiError("the last message of the user has no text", "messages")
@@ -58,7 +58,7 @@ def _last_text(messages: Sequence[ChatMessage]) -> str:
 async def standalone(messages: Sequence[ChatMessage], upstream: Upstream) -> str:
     """Have the LLM rewrite the last question so that it stands alone.
 
-    Returns the question as it is where it is the only turn or the LLM fails.
+    Returns the question unchanged if it is the only turn or the LLM fails.
     """
     question = last_question(messages)
     spoken = [m for m in messages if m.role in ("user", "assistant") and text_of(m).strip()]
@@ -150,7 +150,7 @@ class ForwardedChat:
 
 @dataclass(frozen=True)
 class ForwardedCompletion:
-    """Prompts, each of which is a question."""
+    """A request with prompts, each a question."""
 
     path: ClassVar[Path] = "completions"
     body: CompletionRequest
@@ -171,9 +171,9 @@ class ForwardedCompletion:
 
 
 class RequestForwarder:
-    """Forwards one request to the LLM's server; all of its parameters but the model's name are kept.
+    """A forwarder of one request to the LLM's server, with all parameters except the model's name.
 
-    pending  the request's questions with their passages; none where the user's last turn has no text, such as an image:
+    pending  the request's questions with their passages; none if the user's last turn has no text, such as an image:
              then the request passes without knowledge and trace
     """
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from transformers import OPTConfig, OPTForCausalLM
 
 from kcard.api.add import is_published
-from kcard.cards import pickle_process as unpickling
+from kcard.cards import pickle_process
 from kcard.cards.hugging_face import POOL, PUBLISHED, ModelRepository
 from kcard.errors import CardError
 from kcard.hub.registry import Hub
@@ -296,7 +296,7 @@ def test_a_file_of_more_than_tensors_is_refused_in_every_form_that_torch_reads(
     remote: Remote, kind: str
 ) -> None:
     with pytest.raises(CardError, match="more than tensors, or is damaged"):
-        unpickling.tensors(remote.root / f"lab/{kind}" / OLD / "pytorch_model.bin")
+        pickle_process.tensors(remote.root / f"lab/{kind}" / OLD / "pytorch_model.bin")
     assert not (remote.root / "executed").exists()
 
 
@@ -304,14 +304,14 @@ def test_a_file_of_more_than_tensors_is_refused_in_every_form_that_torch_reads(
 def test_weights_are_tensors_by_name_and_nothing_else(tmp_path: Path, value: object) -> None:
     torch.save(value, tmp_path / "pytorch_model.bin")
     with pytest.raises(CardError, match=r"pytorch_model\.bin"):
-        unpickling.tensors(tmp_path / "pytorch_model.bin")
+        pickle_process.tensors(tmp_path / "pytorch_model.bin")
 
 
 @pytest.mark.parametrize(
     "deed", ["os.system('touch executed')", "__import__('socket').create_connection(('127.0.0.1', 9))"]
 )
 def test_the_child_ends_before_anything_is_started_or_called(tmp_path: Path, deed: str) -> None:
-    code = f"import os, sys; from kcard.cards import unpickling; pickle_process as unpickling.guard(); {deed}"
+    code = f"import os, sys; from kcard.cards import pickle_process; pickle_process.guard(); {deed}"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -353,7 +353,7 @@ def test_any_corpus_becomes_a_card_that_answers_or_is_refused(
     file = tmp_path / f"corpus{suffix}"
 
     @fuzz(15)
-    @given(content=st.one_of(LINES, LINES, JUNK), asked=st.text(min_size=1, max_size=40))
+    @given(content=st.one_of(LINES, LINES, JUNK), question=st.text(min_size=1, max_size=40))
     def check(content: bytes, question: str) -> None:
         shutil.rmtree(home, ignore_errors=True)
         file.write_bytes(content)

@@ -1,6 +1,5 @@
-"""Commands on cards and pools: list, show, add, export."""
+"""Commands on cards and pools: list, search, show, pull, remove, verify, alias."""
 
-import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -8,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.api.add import add as add_card
-from kcard.api.export import export as export_cards
-from kcard.cli.options import command_for, complete_published
-from kcard.cli.output import Json, as_data, console, counter, echo, note, print_json, table
+from kcard.cli.options import complete_published
+from kcard.cli.output import Json, as_data, console, echo, note, print_json, table
 from kcard.cli.publish import LOCAL, HubOption, open_local_hub, remote_url
 from kcard.errors import UnknownCard, UsageError
 from kcard.hub.values import shown
@@ -369,75 +366,9 @@ def _print_pool(pool: "StoredPool") -> None:
     echo(f"{pool.name}: {', '.join(pool.references) or 'no card yet'}")
 
 
-# kcard add: a model of the Hugging Face Hub, or an adapter on this machine, becomes a card.
-
-
-@command_for(add_card, optional={"source", "description"})
-def add(
-    values: dict[str, Any],
-    published: Annotated[
-        bool, typer.Option("--published", help="Add the 26 cards of the Knowledge Card paper, as a pool.")
-    ] = False,
-    json_: Json = False,
-) -> None:
-    """Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM."""
-    if published == (values["source"] is not None):
-        raise UsageError("give one repository (hf:owner/name) or adapter, or --published")
-    if published:
-        from kcard.api.add import add_published
-        from kcard.cards.hugging_face import PUBLISHED
-
-        with counter("adding", len(PUBLISHED)) as report:
-            pool = add_published(convert=values["convert"], report=report)
-        if json_:
-            print_json({"pool": pool.name, "cards": list(pool.references)})
-            return
-        for reference in pool.references:
-            echo(reference)
-        note(f"use them with `kcard ask --cards pool:{pool.name} QUESTION`")
-        return
-    version = add_card(**values | {"description": values["description"] or ""})
-    base = version.manifest.base
-    if json_:
-        print_json(
-            {
-                "name": version.name,
-                "version": version.number,
-                "kind": version.manifest.kind,
-                "sha256": version.sha256,
-                "base": base.name,
-                "revision": base.revision,
-            }
-        )
-    else:
-        echo(
-            f"{version.reference}  {version.manifest.kind}  {shown_size(version.size)}  "
-            + (f"{base.name}@{base.revision}" if base.revision else base.name)
-        )
-
-
-# kcard export: cards as an existing engine runs them.
-
-
-@command_for(export_cards)
-def export(
-    values: dict[str, Any],
-    json_: Json = False,
-) -> None:
-    """Write what vLLM or llama.cpp needs to run cards, and print the command that starts it."""
-    exported = export_cards(**values, report=note)
-    if json_:
-        print_json(asdict(exported) | {"folder": str(exported.folder)})
-    else:
-        note("start the engine with this command; export.json says how the cards are prompted")
-        echo(f"cd {shlex.quote(str(exported.folder))} && {shlex.join(exported.command)}")
-
-
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.add_typer(listing, name="cards")
     for command in (show, pull, remove, verify, alias):
         app.command()(command)
     app.add_typer(pools, name="pool")
-    app.command()(add)
-    app.command()(export)

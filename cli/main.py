@@ -59,11 +59,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "logout": ("publish", "Remove the stored token of a hub."),
     "whoami": ("publish", "Show the account that you use on a hub."),
     "add": (
-        "cards",
+        "models",
         "Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM.",
     ),
     "export": (
-        "cards",
+        "models",
         "Write what vLLM or llama.cpp needs to run cards, and print the command that starts it.",
     ),
     "ask": ("ask", "Ask a question; the gate decides whether cards help to answer it."),

@@ -132,18 +132,18 @@ class Server:
         with self._explained(), suppress(openai.NotFoundError):
             self._client.post("/unload_lora_adapter", cast_to=str, body={"lora_name": name})
 
-    def write(self, model: str, row: DocumentRequest) -> tuple[list[int], bool]:
+    def write(self, model: str, request: DocumentRequest) -> tuple[list[int], bool]:
         """Return the new token ids, without eos, and whether the model itself ended the document. Raises ModelGone."""
-        extra = PLAIN_EXTRA | {"top_k": row.top_k, "stop_token_ids": list(row.ends)}
-        options = {"temperature": row.temperature, "max_tokens": row.tokens, **PLAIN}
-        if row.temperature > 0:
-            options["seed"] = row.seed
-        choice = self._complete(model, row.prompt, options, extra)
+        extra = PLAIN_EXTRA | {"top_k": request.top_k, "stop_token_ids": list(request.ends)}
+        options = {"temperature": request.temperature, "max_tokens": request.tokens, **PLAIN}
+        if request.temperature > 0:
+            options["seed"] = request.seed
+        choice = self._complete(model, request.prompt, options, extra)
         ids: Any = choice.get("token_ids")
         if not isinstance(ids, list) or not all(isinstance(token, int) for token in ids):
             raise self._unreadable_error("token_ids")
         ended = choice.get("finish_reason") == "stop"
-        return (ids[:-1] if ended and ids and ids[-1] in row.ends else ids), ended
+        return (ids[:-1] if ended and ids and ids[-1] in request.ends else ids), ended
 
     def log_probability(self, model: str, prompt: Sequence[int], token: int, salt: str) -> float:
         """Return the natural log-probability, 0 or less, of a token after a prompt. Raises ModelGone.
@@ -438,13 +438,13 @@ class ServedCard:
                 self.server.unload(self.model)
             raise type(error)(f"{error} (as {self.model} on {self.server.url})") from error
 
-    def document(self, place: Place, row: DocumentRequest) -> tuple[list[int], bool]:
+    def document(self, place: Place, request: DocumentRequest) -> tuple[list[int], bool]:
         """Generate a document. An adapter that another program unloaded is loaded and checked again."""
         gone: ModelGone | None = None
         for _ in range(RELOADS):
             loads = place.loads
             try:
-                return self.server.write(self.model, row)
+                return self.server.write(self.model, request)
             except ModelGone as error:
                 gone = error
                 self.ensure_ready(place, loads)
@@ -507,7 +507,7 @@ class ServedCards:
         prompter = card.prompter
         with self.tokenizing:
             prompts = prompter.prompts(questions, sampling, None)
-        rows = [
+        document_requests = [
             DocumentRequest(
                 prompt, prompter.length(sampling), sampling.temperature, sampling.top_k, seed, prompter.eos
             )
@@ -516,7 +516,7 @@ class ServedCards:
         ]
         with card.places.occupy(card.model) as place:
             card.ensure_ready(place)
-            written = [*in_order(partial(card.document, place), rows, requests)]
+            written = [*in_order(partial(card.document, place), document_requests, requests)]
         with self.tokenizing:
             passages = [
                 prompter.passage(questions[number // documents], ids, ended)
